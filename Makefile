@@ -1,0 +1,57 @@
+# Every task of the project, by name. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help run build test check setup e2e autobahn clients fuzz bench tidy clean
+
+# Extra flags for `make run` and `make bench`, for pytest with `make e2e`:
+#   make run ARGS='--listen 127.0.0.1:9000'
+ARGS ?=
+
+# The tools of the tests live in .cache; `scripts/setup` puts them there.
+export PATH := $(CURDIR)/.cache/venv/bin:$(PATH)
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: ## build for release and serve on 127.0.0.1:8080 (flags: ARGS='…')
+	@cargo build --release --locked -p throng
+	@exec target/release/throng serve $(ARGS)
+
+test: ## everything that CI runs, with all set-up
+	@scripts/setup
+	@scripts/test
+
+check: ## formatting, lints and unit tests: the quick round
+	@cargo fmt --all --check
+	@scripts/tidy
+	@scripts/check-dependencies
+	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@cargo test --workspace --locked --quiet
+
+setup: ## install what the tests need and this machine lacks
+	@scripts/setup
+
+build:
+	@cargo build --locked --quiet -p throng
+
+e2e: setup build ## end-to-end tests with real clients (pytest flags: ARGS='-k resume')
+	@pytest -q -n 2 --dist loadscope tests/e2e $(ARGS)
+
+autobahn: setup build ## the Autobahn WebSocket test suite
+	@tests/autobahn/run
+
+clients: setup ## the JavaScript client's tests
+	@cd clients/javascript && npm test --silent
+
+fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
+	@scripts/fuzz
+
+bench: ## Throng against the raw send() loop of this kernel
+	@cargo build --release --locked -p throng -p throng-bench
+	@target/release/throng-bench $(ARGS)
+
+tidy: ## house style, links and dependency rules
+	@scripts/tidy
+	@scripts/check-dependencies
+
+clean: ## remove everything that was built or installed here
+	@rm -rf target .cache tests/node_modules tests/.cache

@@ -1,0 +1,40 @@
+// Compiled only: what a user of the types may write, and what they must refuse.
+
+import { Throng, ThrongError, type Message } from "throng";
+
+interface Say {
+  kind: "say";
+  text: string;
+}
+
+const throng = new Throng("http://127.0.0.1:8080", { user: "ann", transports: ["sse", "poll"] });
+new Throng();
+new Throng({ user: "ann" });
+
+const chat = throng.subscribe<Say>("chat:lobby", { history: 50 }, (message) => {
+  const text: string = message.data.text;
+  const time: number = message.time;
+  void [text, time];
+});
+throng.subscribe({ user: "ann" }, (message: Message) => void message.id);
+const off: () => void = chat.on("gap", ({ missed }) => void (missed ?? 0).toFixed());
+off();
+throng.on("state", ({ state, transport }) => state === "open" && transport === "poll");
+
+const { id, subscribers } = await throng.publish("chat:lobby", { n: 1 }, { echo: false, key: "k" });
+const page = await throng.history<Say>("chat:lobby", { limit: 10, before: id });
+page.messages.map(({ data }) => data.text);
+(await throng.presence("chat:lobby")).users.join();
+void [subscribers, new ThrongError("timeout", "late").code];
+
+// @ts-expect-error: no such transport
+new Throng("http://127.0.0.1:8080", { transports: ["pigeon"] });
+// @ts-expect-error: no such event
+chat.on("message!", () => {});
+// @ts-expect-error: the data's type is kept
+chat.on("message", ({ data }) => data.number);
+// @ts-expect-error: a target is a name, a channel or a user
+throng.subscribe({ room: "lobby" });
+
+chat.unsubscribe();
+throng.close();

@@ -1,0 +1,186 @@
+/** The types of Throng's client. */
+
+/** A channel by its name, or a user's inbox. */
+export type Target = string | { channel: string } | { user: string };
+
+export type Transport = "websocket" | "sse" | "poll";
+
+export type State = "idle" | "connecting" | "open" | "waiting" | "closed";
+
+/** One message. `Data` is a string, a JSON value or, for a binary body, a `Uint8Array`. */
+export interface Message<Data = unknown> {
+  /** Set unless the message came to a user's inbox. */
+  readonly channel?: string;
+  readonly user?: string;
+  /** To resume after, or to page history with. */
+  readonly id: string;
+  /** When the server took it, in milliseconds since 1970. */
+  readonly time: number;
+  readonly data: Data;
+  readonly contentType: string;
+}
+
+export interface ThrongOptions {
+  /** Whose connection this is: shown by `presence`, and the inbox that it may follow. */
+  user?: string;
+  /** In the order in which they are tried. Unless set: WebSocket, SSE, long-poll. */
+  transports?: readonly Transport[];
+  /** For Node before 22, which has none: the class of the package `ws`, say. */
+  WebSocket?: unknown;
+  fetch?: typeof globalThis.fetch;
+  /** Numbers from 0 to 1, for the jitter. */
+  random?: () => number;
+  /** The server's `heartbeat`, where the transport does not tell it. 25,000 unless set. */
+  heartbeatMs?: number;
+  /** A transport that is not open by then is given up for the next. 3,000 unless set. */
+  openTimeoutMs?: number;
+  /** For the answer to one request. 10,000 unless set. */
+  requestTimeoutMs?: number;
+  /** For a publish with all its attempts. 30,000 unless set. */
+  publishTimeoutMs?: number;
+  /** How long a long-poll waits, 0 to 300. 25 unless set. */
+  pollWaitSeconds?: number;
+  /** Messages that may wait to be sent. 100 unless set. */
+  queueMax?: number;
+}
+
+export interface SubscribeOptions {
+  /** Begin with the last so many messages. */
+  history?: number;
+  /** Resume after this id. Wins over `history`. */
+  since?: string;
+}
+
+export interface PublishOptions {
+  /** A repeated key within five minutes publishes nothing. Random unless set. */
+  key?: string;
+  /** `false`: this client does not hear the message itself. */
+  echo?: boolean;
+  contentType?: string;
+  /** Let the request outlive the page, for a last word. */
+  keepalive?: boolean;
+}
+
+export interface Published {
+  id: string;
+  /** Connections that the message is on its way to. */
+  subscribers?: number;
+  /** The key was known: nothing was published, `id` is the first message's. */
+  duplicate?: boolean;
+}
+
+export interface HistoryOptions {
+  /** 1 to 1,000. 100 unless set. */
+  limit?: number;
+  before?: string;
+  after?: string;
+}
+
+/** Oldest first. */
+export interface History<Data = unknown> {
+  channel?: string;
+  user?: string;
+  /** The newest message's id. */
+  id: string;
+  messages: Message<Data>[];
+  /** Whether there are further messages in the direction asked. */
+  more: boolean;
+  /** With `after`: whether everything after that id is there. */
+  recovered?: boolean;
+}
+
+export interface Presence {
+  channel?: string;
+  user?: string;
+  connections: number;
+  users: string[];
+  /** Whether there are more users than listed. */
+  more: boolean;
+}
+
+export interface StateEvent {
+  state: State;
+  transport: Transport;
+  /** With `waiting`: until the next attempt. */
+  delayMs?: number;
+  /** Why the connection was lost. */
+  reason?: string;
+}
+
+export interface Place {
+  channel?: string;
+  user?: string;
+}
+
+export interface SubscriptionEvents<Data = unknown> {
+  message: Message<Data>;
+  /** The server follows from `id` on. Once; after a loss it is "recovered" or "gap". */
+  subscribed: Place & { id: string };
+  /** The connection was lost, and nothing is missing. */
+  recovered: Place;
+  /** Messages are missing here: `missed` of them, where the server knows. */
+  gap: Place & { id?: string; missed?: number };
+  /** The server refused it; the subscription has ended. */
+  error: ThrongError;
+}
+
+export interface ThrongEvents {
+  state: StateEvent;
+  /** The server refused the connection for good; the client is closed. */
+  error: ThrongError;
+}
+
+declare class Emitter<Events> {
+  /** Returns a function that takes the listener away again. */
+  on<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): () => void;
+  off<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): void;
+}
+
+export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEvents<Data>> {
+  private constructor();
+  readonly channel?: string;
+  readonly user?: string;
+  unsubscribe(): void;
+}
+
+/** `code` is the server's, or `closed`, `timeout`, `queue_full`, `close_…`, `http_…`. */
+export declare class ThrongError extends Error {
+  constructor(code: string, message: string, status?: number);
+  readonly code: string;
+  /** The HTTP status, where there was one. */
+  readonly status?: number;
+}
+
+export declare class Throng extends Emitter<ThrongEvents> {
+  constructor(url?: string | URL, options?: ThrongOptions);
+  constructor(options: ThrongOptions);
+  readonly state: State;
+  /** The transport in use, or the one being tried. */
+  readonly transport: Transport;
+  subscribe<Data = unknown>(
+    target: Target,
+    options: SubscribeOptions,
+    listener?: (message: Message<Data>) => void,
+  ): Subscription<Data>;
+  subscribe<Data = unknown>(
+    target: Target,
+    listener?: (message: Message<Data>) => void,
+  ): Subscription<Data>;
+  /** Waits while the client reconnects; rejects with a `ThrongError` or, for bad data, TypeError. */
+  publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
+  history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
+  presence(target: Target, options?: { limit?: number }): Promise<Presence>;
+  /** A fresh start: at once, and with the best transport. Also after `close`. */
+  connect(): void;
+  /** Ends the connection and rejects what was not confirmed. Subscriptions are kept. */
+  close(): void;
+}
+
+/** Reads server-sent events from chunks that may be split anywhere. */
+export declare class EventStreamParser {
+  readonly retryMs?: number;
+  push(bytes: Uint8Array): { event: string; data: string }[];
+}
+
+/** Exponential backoff with full jitter, in milliseconds. */
+export declare function backoffMs(attempt: number, random?: () => number): number;

@@ -1,0 +1,1 @@
+//! The control plane: the HTTP API and the pages.

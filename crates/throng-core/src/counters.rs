@@ -1,0 +1,89 @@
+//! What each worker counts.
+//!
+//! Each set has one writer, so that counting is a plain load and store; anybody may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($variant:ident $name:literal $help:literal,)*) => {
+        /// One thing that is counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter { $(#[doc = $help] $variant,)* }
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+
+            /// The name under which it is published, without prefix. What stands in braces are labels.
+            pub fn name(self) -> &'static str {
+                match self { $(Counter::$variant => $name,)* }
+            }
+
+            /// One sentence about it.
+            pub fn help(self) -> &'static str {
+                match self { $(Counter::$variant => $help,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    Accepted "connections_accepted_total" "Connections accepted.",
+    Closed "connections_closed_total" "Connections closed, for whatever reason.",
+    HandedToControl "connections_handed_to_control_total" "Connections handed to the control plane.",
+    HandedToWorker "connections_handed_to_worker_total" "Connections handed to another worker for want of room.",
+    SubscribedWebSocket "subscriptions_total{transport=\"websocket\"}" "Connections parked, by transport.",
+    SubscribedSse "subscriptions_total{transport=\"sse\"}" "Connections parked, by transport.",
+    SubscribedStream "subscriptions_total{transport=\"stream\"}" "Connections parked, by transport.",
+    SubscribedPoll "subscriptions_total{transport=\"poll\"}" "Connections parked, by transport.",
+    Published "messages_published_total" "Messages accepted from connections of this worker.",
+    Deliveries "deliveries_total" "Messages written to subscribers.",
+    SentBytes "sent_bytes_total" "Bytes written to subscribers.",
+    Blocked "writes_blocked_total" "Writes that the socket did not take whole.",
+    Heartbeats "heartbeats_total" "Heartbeats sent.",
+    Gaps "gaps_total" "Resumes or subscribers that were told of a gap.",
+    MissedMessages "messages_missed_total" "Messages that a subscriber behind did not get (policy skip).",
+    RefusedHead "refused_total{reason=\"head\"}" "Connections or requests refused, by reason.",
+    RefusedSlowHead "refused_total{reason=\"too_slow\"}" "Connections or requests refused, by reason.",
+    RefusedOrigin "refused_total{reason=\"origin\"}" "Connections or requests refused, by reason.",
+    RefusedSubscribe "refused_total{reason=\"subscribe\"}" "Connections or requests refused, by reason.",
+    RefusedFull "refused_total{reason=\"full\"}" "Connections or requests refused, by reason.",
+    RefusedBusy "refused_total{reason=\"busy\"}" "Connections or requests refused, by reason.",
+    RefusedCommand "refused_total{reason=\"command\"}" "Connections or requests refused, by reason.",
+    ClosedByPeer "closed_total{reason=\"peer\"}" "Connections closed, by reason.",
+    ClosedByError "closed_total{reason=\"socket_error\"}" "Connections closed, by reason.",
+    ClosedForViolation "closed_total{reason=\"protocol_violation\"}" "Connections closed, by reason.",
+    ClosedBehind "closed_total{reason=\"behind\"}" "Connections closed, by reason.",
+    ClosedSilent "closed_total{reason=\"silent\"}" "Connections closed, by reason.",
+    ClosedIdle "closed_total{reason=\"idle\"}" "Connections closed, by reason.",
+    ClosedDraining "closed_total{reason=\"draining\"}" "Connections closed, by reason.",
+    ClosedOverload "closed_total{reason=\"overload\"}" "Connections closed, by reason.",
+}
+
+/// How many there are.
+pub const COUNTERS: usize = Counter::ALL.len();
+
+/// One writer's counts.
+#[derive(Debug)]
+pub struct Counters([AtomicU64; COUNTERS]);
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Counters {
+    /// Adds `amount`. Only one thread may call this.
+    #[inline]
+    pub fn add(&self, counter: Counter, amount: u64) {
+        let cell = &self.0[counter as usize];
+        cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].load(Ordering::Relaxed)
+    }
+}

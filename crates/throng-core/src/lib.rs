@@ -1,0 +1,74 @@
+//! Logs, cursors, channels and users. No I/O, no threads of its own, and the clock is passed in.
+//!
+//! # One idea
+//!
+//! A channel is a log, a subscriber is a cursor, delivery is moving cursors forward. The **engine**
+//! owns the logs of the whole server. Each worker keeps a [`Roster`]: its subscriptions, and for
+//! every channel that they follow a mirror of that part of the log which some of them still lack.
+//! What the engine has to tell a worker travels through that worker's [`Mailbox`].
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`id`] | message ids, and positions in several channels at once |
+//! | [`name`] | channel and user names |
+//! | [`message`] | a message, shared by everyone who is still to get it |
+//! | [`rules`] | retention and patience, per channel pattern |
+//! | [`log`] | the retained messages of one channel |
+//! | [`engine`] | what an engine promises; [`memory`] is the default one |
+//! | [`mailbox`] | from engine and control plane to a worker |
+//! | [`roster`] | subscriptions, cursors and sweeps of one worker |
+//! | [`presence`] | who is in a channel |
+//! | [`access`] | the one place that is asked "may this connection do this?" |
+//! | [`counters`] | what each worker counts |
+//! | [`slab`] | storage with stable indices |
+//!
+//! # Invariants
+//!
+//! * Within a channel offsets grow, and every message names its predecessor's offset.
+//! * Mail about one channel reaches a worker in the order of offsets: the engine posts it under the
+//!   same lock that appends to the log.
+//! * Following a channel and reading its backlog happen under that lock too, so that a subscriber
+//!   gets each message either as backlog or by mail; what comes both ways is recognised by its offset.
+
+pub mod access;
+pub mod counters;
+pub mod engine;
+pub mod id;
+pub mod log;
+pub mod mailbox;
+pub mod memory;
+pub mod message;
+pub mod name;
+pub mod presence;
+pub mod roster;
+pub mod rules;
+pub mod slab;
+
+pub use access::{Access, Action, Allow, Verdict};
+pub use counters::{Counter, Counters};
+pub use engine::{
+    Audience, Engine, Follow, Followed, History, HistoryQuery, Publication, PublishError,
+    Published, Start,
+};
+pub use id::{Epoch, MessageId, Position};
+pub use mailbox::{Mail, Mailbox};
+pub use memory::MemoryEngine;
+pub use message::{Body, BodyError, ConnectionName, Message};
+pub use name::{ChannelName, Kind};
+pub use presence::{Presence, PresenceQuestion};
+pub use roster::{Roster, SubscriptionId, Waiting};
+pub use rules::{BehindPolicy, Retention, Rule, Rules};
+
+/// A worker of the data plane, counted from zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u16);
+
+/// A channel within the engine. Reused once the channel is forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChannelId(pub u32);
+
+/// A channel within one worker's [`Roster`]. Reused once nobody there follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocalId(pub std::num::NonZeroU32);

@@ -1,0 +1,166 @@
+//! From engine and control plane to a worker.
+//!
+//! A worker that is awake looks into its mailbox before it sleeps, so posting wakes it only when it
+//! sleeps: at most one wake-up for any amount of mail. The order of mail is the order of posting.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::message::Message;
+use crate::presence::PresenceQuestion;
+use crate::{ChannelId, LocalId};
+
+/// What a worker is told.
+#[derive(Debug)]
+pub enum Mail {
+    /// The log of a channel that the worker follows has grown.
+    Message {
+        /// Where the worker keeps the channel; stale if it follows another one there by now.
+        local: LocalId,
+        /// Which channel.
+        channel: ChannelId,
+        /// The new message.
+        message: Arc<Message>,
+    },
+    /// Somebody asks who is in a channel.
+    Presence {
+        /// Where the worker keeps the channel.
+        local: LocalId,
+        /// Which channel.
+        channel: ChannelId,
+        /// The question, to be answered even if the channel is not followed any more.
+        question: Arc<PresenceQuestion>,
+    },
+    /// Bytes for one connection, if it is still there: the late answer to something it asked.
+    Answer {
+        /// Which connection.
+        connection: crate::ConnectionName,
+        /// One text for it, framed by the worker.
+        text: String,
+    },
+    /// Take no new connections, deliver what was accepted, send everybody home, and end.
+    Drain,
+}
+
+/// Mail that may wait for one worker, in messages: a publisher is refused beyond it, because the
+/// worker does not keep up with delivery.
+pub const MAIL_MAX: usize = 65_536;
+
+/// And in bytes of message bodies.
+pub const MAIL_BYTES_MAX: usize = 64 << 20;
+
+/// The inbox of one worker.
+pub struct Mailbox {
+    queue: Mutex<Vec<Mail>>,
+    waiting: AtomicUsize,
+    waiting_bytes: AtomicUsize,
+    is_awake: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Mailbox {
+    /// An empty mailbox. `wake` makes the sleeping worker look into it, from any thread.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Mailbox {
+        Mailbox {
+            queue: Mutex::new(Vec::new()),
+            waiting: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
+            is_awake: AtomicBool::new(false),
+            wake: Box::new(wake),
+        }
+    }
+
+    /// Whether the worker keeps up well enough for another message.
+    pub fn has_room(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < MAIL_MAX
+            && self.waiting_bytes.load(Ordering::Relaxed) < MAIL_BYTES_MAX
+    }
+
+    /// Queues `mail`; the worker learns of it by [`Mailbox::wake`].
+    pub fn post(&self, mail: Mail) {
+        if let Mail::Message { message, .. } = &mail {
+            self.waiting_bytes.fetch_add(message.weight_bytes(), Ordering::Relaxed);
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+    }
+
+    /// Makes the worker look, if it sleeps. Called after [`Mailbox::post`], without any lock held.
+    pub fn wake(&self) {
+        if !self.is_awake.swap(true, Ordering::SeqCst) {
+            (self.wake)();
+        }
+    }
+
+    /// Moves all mail to the end of `into`. Only the worker calls this.
+    pub fn take(&self, into: &mut Vec<Mail>) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(queue.len(), Ordering::Relaxed);
+        self.waiting_bytes.store(0, Ordering::Relaxed);
+        if into.is_empty() {
+            std::mem::swap(into, &mut *queue);
+        } else {
+            into.append(&mut queue);
+        }
+        if queue.capacity() > 4096 {
+            *queue = Vec::new();
+        }
+    }
+
+    /// The worker is about to sleep: from now on posting wakes it. Returns whether it may sleep, that
+    /// is whether there is no mail.
+    pub fn doze(&self) -> bool {
+        self.is_awake.store(false, Ordering::SeqCst);
+        if self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return true;
+        }
+        self.is_awake.store(true, Ordering::SeqCst);
+        false
+    }
+
+    /// The worker has woken up.
+    pub fn rouse(&self) {
+        self.is_awake.store(true, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sleeping_worker_is_woken_and_once() {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&woken);
+        let mailbox = Mailbox::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        let post = || {
+            mailbox.post(Mail::Drain);
+            mailbox.wake();
+        };
+        assert!(mailbox.doze());
+        post();
+        post();
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert!(!mailbox.doze(), "there is mail");
+        let mut mail = Vec::new();
+        mailbox.take(&mut mail);
+        assert_eq!(mail.len(), 2);
+        post();
+        assert_eq!(woken.load(Ordering::SeqCst), 1, "it is awake");
+        mailbox.take(&mut mail);
+        assert!(mailbox.doze());
+        post();
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+    }
+}

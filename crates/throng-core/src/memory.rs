@@ -1,0 +1,184 @@
+//! The default engine: the logs are in this process's memory and gone with it.
+//!
+//! Channels are spread over shards by their name's hash; a shard's lock is held for an append and
+//! the posting of its mail, never while a worker is woken.
+//!
+//! **Forgetting.** A channel without subscribers and without messages is forgotten. Its offsets must
+//! not come again, or an old id would name a new message: so a shard remembers the highest offset of
+//! all its forgotten channels, and a channel that is new to it starts there. That also makes a stale
+//! mail about a forgotten channel recognisable by its offset. A channel that keeps no history
+//! and has no subscribers is not even created by a publication.
+
+mod channel;
+mod idempotency;
+mod names;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::{
+    Audience, Engine, EngineFigures, Follow, Followed, History, HistoryQuery, Publication,
+    PublishError, Published,
+};
+use crate::id::Epoch;
+use crate::mailbox::{Mail, Mailbox};
+use crate::name::ChannelName;
+use crate::rules::Rules;
+use crate::{ChannelId, WorkerId};
+use shard::{Shard, Wake};
+
+/// Shards: enough that threads seldom meet, few enough that housekeeping visits each often.
+const SHARDS: usize = 64;
+const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+
+/// What all shards share.
+#[derive(Debug)]
+struct Shared {
+    epoch: Epoch,
+    rules: Arc<Rules>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// All logs together may keep this many bytes.
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    messages: AtomicU64,
+    published: AtomicU64,
+    busy: AtomicU64,
+    duplicates: AtomicU64,
+    evicted: AtomicU64,
+}
+
+/// Logs in memory.
+#[derive(Debug)]
+pub struct MemoryEngine {
+    shards: Vec<Mutex<Shard>>,
+    hasher: foldhash::quality::RandomState,
+    shared: Shared,
+    next_tick: AtomicUsize,
+}
+
+impl MemoryEngine {
+    /// Empty logs. `mailboxes` are the workers', in order; all logs together keep at most
+    /// `bytes_max`.
+    pub fn new(
+        epoch: Epoch,
+        rules: Arc<Rules>,
+        mailboxes: Vec<Arc<Mailbox>>,
+        bytes_max: usize,
+    ) -> MemoryEngine {
+        MemoryEngine {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: foldhash::quality::RandomState::default(),
+            shared: Shared {
+                epoch,
+                rules,
+                mailboxes,
+                bytes_max,
+                bytes: AtomicUsize::new(0),
+                messages: AtomicU64::new(0),
+                published: AtomicU64::new(0),
+                busy: AtomicU64::new(0),
+                duplicates: AtomicU64::new(0),
+                evicted: AtomicU64::new(0),
+            },
+            next_tick: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shard of a name, and the hash to use within it.
+    fn place(&self, name: &ChannelName) -> (usize, u64) {
+        let hash = self.hasher.hash_one(name.key());
+        ((hash >> (64 - SHARD_BITS)) as usize, hash)
+    }
+
+    fn id(shard: usize, slot: u32) -> ChannelId {
+        ChannelId(slot << SHARD_BITS | shard as u32)
+    }
+
+    fn from_id(channel: ChannelId) -> (usize, u32) {
+        ((channel.0 & (SHARDS as u32 - 1)) as usize, channel.0 >> SHARD_BITS)
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
+        let (at, hash) = self.place(&publication.channel);
+        let mut wake = Wake::default();
+        let result = {
+            let mut shard = self.lock(at);
+            let id_of = |slot| MemoryEngine::id(at, slot);
+            let hash_of = |key: &str| self.hasher.hash_one(key);
+            shard.publish(&self.shared, now_ms, hash, publication, id_of, hash_of, &mut wake)
+        };
+        wake.each(|worker| self.shared.mailboxes[usize::from(worker.0)].wake());
+        result
+    }
+
+    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        let (at, hash) = self.place(follow.channel);
+        let hash_of = |key: &str| self.hasher.hash_one(key);
+        let mut shard = self.lock(at);
+        let (slot, mut followed) = shard.follow(&self.shared, now_ms, hash, follow, hash_of);
+        followed.channel = MemoryEngine::id(at, slot);
+        followed
+    }
+
+    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
+        let (at, slot) = MemoryEngine::from_id(channel);
+        let hash_of = |key: &str| self.hasher.hash_one(key);
+        self.lock(at).unfollow(&self.shared, now_ms, slot, worker, hash_of);
+    }
+
+    fn history(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        let (at, hash) = self.place(channel);
+        self.lock(at).history(&self.shared, now_ms, hash, channel, query, limit)
+    }
+
+    fn audience(&self, channel: &ChannelName) -> Audience {
+        let (at, hash) = self.place(channel);
+        self.lock(at).audience(hash, channel, |slot| MemoryEngine::id(at, slot))
+    }
+
+    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
+        let (at, slot) = MemoryEngine::from_id(channel);
+        self.lock(at).name(slot)
+    }
+
+    fn post(&self, worker: WorkerId, mail: Mail) {
+        let mailbox = &self.shared.mailboxes[usize::from(worker.0)];
+        mailbox.post(mail);
+        mailbox.wake();
+    }
+
+    fn tick(&self, now_ms: u64) {
+        let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let hash_of = |key: &str| self.hasher.hash_one(key);
+        self.lock(at).tick(&self.shared, now_ms, hash_of);
+    }
+
+    fn figures(&self) -> EngineFigures {
+        let shared = &self.shared;
+        EngineFigures {
+            channels: (0..SHARDS).map(|at| self.lock(at).len() as u64).sum(),
+            messages: shared.messages.load(Ordering::Relaxed),
+            bytes: shared.bytes.load(Ordering::Relaxed) as u64,
+            published: shared.published.load(Ordering::Relaxed),
+            busy: shared.busy.load(Ordering::Relaxed),
+            duplicates: shared.duplicates.load(Ordering::Relaxed),
+            evicted: shared.evicted.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The names of a shard's channels, one behind the other.
+//!
+//! A name of its own on the heap costs 16 bytes of pointer and length and at least 32 of allocation;
+//! here it costs its bytes and one. Names of forgotten channels leave holes; when half of the bytes are
+//! holes, the owner packs them.
+
+use crate::name::{ChannelName, NAME_BYTES_MAX};
+
+const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length is kept in one byte");
+
+/// Where a name stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NameRef(u32);
+
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// One byte of length without the mark, then the key.
+    bytes: Vec<u8>,
+    holes_bytes: usize,
+}
+
+impl Names {
+    /// Adds a name. A shard's names stay below 4 GiB: its channels are counted in 26 bits, of which
+    /// even names of full length fill only a part before memory runs out.
+    pub(super) fn add(&mut self, name: &ChannelName) -> NameRef {
+        let at = NameRef(self.bytes.len() as u32);
+        self.bytes.push(name.name().len() as u8);
+        self.bytes.extend_from_slice(name.key().as_bytes());
+        at
+    }
+
+    /// The key at `at`.
+    pub(super) fn get(&self, at: NameRef) -> &str {
+        let start = at.0 as usize + 1;
+        let end = start + usize::from(self.bytes[start - 1]) + 1;
+        std::str::from_utf8(&self.bytes[start..end]).unwrap_or_default()
+    }
+
+    /// Whether the key at `at` is `key`, without looking at it as text.
+    pub(super) fn is(&self, at: NameRef, key: &str) -> bool {
+        let start = at.0 as usize + 1;
+        let end = start + usize::from(self.bytes[start - 1]) + 1;
+        self.bytes[start..end] == *key.as_bytes()
+    }
+
+    /// Makes a hole of the name at `at`.
+    pub(super) fn forget(&mut self, at: NameRef) {
+        self.holes_bytes += usize::from(self.bytes[at.0 as usize]) + 2;
+    }
+
+    /// Whether packing is worth it.
+    pub(super) fn wants_packing(&self) -> bool {
+        self.holes_bytes > 4096 && self.holes_bytes * 2 > self.bytes.len()
+    }
+
+    /// Closes the holes; `all` are the names in use, updated.
+    pub(super) fn pack<'a>(&mut self, all: impl Iterator<Item = &'a mut NameRef>) {
+        let mut packed = Vec::with_capacity(self.bytes.len() - self.holes_bytes);
+        for at in all {
+            let start = at.0 as usize;
+            let end = start + usize::from(self.bytes[start]) + 2;
+            *at = NameRef(packed.len() as u32);
+            packed.extend_from_slice(&self.bytes[start..end]);
+        }
+        self.bytes = packed;
+        self.holes_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_keeps_every_name() {
+        let mut names = Names::default();
+        let long = "n".repeat(NAME_BYTES_MAX);
+        let all: Vec<ChannelName> = (0..500)
+            .map(|n| ChannelName::user(&format!("user-{n}")))
+            .chain([ChannelName::channel(&long)])
+            .collect();
+        let mut kept = Vec::new();
+        for (nth, name) in all.iter().enumerate() {
+            let at = names.add(name);
+            assert!(names.is(at, name.key()));
+            if nth % 5 == 0 { kept.push((at, name)) } else { names.forget(at) }
+        }
+        assert!(names.wants_packing());
+        names.pack(kept.iter_mut().map(|(at, _)| at));
+        assert!(!names.wants_packing());
+        for (at, name) in kept {
+            assert_eq!(names.get(at), name.key());
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A message, shared by everyone who is still to get it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use crate::id::MessageId;
+use crate::name::ChannelName;
+
+/// What was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// UTF-8 text.
+    Text(Box<str>),
+    /// Text that parses as JSON.
+    Json(Box<str>),
+    /// Anything.
+    Binary(Box<[u8]>),
+}
+
+/// The body is not what its content type says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// Text must be UTF-8.
+    #[error("the body is not UTF-8; publish bytes as application/octet-stream")]
+    NotUtf8,
+    /// `application/json` must parse.
+    #[error("the body is not JSON although its content type says so: {0}")]
+    NotJson(String),
+}
+
+/// The content type of text unless the publisher says otherwise.
+pub const TEXT: &str = "text/plain; charset=utf-8";
+/// The content type of JSON.
+pub const JSON: &str = "application/json";
+/// The content type of bytes unless the publisher says otherwise.
+pub const BINARY: &str = "application/octet-stream";
+
+impl Body {
+    /// Reads `bytes` as `content_type` says, and returns the content type to keep with them: `None`
+    /// for the usual one of the body's kind.
+    pub fn parse(
+        bytes: &[u8],
+        content_type: Option<&str>,
+    ) -> Result<(Body, Option<Box<str>>), BodyError> {
+        let content_type = content_type.map(str::trim).unwrap_or_default();
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        let essence = essence.to_ascii_lowercase();
+        let is_binary = essence == BINARY
+            || ["image/", "audio/", "video/"].iter().any(|kind| essence.starts_with(kind));
+        if is_binary {
+            let kept = (essence != BINARY).then(|| content_type.into());
+            return Ok((Body::Binary(bytes.into()), kept));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| BodyError::NotUtf8)?;
+        if essence == JSON || essence.ends_with("+json") {
+            serde_json::from_str::<serde::de::IgnoredAny>(text)
+                .map_err(|error| BodyError::NotJson(error.to_string()))?;
+            let kept = (essence != JSON).then(|| content_type.into());
+            return Ok((Body::Json(text.into()), kept));
+        }
+        // `curl -d` names this type unasked: it says nothing about the body.
+        let is_usual = matches!(essence.as_str(), "" | "application/x-www-form-urlencoded")
+            || content_type.eq_ignore_ascii_case(TEXT);
+        Ok((Body::Text(text.into()), (!is_usual).then(|| content_type.into())))
+    }
+
+    /// The bytes as published.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Body::Text(text) | Body::Json(text) => text.as_bytes(),
+            Body::Binary(bytes) => bytes,
+        }
+    }
+}
+
+/// Names a connection of the data plane, for "not to this one".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionName(pub u64);
+
+impl fmt::Display for ConnectionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for ConnectionName {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<ConnectionName, Self::Err> {
+        u64::from_str_radix(text, 16).map(ConnectionName)
+    }
+}
+
+/// How many encodings of one message may be kept: one for each way to frame it.
+pub const ENCODINGS: usize = 6;
+
+/// A published message.
+#[derive(Debug)]
+pub struct Message {
+    /// Its id.
+    pub id: MessageId,
+    /// The offset of the channel's message before it: a reader that stands elsewhere has a gap.
+    pub previous: u64,
+    /// When it was published, milliseconds since 1970.
+    pub time_ms: u64,
+    /// Where.
+    pub channel: ChannelName,
+    /// What.
+    pub body: Body,
+    /// As published, unless it is the usual one of the body's kind.
+    pub content_type: Option<Box<str>>,
+    /// The connection that does not get it.
+    pub except: Option<ConnectionName>,
+    encodings: [OnceLock<Box<[u8]>>; ENCODINGS],
+}
+
+impl Message {
+    /// A message that nothing has been encoded of yet.
+    pub fn new(
+        id: MessageId,
+        previous: u64,
+        time_ms: u64,
+        channel: ChannelName,
+        body: Body,
+        content_type: Option<Box<str>>,
+        except: Option<ConnectionName>,
+    ) -> Message {
+        let encodings = Default::default();
+        Message { id, previous, time_ms, channel, body, content_type, except, encodings }
+    }
+
+    /// The content type to announce.
+    pub fn content_type(&self) -> &str {
+        self.content_type.as_deref().unwrap_or(match self.body {
+            Body::Text(_) => TEXT,
+            Body::Json(_) => JSON,
+            Body::Binary(_) => BINARY,
+        })
+    }
+
+    /// What it counts for against limits, in bytes.
+    pub fn weight_bytes(&self) -> usize {
+        self.body.bytes().len() + std::mem::size_of::<Message>()
+    }
+
+    /// The encoding kept in `slot` (below [`ENCODINGS`]), made by the first who asks for it and
+    /// shared by all workers and connections.
+    pub fn encoding(&self, slot: usize, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
+        self.encodings[slot].get_or_init(|| encode(self).into_boxed_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_type_decides_the_kind() {
+        let kind = |bytes: &[u8], content_type| match Body::parse(bytes, content_type) {
+            Ok((Body::Text(_), kept)) => ("text", kept),
+            Ok((Body::Json(_), kept)) => ("json", kept),
+            Ok((Body::Binary(_), kept)) => ("binary", kept),
+            Err(BodyError::NotUtf8) => ("not utf-8", None),
+            Err(BodyError::NotJson(_)) => ("not json", None),
+        };
+        assert_eq!(kind(b"a", None), ("text", None));
+        assert_eq!(kind(b"a", Some("application/x-www-form-urlencoded")), ("text", None));
+        assert_eq!(kind(b"a", Some("text/html")), ("text", Some("text/html".into())));
+        assert_eq!(kind(b"{}", Some("Application/JSON; charset=utf-8")), ("json", None));
+        let ld = "application/ld+json";
+        assert_eq!(kind(b"[1]", Some(ld)), ("json", Some(ld.into())));
+        assert_eq!(kind(b"{", Some(JSON)), ("not json", None));
+        assert_eq!(kind(b"\xff", Some(BINARY)), ("binary", None));
+        assert_eq!(kind(b"\xff", Some("image/png")), ("binary", Some("image/png".into())));
+        assert_eq!(kind(b"\xff", None), ("not utf-8", None));
+        assert_eq!(kind(b"\xff", Some(JSON)), ("not utf-8", None));
+    }
+}

@@ -1,0 +1,75 @@
+//! Channel and user names.
+//!
+//! A user is a channel with a reserved name: the first byte of the key tells the two apart, and no
+//! public name can contain it. Whether a name obeys the public rules is the wire's business.
+
+use std::fmt;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A channel, `/channels/{channel}`.
+    Channel,
+    /// A user's inbox, `/users/{user}`.
+    User,
+}
+
+const CHANNEL_MARK: char = '\u{1}';
+const USER_MARK: char = '\u{2}';
+
+/// The longest public name, in bytes: short enough for one byte of length.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// The name of a channel or of a user.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ChannelName(Box<str>);
+
+impl ChannelName {
+    /// Names the channel or user `name`.
+    pub fn new(kind: Kind, name: &str) -> ChannelName {
+        let mark = match kind {
+            Kind::Channel => CHANNEL_MARK,
+            Kind::User => USER_MARK,
+        };
+        let mut key = String::with_capacity(name.len() + 1);
+        key.push(mark);
+        key.push_str(name);
+        ChannelName(key.into_boxed_str())
+    }
+
+    /// The name of a channel.
+    pub fn channel(name: &str) -> ChannelName {
+        ChannelName::new(Kind::Channel, name)
+    }
+
+    /// The name of a user.
+    pub fn user(name: &str) -> ChannelName {
+        ChannelName::new(Kind::User, name)
+    }
+
+    /// Mark and name: what the engine looks up.
+    pub fn key(&self) -> &str {
+        &self.0
+    }
+
+    /// The inverse of [`ChannelName::key`].
+    pub fn from_key(key: &str) -> ChannelName {
+        ChannelName(key.into())
+    }
+
+    /// Channel or user.
+    pub fn kind(&self) -> Kind {
+        if self.0.starts_with(USER_MARK) { Kind::User } else { Kind::Channel }
+    }
+
+    /// The public name.
+    pub fn name(&self) -> &str {
+        &self.0[1..]
+    }
+}
+
+impl fmt::Debug for ChannelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.kind(), self.name())
+    }
+}

@@ -1,0 +1,377 @@
+//! Subscriptions, cursors and sweeps of one worker.
+//!
+//! A **subscription** joins a connection to a channel and holds a cursor: the offset of the last
+//! message that was written to that connection. A channel's subscriptions form a ring; a **sweep** goes
+//! around it and offers each subscription what it lacks. The messages still to be offered are in the
+//! channel's **mirror**; a channel that everyone has caught up with has none.
+//!
+//! The roster does no I/O: [`Roster::next`] names a subscription that is behind, the worker writes
+//! what [`Roster::waiting`] returns, and says with [`Roster::advance`] how far it came, or with
+//! [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left out of sweeps; its
+//! worker offers the rest when the socket is writable, and calls [`Roster::settle`] when done.
+//!
+//! # Invariants
+//!
+//! * A sweep ends only when every subscription of the channel has been visited since the last
+//!   append: `left` counts visits down, is set to the ring's length by an append, and grows with each
+//!   subscription that joins meanwhile. One that leaves hands the sweep's position to its successor.
+//! * The mirror drops only what everyone who is not stalled has been offered (`swept`).
+//! * Offsets in cursors are cut to 32 bits and compared by distance: a mirror never spans as much.
+
+mod channel;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::message::Message;
+use crate::rules::{BehindPolicy, RuleId, Rules};
+use crate::slab::Slab;
+use crate::{ChannelId, LocalId};
+use channel::LocalChannel;
+
+/// A subscription within a [`Roster`]. Reused once it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SubscriptionId(NonZeroU32);
+
+impl SubscriptionId {
+    fn from_index(index: u32) -> SubscriptionId {
+        SubscriptionId(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+impl LocalId {
+    fn from_index(index: u32) -> LocalId {
+        LocalId(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// Marks a stalled subscription in the connection's number.
+const STALLED: u32 = 1 << 31;
+
+#[derive(Debug)]
+struct Subscription {
+    /// The connection's index in the worker, and [`STALLED`].
+    connection: u32,
+    local: LocalId,
+    /// Low half of the offset of the last message written.
+    cursor: u32,
+    before: SubscriptionId,
+    next: SubscriptionId,
+    /// The connection's next subscription.
+    sibling: Option<SubscriptionId>,
+}
+
+const _: () = assert!(Slab::<Subscription>::ENTRY_BYTES == 24, "the budget of a subscription");
+
+/// What a subscription lacks.
+#[derive(Debug)]
+pub enum Waiting<'a> {
+    /// Nothing.
+    Nothing,
+    /// These messages, oldest first, at least one.
+    Messages(std::collections::vec_deque::Iter<'a, Arc<Message>>),
+    /// The messages after its cursor are gone; what is still there comes after `resume_at`.
+    Gap {
+        /// How many are gone, as far as offsets tell.
+        missed: u64,
+        /// The offset of the newest message that is gone.
+        resume_at: u64,
+        /// What the channel's rule says about it.
+        policy: BehindPolicy,
+    },
+}
+
+/// What [`Roster::leave`] left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// The channel that has one subscription less.
+    pub channel: ChannelId,
+    /// The connection's next subscription.
+    pub sibling: Option<SubscriptionId>,
+}
+
+/// One worker's subscriptions.
+#[derive(Debug)]
+pub struct Roster {
+    rules: Arc<Rules>,
+    channels: Slab<LocalChannel>,
+    subscriptions: Slab<Subscription>,
+    /// Channels with a sweep under way, taking turns. One whose sweep was stopped may still be here.
+    sweeping: VecDeque<LocalId>,
+    /// Bytes of messages that some sweep has not offered to everyone yet.
+    unswept_bytes: usize,
+}
+
+impl Roster {
+    /// No subscriptions.
+    pub fn new(rules: Arc<Rules>) -> Roster {
+        Roster {
+            rules,
+            channels: Slab::default(),
+            subscriptions: Slab::default(),
+            sweeping: VecDeque::new(),
+            unswept_bytes: 0,
+        }
+    }
+
+    /// Where the next channel that is new here will be kept.
+    pub fn next_local(&self) -> LocalId {
+        LocalId::from_index(self.channels.next_index())
+    }
+
+    /// Subscribes `connection` to a channel as the engine answered, from `cursor` on, with the
+    /// backlog after it. `sibling` is the connection's subscription before this one.
+    pub fn join(
+        &mut self,
+        connection: u32,
+        followed: &crate::Followed,
+        is_user: bool,
+        sibling: Option<SubscriptionId>,
+    ) -> SubscriptionId {
+        debug_assert!(connection < STALLED);
+        let local = followed.local;
+        if local == self.next_local() && self.channels.get(local.index()).is_none() {
+            let head = followed.head.offset;
+            self.channels.insert(LocalChannel::new(followed.channel, followed.rule, is_user, head));
+        }
+        let index = self.subscriptions.next_index();
+        let id = SubscriptionId::from_index(index);
+        self.subscriptions.insert(Subscription {
+            connection,
+            local,
+            cursor: followed.cursor.offset as u32,
+            before: id,
+            next: id,
+            sibling,
+        });
+        self.link(local, id);
+        self.merge(local, &followed.backlog);
+        id
+    }
+
+    /// Ends a subscription. Tell the engine.
+    pub fn leave(&mut self, id: SubscriptionId) -> Option<Left> {
+        if self.subscription(id)?.connection & STALLED != 0 {
+            self.unstall(id);
+        }
+        let local = self.subscription(id)?.local;
+        self.unlink(local, id);
+        let gone = self.subscriptions.remove(id.index())?;
+        let channel = self.channels.get(local.index())?;
+        let left = Left { channel: channel.channel, sibling: gone.sibling };
+        if channel.count == 0 {
+            self.stop(local);
+            self.channels.remove(local.index());
+        } else {
+            self.settle(local);
+        }
+        Some(left)
+    }
+
+    /// Takes a subscription out of its connection's chain, in which `first` comes first. Returns the
+    /// new first one.
+    pub fn unchain(
+        &mut self,
+        first: Option<SubscriptionId>,
+        id: SubscriptionId,
+    ) -> Option<SubscriptionId> {
+        let after = self.subscription(id)?.sibling;
+        if first == Some(id) {
+            return after;
+        }
+        let mut at = first;
+        while let Some(sibling) = at {
+            let subscription = self.subscription_mut(sibling)?;
+            at = subscription.sibling;
+            if at == Some(id) {
+                subscription.sibling = after;
+                break;
+            }
+        }
+        first
+    }
+
+    /// The log of a channel has grown. Ignored if the channel is not followed here (any more), or
+    /// if the message is known from a backlog.
+    pub fn append(&mut self, local: LocalId, channel: ChannelId, message: &Arc<Message>) {
+        let is_it = |known: &&LocalChannel| known.channel == channel;
+        let Some(known) = self.channels.get(local.index()).filter(is_it) else { return };
+        if message.id.offset <= known.head {
+            return;
+        }
+        self.push_back(local, message);
+    }
+
+    /// Whether some sweep is under way.
+    pub fn is_sweeping(&self) -> bool {
+        !self.sweeping.is_empty()
+    }
+
+    /// Bytes of messages that some sweep has not offered to everyone yet.
+    pub fn unswept_bytes(&self) -> usize {
+        self.unswept_bytes
+    }
+
+    /// Goes on with the sweep whose turn it is, to the next subscription that is behind and not
+    /// stalled. `visits` bounds the steps and is counted down; a turn ends when it is used up.
+    pub fn next(&mut self, visits: &mut u32) -> Option<(SubscriptionId, u32)> {
+        while let Some(&local) = self.sweeping.front() {
+            if *visits == 0 {
+                self.sweeping.rotate_left(1);
+                return None;
+            }
+            *visits -= 1;
+            let Some(id) = self.step(local) else {
+                self.sweeping.pop_front();
+                continue;
+            };
+            let Some(subscription) = self.subscription(id) else { continue };
+            let is_stalled = subscription.connection & STALLED != 0;
+            if !is_stalled && self.is_behind(subscription) {
+                return Some((id, subscription.connection));
+            }
+        }
+        None
+    }
+
+    /// What a subscription lacks.
+    pub fn waiting(&self, id: SubscriptionId) -> Waiting<'_> {
+        let Some(subscription) = self.subscription(id) else { return Waiting::Nothing };
+        let Some(channel) = self.channels.get(subscription.local.index()) else {
+            return Waiting::Nothing;
+        };
+        if distance(channel.head, subscription.cursor) <= 0 {
+            return Waiting::Nothing;
+        }
+        let policy = self.rules.get(channel.rule).behind_policy;
+        let Some(active) = &channel.active else {
+            let missed = u64::from(distance(channel.head, subscription.cursor).unsigned_abs());
+            return Waiting::Gap { missed, resume_at: channel.head, policy };
+        };
+        active.waiting(subscription.cursor, channel.head, policy)
+    }
+
+    /// The messages up to `offset` have been written to the subscription, or it skips them.
+    pub fn advance(&mut self, id: SubscriptionId, offset: u64) {
+        if let Some(subscription) = self.subscription_mut(id) {
+            debug_assert!(distance(offset, subscription.cursor) >= 0, "cursors only move forward");
+            subscription.cursor = offset as u32;
+        }
+    }
+
+    /// The subscription's connection takes no more for now: sweeps leave it out until
+    /// [`Roster::resume`].
+    pub fn stall(&mut self, id: SubscriptionId) {
+        let Some(subscription) = self.subscription_mut(id) else { return };
+        if subscription.connection & STALLED != 0 {
+            return;
+        }
+        subscription.connection |= STALLED;
+        let local = subscription.local;
+        if let Some(channel) = self.channels.get_mut(local.index()) {
+            channel.stalled += 1;
+        }
+    }
+
+    /// A stalled subscription has been written all that it lacked, or is no longer blocked.
+    pub fn resume(&mut self, id: SubscriptionId) {
+        let Some(subscription) = self.subscription(id) else { return };
+        let local = subscription.local;
+        if subscription.connection & STALLED != 0 {
+            self.unstall(id);
+            self.settle(local);
+        }
+    }
+
+    /// Whether sweeps leave the subscription out.
+    pub fn is_stalled(&self, id: SubscriptionId) -> bool {
+        self.subscription(id).is_some_and(|it| it.connection & STALLED != 0)
+    }
+
+    /// The connection's next subscription.
+    pub fn sibling(&self, id: SubscriptionId) -> Option<SubscriptionId> {
+        self.subscription(id)?.sibling
+    }
+
+    /// The channel of a subscription, and whether it is a user's inbox.
+    pub fn channel(&self, id: SubscriptionId) -> Option<(ChannelId, bool)> {
+        let channel = self.channels.get(self.subscription(id)?.local.index())?;
+        Some((channel.channel, channel.is_user))
+    }
+
+    /// The offset of the last message written to a subscription.
+    pub fn cursor(&self, id: SubscriptionId) -> Option<u64> {
+        let subscription = self.subscription(id)?;
+        let head = self.channels.get(subscription.local.index())?.head;
+        let behind = i64::from(distance(head, subscription.cursor));
+        Some(head.wrapping_add_signed(-behind))
+    }
+
+    /// The connections that follow a channel.
+    pub fn members(&self, local: LocalId, channel: ChannelId) -> impl Iterator<Item = u32> {
+        let known = self.channels.get(local.index()).filter(|known| known.channel == channel);
+        let mut at = known.and_then(|known| known.first);
+        let mut left = known.map_or(0, |known| known.count);
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let subscription = self.subscription(at?)?;
+            at = Some(subscription.next);
+            Some(subscription.connection & !STALLED)
+        })
+    }
+
+    /// Subscriptions in all.
+    pub fn len(&self) -> usize {
+        self.subscriptions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.subscriptions.is_empty()
+    }
+
+    fn subscription(&self, id: SubscriptionId) -> Option<&Subscription> {
+        self.subscriptions.get(id.index())
+    }
+
+    fn subscription_mut(&mut self, id: SubscriptionId) -> Option<&mut Subscription> {
+        self.subscriptions.get_mut(id.index())
+    }
+
+    fn is_behind(&self, subscription: &Subscription) -> bool {
+        let channel = self.channels.get(subscription.local.index());
+        channel.is_some_and(|channel| distance(channel.head, subscription.cursor) > 0)
+    }
+
+    fn unstall(&mut self, id: SubscriptionId) {
+        let Some(subscription) = self.subscription_mut(id) else { return };
+        subscription.connection &= !STALLED;
+        let local = subscription.local;
+        if let Some(channel) = self.channels.get_mut(local.index()) {
+            channel.stalled -= 1;
+        }
+    }
+
+    fn rule(&self, id: RuleId) -> (usize, usize) {
+        let rule = self.rules.get(id);
+        let kept = rule.retention;
+        (rule.behind_messages_max.max(kept.messages_max), rule.behind_bytes_max.max(kept.bytes_max))
+    }
+}
+
+/// How far `cursor`, the low half of an offset, is behind `offset`; negative if it is ahead.
+fn distance(offset: u64, cursor: u32) -> i32 {
+    (offset as u32).wrapping_sub(cursor).cast_signed()
+}

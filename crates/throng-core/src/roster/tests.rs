@@ -1,0 +1,1 @@
+//! The roster against a simple model.

@@ -1,0 +1,166 @@
+//! Retention and patience, per channel pattern.
+
+use crate::name::{ChannelName, Kind};
+
+/// How much of a channel's log is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// At most this many messages; 0 keeps none.
+    pub messages_max: usize,
+    /// At most this many bytes, counted by `Message::weight_bytes`.
+    pub bytes_max: usize,
+    /// No message older than this.
+    pub age_ms_max: u64,
+}
+
+impl Retention {
+    /// Whether nothing is ever kept.
+    pub fn is_none(&self) -> bool {
+        self.messages_max == 0 || self.bytes_max == 0 || self.age_ms_max == 0
+    }
+}
+
+/// What happens to a subscriber that has fallen too far behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BehindPolicy {
+    /// Its connection is closed with a code that says so; it can come back and resume.
+    Close,
+    /// It is told what it missed and goes on with what is still there.
+    Skip,
+}
+
+/// The settings of the channels that match one pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Channels or users; `None` matches both.
+    pub kind: Option<Kind>,
+    /// A name in which `*` stands for any text.
+    pub pattern: String,
+    /// What is kept.
+    pub retention: Retention,
+    /// A subscriber may be behind by this many messages …
+    pub behind_messages_max: usize,
+    /// … or bytes, whichever is reached first.
+    pub behind_bytes_max: usize,
+    /// What happens then.
+    pub behind_policy: BehindPolicy,
+}
+
+impl Default for Rule {
+    fn default() -> Rule {
+        Rule {
+            kind: None,
+            pattern: "*".into(),
+            retention: Retention {
+                messages_max: 100,
+                bytes_max: 1 << 20,
+                age_ms_max: 60 * 60 * 1000,
+            },
+            behind_messages_max: 1000,
+            behind_bytes_max: 1 << 20,
+            behind_policy: BehindPolicy::Close,
+        }
+    }
+}
+
+/// Index of a rule within [`Rules`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleId(u8);
+
+/// At most this many patterns: a rule is kept in one byte per channel.
+pub const RULES_MAX: usize = 255;
+
+/// All rules, the first that matches counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    list: Vec<Rule>,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules::new(Vec::new(), Rule::default())
+    }
+}
+
+impl Rules {
+    /// `specific` in order, then `fallback` for everything else. Of `specific`, what exceeds
+    /// [`RULES_MAX`] is left out.
+    pub fn new(mut specific: Vec<Rule>, fallback: Rule) -> Rules {
+        specific.truncate(RULES_MAX);
+        specific.push(Rule { kind: None, pattern: "*".into(), ..fallback });
+        Rules { list: specific }
+    }
+
+    /// The rule for a channel or user.
+    pub fn find(&self, name: &ChannelName) -> RuleId {
+        let matches = |rule: &Rule| {
+            rule.kind.is_none_or(|kind| kind == name.kind())
+                && glob(rule.pattern.as_bytes(), name.name().as_bytes())
+        };
+        let at = self.list.iter().position(matches).unwrap_or(self.list.len() - 1);
+        RuleId(at as u8)
+    }
+
+    /// The rule itself.
+    pub fn get(&self, id: RuleId) -> &Rule {
+        &self.list[usize::from(id.0)]
+    }
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any text: linear, by going back to the
+/// last star only.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    let mut star = None;
+    while from < text.len() {
+        if pattern.get(at) == Some(&b'*') {
+            star = Some((at, from));
+            at += 1;
+        } else if pattern.get(at) == Some(&text[from]) {
+            at += 1;
+            from += 1;
+        } else if let Some((star_at, star_from)) = star {
+            at = star_at + 1;
+            from = star_from + 1;
+            star = Some((star_at, from));
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("chat:*", "chat:", true),
+            ("chat:*", "chat:a:b", true),
+            ("chat:*", "chats", false),
+            ("*:log", "a:b:log", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+            ("abc", "abc", true),
+            ("abc", "abcd", false),
+            ("**a", "bbba", true),
+        ] {
+            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn the_first_match_counts() {
+        let rule = |kind, pattern: &str| Rule { kind, pattern: pattern.into(), ..Rule::default() };
+        let rules = Rules::new(
+            vec![rule(Some(Kind::User), "*"), rule(Some(Kind::Channel), "a*"), rule(None, "ab")],
+            Rule::default(),
+        );
+        assert_eq!(rules.find(&ChannelName::user("ab")), RuleId(0));
+        assert_eq!(rules.find(&ChannelName::channel("ab")), RuleId(1));
+        assert_eq!(rules.find(&ChannelName::channel("b")), RuleId(3));
+    }
+}

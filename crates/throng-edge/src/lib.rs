@@ -1,0 +1,1 @@
+//! The data plane: workers that park connections and deliver to them.

@@ -1,0 +1,1 @@
+//! A seeded simulation of core and worker on fake sockets.

@@ -1,0 +1,2 @@
+//! The throng binary.
+fn main() {}

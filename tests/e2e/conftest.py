@@ -1,0 +1,95 @@
+"""Fixtures: servers with the settings of a test, and a channel that no other test uses."""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support import PATIENCE_SECONDS  # noqa: E402
+from support.server import BINARY, Server, clean_environment  # noqa: E402
+
+HERE = Path(__file__).parent
+# Short farewells: no test is about their length, except those that set their own.
+QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
+_numbers = itertools.count(1)
+
+
+def pytest_sessionstart():
+    """Says at once what is missing, instead of once per test."""
+    if not BINARY.exists():
+        pytest.exit(f"{BINARY} does not exist: cargo build -p throng, or set THRONG_BIN", 1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server with default settings, shared by the tests of a module."""
+    running = Server(tmp_path_factory.mktemp("server"), *QUICK)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts servers with settings of their own; each is stopped, and must stop well."""
+    started = []
+
+    def start(*flags, **options):
+        running = Server(tmp_path, *QUICK, *flags, **options)
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        if running.process.poll() is None:
+            running.stop()
+
+
+@pytest.fixture
+def channel(request):
+    """A channel name of this test's own."""
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:60]
+    return f"{name}-{next(_numbers)}"
+
+
+@pytest.fixture
+def curl(server):
+    """Runs curl against the module's server; returns its output."""
+
+    def run(path, *arguments, check=True):
+        command = ["curl", "--silent", "--show-error", "--noproxy", "*"]
+        command += ["--max-time", str(PATIENCE_SECONDS), *arguments, server.url + path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def node():
+    """Starts a script of tests/e2e/node as a child; ends it with the test."""
+    assert shutil.which("node"), "node is missing: scripts/setup"
+    children = []
+
+    def start(script, *arguments):
+        child = subprocess.Popen(
+            ["node", HERE / "node" / script, *arguments],
+            env=clean_environment({"NO_PROXY": "*", "HOME": os.environ.get("HOME", "/")}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()

@@ -1,0 +1,175 @@
+"""The real binary as a child process: started on a free port, stopped with SIGTERM."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from . import PATIENCE_SECONDS
+
+ROOT = Path(__file__).resolve().parents[3]
+BINARY = Path(os.environ.get("THRONG_BIN", ROOT / "target" / "debug" / "throng")).resolve()
+LISTENING = re.compile(r"listening on http://([\d.]+|\[[^\]]+\]):(\d+)")
+
+
+def clean_environment(extra=None):
+    """The environment without THRONG_ variables: the server refuses those it does not know."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
+    return {**kept, **(extra or {})}
+
+
+def run_throng(*arguments, directory, environment=None, timeout_seconds=PATIENCE_SECONDS, input=None):
+    """Runs the binary to its end. Returns the completed process with its output as text."""
+    return subprocess.run(
+        [BINARY, *map(str, arguments)],
+        cwd=directory,
+        env=clean_environment(environment),
+        capture_output=True,
+        text=True,
+        input=input,
+        timeout=timeout_seconds,
+        check=False,
+    )
+
+
+class Server:
+    """One running server and the short requests that most tests need."""
+
+    def __init__(self, directory, *flags, environment=None, port=0):
+        self.flags = ["--listen", f"127.0.0.1:{port}", *map(str, flags)]
+        self.process = subprocess.Popen(
+            [BINARY, "serve", *self.flags],
+            cwd=directory,
+            env=clean_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.output = []
+        self._address = threading.Event()
+        self.host = self.port = None
+        self._reader = threading.Thread(target=self._read_output, daemon=True)
+        self._reader.start()
+        if not self._address.wait(PATIENCE_SECONDS) or self.port is None:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError(f"the server did not start:\n{self.log()}")
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS, trust_env=False)
+
+    def _read_output(self):
+        for line in self.process.stdout:
+            self.output.append(line)
+            found = LISTENING.search(line)
+            if found and self.port is None:
+                self.host, self.port = found.group(1), int(found.group(2))
+                self._address.set()
+        self._address.set()
+
+    def log(self):
+        """Everything that the server has printed."""
+        return "".join(self.output)
+
+    @property
+    def url(self):
+        """The address for HTTP, without a slash at the end."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def ws(self):
+        """The address for WebSocket, without a slash at the end."""
+        return f"ws://{self.host}:{self.port}"
+
+    def publish(self, channel, body, **headers):
+        """Publishes to a channel; returns the answer's JSON."""
+        return self._publish(f"/channels/{quote(channel, safe='')}", body, headers)
+
+    def publish_to_user(self, user, body, **headers):
+        """Publishes to a user; returns the answer's JSON."""
+        return self._publish(f"/users/{quote(user, safe='')}", body, headers)
+
+    def _publish(self, path, body, headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = self.http.post(path, content=body, headers=named)
+        assert response.status_code in (200, 201), (response.status_code, response.text)
+        return response.json()
+
+    def publish_batch(self, lines):
+        """Publishes a batch of objects; returns the answer objects."""
+        content = "".join(json.dumps(line) + "\n" for line in lines)
+        response = self.http.post("/publish", content=content)
+        assert response.status_code == 200, (response.status_code, response.text)
+        return [json.loads(line) for line in response.text.splitlines()]
+
+    def history(self, channel, **parameters):
+        """A page of a channel's history."""
+        path = f"/channels/{quote(channel, safe='')}/history"
+        response = self.http.get(path, params=parameters)
+        assert response.status_code == 200, (response.status_code, response.text)
+        return response.json()
+
+    def presence(self, channel, **parameters):
+        """Who is in a channel."""
+        path = f"/channels/{quote(channel, safe='')}/presence"
+        response = self.http.get(path, params=parameters)
+        assert response.status_code == 200, (response.status_code, response.text)
+        return response.json()
+
+    def wait_for_connections(self, channel, count):
+        """Waits until a channel has exactly so many connections: what was closed is seen closed."""
+        eventually(lambda: self.presence(channel)["connections"] == count, f"{count} connections")
+
+    def metrics(self):
+        """Every sample of /metrics: the name with its labels, and the value."""
+        samples = {}
+        for line in self.http.get("/metrics").text.splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                samples[name] = float(value)
+        return samples
+
+    def signal(self, number=signal.SIGTERM):
+        """Sends a signal and does not wait."""
+        self.process.send_signal(number)
+
+    def wait(self):
+        """Waits for the end of the process; returns its exit code."""
+        try:
+            code = self.process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server did not stop:\n{self.log()}") from None
+        self._reader.join(PATIENCE_SECONDS)
+        return code
+
+    def stop(self):
+        """Stops the server as an operator would and insists on a clean exit."""
+        self.http.close()
+        if self.process.poll() is None:
+            self.signal()
+        code = self.wait()
+        assert code == 0, f"exit code {code}\n{self.log()}"
+        assert "panicked" not in self.log(), self.log()
+
+    def kill(self):
+        """Ends the server without ceremony, as a crash would."""
+        self.http.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def eventually(condition, what):
+    """Asks until `condition` holds: for states that announce themselves on no connection."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for: {what}")
+        time.sleep(0.02)

@@ -1,0 +1,185 @@
+"""What a person with nothing but curl can do."""
+
+import json
+import subprocess
+
+import pytest
+
+from support import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def tail(server):
+    """Starts `curl -N` on a path; returns the process, subscribed."""
+    children = []
+
+    def start(path, *arguments):
+        command = ["curl", "--silent", "--noproxy", "*", "-N", "-i"]
+        command += ["--max-time", str(PATIENCE_SECONDS), *arguments, server.url + path]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        children.append(child)
+        assert child.stdout.readline().startswith("HTTP/1.1 200"), path
+        child.headers = {}
+        while line := child.stdout.readline().strip():
+            name, _, value = line.partition(":")
+            child.headers[name.lower()] = value.strip()
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def test_publish_reaches_a_stream(server, curl, tail, channel):
+    subscriber = tail(f"/channels/{channel}")
+    answer = json.loads(curl(f"/channels/{channel}", "-d", "hello"))
+    assert answer["subscribers"] == 1
+    assert subscriber.stdout.readline() == "hello\n"
+    assert subscriber.headers["throng-id"] == answer["id"].rpartition("-")[0] + "-0"
+    assert subscriber.headers["throng-connection"]
+    assert "throng-recovered" not in subscriber.headers
+
+
+def test_put_publishes_too(server, curl, tail, channel):
+    subscriber = tail(f"/channels/{channel}")
+    out = curl(f"/channels/{channel}", "-X", "PUT", "--data-binary", "one", "-w", "%{http_code}")
+    assert out.endswith("201")
+    assert subscriber.stdout.readline() == "one\n"
+
+
+def test_upload_from_a_pipe_is_chunked(server, channel):
+    """`curl -T -` sends a chunked body, and is told that the connection ends."""
+    command = ["curl", "-s", "-i", "--noproxy", "*", "-T", "-", f"{server.url}/channels/{channel}"]
+    done = subprocess.run(
+        command, input="from a pipe", capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert "HTTP/1.1 201" in done.stdout
+    assert "connection: close" in done.stdout.lower()
+    assert server.history(channel)["messages"][-1]["data"] == "from a pipe"
+
+
+def test_server_sent_events(server, tail, channel):
+    subscriber = tail(f"/channels/{channel}", "-H", "Accept: text/event-stream")
+    assert subscriber.headers["content-type"].startswith("text/event-stream")
+    id = server.publish(channel, "two\nlines")["id"]
+    lines = []
+    while (line := subscriber.stdout.readline()) != "\n" or not lines:
+        lines.append(line.rstrip("\n"))
+    assert sorted(lines) == sorted([f"id: {id}", "data: two", "data: lines"])
+
+
+def test_long_poll_takes_what_was_missed(server, curl, channel):
+    start = server.history(channel)["id"]
+    ids = [server.publish(channel, f"m{n}")["id"] for n in range(3)]
+    out = curl(f"/channels/{channel}?wait=10&since={ids[0]}", "-i")
+    head, _, body = out.partition("\n\n")
+    assert body == "m1\nm2"
+    assert f"throng-id: {ids[2]}" in head.lower()
+    assert "throng-recovered: true" in head.lower()
+    out = curl(f"/channels/{channel}?since={start}", "-H", "Prefer: wait=10")
+    assert out == "m0\nm1\nm2"
+
+
+def test_long_poll_gives_up_with_204(server, curl, channel):
+    id = server.publish(channel, "before")["id"]
+    out = curl(f"/channels/{channel}?wait=0&since={id}", "-i")
+    assert out.startswith("HTTP/1.1 204")
+    assert f"throng-id: {id}" in out.lower()
+    out = curl(f"/channels/{channel}?wait=1", "-i")
+    assert out.startswith("HTTP/1.1 204")
+
+
+def test_history_is_sent_before_live_messages(server, tail, channel):
+    for n in range(5):
+        server.publish(channel, f"old {n}")
+    subscriber = tail(f"/channels/{channel}?history=2")
+    server.publish(channel, "new")
+    assert [subscriber.stdout.readline() for _ in range(3)] == ["old 3\n", "old 4\n", "new\n"]
+
+
+def test_batch(server, curl, channel, tmp_path):
+    lines = tmp_path / "batch"
+    lines.write_text(
+        f'{{"channel":"{channel}","data":"hello"}}\n'
+        f'{{"user":"{channel}","data":{{"n":1}},"key":"order-7"}}\n'
+        '{"channel":"","data":"x"}\n'
+        f'{{"channel":"{channel}","data":"AAEC","encoding":"base64"}}\n'
+        f'{{"user":"{channel}","data":{{"n":1}},"key":"order-7"}}\n'
+    )
+    answers = [json.loads(line) for line in curl("/publish", "--data-binary", f"@{lines}").split("\n") if line]
+    assert len(answers) == 5
+    assert answers[0]["subscribers"] == 0 and answers[0]["id"].endswith("-1")
+    assert answers[2]["error"] == "bad_name"
+    assert answers[4]["id"] == answers[1]["id"] and answers[4]["duplicate"] is True
+    messages = server.history(channel)["messages"]
+    assert [message["data"] for message in messages] == ["hello", "AAEC"]
+    assert messages[1]["encoding"] == "base64"
+
+
+@pytest.mark.parametrize("suffix", ["", "/history", "/presence"])
+def test_head_says_the_same_without_a_body(server, curl, channel, suffix):
+    server.publish(channel, "hello")
+    head = curl(f"/channels/{channel}{suffix}", "--head")
+    assert head.startswith("HTTP/1.1 200")
+    assert server.presence(channel)["connections"] == 0
+    if suffix:
+        whole = curl(f"/channels/{channel}{suffix}", "-i")
+        wanted = [line for line in whole.lower().split("\n") if line.startswith("content-")]
+        assert wanted and all(line in head.lower() for line in wanted)
+    else:
+        assert "throng-id:" in head.lower()
+
+
+@pytest.mark.parametrize(
+    "path, methods",
+    [
+        ("/channels/x", {"GET", "HEAD", "POST", "PUT", "OPTIONS"}),
+        ("/users/x", {"GET", "HEAD", "POST", "PUT", "OPTIONS"}),
+        ("/subscribe?channel=x", {"GET", "HEAD", "OPTIONS"}),
+        ("/channels/x/history", {"GET", "HEAD", "OPTIONS"}),
+        ("/channels/x/presence", {"GET", "HEAD", "OPTIONS"}),
+        ("/publish", {"POST", "OPTIONS"}),
+    ],
+)
+def test_options_names_the_methods(server, path, methods):
+    response = server.http.options(path)
+    assert response.status_code in (200, 204)
+    assert {method.strip() for method in response.headers["Allow"].split(",")} >= methods
+
+
+@pytest.mark.parametrize("path", ["/channels/x", "/users/x", "/publish", "/channels/x/history"])
+def test_other_methods_are_refused(server, path):
+    response = server.http.delete(path)
+    assert response.status_code == 405
+    assert response.json()["error"] == "method_not_allowed"
+    assert response.headers["Allow"]
+
+
+def test_pages(server):
+    response = server.http.get("/")
+    assert response.is_redirect and response.headers["Location"].endswith("/chat")
+    assert "text/html" in server.http.get("/chat").headers["Content-Type"]
+    assert "javascript" in server.http.get("/throng.js").headers["Content-Type"]
+    assert server.http.get("/health").status_code == 200
+    assert server.http.get("/nowhere").json()["error"] == "not_found"
+
+
+def test_a_message_is_of_the_kind_that_its_content_type_says(server, channel):
+    server.publish(channel, b'{"a": [1, 2]}', Content_Type="application/json")
+    server.publish(channel, b'{"b":1}', Content_Type="application/vnd.x+json")
+    server.publish(channel, b"\x00\xff", Content_Type="image/png")
+    server.publish(channel, "plain ✓".encode(), Content_Type="application/x-www-form-urlencoded")
+    server.publish(channel, b"<b>", Content_Type="text/html")
+    found = server.history(channel)["messages"]
+    assert [message["data"] for message in found] == [
+        {"a": [1, 2]},
+        {"b": 1},
+        "AP8=",
+        "plain ✓",
+        "<b>",
+    ]
+    types = [message.get("content_type") for message in found]
+    assert types == [None, "application/vnd.x+json", "image/png", None, "text/html"]
+    assert [message.get("encoding") for message in found] == [None, None, "base64", None, None]
+    assert all(message["type"] == "message" and message["channel"] == channel for message in found)
