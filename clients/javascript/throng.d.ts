@@ -166,7 +166,7 @@ export declare class Throng extends Emitter<ThrongEvents> {
     target: Target,
     listener?: (message: Message<Data>) => void,
   ): Subscription<Data>;
-  /** Waits while the client reconnects; rejects with a `ThrongError` or, for bad data, TypeError. */
+  /** Waits while the client reconnects. Rejects with a `ThrongError`; `TypeError` for bad data. */
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   presence(target: Target, options?: { limit?: number }): Promise<Presence>;

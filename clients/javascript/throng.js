@@ -193,7 +193,8 @@ function toBytes(data) {
 
 /** The message that listeners get, from the envelope on the wire. */
 function toMessage({ channel, user, id, time, data, encoding, content_type: contentType }) {
-  const fallback = typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
+  let fallback = typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
+  if (encoding === "base64") fallback = "application/octet-stream";
   return {
     ...(user === undefined ? { channel } : { user }),
     id,

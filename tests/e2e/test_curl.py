@@ -8,44 +8,61 @@ import pytest
 from support import PATIENCE_SECONDS
 
 
-@pytest.fixture
-def tail(server):
-    """Starts `curl -N` on a path; returns the process, subscribed."""
-    children = []
+class Tail:
+    """`curl -N -i` on a path of a channel."""
 
-    def start(path, *arguments):
+    def __init__(self, url, arguments):
         command = ["curl", "--silent", "--noproxy", "*", "-N", "-i"]
-        command += ["--max-time", str(PATIENCE_SECONDS), *arguments, server.url + path]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        children.append(child)
-        assert child.stdout.readline().startswith("HTTP/1.1 200"), path
-        child.headers = {}
-        while line := child.stdout.readline().strip():
-            name, _, value = line.partition(":")
-            child.headers[name.lower()] = value.strip()
-        return child
+        command += ["--max-time", str(PATIENCE_SECONDS), *arguments, url]
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.headers = None
+
+    def line(self):
+        """The next line of the body. curl shows the head only together with the first of them."""
+        if self.headers is None:
+            assert self.child.stdout.readline().startswith("HTTP/1.1 200")
+            self.headers = {}
+            while line := self.child.stdout.readline().strip():
+                name, _, value = line.partition(":")
+                self.headers[name.lower()] = value.strip()
+        return self.child.stdout.readline()
+
+    def close(self):
+        self.child.kill()
+        self.child.communicate()
+
+
+@pytest.fixture
+def tail(server, channel):
+    """Starts `curl -N` on the test's channel and waits until the server counts it."""
+    started = []
+
+    def start(query="", *arguments):
+        it = Tail(f"{server.url}/channels/{channel}{query}", arguments)
+        started.append(it)
+        server.wait_for_connections(channel, len(started))
+        return it
 
     yield start
-    for child in children:
-        child.kill()
-        child.communicate()
+    for it in started:
+        it.close()
 
 
 def test_publish_reaches_a_stream(server, curl, tail, channel):
-    subscriber = tail(f"/channels/{channel}")
+    subscriber = tail()
     answer = json.loads(curl(f"/channels/{channel}", "-d", "hello"))
     assert answer["subscribers"] == 1
-    assert subscriber.stdout.readline() == "hello\n"
+    assert subscriber.line() == "hello\n"
     assert subscriber.headers["throng-id"] == answer["id"].rpartition("-")[0] + "-0"
     assert subscriber.headers["throng-connection"]
     assert "throng-recovered" not in subscriber.headers
 
 
 def test_put_publishes_too(server, curl, tail, channel):
-    subscriber = tail(f"/channels/{channel}")
+    subscriber = tail()
     out = curl(f"/channels/{channel}", "-X", "PUT", "--data-binary", "one", "-w", "%{http_code}")
     assert out.endswith("201")
-    assert subscriber.stdout.readline() == "one\n"
+    assert subscriber.line() == "one\n"
 
 
 def test_upload_from_a_pipe_is_chunked(server, channel):
@@ -60,13 +77,13 @@ def test_upload_from_a_pipe_is_chunked(server, channel):
 
 
 def test_server_sent_events(server, tail, channel):
-    subscriber = tail(f"/channels/{channel}", "-H", "Accept: text/event-stream")
-    assert subscriber.headers["content-type"].startswith("text/event-stream")
+    subscriber = tail("", "-H", "Accept: text/event-stream")
     id = server.publish(channel, "two\nlines")["id"]
     lines = []
-    while (line := subscriber.stdout.readline()) != "\n" or not lines:
+    while (line := subscriber.line()) != "\n" or not lines:
         lines.append(line.rstrip("\n"))
     assert sorted(lines) == sorted([f"id: {id}", "data: two", "data: lines"])
+    assert subscriber.headers["content-type"].startswith("text/event-stream")
 
 
 def test_long_poll_takes_what_was_missed(server, curl, channel):
@@ -93,9 +110,9 @@ def test_long_poll_gives_up_with_204(server, curl, channel):
 def test_history_is_sent_before_live_messages(server, tail, channel):
     for n in range(5):
         server.publish(channel, f"old {n}")
-    subscriber = tail(f"/channels/{channel}?history=2")
+    subscriber = tail("?history=2")
     server.publish(channel, "new")
-    assert [subscriber.stdout.readline() for _ in range(3)] == ["old 3\n", "old 4\n", "new\n"]
+    assert [subscriber.line() for _ in range(3)] == ["old 3\n", "old 4\n", "new\n"]
 
 
 def test_batch(server, curl, channel, tmp_path):
@@ -107,7 +124,8 @@ def test_batch(server, curl, channel, tmp_path):
         f'{{"channel":"{channel}","data":"AAEC","encoding":"base64"}}\n'
         f'{{"user":"{channel}","data":{{"n":1}},"key":"order-7"}}\n'
     )
-    answers = [json.loads(line) for line in curl("/publish", "--data-binary", f"@{lines}").split("\n") if line]
+    out = curl("/publish", "--data-binary", f"@{lines}")
+    answers = [json.loads(line) for line in out.splitlines()]
     assert len(answers) == 5
     assert answers[0]["subscribers"] == 0 and answers[0]["id"].endswith("-1")
     assert answers[2]["error"] == "bad_name"

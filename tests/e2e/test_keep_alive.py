@@ -70,15 +70,15 @@ def test_pipelined_polls(server, channel):
     id = server.history(channel)["id"]
     server.publish(channel, "one")
     with Raw(server) as connection:
-        request = f"GET /channels/{channel}?wait=5&since={id} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n"
-        connection.send(request * 3)
+        target = f"/channels/{channel}?wait=5&since={id}"
+        connection.send(f"GET {target} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n" * 3)
         assert [connection.read_response().body for _ in range(3)] == [b"one"] * 3
 
 
 def test_a_head_that_comes_byte_by_byte(server, channel):
     with Raw(server) as connection:
-        request = f"POST /channels/{channel} HTTP/1.1\r\nHost: {connection.host}\r\nContent-Length: 2\r\n\r\nok"
-        for byte in request.encode():
+        head = f"POST /channels/{channel} HTTP/1.1\r\nHost: {connection.host}\r\n"
+        for byte in f"{head}Content-Length: 2\r\n\r\nok".encode():
             connection.send(bytes([byte]))
         assert connection.read_response().status == 201
 

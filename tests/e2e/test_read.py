@@ -61,7 +61,8 @@ def test_history_goes_on_live_without_a_hole(server, channel):
 
 def test_names_with_slashes_and_beyond_ascii(server):
     name = "rooms/zürich/№ 7?&=#%"
-    with subscribe("stream", server, "/channels/rooms%2Fz%C3%BCrich%2F%E2%84%96%207%3F%26%3D%23%25") as it:
+    path = "/channels/rooms%2Fz%C3%BCrich%2F%E2%84%96%207%3F%26%3D%23%25"
+    with subscribe("stream", server, path) as it:
         assert server.publish(name, "here")["subscribers"] == 1
         envelope = it.next_line()
         assert envelope["channel"] == name and envelope["data"] == "here"

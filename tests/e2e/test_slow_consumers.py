@@ -151,8 +151,8 @@ class Chunks:
     def __init__(self, slow):
         self.slow = slow
 
-    def iter_lines(self):
-        return lines_of(self.slow)
+    def iter_text(self):
+        return (line + "\n" for line in lines_of(self.slow))
 
 
 def test_policy_skip_on_sse(serve, channel, witnesses):

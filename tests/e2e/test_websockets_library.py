@@ -18,7 +18,8 @@ class V1:
     """A throng.v1 connection; the welcome is read."""
 
     def __init__(self, server, path="/subscribe"):
-        self.socket = plain(server, path, subprotocols=["throng.v1"])
+        self.context = plain(server, path, subprotocols=["throng.v1"])
+        self.socket = self.context.__enter__()
         assert self.socket.subprotocol == "throng.v1"
         self.welcome = self.next()
         assert self.welcome["type"] == "welcome" and self.welcome["connection"]
@@ -27,7 +28,7 @@ class V1:
         return self
 
     def __exit__(self, *_):
-        self.socket.close()
+        self.context.__exit__(None, None, None)
 
     def next(self):
         return json.loads(self.socket.recv(timeout=PATIENCE_SECONDS))

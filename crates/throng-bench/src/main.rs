@@ -1,1 +1,91 @@
-fn main() {}
+//! Throng measured against the raw send() loop of the kernel it runs on.
+//!
+//! A figure of a push server says little by itself: on loopback most of a delivery is the kernel's
+//! work. So each is measured beside what the kernel alone needs, a loop that sends the same bytes
+//! to as many connections, with the same client, in the same minutes.
+//!
+//! # Layout
+//!
+//! - [`measure`]: the measurements; [`figures`] names what they find and what is asked of it.
+//! - [`client`]: the subscribers, the same code for both sides.
+//! - [`raw_server`], [`raw_process`]: the raw loop and the handle on it; [`server_process`]: the
+//!   handle on Throng; [`child`]: what keeps either from outliving this process.
+//! - [`ledger`], [`stats`], [`report`]: from values to a table.
+//! - [`preflight`], [`proc`]: what the machine allows, and what a process costs.
+//! - [`private_table`], [`net`], [`http`], [`frame`]: the tools.
+//!
+//! Exit codes: 0 measured (whatever was found), 1 not measured, 64 wrong usage.
+
+mod child;
+mod cli;
+mod client;
+mod figures;
+mod frame;
+mod http;
+mod ledger;
+mod measure;
+mod net;
+mod preflight;
+mod private_table;
+mod proc;
+mod raw_process;
+mod raw_server;
+mod report;
+mod server_process;
+mod stats;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser as _;
+
+use cli::{Arguments, Inner};
+use ledger::Ledger;
+
+const EXIT_USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Nothing is left to do if the terminal is gone.
+            let _ = error.print();
+            return if error.use_stderr() { EXIT_USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("throng-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    match &arguments.inner {
+        Some(Inner::RawServer { threads, connections }) => raw_server::run(*threads, *connections),
+        Some(Inner::Bound { program, arguments }) => child::become_bound(program, arguments),
+        None => measure_all(arguments),
+    }
+}
+
+fn measure_all(arguments: &Arguments) -> Result<()> {
+    let settings = arguments.settings(preflight::connections_per_thread()?)?;
+    for shortage in preflight::shortages(settings.connections, settings.senders) {
+        if arguments.apply {
+            preflight::apply(&shortage)?;
+        } else {
+            eprintln!("throng-bench: {}", shortage.advice);
+        }
+    }
+    let mut ledger = Ledger::default();
+    let outcome = measure::run(&arguments.wanted(), &settings, &mut ledger);
+    // After an error, too: a long run's figures are worth keeping.
+    write!(std::io::stdout(), "{}", report::table(&ledger))?;
+    if let Some(path) = &arguments.json {
+        report::write_json(path, &ledger, &settings)?;
+    }
+    outcome
+}

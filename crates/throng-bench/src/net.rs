@@ -56,11 +56,7 @@ pub fn reset(socket: OwnedFd) {
 }
 
 /// Waits for events; none when `timeout` has passed or a signal came.
-pub fn wait(
-    epoll: &OwnedFd,
-    events: &mut Vec<epoll::Event>,
-    timeout: Duration,
-) -> io::Result<()> {
+pub fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Duration) -> io::Result<()> {
     events.clear();
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
     match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {

@@ -69,7 +69,7 @@ pub fn run(threads: usize, connections: usize) -> Result<()> {
         })?;
         senders.push(commands);
     }
-    // The control thread sees standard input end even while connections are still awaited.
+    // On a thread of its own, so that this one sees standard input end at any time.
     std::thread::spawn(move || {
         let outcome = report(&answered, threads);
         if let Err(error) = outcome {
@@ -204,8 +204,8 @@ pub fn thread_cpu_ns() -> u64 {
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or_default()
 }
 
-/// Answers every request on one port from one thread, one connection at a time each on its own
-/// thread: the least that an HTTP answer costs beside the sending loop.
+/// Answers requests on a port of its own, each connection on a thread: the least that an HTTP
+/// answer costs beside the sending loop.
 fn serve_health() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
     let port = listener.local_addr()?.port();

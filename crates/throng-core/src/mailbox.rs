@@ -82,13 +82,20 @@ impl Mailbox {
             && self.waiting_bytes.load(Ordering::Relaxed) < MAIL_BYTES_MAX
     }
 
+    /// Whether no mail waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
     /// Queues `mail`; the worker learns of it by [`Mailbox::wake`].
     pub fn post(&self, mail: Mail) {
+        // Counted under the lock, as it is uncounted: the counts are those of the queue.
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if let Mail::Message { message, .. } = &mail {
             self.waiting_bytes.fetch_add(message.weight_bytes(), Ordering::Relaxed);
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.waiting.fetch_add(1, Ordering::Release);
+        queue.push(mail);
     }
 
     /// Makes the worker look, if it sleeps. Called after [`Mailbox::post`], without any lock held.
@@ -104,7 +111,7 @@ impl Mailbox {
             return;
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(queue.len(), Ordering::Relaxed);
+        self.waiting.store(0, Ordering::Relaxed);
         self.waiting_bytes.store(0, Ordering::Relaxed);
         if into.is_empty() {
             std::mem::swap(into, &mut *queue);
@@ -162,5 +169,67 @@ mod tests {
         assert!(mailbox.doze());
         post();
         assert_eq!(woken.load(Ordering::SeqCst), 2);
+    }
+
+    /// A missed wake-up would leave this test waiting for ever.
+    #[test]
+    fn no_wake_up_is_missed() {
+        const POSTERS: usize = 3;
+        const EACH: usize = 20_000;
+        let (wake, woken) = std::sync::mpsc::channel();
+        let mailbox = Arc::new(Mailbox::new(move || {
+            let _ = wake.send(());
+        }));
+        let post = |mailbox: Arc<Mailbox>| {
+            move || {
+                for _ in 0..EACH {
+                    mailbox.post(Mail::Drain);
+                    mailbox.wake();
+                }
+            }
+        };
+        let posters = [(); POSTERS].map(|()| std::thread::spawn(post(Arc::clone(&mailbox))));
+        let mut mail = Vec::new();
+        let mut taken = 0;
+        loop {
+            mailbox.take(&mut mail);
+            taken += mail.drain(..).len();
+            if taken == POSTERS * EACH {
+                break;
+            }
+            if mailbox.doze() {
+                woken.recv().expect("the mailbox keeps the other end");
+                mailbox.rouse();
+            }
+        }
+        posters.map(|poster| poster.join().expect("it only posts"));
+        assert!(mailbox.has_room() && mailbox.doze());
+    }
+
+    #[test]
+    fn room_ends_with_bytes_too_and_comes_back() {
+        let mailbox = Mailbox::new(|| {});
+        let message = |bytes: usize| {
+            let id = crate::MessageId { epoch: crate::Epoch::starting_at(1), offset: 1 };
+            let body = crate::Body::Binary(vec![0; bytes].into());
+            let channel = crate::ChannelName::channel("a");
+            Arc::new(Message::new(id, 0, 0, channel, body, None, None))
+        };
+        let local = LocalId(std::num::NonZeroU32::MIN);
+        let channel = ChannelId(0);
+        mailbox.post(Mail::Message { local, channel, message: message(MAIL_BYTES_MAX / 2) });
+        assert!(mailbox.has_room());
+        mailbox.post(Mail::Message { local, channel, message: message(MAIL_BYTES_MAX / 2) });
+        assert!(!mailbox.has_room());
+        let mut mail = Vec::new();
+        mailbox.take(&mut mail);
+        assert!(mailbox.has_room());
+        for _ in 0..MAIL_MAX {
+            assert!(mailbox.has_room());
+            mailbox.post(Mail::Drain);
+        }
+        assert!(!mailbox.has_room());
+        mailbox.take(&mut mail);
+        assert!(mailbox.has_room());
     }
 }

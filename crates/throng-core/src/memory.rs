@@ -45,6 +45,8 @@ struct Shared {
     bytes_max: usize,
     bytes: AtomicUsize,
     messages: AtomicU64,
+    /// Idempotency keys remembered.
+    keys: AtomicUsize,
     published: AtomicU64,
     busy: AtomicU64,
     duplicates: AtomicU64,
@@ -79,6 +81,7 @@ impl MemoryEngine {
                 bytes_max,
                 bytes: AtomicUsize::new(0),
                 messages: AtomicU64::new(0),
+                keys: AtomicUsize::new(0),
                 published: AtomicU64::new(0),
                 busy: AtomicU64::new(0),
                 duplicates: AtomicU64::new(0),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use throng_wire::envelope::{self, Data, Envelope};
+
 use crate::id::MessageId;
 use crate::name::ChannelName;
 
@@ -142,6 +144,24 @@ impl Message {
     /// What it counts for against limits, in bytes.
     pub fn weight_bytes(&self) -> usize {
         self.body.bytes().len() + std::mem::size_of::<Message>()
+    }
+
+    /// Writes the message as one JSON object.
+    pub fn write_envelope(&self, out: &mut Vec<u8>) {
+        let data = match &self.body {
+            Body::Text(text) => Data::Text(text),
+            Body::Json(text) => Data::Json(text),
+            Body::Binary(bytes) => Data::Binary(bytes),
+        };
+        let envelope = Envelope {
+            kind: self.channel.kind(),
+            name: self.channel.name(),
+            id: &self.id.to_string(),
+            time_ms: self.time_ms,
+            content_type: self.content_type.as_deref(),
+            data,
+        };
+        envelope::write(out, &envelope);
     }
 
     /// The encoding kept in `slot` (below [`ENCODINGS`]), made by the first who asks for it and

@@ -5,20 +5,12 @@
 
 use std::fmt;
 
-/// What a name stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A channel, `/channels/{channel}`.
-    Channel,
-    /// A user's inbox, `/users/{user}`.
-    User,
-}
+pub use throng_wire::Kind;
 
 const CHANNEL_MARK: char = '\u{1}';
 const USER_MARK: char = '\u{2}';
 
-/// The longest public name, in bytes: short enough for one byte of length.
-pub const NAME_BYTES_MAX: usize = 255;
+pub use throng_wire::name::NAME_BYTES_MAX;
 
 /// The name of a channel or of a user.
 #[derive(Clone, PartialEq, Eq, Hash)]

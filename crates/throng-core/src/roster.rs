@@ -8,7 +8,8 @@
 //! The roster does no I/O: [`Roster::next`] names a subscription that is behind, the worker writes
 //! what [`Roster::waiting`] returns, and says with [`Roster::advance`] how far it came, or with
 //! [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left out of sweeps; its
-//! worker offers the rest when the socket is writable, and calls [`Roster::settle`] when done.
+//! worker offers the rest when the socket is writable, and calls [`Roster::resume`] when done. Likewise
+//! it offers a new subscription its backlog at once, then calls [`Roster::settle`].
 //!
 //! # Invariants
 //!
@@ -16,7 +17,9 @@
 //!   append: `left` counts visits down, is set to the ring's length by an append, and grows with each
 //!   subscription that joins meanwhile. One that leaves hands the sweep's position to its successor.
 //! * The mirror drops only what everyone who is not stalled has been offered (`swept`).
-//! * Offsets in cursors are cut to 32 bits and compared by distance: a mirror never spans as much.
+//! * Offsets in cursors are cut to 32 bits, as no cursor is ever [`REACH`] twice away from its
+//!   channel's head: each time the head passes a multiple of it, those left behind are pulled up, and told
+//!   of the gap.
 
 mod channel;
 mod ring;
@@ -28,7 +31,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::message::Message;
-use crate::rules::{BehindPolicy, RuleId, Rules};
+use crate::rules::{BehindPolicy, Rules};
 use crate::slab::Slab;
 use crate::{ChannelId, LocalId};
 use channel::LocalChannel;
@@ -57,8 +60,16 @@ impl LocalId {
     }
 }
 
+/// Room for this many sweeps is kept once all are done.
+const SWEEPING_KEPT: usize = 1024;
+
 /// Marks a stalled subscription in the connection's number.
 const STALLED: u32 = 1 << 31;
+
+const REACH_BITS: u32 = 30;
+/// A mirror spans less than this, in offsets, and a subscription has a gap if its cursor is further
+/// behind.
+const REACH: u64 = 1 << REACH_BITS;
 
 #[derive(Debug)]
 struct Subscription {
@@ -132,7 +143,9 @@ impl Roster {
     }
 
     /// Subscribes `connection` to a channel as the engine answered, from `cursor` on, with the
-    /// backlog after it. `sibling` is the connection's subscription before this one.
+    /// backlog after it. `sibling` is the connection's subscription before this one. No sweep offers
+    /// the backlog: do that at once, [stall](Roster::stall) it if it cannot be written whole, and
+    /// call [`Roster::settle`].
     pub fn join(
         &mut self,
         connection: u32,
@@ -146,18 +159,18 @@ impl Roster {
             let head = followed.head.offset;
             self.channels.insert(LocalChannel::new(followed.channel, followed.rule, is_user, head));
         }
+        let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
         let index = self.subscriptions.next_index();
         let id = SubscriptionId::from_index(index);
         self.subscriptions.insert(Subscription {
             connection,
             local,
-            cursor: followed.cursor.offset as u32,
+            cursor: cursor as u32,
             before: id,
             next: id,
             sibling,
         });
         self.link(local, id);
-        self.merge(local, &followed.backlog);
         id
     }
 
@@ -233,15 +246,16 @@ impl Roster {
                 return None;
             }
             *visits -= 1;
-            let Some(id) = self.step(local) else {
+            let Some(visit) = self.step(local) else {
                 self.sweeping.pop_front();
                 continue;
             };
-            let Some(subscription) = self.subscription(id) else { continue };
-            let is_stalled = subscription.connection & STALLED != 0;
-            if !is_stalled && self.is_behind(subscription) {
-                return Some((id, subscription.connection));
+            if visit.is_behind && visit.connection & STALLED == 0 {
+                return Some((visit.id, visit.connection));
             }
+        }
+        if self.sweeping.capacity() > SWEEPING_KEPT {
+            self.sweeping = VecDeque::new();
         }
         None
     }
@@ -252,15 +266,15 @@ impl Roster {
         let Some(channel) = self.channels.get(subscription.local.index()) else {
             return Waiting::Nothing;
         };
-        if distance(channel.head, subscription.cursor) <= 0 {
+        let cursor = full_cursor(channel.head, subscription.cursor);
+        if cursor >= channel.head {
             return Waiting::Nothing;
         }
         let policy = self.rules.get(channel.rule).behind_policy;
-        let Some(active) = &channel.active else {
-            let missed = u64::from(distance(channel.head, subscription.cursor).unsigned_abs());
-            return Waiting::Gap { missed, resume_at: channel.head, policy };
-        };
-        active.waiting(subscription.cursor, channel.head, policy)
+        match &channel.active {
+            Some(active) => active.waiting(cursor, policy),
+            None => Waiting::Gap { missed: channel.head - cursor, resume_at: channel.head, policy },
+        }
     }
 
     /// The messages up to `offset` have been written to the subscription, or it skips them.
@@ -285,13 +299,20 @@ impl Roster {
         }
     }
 
-    /// A stalled subscription has been written all that it lacked, or is no longer blocked.
+    /// A stalled subscription has been written all that it lacked, or its connection takes more
+    /// again: then a sweep offers it the rest.
     pub fn resume(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.subscription(id) else { return };
         let local = subscription.local;
-        if subscription.connection & STALLED != 0 {
-            self.unstall(id);
-            self.settle(local);
+        if subscription.connection & STALLED == 0 {
+            return;
+        }
+        self.unstall(id);
+        match self.cursor(id) {
+            Some(cursor) if !matches!(self.waiting(id), Waiting::Nothing) => {
+                self.revisit(local, id, cursor);
+            }
+            _ => self.settle(local),
         }
     }
 
@@ -311,12 +332,18 @@ impl Roster {
         Some((channel.channel, channel.is_user))
     }
 
+    /// Drops the mirror of the subscription's channel if nobody lacks anything.
+    pub fn settle_of(&mut self, id: SubscriptionId) {
+        if let Some(local) = self.subscription(id).map(|it| it.local) {
+            self.settle(local);
+        }
+    }
+
     /// The offset of the last message written to a subscription.
     pub fn cursor(&self, id: SubscriptionId) -> Option<u64> {
         let subscription = self.subscription(id)?;
         let head = self.channels.get(subscription.local.index())?.head;
-        let behind = i64::from(distance(head, subscription.cursor));
-        Some(head.wrapping_add_signed(-behind))
+        Some(full_cursor(head, subscription.cursor))
     }
 
     /// The connections that follow a channel.
@@ -350,11 +377,6 @@ impl Roster {
         self.subscriptions.get_mut(id.index())
     }
 
-    fn is_behind(&self, subscription: &Subscription) -> bool {
-        let channel = self.channels.get(subscription.local.index());
-        channel.is_some_and(|channel| distance(channel.head, subscription.cursor) > 0)
-    }
-
     fn unstall(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.subscription_mut(id) else { return };
         subscription.connection &= !STALLED;
@@ -363,15 +385,14 @@ impl Roster {
             channel.stalled -= 1;
         }
     }
-
-    fn rule(&self, id: RuleId) -> (usize, usize) {
-        let rule = self.rules.get(id);
-        let kept = rule.retention;
-        (rule.behind_messages_max.max(kept.messages_max), rule.behind_bytes_max.max(kept.bytes_max))
-    }
 }
 
 /// How far `cursor`, the low half of an offset, is behind `offset`; negative if it is ahead.
 fn distance(offset: u64, cursor: u32) -> i32 {
     (offset as u32).wrapping_sub(cursor).cast_signed()
+}
+
+/// The offset whose low half is `cursor`, in a channel whose newest message is `head`.
+fn full_cursor(head: u64, cursor: u32) -> u64 {
+    head.wrapping_add_signed(-i64::from(distance(head, cursor)))
 }

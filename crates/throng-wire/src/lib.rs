@@ -1,1 +1,38 @@
-//! Wire formats without I/O: request heads, WebSocket frames, SSE, chunks, throng.v1.
+//! Wire formats without I/O: bytes in, bytes out.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`name`] | what a channel or user may be called |
+//! | [`head`] | request heads: where one ends, whether it is well-formed |
+//! | [`subscribe`] | what a request that subscribes asks for |
+//! | [`origin`] | whose pages may talk to the server |
+//! | [`refusal`] | the answer to a request that cannot be served |
+//! | [`response`] | the heads of subscriptions |
+//! | [`websocket`] | frames, both roles |
+//! | [`sse`], [`chunk`] | server-sent events, chunked transfer coding |
+//! | [`envelope`] | a message as one JSON object |
+//! | [`v1`], [`batch`] | the commands of `throng.v1`, the lines of a batch |
+//!
+//! # Invariants
+//!
+//! * No input makes a parser panic, and none makes it hold more than its limits say.
+//! * How the input is cut into pieces does not change what is read from it.
+
+pub mod batch;
+pub mod chunk;
+pub mod envelope;
+pub mod head;
+pub mod name;
+pub mod origin;
+pub mod refusal;
+pub mod response;
+pub mod sse;
+pub mod subscribe;
+pub mod v1;
+pub mod websocket;
+
+pub use name::{Kind, NameError, Target, check_name};
+pub use origin::origin_allowed;
+pub use refusal::Refusal;

@@ -1,2 +1,83 @@
-//! The throng binary.
-fn main() {}
+//! The `throng` binary: the server, and two commands to try it with.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`cli`] | the command line |
+//! | [`settings`] | every setting, from flags, variables and the file |
+//! | [`serve`] | the server's life, from settings to exit |
+//! | [`banner`] | what the server says when it starts |
+//! | [`machine`] | what this machine allows |
+//! | [`service`] | the service manager and the signals |
+//! | [`publish`], [`tail`] | the two client commands |
+//! | [`client`] | what they share |
+//! | [`terminal`] | colours and numbers for people |
+
+mod banner;
+mod cli;
+mod client;
+mod machine;
+mod publish;
+mod serve;
+mod service;
+mod settings;
+mod tail;
+mod terminal;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use cli::{Arguments, Command, Sources};
+use settings::{Settings, SettingsError};
+
+/// The command line is wrong.
+const EXIT_USAGE: u8 = 64;
+/// The settings are wrong.
+const EXIT_CONFIGURATION: u8 = 78;
+/// Something went wrong while running.
+const EXIT_RUNTIME: u8 = 1;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
+        }
+    };
+    let Some(command) = arguments.command else {
+        let _ = write!(std::io::stderr(), "{}", Arguments::command().render_help().ansi());
+        return ExitCode::from(EXIT_USAGE);
+    };
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::complain(&format!("{error:#}"));
+            let is_settings = error.is::<SettingsError>();
+            ExitCode::from(if is_settings { EXIT_CONFIGURATION } else { EXIT_RUNTIME })
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(sources) => serve::serve(&load(sources)?),
+        Command::Check(sources) => print_settings(&load(sources)?),
+        Command::Publish(arguments) => publish::publish(arguments),
+        Command::Tail(arguments) => tail::tail(&arguments),
+    }
+}
+
+fn load(sources: Sources) -> Result<Settings, SettingsError> {
+    settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())
+}
+
+/// The settings that hold, as a file that would say the same.
+fn print_settings(settings: &Settings) -> anyhow::Result<()> {
+    let text = toml::to_string(settings)?;
+    terminal::ignore_closed_pipe(std::io::stdout().write_all(text.as_bytes()))?;
+    Ok(())
+}

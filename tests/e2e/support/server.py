@@ -25,7 +25,7 @@ def clean_environment(extra=None):
     return {**kept, **(extra or {})}
 
 
-def run_throng(*arguments, directory, environment=None, timeout_seconds=PATIENCE_SECONDS, input=None):
+def run_throng(*arguments, directory, environment=None, input=None):
     """Runs the binary to its end. Returns the completed process with its output as text."""
     return subprocess.run(
         [BINARY, *map(str, arguments)],
@@ -34,7 +34,7 @@ def run_throng(*arguments, directory, environment=None, timeout_seconds=PATIENCE
         capture_output=True,
         text=True,
         input=input,
-        timeout=timeout_seconds,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -42,8 +42,8 @@ def run_throng(*arguments, directory, environment=None, timeout_seconds=PATIENCE
 class Server:
     """One running server and the short requests that most tests need."""
 
-    def __init__(self, directory, *flags, environment=None, port=0):
-        self.flags = ["--listen", f"127.0.0.1:{port}", *map(str, flags)]
+    def __init__(self, directory, *flags, environment=None, port=0, listen="127.0.0.1"):
+        self.flags = ["--listen", f"{listen}:{port}", *map(str, flags)]
         self.process = subprocess.Popen(
             [BINARY, "serve", *self.flags],
             cwd=directory,

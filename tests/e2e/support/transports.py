@@ -116,7 +116,9 @@ class WebSocket(Subscriber):
 
     def __init__(self, server, path, since, parameters):
         url = server.ws + target(path, since, {"envelope": "true", **parameters})
-        self.socket = connect(url, proxy=None, open_timeout=PATIENCE_SECONDS, compression=None)
+        # The library wants a context manager, and this class is one: both are left in close().
+        self.context = connect(url, proxy=None, open_timeout=PATIENCE_SECONDS, compression=None)
+        self.socket = self.context.__enter__()
         headers = self.socket.response.headers
         self.id = headers["Throng-Id"]
         self.connection = headers["Throng-Connection"]
@@ -130,7 +132,7 @@ class WebSocket(Subscriber):
 
     def close(self):
         """Closes with a closing handshake."""
-        self.socket.close()
+        self.context.__exit__(None, None, None)
 
 
 class Poll(Subscriber):

@@ -246,3 +246,6 @@ fn serve(commanded: &Receiver<Command>, answers: &Sender<Answer>) -> Result<()> 
 pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
+
+#[cfg(test)]
+mod tests;

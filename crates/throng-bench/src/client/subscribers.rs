@@ -174,6 +174,9 @@ impl Subscribers {
         if matches!(target, Target::Raw) {
             return Ok(flags.contains(EventFlags::OUT));
         }
+        if !flags.contains(EventFlags::IN) {
+            return Ok(false);
+        }
         while let Some(bytes) = receive(socket, &mut self.buffer)? {
             ensure!(bytes > 0, "a connection was closed before it was subscribed");
             pending.received.extend_from_slice(&self.buffer[..bytes]);
@@ -192,7 +195,8 @@ impl Subscribers {
     /// Receives until every connection has `message_bytes` bytes or the deadline has passed.
     pub fn receive_round(&mut self, message_bytes: usize, deadline: Instant) -> Result<Part> {
         let before_ns = thread_cpu_ns();
-        let mut part = Part { completed: Vec::with_capacity(self.connections.len()), ..Part::default() };
+        let mut part =
+            Part { completed: Vec::with_capacity(self.connections.len()), ..Part::default() };
         while part.completed.len() < self.connections.len()
             && part.closed == 0
             && Instant::now() < deadline

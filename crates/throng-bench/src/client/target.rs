@@ -47,9 +47,7 @@ impl Target {
                      Sec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Version: 13\r\n"
                 ),
             ),
-            Self::EventStream(path) => {
-                (path.of(index), "Accept: text/event-stream\r\n".to_owned())
-            }
+            Self::EventStream(path) => (path.of(index), "Accept: text/event-stream\r\n".to_owned()),
         };
         Some(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n").into_bytes())
     }

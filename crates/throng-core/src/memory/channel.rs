@@ -67,6 +67,9 @@ impl Followers {
         match self {
             Followers::None => {}
             Followers::One(follower) => {
+                if follower.worker != worker {
+                    return;
+                }
                 follower.subscribers -= 1;
                 if follower.subscribers == 0 {
                     *self = Followers::None;

@@ -75,7 +75,7 @@ mod tests {
     fn packing_keeps_every_name() {
         let mut names = Names::default();
         let long = "n".repeat(NAME_BYTES_MAX);
-        let all: Vec<ChannelName> = (0..500)
+        let all: Vec<ChannelName> = (0..1000)
             .map(|n| ChannelName::user(&format!("user-{n}")))
             .chain([ChannelName::channel(&long)])
             .collect();

@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 
 use super::Shared;
 use super::channel::{Channel, Followers};
-use super::idempotency::Idempotency;
+use super::idempotency::{Idempotency, Key};
 use super::names::Names;
 use crate::engine::{
     Audience, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published, Start,
@@ -110,8 +110,9 @@ impl Shard {
         let key = publication
             .idempotency_key
             .as_deref()
-            .map(|key| Idempotency::key(publication.channel.key(), key));
-        if let Some(offset) = key.as_deref().and_then(|key| self.idempotency.find(now_ms, key)) {
+            .map(|key| self.idempotency.key(publication.channel.key(), key));
+        let find = |key| self.idempotency.find(now_ms, key, &shared.keys);
+        if let Some(offset) = key.and_then(find) {
             shared.duplicates.fetch_add(1, Ordering::Relaxed);
             let id = MessageId { epoch: shared.epoch, offset };
             return Ok(Published { id, subscribers: 0, is_duplicate: true });
@@ -158,12 +159,12 @@ impl Shard {
         &mut self,
         shared: &Shared,
         now_ms: u64,
-        key: Option<Box<str>>,
+        key: Option<Key>,
         offset: u64,
         subscribers: u64,
     ) -> Published {
         if let Some(key) = key {
-            self.idempotency.remember(now_ms, key, offset);
+            self.idempotency.remember(now_ms, key, offset, &shared.keys);
         }
         shared.published.fetch_add(1, Ordering::Relaxed);
         let id = MessageId { epoch: shared.epoch, offset };
@@ -283,7 +284,7 @@ impl Shard {
 
     /// Expires messages and keys, and forgets channels.
     pub(super) fn tick(&mut self, shared: &Shared, now_ms: u64, hash_of: impl Fn(&str) -> u64) {
-        self.idempotency.expire(now_ms);
+        self.idempotency.expire(now_ms, &shared.keys);
         for slot in 0..self.channels.extent() {
             let Some(channel) = self.channels.get_mut(slot) else { continue };
             expire(shared, channel, now_ms);

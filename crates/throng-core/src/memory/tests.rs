@@ -1,1 +1,80 @@
-//! The engine against its promises.
+//! The memory engine: one promise at a time, against a model, and with threads.
+
+mod model;
+mod promises;
+mod threads;
+
+use super::*;
+use crate::message::Body;
+use crate::rules::{Retention, Rule};
+use crate::{LocalId, MessageId, Start};
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+fn local(number: u32) -> LocalId {
+    LocalId(std::num::NonZeroU32::new(number).expect("counted from one"))
+}
+
+fn retention(messages_max: usize) -> Retention {
+    Retention { messages_max, bytes_max: usize::MAX, age_ms_max: DAY_MS }
+}
+
+/// An engine, and its workers' mailboxes.
+struct Fixture {
+    engine: MemoryEngine,
+    mailboxes: Vec<Arc<Mailbox>>,
+}
+
+impl Fixture {
+    fn new(retention: Retention, workers: usize, bytes_max: usize) -> Fixture {
+        let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
+        let mailboxes: Vec<_> = (0..workers).map(|_| Arc::new(Mailbox::new(|| {}))).collect();
+        let epoch = Epoch::starting_at(7);
+        let engine = MemoryEngine::new(epoch, Arc::new(rules), mailboxes.clone(), bytes_max);
+        Fixture { engine, mailboxes }
+    }
+
+    fn publish(&self, now_ms: u64, name: &ChannelName, text: &str) -> Published {
+        self.engine.publish(now_ms, publication(name, text)).expect("there is room")
+    }
+
+    fn follow(&self, now_ms: u64, name: &ChannelName, worker: u16, start: Start) -> Followed {
+        let worker = WorkerId(worker);
+        let local_if_new = local(u32::from(worker.0) + 1);
+        self.engine.follow(now_ms, Follow { channel: name, worker, local_if_new, start })
+    }
+
+    /// Offsets and texts of the messages in a worker's mail.
+    fn mail(&self, worker: usize) -> Vec<(u64, String)> {
+        let mut mail = Vec::new();
+        self.mailboxes[worker].take(&mut mail);
+        let message = |mail| match mail {
+            Mail::Message { message, .. } => offset_and_text(&message),
+            other => panic!("unexpected {other:?}"),
+        };
+        mail.into_iter().map(message).collect()
+    }
+
+    /// Every shard's turn.
+    fn tick_all(&self, now_ms: u64) {
+        (0..SHARDS).for_each(|_| self.engine.tick(now_ms));
+    }
+}
+
+fn publication(name: &ChannelName, text: &str) -> Publication {
+    Publication {
+        channel: name.clone(),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: None,
+        except: None,
+    }
+}
+
+fn offset_and_text(message: &crate::Message) -> (u64, String) {
+    (message.id.offset, String::from_utf8_lossy(message.body.bytes()).into_owned())
+}
+
+fn offsets(messages: &[Arc<crate::Message>]) -> Vec<u64> {
+    messages.iter().map(|message| message.id.offset).collect()
+}

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Roster, SubscriptionId, Waiting, distance};
+use super::{REACH, REACH_BITS, Roster, SubscriptionId, Waiting, full_cursor};
 use crate::message::Message;
 use crate::rules::{BehindPolicy, RuleId};
 use crate::slab::Slab;
@@ -43,73 +43,102 @@ impl LocalChannel {
 }
 
 /// What a channel has while somebody lacks something.
+///
+/// Invariant: the mirror holds the log from `floor` (exclusive) to the channel's head (inclusive)
+/// without a hole.
 #[derive(Debug, Default)]
 pub(super) struct Active {
-    /// Consecutive messages up to the channel's head.
-    mirror: VecDeque<Arc<Message>>,
-    bytes: usize,
+    pub(super) mirror: VecDeque<Arc<Message>>,
+    pub(super) bytes: usize,
+    /// The offset of the newest message that is older than the mirror.
+    pub(super) floor: u64,
     /// The sweep's next visit.
     pub(super) position: Option<SubscriptionId>,
     /// Visits until everyone has been visited since the last append.
     pub(super) left: u32,
-    /// The channel's head when the sweep last passed the ring's first subscription.
+    /// The channel's head when the sweep last visited the ring's first subscription.
     pub(super) lap_head: u64,
     /// Everyone has been offered the messages up to here.
-    swept: u64,
+    pub(super) swept: u64,
     /// Bytes of the messages after `swept`.
-    unswept_bytes: usize,
+    pub(super) unswept_bytes: usize,
     pub(super) is_sweeping: bool,
 }
 
 impl Active {
-    /// The sweep is about to pass the ring's first subscription again. Returns the bytes that count
-    /// as offered to everyone now.
-    pub(super) fn end_lap(&mut self) -> usize {
-        self.offered(self.lap_head)
+    fn new(head: u64) -> Active {
+        Active { floor: head, lap_head: head, swept: head, ..Active::default() }
     }
 
     /// Everyone has been offered the messages up to `offset`. Returns their bytes, as far as they
     /// were not counted before.
     pub(super) fn offered(&mut self, offset: u64) -> usize {
-        let mut bytes = 0;
-        if offset > self.swept {
-            let from = self.index_after(self.swept as u32);
-            let news = self.mirror.range(from..).take_while(|message| message.id.offset <= offset);
-            bytes = news.map(|message| message.weight_bytes()).sum();
-            self.swept = offset;
+        if offset <= self.swept {
+            return 0;
         }
-        let bytes = bytes.min(self.unswept_bytes);
+        let news = self.mirror.range(self.index_after(self.swept)..);
+        let news = news.take_while(|message| message.id.offset <= offset);
+        let bytes = news.map(|message| message.weight_bytes()).sum();
+        self.swept = offset;
         self.unswept_bytes -= bytes;
         bytes
     }
 
-    /// The index of the first message after `cursor`.
-    fn index_after(&self, cursor: u32) -> usize {
-        let Some(first) = self.mirror.front() else { return 0 };
-        let ahead = distance(first.id.offset, cursor);
-        if ahead > 0 {
+    /// Not everyone has been offered what comes after `offset`, after all. Returns its bytes, as far as
+    /// they count as offered.
+    fn offer_again(&mut self, offset: u64) -> usize {
+        let offset = offset.max(self.floor);
+        self.lap_head = self.lap_head.min(offset);
+        if offset >= self.swept {
             return 0;
         }
-        let guess = ahead.unsigned_abs() as usize + 1;
+        let again = self.mirror.range(self.index_after(offset)..);
+        let again = again.take_while(|message| message.id.offset <= self.swept);
+        let bytes = again.map(|message| message.weight_bytes()).sum();
+        self.swept = offset;
+        self.unswept_bytes += bytes;
+        bytes
+    }
+
+    /// Drops every message: the log goes on after `floor`. Returns the bytes not offered to everyone.
+    fn restart_after(&mut self, floor: u64) -> usize {
+        self.mirror.clear();
+        self.bytes = 0;
+        self.floor = floor;
+        self.swept = self.swept.max(floor);
+        std::mem::take(&mut self.unswept_bytes)
+    }
+
+    fn pop_front(&mut self) {
+        let Some(first) = self.mirror.pop_front() else { return };
+        self.bytes -= first.weight_bytes();
+        self.floor = first.id.offset;
+    }
+
+    /// The index of the first message after `cursor`.
+    fn index_after(&self, cursor: u64) -> usize {
+        let (Some(first), Some(last)) = (self.mirror.front(), self.mirror.back()) else { return 0 };
+        // Most lack the newest message only.
+        if last.previous <= cursor {
+            return self.mirror.len() - usize::from(last.id.offset > cursor);
+        }
+        if cursor < first.id.offset {
+            return 0;
+        }
+        let guess = (cursor - first.id.offset) as usize;
         // Offsets mostly count up by one; where they skip, search.
-        match self.mirror.get(guess - 1) {
-            Some(message) if distance(message.id.offset, cursor) == 0 => guess,
-            _ => self.mirror.partition_point(|it| distance(it.id.offset, cursor) <= 0),
+        match self.mirror.get(guess) {
+            Some(message) if message.id.offset == cursor => guess + 1,
+            _ => self.mirror.partition_point(|it| it.id.offset <= cursor),
         }
     }
 
-    pub(super) fn waiting(&self, cursor: u32, head: u64, policy: BehindPolicy) -> Waiting<'_> {
-        let from = self.index_after(cursor);
-        match self.mirror.get(from) {
-            Some(message) if distance(message.previous, cursor) <= 0 => {
-                Waiting::Messages(self.mirror.range(from..))
-            }
-            next => {
-                let resume_at = next.map_or(head, |message| message.previous);
-                let missed = u64::from(distance(resume_at, cursor).unsigned_abs());
-                Waiting::Gap { missed, resume_at, policy }
-            }
+    /// What somebody lacks whose cursor is behind the channel's head.
+    pub(super) fn waiting(&self, cursor: u64, policy: BehindPolicy) -> Waiting<'_> {
+        if cursor < self.floor {
+            return Waiting::Gap { missed: self.floor - cursor, resume_at: self.floor, policy };
         }
+        Waiting::Messages(self.mirror.range(self.index_after(cursor)..))
     }
 }
 
@@ -118,10 +147,20 @@ impl Roster {
     pub(super) fn push_back(&mut self, local: LocalId, message: &Arc<Message>) {
         let bytes = message.weight_bytes();
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
-        let active = channel.active.get_or_insert_with(|| {
-            Box::new(Active { swept: channel.head, lap_head: channel.head, ..Active::default() })
-        });
-        channel.head = message.id.offset;
+        let offset = message.id.offset;
+        let is_far = channel.head >> REACH_BITS != offset >> REACH_BITS;
+        let known = channel.head;
+        let active = channel.active.get_or_insert_with(|| Box::new(Active::new(known)));
+        if message.previous > known {
+            // A hole that the engine could not fill: whoever stands before it is told.
+            self.unswept_bytes -= active.restart_after(message.previous);
+        }
+        if is_far {
+            self.pull_up(local, offset);
+        }
+        let Some(channel) = self.channels.get_mut(local.index()) else { return };
+        let Some(active) = &mut channel.active else { return };
+        channel.head = offset;
         active.mirror.push_back(Arc::clone(message));
         active.bytes += bytes;
         active.unswept_bytes += bytes;
@@ -133,52 +172,98 @@ impl Roster {
         }
     }
 
-    /// Takes a backlog, oldest first, into the mirror: what is older than the mirror before it, what is
-    /// newer behind it.
-    pub(super) fn merge(&mut self, local: LocalId, backlog: &[Arc<Message>]) {
-        let Some(newest) = backlog.last().map(|newest| newest.id.offset) else { return };
+    /// Before the channel's head moves to `head`, far away: brings mirror and cursors within
+    /// [`REACH`] of it, so that 32 bits of a cursor still tell it. Rare enough to visit everyone.
+    fn pull_up(&mut self, local: LocalId, head: u64) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
-        let active = channel.active.get_or_insert_with(|| {
-            Box::new(Active { swept: channel.head, lap_head: channel.head, ..Active::default() })
-        });
-        let oldest = active.mirror.front().map_or(channel.head + 1, |first| first.id.offset);
-        let older = backlog.partition_point(|message| message.id.offset < oldest);
-        for message in backlog[..older].iter().rev() {
-            active.bytes += message.weight_bytes();
-            active.mirror.push_front(Arc::clone(message));
+        let Some(active) = &mut channel.active else { return };
+        let (known, oldest) = (channel.head, head.saturating_sub(REACH - 1));
+        if active.floor < oldest {
+            // All of it, although the newer part could stay: such a mirror spans hours at least.
+            self.unswept_bytes -= active.restart_after(head - 1);
         }
-        if newest <= channel.head {
-            return;
-        }
-        let known = channel.head;
-        for message in backlog.iter().filter(|message| message.id.offset > known) {
-            self.push_back(local, message);
+        let floor = active.floor;
+        let mut at = channel.first;
+        for _ in 0..channel.count {
+            let Some(subscription) = at.and_then(|id| self.subscription_mut(id)) else { return };
+            let cursor = full_cursor(known, subscription.cursor);
+            if cursor < oldest {
+                let is_behind = cursor < known;
+                subscription.cursor = (if is_behind { floor - 1 } else { head - 1 }) as u32;
+            }
+            at = Some(subscription.next);
         }
     }
 
-    /// Keeps the mirror within what a subscriber may be behind.
+    /// Takes a backlog, oldest first, into the mirror, as far as it is older than the mirror, and
+    /// returns the cursor for it. What is newer than the channel's head is on its way by mail, and
+    /// with it whatever lies between.
+    pub(super) fn merge(&mut self, local: LocalId, cursor: u64, backlog: &[Arc<Message>]) -> u64 {
+        let Some(channel) = self.channels.get_mut(local.index()) else { return cursor };
+        let head = channel.head;
+        let floor = channel.active.as_ref().map_or(head, |active| active.floor);
+        // Further back 32 bits of a cursor do not reach; whoever stands there has a gap.
+        let oldest = floor.min(head.saturating_sub(REACH));
+        let near = backlog.partition_point(|message| message.id.offset <= oldest);
+        let is_whole = backlog.get(near).is_some_and(|message| message.previous <= cursor);
+        let to = backlog.partition_point(|message| message.id.offset <= floor);
+        if let Some(older) = backlog.get(near..to).filter(|older| !older.is_empty()) {
+            let active = channel.active.get_or_insert_with(|| Box::new(Active::new(head)));
+            for message in older.iter().rev() {
+                active.bytes += message.weight_bytes();
+                active.floor = message.previous.max(oldest);
+                active.mirror.push_front(Arc::clone(message));
+            }
+        }
+        cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
+    }
+
+    /// Keeps the mirror within what a stalled subscriber may be behind; nobody else needs what
+    /// everyone has been offered.
     pub(super) fn trim(&mut self, local: LocalId) {
-        let Some(channel) = self.channels.get(local.index()) else { return };
-        let (messages_max, bytes_max) = self.rule(channel.rule);
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let Some(active) = &mut channel.active else { return };
+        let rule = self.rules.get(channel.rule);
+        let kept = rule.retention;
+        let (messages_max, bytes_max) = match channel.stalled {
+            0 => (0, 0),
+            _ => (
+                rule.behind_messages_max.max(kept.messages_max),
+                rule.behind_bytes_max.max(kept.bytes_max),
+            ),
+        };
         while active.mirror.len() > messages_max || active.bytes > bytes_max {
             match active.mirror.front() {
-                Some(first) if first.id.offset <= active.swept => {
-                    active.bytes -= first.weight_bytes();
-                    active.mirror.pop_front();
-                }
+                Some(first) if first.id.offset <= active.swept => active.pop_front(),
                 _ => break,
             }
         }
     }
 
-    /// Drops the mirror if nobody lacks anything.
+    /// Drops the mirror if nobody lacks anything. Called after a new subscription was written its
+    /// backlog; the roster itself calls it wherever else it may apply.
     pub fn settle(&mut self, local: LocalId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let is_needed = |active: &Active| active.is_sweeping || channel.stalled > 0;
         if channel.active.as_deref().is_some_and(|active| !is_needed(active)) {
             channel.active = None;
+        }
+    }
+
+    /// Sees to it that a sweep offers `id` what comes after `cursor`, although sweeps have passed it.
+    pub(super) fn revisit(&mut self, local: LocalId, id: SubscriptionId, cursor: u64) {
+        let Some(channel) = self.channels.get_mut(local.index()) else { return };
+        let head = channel.head;
+        let active = channel.active.get_or_insert_with(|| Box::new(Active::new(head)));
+        self.unswept_bytes += active.offer_again(cursor);
+        if active.left == 0 {
+            (active.position, active.left) = (Some(id), 1);
+        } else {
+            active.left = channel.count;
+        }
+        if !active.is_sweeping {
+            active.is_sweeping = true;
+            self.sweeping.push_back(local);
         }
     }
 

@@ -1,6 +1,14 @@
 //! The ring of a channel's subscriptions, and the sweep that goes around it.
 
-use super::{LocalId, Roster, SubscriptionId};
+use super::{LocalId, Roster, SubscriptionId, distance};
+
+/// Whom a sweep has come to.
+pub(super) struct Visit {
+    pub(super) id: SubscriptionId,
+    /// Its connection's index, and [`super::STALLED`].
+    pub(super) connection: u32,
+    pub(super) is_behind: bool,
+}
 
 impl Roster {
     /// Appends a subscription at the end of the channel's ring.
@@ -48,38 +56,39 @@ impl Roster {
         }
         let Some(active) = &mut channel.active else { return };
         active.left = active.left.min(channel.count);
+        if was_first && active.position == rest {
+            // The first is gone after its visit: its successor is first now, and the lap begins anew.
+            active.lap_head = active.swept;
+        }
         if active.position == Some(id) {
             active.position = rest;
-            if !was_first && rest == channel.first {
-                active.end_lap();
-            }
         }
     }
 
     /// One step of the channel's sweep: the subscription to visit, or `None` when the sweep is over
-    /// or the channel gone.
-    pub(super) fn step(&mut self, local: LocalId) -> Option<SubscriptionId> {
-        let next_of = |roster: &Roster, id| roster.subscription(id).map(|it| it.next);
-        let (first, head) = self.channels.get(local.index()).map(|it| (it.first, it.head))?;
-        let active = self.channels.get(local.index())?.active.as_ref()?;
+    /// or the channel gone. Whoever was named before has been served by now.
+    pub(super) fn step(&mut self, local: LocalId) -> Option<Visit> {
+        let channel = self.channels.get_mut(local.index())?;
+        let active = channel.active.as_deref_mut()?;
         if active.left == 0 {
             self.finish(local);
             return None;
         }
-        let at = active.position.or(first)?;
-        let next = next_of(self, at);
-        let active = self.channels.get_mut(local.index())?.active.as_mut()?;
-        if Some(at) == first {
-            active.lap_head = head;
-        }
+        let id = active.position.or(channel.first)?;
+        let subscription = self.subscriptions.get(id.index())?;
         active.left -= 1;
-        active.position = next;
-        if next == first {
-            let offered = active.end_lap();
-            self.unswept_bytes -= offered;
+        active.position = Some(subscription.next);
+        let visit = Visit {
+            id,
+            connection: subscription.connection,
+            is_behind: distance(channel.head, subscription.cursor) > 0,
+        };
+        if channel.first == Some(id) {
+            self.unswept_bytes -= active.offered(active.lap_head);
+            active.lap_head = channel.head;
             self.trim(local);
         }
-        Some(at)
+        Some(visit)
     }
 
     /// The sweep has come around: everyone has been offered everything.
@@ -88,8 +97,7 @@ impl Roster {
         let head = channel.head;
         if let Some(active) = &mut channel.active {
             active.is_sweeping = false;
-            let offered = active.offered(head);
-            self.unswept_bytes -= offered;
+            self.unswept_bytes -= active.offered(head);
         }
         self.trim(local);
         self.settle(local);

@@ -1,0 +1,50 @@
+/** What the tests share: a stand-in server, clients that end with the test, events to await. */
+
+import WebSocket from "ws";
+import { StandIn } from "./stand-in.js";
+import { Throng } from "throng";
+
+export async function start(test) {
+  const server = await StandIn.start();
+  const clients = [];
+  test.after(async () => {
+    for (const client of clients) client.close();
+    await server.stop();
+  });
+  const connect = (options = {}) => {
+    const quick = { random: () => 0, openTimeoutMs: 300 };
+    const client = new Throng(server.url, { WebSocket, ...quick, ...options });
+    clients.push(client);
+    return client;
+  };
+  return { server, connect };
+}
+
+/** The next event of that name, which `matches`. */
+export function next(emitter, name, matches = () => true) {
+  return new Promise((resolve) => {
+    const off = emitter.on(name, (value) => {
+      if (!matches(value)) return;
+      off();
+      resolve(value);
+    });
+  });
+}
+
+/** Collects the data of messages; `until` resolves once so many are there. */
+export function inbox() {
+  const data = [];
+  let wanted = Infinity;
+  let resolve;
+  const listen = (message) => {
+    data.push(message.data);
+    if (data.length >= wanted) resolve(data);
+  };
+  const until = (count) =>
+    new Promise((done) => {
+      wanted = count;
+      resolve = done;
+      if (data.length >= count) done(data);
+    });
+  return { data, listen, until };
+}

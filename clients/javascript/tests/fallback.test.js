@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inbox, next, start } from "./context.js";
+
+const isOpen = ({ state }) => state === "open";
+
+function holdStreams(request, response) {
+  if (!request.url.includes("transport=sse")) return false;
+  response.writeHead(200, { "Content-Type": "text/event-stream" }).flushHeaders();
+  return true;
+}
+
+test("a WebSocket refused twice gives way to SSE", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "refuse";
+  const client = connect();
+  const box = inbox();
+  client.subscribe("a", box.listen);
+  assert.equal((await next(client, "state", isOpen)).transport, "sse");
+  const upgrades = server.requests.filter((line) => line.startsWith("UPGRADE"));
+  assert.equal(upgrades.length, 2);
+  await client.publish("a", "hello");
+  assert.deepEqual(await box.until(1), ["hello"]);
+});
+
+test("a hanging WebSocket and a held back stream end in long-poll", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "hang";
+  server.faults.request = holdStreams;
+  const client = connect();
+  const box = inbox();
+  const early = client.publish("a", "before");
+  client.subscribe("a", { history: 10 }, box.listen);
+  assert.equal((await next(client, "state", isOpen)).transport, "poll");
+  await early;
+  await client.publish("a", "after");
+  assert.deepEqual(await box.until(2), ["before", "after"]);
+});
+
+test("what waited for the socket goes out by POST after the fall", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "hang";
+  const client = connect();
+  client.subscribe("a");
+  assert.equal((await client.publish("a", "x")).id, "e1-1");
+  assert.equal(client.transport, "sse");
+});
+
+test("a server that is down is waited for, not fallen back from", async (t) => {
+  const { server, connect } = await start(t);
+  await server.stop();
+  const client = connect();
+  client.subscribe("a");
+  let waits = 0;
+  await next(client, "state", ({ state }) => state === "waiting" && ++waits === 4);
+  await server.listen(server.port);
+  assert.equal((await next(client, "state", isOpen)).transport, "websocket");
+});
+
+test("only a fresh start tries the better transport again", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "refuse";
+  const client = connect();
+  const chat = client.subscribe("a");
+  await next(chat, "subscribed");
+  server.faults.upgrade = undefined;
+  const recovered = next(chat, "recovered");
+  server.cut();
+  await recovered;
+  assert.equal(client.transport, "sse");
+  client.connect();
+  assert.equal((await next(client, "state", isOpen)).transport, "websocket");
+});
+
+test("without a WebSocket class it is left out", async (t) => {
+  const { connect } = await start(t);
+  assert.equal(connect({ WebSocket: null }).transport, "sse");
+  assert.throws(() => connect({ transports: ["pigeon"] }), TypeError);
+  assert.throws(() => connect({ WebSocket: null, transports: ["websocket"] }), TypeError);
+});
+
+test("a refusal for good closes the client", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.request = (request, response) => {
+    response.writeHead(403).end('{"error":"forbidden","message":"not for you"}');
+    return true;
+  };
+  const client = connect({ transports: ["sse", "poll"] });
+  client.subscribe("a");
+  const { code, status } = await next(client, "error");
+  assert.deepEqual([code, status, client.state], ["forbidden", 403, "closed"]);
+});

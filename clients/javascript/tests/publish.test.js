@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inbox, next, start } from "./context.js";
+
+const isOpen = ({ state }) => state === "open";
+
+test("websocket: what is published while away is sent later, in order and once", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect();
+  const box = inbox();
+  const chat = client.subscribe("a", box.listen);
+  await next(chat, "subscribed");
+  await server.stop();
+  const answers = ["1", "2", "3"].map((data) => client.publish("a", data));
+  await server.listen(server.port);
+  const ids = (await Promise.all(answers)).map(({ id }) => id);
+  assert.deepEqual(ids, ["e1-1", "e1-2", "e1-3"]);
+  assert.deepEqual(await box.until(3), ["1", "2", "3"]);
+});
+
+test("websocket: an answer that is cut off is asked for again, not published again", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect();
+  const box = inbox();
+  const chat = client.subscribe("a", box.listen);
+  await next(chat, "subscribed");
+  let cuts = 1;
+  server.faults.published = () => cuts-- <= 0;
+  const answer = await client.publish("a", "once");
+  assert.equal(answer.duplicate, true);
+  await client.publish("a", "after");
+  assert.deepEqual(await box.until(2), ["once", "after"]);
+});
+
+test("websocket: a retry without echo is not heard in the backlog either", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect();
+  const box = inbox();
+  const chat = client.subscribe("a", box.listen);
+  await next(chat, "subscribed");
+  let cuts = 1;
+  server.faults.published = () => cuts-- <= 0;
+  await client.publish("a", "quiet", { echo: false });
+  await client.publish("a", "loud");
+  assert.deepEqual(await box.until(1), ["loud"]);
+});
+
+test("post: retried with the same key over cut answers and refusals for now", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ transports: ["sse"] });
+  let refusals = 2;
+  server.faults.request = (request, response) => {
+    if (request.method !== "POST" || refusals-- <= 0) return false;
+    response.writeHead(503, { "Retry-After": "0" }).end('{"error":"busy","message":"busy"}');
+    return true;
+  };
+  let cuts = 2;
+  server.faults.answer = () => cuts-- <= 0;
+  const answers = await Promise.all([client.publish("a", "1"), client.publish("a", "2")]);
+  assert.deepEqual(answers.map(({ id }) => id), ["e1-1", "e1-2"]);
+  const { messages } = await client.history("a");
+  assert.deepEqual(messages.map(({ data }) => data), ["1", "2"]);
+});
+
+test("post: a refusal for good rejects at once", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.request = (request, response) => {
+    response.writeHead(413).end('{"error":"too_large","message":"64 KiB at most"}');
+    return true;
+  };
+  const answer = connect({ transports: ["poll"] }).publish("a", "x");
+  await assert.rejects(answer, { code: "too_large", status: 413, message: "64 KiB at most" });
+});
+
+test("the queue is bounded, each message has a deadline, close() rejects", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "hang";
+  const options = { transports: ["websocket"], queueMax: 2 };
+  const client = connect({ ...options, publishTimeoutMs: 50 });
+  client.subscribe("a");
+  const waiting = [client.publish("a", "1"), client.publish("a", "2")];
+  await assert.rejects(client.publish("a", "3"), { code: "queue_full" });
+  for (const answer of waiting) await assert.rejects(answer, { code: "timeout" });
+  const last = client.publish("a", "4");
+  client.close();
+  await assert.rejects(last, { code: "closed" });
+  await assert.rejects(client.publish("a", "5"), { code: "closed" });
+});
+
+test("data without a JSON form rejects", async (t) => {
+  const { connect } = await start(t);
+  await assert.rejects(connect().publish("a", undefined), TypeError);
+  await assert.rejects(connect().publish("a", { n: 1n }), TypeError);
+});
+
+test("a message too large for the socket is refused, the others go out", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect();
+  client.subscribe("a");
+  await next(client, "state", isOpen);
+  server.faults.deaf = true;
+  const [small, large] = [client.publish("a", "small"), client.publish("a", "l".repeat(99))];
+  const refused = assert.rejects(large, { code: "too_large" });
+  server.closeSockets(1009, "too large");
+  server.faults.deaf = false;
+  await refused;
+  assert.equal((await small).id, "e1-1");
+});

@@ -1,0 +1,328 @@
+/**
+ * A small server that keeps Throng's contract (docs/reference), so that the client can be tested
+ * without the real one, and with faults: cut connections, a lost log, transports that do not get
+ * through. In memory, for one test at a time.
+ */
+
+import { createReadStream } from "node:fs";
+import { createServer } from "node:http";
+import { once } from "node:events";
+import { WebSocketServer } from "ws";
+
+/** Messages kept per channel. */
+const KEPT = 100;
+
+const TYPES = { js: "text/javascript", css: "text/css", html: "text/html", svg: "image/svg+xml" };
+const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+  "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'";
+
+export class StandIn {
+  /** What to do wrong: see the tests. */
+  faults = {};
+  heartbeatSeconds = 25;
+  /** Requests so far, as "METHOD path?query". */
+  requests = [];
+  #logs = new Map();
+  #epoch = "e1";
+  #keys = new Map();
+  #connections = new Set();
+  #names = 0;
+  #http;
+  #sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "throng.v1" });
+
+  static async start(port = 0, files = {}) {
+    const server = new StandIn();
+    server.files = files;
+    await server.listen(port);
+    return server;
+  }
+
+  async listen(port) {
+    this.#http = createServer((request, response) => {
+      this.#serve(request, response).catch((error) => {
+        refuse(response, error.status ?? 500, error.code ?? "internal", error.message);
+      });
+    });
+    this.#http.on("upgrade", (request, socket, head) => this.#upgrade(request, socket, head));
+    this.#http.listen(port, "127.0.0.1");
+    await once(this.#http, "listening");
+    this.port = this.#http.address().port;
+    this.url = `http://127.0.0.1:${this.port}`;
+  }
+
+  /** Stops listening and cuts everybody. The logs stay, for another `listen`. */
+  async stop() {
+    const closed = once(this.#http, "close");
+    this.#http.close();
+    this.cut();
+    await closed;
+  }
+
+  /** Breaks all connections, without a word. */
+  cut() {
+    for (const socket of this.#sockets.clients) socket.terminate();
+    this.#http.closeAllConnections();
+  }
+
+  /** Closes all WebSockets with a code. */
+  closeSockets(code, reason) {
+    for (const socket of this.#sockets.clients) socket.close(code, reason);
+  }
+
+  loseLogs() {
+    this.#epoch = `e${Number(this.#epoch.slice(1)) + 1}`;
+    this.#logs.clear();
+  }
+
+  /** The keys of all who follow something. */
+  get followed() {
+    return [...this.#connections].flatMap(({ keys }) => [...keys]);
+  }
+
+  publish(key, { data, encoding, content_type }, idempotencyKey, except) {
+    const known = this.#keys.get(`${key} ${idempotencyKey}`);
+    if (idempotencyKey && known) return { ...known, duplicate: true };
+    const log = this.#log(key);
+    log.head += 1;
+    const [kind, name] = split(key);
+    const id = `${this.#epoch}-${log.head}`;
+    const envelope = { type: "message", [kind]: name, id, time: Date.now(), data };
+    if (encoding) envelope.encoding = encoding;
+    if (content_type) envelope.content_type = content_type;
+    log.messages.push({ offset: log.head, envelope });
+    if (log.messages.length > KEPT) log.messages.shift();
+    let subscribers = 0;
+    for (const connection of [...this.#connections]) {
+      if (!connection.keys.has(key) || connection.name === except) continue;
+      subscribers += 1;
+      connection.deliver(envelope, log.head);
+    }
+    const answer = { id, subscribers };
+    if (idempotencyKey) this.#keys.set(`${key} ${idempotencyKey}`, answer);
+    return answer;
+  }
+
+  /** Where a subscription starts, what it gets first, and whether that is all. */
+  follow(key, since, history = 0) {
+    const log = this.#log(key);
+    const first = log.messages[0]?.offset ?? log.head + 1;
+    let from = log.head - Math.min(history, log.messages.length);
+    let recovered;
+    if (since) {
+      const offset = this.#offset(since);
+      recovered = offset !== undefined && offset >= first - 1 && offset <= log.head;
+      from = recovered ? offset : first - 1;
+    }
+    const backlog = log.messages.filter(({ offset }) => offset > from);
+    return { from, id: `${this.#epoch}-${from}`, recovered, backlog };
+  }
+
+  #offset(id) {
+    const [, epoch, offset] = /^(\w+)-(\d+)$/.exec(id) ?? fail(400, "bad_id", `bad id ${id}`);
+    return epoch === this.#epoch ? Number(offset) : undefined;
+  }
+
+  #log(key) {
+    if (!this.#logs.has(key)) this.#logs.set(key, { head: 0, messages: [] });
+    return this.#logs.get(key);
+  }
+
+  async #serve(request, response) {
+    const url = new URL(request.url, this.url);
+    this.requests.push(`${request.method} ${url.pathname}${url.search}`);
+    const fault = this.faults.request?.(request, response);
+    if (fault === true) return;
+    if (url.pathname in this.files) return this.#file(url.pathname, response);
+    if (url.pathname === "/health") return response.end("ok");
+    if (url.pathname === "/subscribe") return this.#subscribe(request, url, response);
+    const pattern = /^\/(channel|user)s\/([^/]+)(?:\/(\w+))?$/;
+    const [, kind, name, part] = pattern.exec(url.pathname) ?? [];
+    if (!kind) return refuse(response, 404, "not_found", "there is nothing here");
+    const key = `${kind} ${decodeURIComponent(name)}`;
+    if (part === "history") return json(response, 200, this.#history(key, url));
+    if (part === "presence") return json(response, 200, this.#presence(key));
+    if (request.method === "POST") return this.#post(key, request, response);
+    refuse(response, 405, "method_not_allowed", "not here");
+  }
+
+  #file(path, response) {
+    const file = this.files[path];
+    response.setHeader("Content-Type", TYPES[file.split(".").pop()] ?? "text/plain");
+    response.setHeader("Content-Security-Policy", POLICY);
+    createReadStream(file).pipe(response);
+  }
+
+  #history(key, url) {
+    const limit = Number(url.searchParams.get("limit") ?? 100);
+    const after = url.searchParams.get("after");
+    const before = url.searchParams.get("before");
+    const [kind, name] = split(key);
+    const log = this.#log(key);
+    let { messages } = log;
+    let recovered;
+    if (after) ({ backlog: messages, recovered } = this.follow(key, after));
+    if (before) messages = messages.filter(({ offset }) => offset < this.#offset(before));
+    const page = after ? messages.slice(0, limit) : messages.slice(-limit);
+    return {
+      ...{ [kind]: name, id: `${this.#epoch}-${log.head}`, recovered },
+      ...{ messages: page.map(({ envelope }) => envelope), more: page.length < messages.length },
+    };
+  }
+
+  #presence(key) {
+    const [kind, name] = split(key);
+    const here = [...this.#connections].filter(({ keys }) => keys.has(key));
+    const users = [...new Set(here.flatMap(({ user }) => user ?? []))].sort();
+    return { [kind]: name, connections: here.length, users, more: false };
+  }
+
+  async #post(key, request, response) {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks);
+    const type = request.headers["content-type"] ?? "";
+    let message = { data: body.toString() };
+    if (type === "application/json") message = { data: JSON.parse(message.data) };
+    if (type === "application/octet-stream") {
+      message = { data: body.toString("base64"), encoding: "base64", content_type: type };
+    }
+    const { "idempotency-key": idempotencyKey, "throng-exclude": except } = request.headers;
+    const answer = this.publish(key, message, idempotencyKey, except);
+    if (this.faults.answer?.(request) === false) return request.socket.destroy();
+    json(response, answer.duplicate ? 200 : 201, answer);
+  }
+
+  #subscribe(request, url, response) {
+    const parameters = url.searchParams;
+    const user = parameters.get("user") ?? undefined;
+    const keys = parameters.getAll("channel").map((name) => `channel ${name}`);
+    if (user) keys.push(`user ${user}`);
+    const since = parameters.get("since")?.split(",");
+    if (since && since.length !== keys.length) fail(400, "bad_id", "an id for each channel");
+    const starts = keys.map((key, index) => this.follow(key, since?.[index]));
+    const connection = this.#connect(user, keys);
+    response.on("close", () => this.#connections.delete(connection));
+    const backlog = starts.flatMap(({ backlog }) => backlog.map(({ envelope }) => envelope));
+    const offsets = new Map(keys.map((key, index) => [key, starts[index].from]));
+    const ids = () => keys.map((key) => `${this.#epoch}-${offsets.get(key)}`).join(",");
+    const recovered = starts.every((start) => start.recovered !== false);
+    response.setHeader("Throng-Id", ids());
+    if (since) response.setHeader("Throng-Recovered", String(recovered));
+    const advance = (envelope) => {
+      const [, offset] = envelope.id.split("-");
+      offsets.set(keyOf(envelope), Number(offset));
+    };
+    if (parameters.get("transport") === "poll") {
+      return this.#poll(connection, Number(parameters.get("wait")), backlog, response, (sent) => {
+        sent.forEach(advance);
+        return ids();
+      });
+    }
+    response.setHeader("Throng-Connection", connection.name);
+    response.setHeader("Content-Type", "text/event-stream");
+    response.flushHeaders();
+    if (since) response.write(`event: resumed\ndata: ${JSON.stringify({ recovered })}\n\n`);
+    connection.deliver = (envelope) => {
+      advance(envelope);
+      response.write(`id: ${ids()}\ndata: ${JSON.stringify(envelope)}\n\n`);
+    };
+    for (const envelope of backlog) connection.deliver(envelope);
+  }
+
+  #poll(connection, waitSeconds, backlog, response, advance) {
+    const answer = (envelopes) => {
+      clearTimeout(timer);
+      this.#connections.delete(connection);
+      response.setHeader("Throng-Id", advance(envelopes));
+      response.statusCode = envelopes.length > 0 ? 200 : 204;
+      response.end(envelopes.map((envelope) => JSON.stringify(envelope)).join("\n"));
+    };
+    const timer = setTimeout(() => answer([]), waitSeconds * 1_000);
+    response.on("close", () => clearTimeout(timer));
+    connection.deliver = (envelope) => answer([envelope]);
+    if (backlog.length > 0) answer(backlog);
+  }
+
+  #connect(user, keys) {
+    const connection = { name: `c${++this.#names}`, user, keys: new Set(keys) };
+    this.#connections.add(connection);
+    return connection;
+  }
+
+  #upgrade(request, socket, head) {
+    const url = new URL(request.url, this.url);
+    this.requests.push(`UPGRADE ${url.pathname}${url.search}`);
+    if (this.faults.upgrade === "hang") return socket.resume().on("end", () => socket.destroy());
+    if (this.faults.upgrade === "refuse") return socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+    this.#sockets.handleUpgrade(request, socket, head, (peer) => {
+      const user = url.searchParams.get("user") ?? undefined;
+      this.#attend(peer, user);
+    });
+  }
+
+  #attend(peer, user) {
+    const connection = this.#connect(user, []);
+    const send = (frame) => peer.send(JSON.stringify(frame));
+    peer.on("close", () => this.#connections.delete(connection));
+    connection.deliver = send;
+    send({ type: "welcome", connection: connection.name, heartbeat: this.heartbeatSeconds });
+    if (user) {
+      connection.keys.add(`user ${user}`);
+      send({ type: "subscribed", user, id: this.follow(`user ${user}`).id });
+    }
+    peer.on("message", (text) => {
+      if (this.faults.deaf) return;
+      const frame = JSON.parse(text);
+      this.requests.push(`FRAME ${text}`);
+      try {
+        this.#answer(connection, frame, send, peer);
+      } catch ({ code, message }) {
+        send({ type: "error", code, message, ref: frame.ref });
+      }
+    });
+  }
+
+  #answer(connection, frame, send, peer) {
+    const { type, ref } = frame;
+    const place = frame.user === undefined ? { channel: frame.channel } : { user: frame.user };
+    const key = keyOf(place);
+    if (type === "ping") return send({ type: "pong", ref });
+    if (type === "unsubscribe") {
+      if (!connection.keys.delete(key)) fail(400, "not_subscribed", "not subscribed");
+      return send({ type: "unsubscribed", ...place, ref });
+    }
+    if (type === "subscribe") {
+      if (connection.keys.has(key)) fail(400, "already_subscribed", "subscribed already");
+      if (place.channel === "forbidden") fail(403, "forbidden", "not for you");
+      const { id, recovered, backlog } = this.follow(key, frame.since, frame.history);
+      connection.keys.add(key);
+      send({ type: "subscribed", ...place, id, recovered, ref });
+      return backlog.forEach(({ envelope }) => send(envelope));
+    }
+    const answer = this.publish(key, frame, frame.key, frame.echo === false && connection.name);
+    if (this.faults.published?.() === false) return peer.terminate();
+    send({ type: "published", ...place, ...answer, ref });
+  }
+}
+
+function keyOf({ channel, user }) {
+  return user === undefined ? `channel ${channel}` : `user ${user}`;
+}
+
+function split(key) {
+  const space = key.indexOf(" ");
+  return [key.slice(0, space), key.slice(space + 1)];
+}
+
+function fail(status, code, message) {
+  throw Object.assign(new Error(message), { status, code });
+}
+
+function json(response, status, body) {
+  response.writeHead(status, { "Content-Type": "application/json" });
+  response.end(JSON.stringify(body));
+}
+
+function refuse(response, status, error, message) {
+  if (!response.headersSent) json(response, status, { error, message });
+}

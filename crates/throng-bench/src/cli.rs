@@ -1,0 +1,160 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::child::BOUND_COMMAND;
+use crate::measure::{Measurement, Settings};
+
+/// Throng measured against the raw send() loop of the kernel it runs on.
+#[derive(Debug, Parser)]
+#[command(name = "throng-bench", args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub inner: Option<Inner>,
+
+    /// What to measure; everything unless named.
+    pub measurements: Vec<Measurement>,
+
+    /// The server's program; `throng` beside this program unless named.
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+
+    /// Also write the report to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Only the raw loop, without a server.
+    #[arg(long)]
+    raw_only: bool,
+
+    /// Small numbers: to see that everything works, not to measure.
+    #[arg(long)]
+    quick: bool,
+
+    /// Change kernel settings that are too small, instead of only naming them.
+    #[arg(long)]
+    pub apply: bool,
+
+    /// Runs of each measurement [5; quick: 1].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: Option<u32>,
+
+    /// Messages in each run, after one to warm up [8; quick: 3].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// Subscribers [15000; quick: 1000].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=2_000_000))]
+    connections: Option<u32>,
+
+    /// Sending threads of the raw loop, and workers of the server.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    senders: u32,
+
+    /// Threads of the client, at least.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=250))]
+    client_threads: u32,
+}
+
+/// What this program runs as its own children.
+#[derive(Debug, Subcommand)]
+pub enum Inner {
+    /// The raw loop, driven over standard input.
+    #[command(hide = true)]
+    RawServer {
+        #[arg(long)]
+        threads: usize,
+        #[arg(long)]
+        connections: usize,
+    },
+    /// Becomes another program that ends with its parent.
+    #[command(hide = true, name = BOUND_COMMAND)]
+    Bound {
+        program: OsString,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+impl Arguments {
+    /// What to measure.
+    pub fn wanted(&self) -> Vec<Measurement> {
+        if self.measurements.is_empty() {
+            return Measurement::value_variants().to_vec();
+        }
+        self.measurements.clone()
+    }
+
+    /// How to measure, when one thread can hold `per_thread` connections.
+    pub fn settings(&self, per_thread: usize) -> Result<Settings> {
+        let number = |given: Option<u32>, full: u32, quick: u32| {
+            given.unwrap_or(if self.quick { quick } else { full }) as usize
+        };
+        let time =
+            |full_ms, quick_ms| Duration::from_millis(if self.quick { quick_ms } else { full_ms });
+        let connections = number(self.connections, 15_000, 1_000);
+        let threads_needed = connections.div_ceil(per_thread);
+        let server = match &self.server {
+            Some(path) => path.clone(),
+            None => beside_this("throng")?,
+        };
+        Ok(Settings {
+            server,
+            is_raw_only: self.raw_only,
+            repeats: number(self.repeats, 5, 1),
+            rounds: number(self.rounds, 8, 3),
+            connections,
+            connections_low: (connections / 15).max(1),
+            senders: threads_needed.max(self.senders as usize),
+            client_threads: threads_needed.max(self.client_threads as usize),
+            gap: time(100, 20),
+            heartbeat: time(25_000, 1_000),
+            idle_window: time(30_000, 1_000),
+            health_window: time(3_000, 500),
+            publishes: number(None, 20_000, 1_000),
+        })
+    }
+}
+
+fn beside_this(name: &str) -> Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(this.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Arguments {
+        Arguments::try_parse_from([&["throng-bench"], words].concat()).expect("valid arguments")
+    }
+
+    #[test]
+    fn everything_is_measured_unless_named() {
+        assert_eq!(parse(&[]).wanted().len(), 7);
+        assert_eq!(parse(&["fanout", "idle"]).wanted(), [Measurement::Fanout, Measurement::Idle]);
+        assert!(Arguments::try_parse_from(["throng-bench", "nothing"]).is_err());
+    }
+
+    #[test]
+    fn threads_follow_from_what_one_can_hold() {
+        let settings = parse(&["--connections", "60000"]).settings(19_872).expect("settings");
+        assert_eq!((settings.senders, settings.client_threads), (4, 4));
+        assert_eq!(settings.connections_low, 4_000);
+        let settings = parse(&[]).settings(19_872).expect("settings");
+        assert_eq!((settings.senders, settings.client_threads), (2, 1));
+        assert_eq!((settings.connections_low, settings.connections), (1_000, 15_000));
+    }
+
+    #[test]
+    fn a_bound_program_keeps_its_own_flags() {
+        let arguments = parse(&["bound", "/bin/x", "serve", "--heartbeat", "0"]);
+        let Some(Inner::Bound { arguments, .. }) = arguments.inner else { panic!("not bound") };
+        assert_eq!(arguments, ["serve", "--heartbeat", "0"]);
+    }
+}

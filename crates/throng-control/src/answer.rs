@@ -1,0 +1,236 @@
+//! Answers and refusals, as `docs/reference/http.md` words them.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use http::{Response, StatusCode};
+use http_body_util::{Either, Full};
+
+use crate::control::Control;
+
+/// The body of an answer: whole for the API, axum's for pages.
+pub(crate) type Payload = Either<Full<Bytes>, Body>;
+
+/// An answer.
+pub(crate) type Answer = Response<Payload>;
+
+/// Where a subscription starts or a log ends.
+pub(crate) const THRONG_ID: HeaderName = HeaderName::from_static("throng-id");
+/// Whether nothing is missing after the id that was given.
+pub(crate) const THRONG_RECOVERED: HeaderName = HeaderName::from_static("throng-recovered");
+/// The connection that does not get the message.
+pub(crate) const THRONG_EXCLUDE: HeaderName = HeaderName::from_static("throng-exclude");
+/// The same key on the same channel publishes once.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+macro_rules! codes {
+    ($($variant:ident $status:ident $name:literal,)*) => {
+        /// Why a request was refused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Code { $($variant,)* }
+
+        impl Code {
+            /// All of them.
+            pub(crate) const ALL: &'static [Code] = &[$(Code::$variant,)*];
+
+            /// The word in the body and in the metrics.
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(Code::$variant => $name,)* }
+            }
+
+            /// The status.
+            pub(crate) const fn status(self) -> StatusCode {
+                match self { $(Code::$variant => StatusCode::$status,)* }
+            }
+
+            /// The code of that name.
+            pub(crate) fn of(name: &str) -> Option<Code> {
+                Code::ALL.iter().copied().find(|code| code.name() == name)
+            }
+        }
+    };
+}
+
+codes! {
+    BadRequest BAD_REQUEST "bad_request",
+    BadLength BAD_REQUEST "bad_length",
+    BadName BAD_REQUEST "bad_name",
+    BadId BAD_REQUEST "bad_id",
+    BadParameter BAD_REQUEST "bad_parameter",
+    BadJson BAD_REQUEST "bad_json",
+    BadUtf8 BAD_REQUEST "bad_utf8",
+    BadHandshake BAD_REQUEST "bad_handshake",
+    OriginRefused FORBIDDEN "origin_refused",
+    Forbidden FORBIDDEN "forbidden",
+    NotFound NOT_FOUND "not_found",
+    MethodNotAllowed METHOD_NOT_ALLOWED "method_not_allowed",
+    TooSlow REQUEST_TIMEOUT "too_slow",
+    TooLarge PAYLOAD_TOO_LARGE "too_large",
+    UriTooLong URI_TOO_LONG "uri_too_long",
+    HeadTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "head_too_large",
+    UpgradeRequired UPGRADE_REQUIRED "upgrade_required",
+    NotImplemented NOT_IMPLEMENTED "not_implemented",
+    Full SERVICE_UNAVAILABLE "full",
+    Busy SERVICE_UNAVAILABLE "busy",
+    Draining SERVICE_UNAVAILABLE "draining",
+    BadVersion HTTP_VERSION_NOT_SUPPORTED "bad_version",
+}
+
+impl Code {
+    /// When to try again, in seconds, as every `503` says. Delivery catches up soon; room and
+    /// another server take longer.
+    pub(crate) const fn retry_after(self) -> Option<&'static str> {
+        match self {
+            Code::Busy => Some("1"),
+            Code::Full | Code::Draining => Some("5"),
+            _ => None,
+        }
+    }
+}
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Its kind.
+    pub(crate) code: Code,
+    /// One sentence for the client.
+    pub(crate) sentence: Cow<'static, str>,
+    /// The methods there are, for [`Code::MethodNotAllowed`].
+    pub(crate) allow: Option<&'static str>,
+    /// Whether the rest of the request is not worth reading.
+    pub(crate) closes: bool,
+}
+
+impl Refused {
+    pub(crate) fn new(code: Code, sentence: impl Into<Cow<'static, str>>) -> Refused {
+        Refused { code, sentence: sentence.into(), allow: None, closes: false }
+    }
+
+    /// … and the connection ends with it.
+    pub(crate) fn closing(self) -> Refused {
+        Refused { closes: true, ..self }
+    }
+
+    pub(crate) fn not_found() -> Refused {
+        Refused::new(Code::NotFound, "there is nothing at this path")
+    }
+
+    pub(crate) fn method(allow: &'static str) -> Refused {
+        let sentence = format!("this path takes {allow}");
+        Refused { allow: Some(allow), ..Refused::new(Code::MethodNotAllowed, sentence) }
+    }
+
+    pub(crate) fn parameter(sentence: impl Into<Cow<'static, str>>) -> Refused {
+        Refused::new(Code::BadParameter, sentence)
+    }
+
+    pub(crate) fn draining() -> Refused {
+        Refused::new(Code::Draining, "the server is shutting down; another one will take over")
+    }
+
+    /// Counts it.
+    pub(crate) fn count(&self, control: &Control) {
+        control.figures.refused(self.code).add(1);
+    }
+
+    /// `{"error":…,"message":…}`.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(64 + self.sentence.len());
+        body.extend_from_slice(b"{\"error\":\"");
+        body.extend_from_slice(self.code.name().as_bytes());
+        body.extend_from_slice(b"\",\"message\":");
+        push_json(&mut body, &*self.sentence);
+        body.push(b'}');
+        body
+    }
+
+    /// Counts it and makes the answer of it.
+    pub(crate) fn into_answer(self, control: &Control) -> Answer {
+        self.count(control);
+        let mut answer = json(self.code.status(), self.body());
+        let headers = answer.headers_mut();
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        if let Some(seconds) = self.code.retry_after() {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+        if self.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+
+    /// Counts it and writes the whole answer, for a connection that hyper does not hold (any more).
+    pub(crate) fn write_raw(&self, control: &Control, out: &mut Vec<u8>) {
+        self.count(control);
+        let body = self.body();
+        let status = self.code.status();
+        let reason = status.canonical_reason().unwrap_or_default();
+        let mut head = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16());
+        head.push_str("content-type: application/json\r\nconnection: close\r\n");
+        if let Some(seconds) = self.code.retry_after() {
+            head.push_str(&format!("retry-after: {seconds}\r\n"));
+        }
+        head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(&body);
+    }
+}
+
+/// Appends `value` as JSON. Strings and plain data always can be.
+pub(crate) fn push_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let before = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(before);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// A JSON answer. What it says is true only now.
+pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Answer {
+    whole(status, HeaderValue::from_static("application/json"), body)
+}
+
+/// An answer of any type that is not to be kept.
+pub(crate) fn whole(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(body))));
+    *answer.status_mut() = status;
+    answer.headers_mut().reserve(4);
+    answer.headers_mut().insert(CONTENT_TYPE, content_type);
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// An answer without a body.
+pub(crate) fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::new(Bytes::new())));
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_found_by_name() {
+        for code in Code::ALL {
+            assert_eq!(Code::of(code.name()), Some(*code));
+            let is_unavailable = code.status() == StatusCode::SERVICE_UNAVAILABLE;
+            assert_eq!(code.retry_after().is_some(), is_unavailable, "{code:?}");
+        }
+        assert_eq!(Code::of("nonsense"), None);
+    }
+
+    #[test]
+    fn sentences_are_escaped() {
+        let body = Refused::new(Code::BadName, "a \"name\"").body();
+        assert_eq!(body, br#"{"error":"bad_name","message":"a \"name\""}"#);
+    }
+}

@@ -1,0 +1,31 @@
+//! `OPTIONS`: the methods of a path, and what a browser asks before it lets a page use the API.
+
+use http::StatusCode;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_METHOD, ALLOW, HeaderValue, ORIGIN,
+};
+use http::request::Parts;
+
+use crate::answer::{self, Answer};
+use crate::names::Resource;
+
+/// Request headers that pages may set.
+const HEADERS: &str = "Content-Type, Idempotency-Key, Throng-Exclude, Last-Event-ID, Prefer";
+/// A browser asks again after this, in seconds: Chromium remembers no longer.
+const MAX_AGE: &str = "7200";
+
+pub(crate) fn answer(head: &Parts, resource: Resource<'_>) -> Answer {
+    let mut answer = answer::empty(StatusCode::NO_CONTENT);
+    let methods = HeaderValue::from_static(resource.methods());
+    let headers = answer.headers_mut();
+    let is_preflight = head.headers.contains_key(ORIGIN)
+        && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    if is_preflight {
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods.clone());
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
+    }
+    headers.insert(ALLOW, methods);
+    answer
+}

@@ -1,0 +1,137 @@
+//! `POST` and `PUT /channels/{channel}`, `/users/{user}`: one message.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use hyper::body::Incoming;
+use throng_core::{
+    Action, Body, BodyError, ChannelName, ConnectionName, Engine as _, Kind, Publication,
+    PublishError, Published,
+};
+
+use crate::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
+use crate::api::permit;
+use crate::body;
+use crate::control::Control;
+use crate::names;
+
+/// The longest idempotency key, in bytes: kept for minutes.
+const KEY_BYTES_MAX: usize = 128;
+/// The longest content type, in bytes: kept with the message, and in every envelope of it.
+const CONTENT_TYPE_BYTES_MAX: usize = 255;
+
+pub(crate) async fn answer(
+    control: &Control,
+    head: &Parts,
+    body: Incoming,
+    kind: Kind,
+    segment: &str,
+) -> Result<Answer, Refused> {
+    if control.is_draining() {
+        return Err(Refused::draining());
+    }
+    let channel = names::from_segment(kind, segment)?;
+    permit(control, Action::Publish(&channel))?;
+    let options = Options::of(&head.headers)?;
+    let bytes =
+        body::read(control, &head.headers, body, control.settings.message_bytes_max).await?;
+    let published = publish(control, channel, &bytes, options)?;
+    let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    let mut body = Vec::with_capacity(96);
+    write_published(&mut body, &published);
+    Ok(answer::json(status, body))
+}
+
+/// What the headers say of a message.
+struct Options<'a> {
+    content_type: Option<&'a str>,
+    idempotency_key: Option<Box<str>>,
+    except: Option<ConnectionName>,
+}
+
+impl<'a> Options<'a> {
+    fn of(headers: &'a HeaderMap) -> Result<Options<'a>, Refused> {
+        let content_type = match headers.get(CONTENT_TYPE) {
+            None => None,
+            Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
+        };
+        let idempotency_key = match headers.get(IDEMPOTENCY_KEY) {
+            None => None,
+            Some(value) => Some(check_key(value.to_str().unwrap_or_default())?.into()),
+        };
+        let except = match headers.get(THRONG_EXCLUDE) {
+            None => None,
+            Some(value) => Some(parse_connection(value.to_str().unwrap_or_default())?),
+        };
+        Ok(Options { content_type, idempotency_key, except })
+    }
+}
+
+fn publish(
+    control: &Control,
+    channel: ChannelName,
+    bytes: &Bytes,
+    options: Options<'_>,
+) -> Result<Published, Refused> {
+    let (body, content_type) = Body::parse(bytes, options.content_type).map_err(bad_body)?;
+    let Options { idempotency_key, except, .. } = options;
+    hand_in(control, Publication { channel, body, content_type, idempotency_key, except })
+}
+
+/// Publishes, and counts it.
+pub(super) fn hand_in(control: &Control, publication: Publication) -> Result<Published, Refused> {
+    match control.engine.publish(control.now_ms(), publication) {
+        Ok(published) => {
+            control.figures.published.add(u64::from(!published.is_duplicate));
+            Ok(published)
+        }
+        Err(error @ PublishError::Busy) => Err(Refused::new(Code::Busy, error.to_string())),
+    }
+}
+
+/// A content type is repeated in response headers, so it must not contain a line break.
+pub(super) fn check_content_type(text: &str) -> Result<&str, Refused> {
+    if text.len() <= CONTENT_TYPE_BYTES_MAX && text.bytes().all(is_printable) {
+        return Ok(text);
+    }
+    Err(Refused::parameter(format!(
+        "a content type is at most {CONTENT_TYPE_BYTES_MAX} printable characters"
+    )))
+}
+
+pub(super) fn check_key(text: &str) -> Result<&str, Refused> {
+    if (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_printable) {
+        return Ok(text);
+    }
+    Err(Refused::parameter(format!(
+        "an idempotency key is 1 to {KEY_BYTES_MAX} printable characters"
+    )))
+}
+
+pub(super) fn parse_connection(text: &str) -> Result<ConnectionName, Refused> {
+    text.parse()
+        .map_err(|_| Refused::parameter("the connection to leave out is not a `Throng-Connection`"))
+}
+
+fn is_printable(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte)
+}
+
+pub(super) fn bad_body(error: BodyError) -> Refused {
+    let code = match error {
+        BodyError::NotUtf8 => Code::BadUtf8,
+        BodyError::NotJson(_) => Code::BadJson,
+    };
+    Refused::new(code, error.to_string())
+}
+
+/// `{"id":…,"subscribers":…}`.
+pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
+    let Published { id, subscribers, is_duplicate } = published;
+    let end = if *is_duplicate { ",\"duplicate\":true}" } else { "}" };
+    // Writing to memory does not fail.
+    let _ = write!(out, "{{\"id\":\"{id}\",\"subscribers\":{subscribers}{end}");
+}

@@ -1,0 +1,112 @@
+//! Request bodies: limited in size, in time, and all together.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+
+use crate::answer::{Code, Refused};
+use crate::control::Control;
+
+/// Bodies that have arrived in part keep at most this much in all, in bytes: many slow clients with
+/// a large batch each must not fill the memory.
+const PARTIAL_BYTES_MAX: u64 = 256 << 20;
+
+/// Reads the whole body, of at most `bytes_max`.
+pub(crate) async fn read(
+    control: &Control,
+    headers: &HeaderMap,
+    body: Incoming,
+    bytes_max: usize,
+) -> Result<Bytes, Refused> {
+    // Refused before a byte of it is read, or `100 Continue` is sent.
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if announced.and_then(|value| value.parse::<u64>().ok()).is_some_and(|n| n > bytes_max as u64) {
+        return Err(too_large(bytes_max));
+    }
+    let reading = collect(control, body, bytes_max);
+    match timeout(control.settings.body_timeout, reading).await {
+        Ok(result) => result,
+        Err(_) => {
+            let sentence = "the request body did not arrive in time";
+            Err(Refused::new(Code::TooSlow, sentence).closing())
+        }
+    }
+}
+
+fn too_large(bytes_max: usize) -> Refused {
+    let sentence = format!("the request body is larger than {bytes_max} bytes");
+    Refused::new(Code::TooLarge, sentence).closing()
+}
+
+async fn collect(
+    control: &Control,
+    mut body: Incoming,
+    bytes_max: usize,
+) -> Result<Bytes, Refused> {
+    // Most messages are one piece, and are not copied then.
+    let first = next(&mut body).await?.unwrap_or_default();
+    if first.len() > bytes_max {
+        return Err(too_large(bytes_max));
+    }
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let mut share = Share { control, bytes: 0 };
+    share.grow(first.len())?;
+    let mut whole = BytesMut::from(first);
+    while let Some(piece) = next(&mut body).await? {
+        if whole.len() + piece.len() > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        share.grow(piece.len())?;
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
+}
+
+/// The next piece; trailers are skipped.
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Refused> {
+    loop {
+        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            None => return Ok(None),
+            Some(Ok(frame)) => {
+                if let Ok(piece) = frame.into_data() {
+                    return Ok(Some(piece));
+                }
+            }
+            Some(Err(_)) => {
+                let sentence = "the request body does not end as its length or chunks say";
+                return Err(Refused::new(Code::BadLength, sentence).closing());
+            }
+        }
+    }
+}
+
+/// What one body takes of [`PARTIAL_BYTES_MAX`] while it arrives.
+struct Share<'a> {
+    control: &'a Control,
+    bytes: u64,
+}
+
+impl Share<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
+        let bytes = bytes as u64;
+        if !self.control.figures.body_bytes.add_within(bytes, PARTIAL_BYTES_MAX) {
+            let sentence = "too many large requests at once; try again in a second";
+            return Err(Refused::new(Code::Busy, sentence).closing());
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.control.figures.body_bytes.subtract(self.bytes);
+    }
+}

@@ -1,0 +1,43 @@
+//! What the control plane needs of the data plane, and nothing more: sockets that come, sockets
+//! that go back, figures. The binary joins the two.
+
+use std::future::Future;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use throng_core::Counters;
+
+/// A socket that a worker has handed over.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The socket, nonblocking already.
+    pub stream: TcpStream,
+    /// What was read from it already; begins with a request head.
+    pub bytes: Vec<u8>,
+}
+
+/// Where sockets come from.
+pub trait Arrivals: Send {
+    /// The next one; `None` when there will be no more. Dropping the future must not lose a socket.
+    fn next(&mut self) -> impl Future<Output = io::Result<Option<Arrival>>> + Send;
+}
+
+/// One worker's figures.
+#[derive(Debug, Clone)]
+pub struct WorkerFigures {
+    /// Connections it holds now.
+    pub connections: u64,
+    /// What it has counted.
+    pub counters: Arc<Counters>,
+}
+
+/// The data plane, as seen from here.
+pub trait Edge: Send + Sync {
+    /// Gives a socket to a worker with room. `bytes` were read from it and begin with the head of
+    /// a request that subscribes. When no worker has room the socket comes back.
+    fn hand_back(&self, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream>;
+
+    /// The figures of all workers, in order.
+    fn workers(&self) -> Vec<WorkerFigures>;
+}

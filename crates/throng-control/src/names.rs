@@ -1,0 +1,116 @@
+//! What a path names.
+
+use percent_encoding::percent_decode_str;
+use throng_core::{ChannelName, Kind};
+use throng_wire::{NameError, check_name};
+
+use crate::answer::{Code, Refused};
+
+/// What of a channel or user is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The channel itself: publish or subscribe.
+    Itself,
+    /// What its log keeps.
+    History,
+    /// Who follows it.
+    Presence,
+}
+
+/// A path of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resource<'a> {
+    /// `/channels/{name}`, `/users/{name}` and what is below; the name is as it stands in the path.
+    Log(Kind, &'a str, Part),
+    /// `/subscribe`
+    Subscribe,
+    /// `/publish`
+    Publish,
+}
+
+impl<'a> Resource<'a> {
+    /// What `path` names; `None` if it is not of the API.
+    pub(crate) fn of(path: &'a str) -> Option<Resource<'a>> {
+        let (kind, rest) = if let Some(rest) = path.strip_prefix("/channels/") {
+            (Kind::Channel, rest)
+        } else if let Some(rest) = path.strip_prefix("/users/") {
+            (Kind::User, rest)
+        } else {
+            return match path {
+                "/subscribe" => Some(Resource::Subscribe),
+                "/publish" => Some(Resource::Publish),
+                _ => None,
+            };
+        };
+        match rest.split_once('/') {
+            None => Some(Resource::Log(kind, rest, Part::Itself)),
+            Some((name, "history")) => Some(Resource::Log(kind, name, Part::History)),
+            Some((name, "presence")) => Some(Resource::Log(kind, name, Part::Presence)),
+            Some(_) => None,
+        }
+    }
+
+    /// The methods it takes, as `Allow` lists them.
+    pub(crate) fn methods(self) -> &'static str {
+        match self {
+            Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
+            Resource::Publish => "OPTIONS, POST",
+            Resource::Log(..) | Resource::Subscribe => "GET, HEAD, OPTIONS",
+        }
+    }
+}
+
+/// The word for a channel or user.
+pub(crate) fn noun(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Channel => "channel",
+        Kind::User => "user",
+    }
+}
+
+/// The channel or user of a path segment, which is percent-encoded.
+pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Refused> {
+    match percent_decode_str(segment).decode_utf8() {
+        Ok(name) => checked(kind, &name),
+        Err(_) => Err(Refused::new(Code::BadName, NameError::NotUtf8(noun(kind)).to_string())),
+    }
+}
+
+/// The channel or user of that name.
+pub(crate) fn checked(kind: Kind, name: &str) -> Result<ChannelName, Refused> {
+    check_name(name, noun(kind))
+        .map_err(|error| Refused::new(Code::BadName, error.to_string()))?;
+    Ok(ChannelName::new(kind, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_apart() {
+        let log = |name, part| Some(Resource::Log(Kind::Channel, name, part));
+        assert_eq!(Resource::of("/channels/a%2Fb"), log("a%2Fb", Part::Itself));
+        assert_eq!(Resource::of("/channels/"), log("", Part::Itself));
+        assert_eq!(Resource::of("/channels/history"), log("history", Part::Itself));
+        assert_eq!(Resource::of("/channels/a/history"), log("a", Part::History));
+        assert_eq!(Resource::of("/channels/a/presence"), log("a", Part::Presence));
+        let user = Resource::Log(Kind::User, "u", Part::Itself);
+        assert_eq!(Resource::of("/users/u"), Some(user));
+        assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
+        assert_eq!(Resource::of("/subscribe"), Some(Resource::Subscribe));
+        for path in ["/", "/channels", "/channels/a/", "/channels/a/b", "/subscribe/", "*"] {
+            assert_eq!(Resource::of(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_and_checked() {
+        let name = from_segment(Kind::Channel, "a%2Fb%20c+d").unwrap();
+        assert_eq!(name.name(), "a/b c+d");
+        for segment in ["", "%ff", "..", "a%2F%2Fb", "%00"] {
+            let refused = from_segment(Kind::User, segment).unwrap_err();
+            assert_eq!(refused.code, Code::BadName, "{segment}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The engine against a model that keeps everything.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NAMES: usize = 5;
+const WORKERS: u16 = 3;
+
+/// One message, as the model knows it.
+#[derive(Debug, Clone)]
+struct Known {
+    offset: u64,
+    at_ms: u64,
+    weight_bytes: usize,
+    text: String,
+}
+
+#[derive(Debug, Default)]
+struct Topic {
+    /// All since the topic was last forgotten for sure.
+    messages: Vec<Known>,
+    highest: u64,
+    followers: BTreeMap<u16, u32>,
+    channel: Option<ChannelId>,
+    /// What each worker must find in its mail.
+    mail: BTreeMap<u16, Vec<(u64, String)>>,
+}
+
+impl Topic {
+    /// The messages that the retention covers.
+    fn retained(&self, retention: &Retention, now_ms: u64) -> &[Known] {
+        let mut from = self.messages.len();
+        let mut bytes = 0;
+        while from > 0 && self.messages.len() - from < retention.messages_max {
+            let message = &self.messages[from - 1];
+            bytes += message.weight_bytes;
+            let is_old = message.at_ms + retention.age_ms_max <= now_ms;
+            if bytes > retention.bytes_max || is_old {
+                break;
+            }
+            from -= 1;
+        }
+        &self.messages[from..]
+    }
+}
+
+struct World {
+    fixture: Fixture,
+    retention: Retention,
+    topics: Vec<Topic>,
+    now_ms: u64,
+}
+
+impl World {
+    fn name(topic: usize) -> ChannelName {
+        ChannelName::channel(&format!("topic-{topic}"))
+    }
+
+    fn step(&mut self, [what, which, whom, how]: [u8; 4]) {
+        let topic = usize::from(which) % NAMES;
+        let worker = u16::from(whom) % WORKERS;
+        match what % 8 {
+            0..=2 => self.publish(topic, usize::from(how)),
+            3 => self.follow(topic, worker, how),
+            4 => self.unfollow(topic, worker),
+            5 => self.now_ms += u64::from(how) * 4,
+            6 => self.engine().tick(self.now_ms),
+            _ => self.read(topic, usize::from(whom % 5), how),
+        }
+    }
+
+    fn engine(&self) -> &MemoryEngine {
+        &self.fixture.engine
+    }
+
+    fn publish(&mut self, at: usize, bytes: usize) {
+        let text = "x".repeat(bytes);
+        let published = self.fixture.publish(self.now_ms, &World::name(at), &text);
+        let topic = &mut self.topics[at];
+        let offset = published.id.offset;
+        assert!(offset > topic.highest, "an offset came again");
+        if !topic.followers.is_empty() && topic.highest > 0 {
+            assert_eq!(offset, topic.highest + 1);
+        }
+        assert_eq!(
+            published.subscribers,
+            topic.followers.values().map(|&n| u64::from(n)).sum::<u64>()
+        );
+        topic.highest = offset;
+        let weight_bytes = std::mem::size_of::<crate::Message>() + bytes;
+        let known = Known { offset, at_ms: self.now_ms, weight_bytes, text: text.clone() };
+        topic.messages.push(known);
+        for worker in topic.followers.keys() {
+            topic.mail.entry(*worker).or_default().push((offset, text.clone()));
+        }
+    }
+
+    fn follow(&mut self, at: usize, worker: u16, how: u8) {
+        let start = match how % 3 {
+            0 => Start::Live,
+            1 => Start::Last(usize::from(how / 3 % 6)),
+            _ => Start::After(self.some_id(at, how)),
+        };
+        let followed = self.fixture.follow(self.now_ms, &World::name(at), worker, start);
+        let topic = &mut self.topics[at];
+        let retained = topic.retained(&self.retention, self.now_ms);
+        let expected = match start {
+            Start::Live => &[],
+            Start::Last(count) => &retained[retained.len().saturating_sub(count)..],
+            Start::After(id) => {
+                let later = retained.partition_point(|message| message.offset <= id.offset);
+                if followed.is_recovered == Some(true) {
+                    let lost = topic.messages.len() - retained.len();
+                    let lost = topic.messages[..lost].iter();
+                    assert!(lost.filter(|lost| lost.offset > id.offset).count() == 0);
+                    &retained[later..]
+                } else {
+                    retained
+                }
+            }
+        };
+        let expected: Vec<u64> = expected.iter().map(|message| message.offset).collect();
+        assert_eq!(offsets(&followed.backlog), expected);
+        assert!(followed.head.offset >= topic.highest);
+        assert!(topic.followers.is_empty() || topic.channel == Some(followed.channel));
+        topic.highest = followed.head.offset;
+        topic.channel = Some(followed.channel);
+        *topic.followers.entry(worker).or_default() += 1;
+    }
+
+    fn some_id(&self, at: usize, how: u8) -> MessageId {
+        let topic = &self.topics[at];
+        let nth = usize::from(how / 3) % (topic.messages.len() + 1);
+        let offset = topic.messages.get(nth).map_or(topic.highest + 1, |message| message.offset);
+        MessageId { epoch: Epoch::starting_at(7), offset }
+    }
+
+    fn unfollow(&mut self, at: usize, worker: u16) {
+        let topic = &mut self.topics[at];
+        let Some(count) = topic.followers.get_mut(&worker) else { return };
+        *count -= 1;
+        if *count == 0 {
+            topic.followers.remove(&worker);
+        }
+        let channel = topic.channel.expect("it is followed");
+        self.fixture.engine.unfollow(self.now_ms, channel, WorkerId(worker));
+    }
+
+    fn read(&mut self, at: usize, limit: usize, how: u8) {
+        let query = match how % 3 {
+            0 => HistoryQuery::Newest,
+            1 => HistoryQuery::Before(self.some_id(at, how)),
+            _ => HistoryQuery::After(self.some_id(at, how)),
+        };
+        let page = self.engine().history(self.now_ms, &World::name(at), query, limit);
+        let topic = &self.topics[at];
+        let retained = topic.retained(&self.retention, self.now_ms);
+        let (expected, has_more) = match query {
+            HistoryQuery::After(id) => {
+                let from = match page.is_recovered {
+                    Some(true) => retained.partition_point(|message| message.offset <= id.offset),
+                    _ => 0,
+                };
+                let to = retained.len().min(from + limit);
+                (&retained[from..to], to < retained.len())
+            }
+            _ => {
+                let to = match query {
+                    HistoryQuery::Before(id) => {
+                        retained.partition_point(|message| message.offset < id.offset)
+                    }
+                    _ => retained.len(),
+                };
+                let from = to.saturating_sub(limit);
+                (&retained[from..to], from > 0)
+            }
+        };
+        let expected: Vec<_> = expected.iter().map(|it| (it.offset, it.text.clone())).collect();
+        let found: Vec<_> = page.messages.iter().map(|it| offset_and_text(it)).collect();
+        assert_eq!((found, page.has_more), (expected, has_more));
+        assert!(page.head.offset >= topic.highest);
+    }
+
+    /// Nobody has got anything that was not meant for it, nor in another order.
+    fn check_mail(&mut self) {
+        for worker in 0..WORKERS {
+            let mut mail = Vec::new();
+            self.fixture.mailboxes[usize::from(worker)].take(&mut mail);
+            let mut found: BTreeMap<String, Vec<(u64, String)>> = BTreeMap::new();
+            for mail in mail {
+                let Mail::Message { message, .. } = mail else { panic!("only messages") };
+                found
+                    .entry(message.channel.name().into())
+                    .or_default()
+                    .push(offset_and_text(&message));
+            }
+            for (at, topic) in self.topics.iter_mut().enumerate() {
+                let expected = topic.mail.remove(&worker).unwrap_or_default();
+                let found = found.remove(World::name(at).name()).unwrap_or_default();
+                assert_eq!(found, expected);
+            }
+        }
+    }
+
+    /// When everybody has gone and everything is old, nothing is left.
+    fn finish(mut self) {
+        for topic in 0..NAMES {
+            for worker in 0..WORKERS {
+                while self.topics[topic].followers.contains_key(&worker) {
+                    self.unfollow(topic, worker);
+                }
+            }
+        }
+        self.fixture.tick_all(self.now_ms + self.retention.age_ms_max);
+        let figures = self.engine().figures();
+        assert_eq!((figures.channels, figures.messages, figures.bytes), (0, 0, 0));
+    }
+}
+
+fn any_retention() -> impl Strategy<Value = Retention> {
+    let bytes = prop_oneof![Just(usize::MAX), Just(0), 300usize..3000];
+    (0usize..7, bytes, 1u64..3000).prop_map(|(messages_max, bytes_max, age_ms_max)| Retention {
+        messages_max,
+        bytes_max,
+        age_ms_max,
+    })
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_a_log_that_forgets(
+        retention in any_retention(),
+        steps in prop::collection::vec(any::<[u8; 4]>(), 0..200),
+    ) {
+        let fixture = Fixture::new(retention, usize::from(WORKERS), usize::MAX);
+        let topics = (0..NAMES).map(|_| Topic::default()).collect();
+        let mut world = World { fixture, retention, topics, now_ms: 0 };
+        for step in steps {
+            world.step(step);
+            if step[0] % 3 == 0 {
+                world.check_mail();
+            }
+        }
+        world.check_mail();
+        world.finish();
+    }
+}

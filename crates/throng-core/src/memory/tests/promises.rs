@@ -1,0 +1,192 @@
+//! What the engine promises, one by one.
+
+use super::*;
+use crate::engine::IDEMPOTENCY_MS;
+use crate::mailbox::MAIL_MAX;
+
+fn name() -> ChannelName {
+    ChannelName::channel("news")
+}
+
+fn id(offset: u64) -> MessageId {
+    MessageId { epoch: Epoch::starting_at(7), offset }
+}
+
+#[test]
+fn history_pages_both_ways() {
+    let fixture = Fixture::new(retention(10), 0, usize::MAX);
+    (0..13).for_each(|n| drop(fixture.publish(0, &name(), &n.to_string())));
+    let page = |query, limit| {
+        let page = fixture.engine.history(0, &name(), query, limit);
+        assert_eq!(page.head, id(13));
+        (offsets(&page.messages), page.has_more, page.is_recovered)
+    };
+    assert_eq!(page(HistoryQuery::Newest, 4), (vec![10, 11, 12, 13], true, None));
+    assert_eq!(page(HistoryQuery::Before(id(10)), 4), (vec![6, 7, 8, 9], true, None));
+    assert_eq!(page(HistoryQuery::Before(id(6)), 4), (vec![4, 5], false, None));
+    assert_eq!(page(HistoryQuery::Before(id(4)), 4), (vec![], false, None));
+    assert_eq!(page(HistoryQuery::After(id(3)), 4), (vec![4, 5, 6, 7], true, Some(true)));
+    assert_eq!(page(HistoryQuery::After(id(9)), 4), (vec![10, 11, 12, 13], false, Some(true)));
+    assert_eq!(page(HistoryQuery::After(id(13)), 4), (vec![], false, Some(true)));
+    assert_eq!(page(HistoryQuery::After(id(2)), 2), (vec![4, 5], true, Some(false)));
+}
+
+#[test]
+fn a_resume_is_told_whether_it_is_whole() {
+    let fixture = Fixture::new(retention(3), 1, usize::MAX);
+    (0..5).for_each(|n| drop(fixture.publish(0, &name(), &n.to_string())));
+    let resume = |id| {
+        let followed = fixture.follow(0, &name(), 0, Start::After(id));
+        fixture.engine.unfollow(0, followed.channel, WorkerId(0));
+        (followed.is_recovered, followed.cursor.offset, offsets(&followed.backlog))
+    };
+    assert_eq!(resume(id(5)), (Some(true), 5, vec![]));
+    assert_eq!(resume(id(3)), (Some(true), 3, vec![4, 5]));
+    assert_eq!(resume(id(2)), (Some(true), 2, vec![3, 4, 5]), "the floor itself");
+    assert_eq!(resume(id(1)), (Some(false), 2, vec![3, 4, 5]), "before the floor");
+    assert_eq!(resume(id(6)), (Some(false), 2, vec![3, 4, 5]), "ahead");
+    let foreign = MessageId { epoch: Epoch::starting_at(8), offset: 4 };
+    assert_eq!(resume(foreign), (Some(false), 2, vec![3, 4, 5]), "another epoch");
+}
+
+#[test]
+fn a_channel_that_nobody_needs_is_not_created_but_its_ids_grow() {
+    let fixture = Fixture::new(retention(0), 1, usize::MAX);
+    let first = fixture.publish(0, &name(), "a").id;
+    let second = fixture.publish(0, &name(), "b").id;
+    assert!(second.offset > first.offset);
+    assert_eq!(fixture.engine.figures().channels, 0);
+    let followed = fixture.follow(0, &name(), 0, Start::After(first));
+    assert_eq!(followed.is_recovered, Some(false));
+    let third = fixture.publish(0, &name(), "c").id;
+    assert!(third.offset > second.offset);
+    assert_eq!(fixture.engine.name(followed.channel), Some(name()));
+    fixture.engine.unfollow(0, followed.channel, WorkerId(0));
+    assert_eq!(fixture.engine.figures().channels, 0);
+    assert_eq!(fixture.engine.name(followed.channel), None);
+    assert!(fixture.publish(0, &name(), "d").id.offset > third.offset);
+}
+
+#[test]
+fn offsets_of_forgotten_channels_never_come_again() {
+    let fixture = Fixture::new(retention(2), 1, usize::MAX);
+    let last = (0..9).map(|_| fixture.publish(0, &name(), "a").id).last().unwrap();
+    fixture.tick_all(DAY_MS);
+    assert_eq!(fixture.engine.figures(), EngineFigures { published: 9, ..Default::default() });
+    let history = fixture.engine.history(DAY_MS, &name(), HistoryQuery::After(last), 9);
+    assert_eq!((history.head, history.is_recovered), (last, Some(true)), "nothing is missing");
+    assert!(fixture.publish(DAY_MS, &name(), "b").id.offset > last.offset);
+    let followed = fixture.follow(DAY_MS, &name(), 0, Start::After(last));
+    assert_eq!(followed.is_recovered, Some(true));
+    assert_eq!(followed.backlog.len(), 1);
+}
+
+#[test]
+fn an_idempotency_key_publishes_once_per_channel_and_time() {
+    let fixture = Fixture::new(retention(9), 1, usize::MAX);
+    let publish = |now_ms, channel: &ChannelName, key: &str| {
+        let idempotency_key = Some(key.into());
+        let publication = Publication { idempotency_key, ..publication(channel, "a") };
+        let published = fixture.engine.publish(now_ms, publication).expect("there is room");
+        (published.id.offset, published.is_duplicate)
+    };
+    let user = ChannelName::user("news");
+    assert_eq!(publish(0, &name(), "k"), (1, false));
+    assert_eq!(publish(1, &name(), "k"), (1, true));
+    assert_eq!(publish(1, &name(), "l"), (2, false));
+    assert!(!publish(1, &user, "k").1);
+    assert_eq!(publish(IDEMPOTENCY_MS - 1, &name(), "k"), (1, true));
+    assert_eq!(publish(IDEMPOTENCY_MS, &name(), "k"), (3, false), "forgotten");
+    assert_eq!(fixture.engine.figures().duplicates, 2);
+    assert_eq!(fixture.engine.shared.keys.load(Ordering::Relaxed), 2 + 1);
+}
+
+#[test]
+fn a_full_mailbox_refuses_for_its_channels_only() {
+    let fixture = Fixture::new(retention(1), 2, usize::MAX);
+    let other = ChannelName::channel("other");
+    fixture.follow(0, &name(), 0, Start::Live);
+    fixture.follow(0, &name(), 1, Start::Live);
+    fixture.follow(0, &other, 1, Start::Live);
+    let keyed = || Publication { idempotency_key: Some("k".into()), ..publication(&name(), "a") };
+    (0..MAIL_MAX).for_each(|_| fixture.mailboxes[0].post(Mail::Drain));
+    assert_eq!(fixture.engine.publish(0, keyed()), Err(PublishError::Busy));
+    assert_eq!(fixture.mail(1), [], "all or nobody");
+    assert_eq!(fixture.publish(0, &other, "a").subscribers, 1);
+    assert_eq!(fixture.engine.figures().busy, 1);
+    fixture.mailboxes[0].take(&mut Vec::new());
+    let published = fixture.engine.publish(0, keyed()).expect("there is room again");
+    assert_eq!((published.id, published.is_duplicate), (id(1), false));
+}
+
+#[test]
+fn over_the_total_each_channel_keeps_its_newest() {
+    let weight_bytes = {
+        let fixture = Fixture::new(retention(9), 0, usize::MAX);
+        fixture.publish(0, &name(), "a");
+        fixture.engine.figures().bytes as usize
+    };
+    let fixture = Fixture::new(retention(9), 0, 5 * weight_bytes);
+    let other = ChannelName::channel("other");
+    (0..3).for_each(|_| drop(fixture.publish(0, &name(), "a")));
+    (0..3).for_each(|_| drop(fixture.publish(0, &other, "b")));
+    let kept =
+        |name| offsets(&fixture.engine.history(0, name, HistoryQuery::Newest, 9).messages).len();
+    assert_eq!((kept(&name()), kept(&other)), (3, 1));
+    let figures = fixture.engine.figures();
+    assert_eq!((figures.messages, figures.evicted), (4, 2));
+    assert_eq!(figures.bytes as usize, 4 * weight_bytes);
+}
+
+#[test]
+fn followers_are_counted_per_worker() {
+    let fixture = Fixture::new(retention(0), 3, usize::MAX);
+    assert_eq!(fixture.engine.audience(&name()), Audience::default());
+    let mut channel = None;
+    for worker in [0, 1, 1, 2, 2, 2] {
+        let followed = fixture.follow(0, &name(), worker, Start::Live);
+        assert_eq!(followed.local, local(u32::from(worker) + 1));
+        assert!(channel.is_none_or(|known| known == followed.channel));
+        channel = Some(followed.channel);
+    }
+    let channel = channel.unwrap();
+    assert_eq!(fixture.engine.audience(&name()).subscribers, 6);
+    assert_eq!(fixture.publish(0, &name(), "a").subscribers, 6);
+    assert!((0..3).all(|worker| fixture.mail(worker) == [(1, "a".to_owned())]), "one mail each");
+    for (worker, subscribers, workers) in
+        [(2, 5, 3), (0, 4, 2), (2, 3, 2), (2, 2, 1), (1, 1, 1), (1, 0, 0)]
+    {
+        fixture.engine.unfollow(0, channel, WorkerId(worker));
+        let audience = fixture.engine.audience(&name());
+        assert_eq!((audience.subscribers, audience.workers.len()), (subscribers, workers));
+    }
+    assert_eq!(fixture.engine.figures().channels, 0);
+}
+
+#[test]
+fn presence_asks_every_worker_and_answers_once() {
+    let fixture = Fixture::new(retention(0), 2, usize::MAX);
+    let ask = |users_max| {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let done = Box::new(move |presence| answer.send(presence).expect("somebody waits"));
+        fixture.engine.presence(&name(), users_max, done);
+        answered
+    };
+    assert_eq!(ask(5).try_recv(), Ok(crate::Presence::default()), "nobody is there");
+    fixture.follow(0, &name(), 0, Start::Live);
+    fixture.follow(0, &name(), 1, Start::Live);
+    fixture.follow(0, &name(), 1, Start::Live);
+    for (users_max, expected, is_cut) in [(5, vec!["ann", "bo"], false), (1, vec!["ann"], true)] {
+        let answered = ask(users_max);
+        for (worker, users) in [(0, vec!["bo"]), (1, vec!["ann", "bo"])] {
+            assert!(answered.try_recv().is_err(), "worker {worker} has not answered");
+            let mut mail = Vec::new();
+            fixture.mailboxes[worker].take(&mut mail);
+            let Some(Mail::Presence { question, .. }) = mail.pop() else { panic!("no question") };
+            question.answer(users.into_iter().map(Box::from), false);
+        }
+        let presence = answered.try_recv().expect("both have answered");
+        assert_eq!((presence.connections, presence.is_cut), (3, is_cut));
+        assert_eq!(presence.users.iter().map(AsRef::as_ref).collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,78 @@
+//! What must hold between any two calls.
+
+use super::super::*;
+
+impl Roster {
+    /// Panics if an invariant does not hold.
+    pub(super) fn check_invariants(&self) {
+        let mut subscriptions = 0;
+        let mut unswept_bytes = 0;
+        for (index, channel) in self.channels.iter() {
+            let local = LocalId::from_index(index);
+            let ring = self.check_ring(local, channel);
+            subscriptions += ring.len();
+            unswept_bytes += self.check_active(local, channel);
+            self.check_window(channel, &ring);
+        }
+        assert_eq!(subscriptions, self.subscriptions.len());
+        assert_eq!(unswept_bytes, self.unswept_bytes);
+    }
+
+    fn check_ring(&self, local: LocalId, channel: &LocalChannel) -> Vec<SubscriptionId> {
+        let first = channel.first.expect("a channel without subscriptions is not kept");
+        let mut ring = vec![first];
+        loop {
+            let at = *ring.last().unwrap();
+            let subscription = self.subscription(at).expect("the ring holds subscriptions");
+            assert_eq!(subscription.local, local);
+            let next = self.subscription(subscription.next).expect("the ring holds subscriptions");
+            assert_eq!(next.before, at);
+            if subscription.next == first {
+                break;
+            }
+            ring.push(subscription.next);
+            assert!(ring.len() <= channel.count as usize, "the ring is longer than its count");
+        }
+        assert_eq!(ring.len(), channel.count as usize);
+        let stalled = ring.iter().filter(|&&id| self.is_stalled(id)).count();
+        assert_eq!(stalled, channel.stalled as usize);
+        ring
+    }
+
+    /// Returns the bytes not offered to everyone.
+    fn check_active(&self, local: LocalId, channel: &LocalChannel) -> usize {
+        let Some(active) = &channel.active else { return 0 };
+        let mut before = active.floor;
+        for (nth, message) in active.mirror.iter().enumerate() {
+            // The floor may stand between two messages whose offsets are far apart.
+            assert!(message.previous == before || (nth == 0 && message.previous < before));
+            assert!(message.id.offset > before);
+            before = message.id.offset;
+        }
+        assert_eq!(before, channel.head, "the mirror ends at the head");
+        assert!(channel.head - active.floor < 2 * REACH);
+        let weight = |message: &Arc<Message>| message.weight_bytes();
+        assert_eq!(active.bytes, active.mirror.iter().map(weight).sum::<usize>());
+        let unswept = active.mirror.iter().filter(|message| message.id.offset > active.swept);
+        assert_eq!(active.unswept_bytes, unswept.map(weight).sum::<usize>());
+        assert!(active.swept <= channel.head && active.lap_head <= channel.head);
+        assert!(active.left <= channel.count);
+        assert!(active.left == 0 || active.is_sweeping);
+        assert!(!active.is_sweeping || self.sweeping.contains(&local));
+        active.unswept_bytes
+    }
+
+    /// Whoever is behind is stalled, or the sweep will visit it.
+    fn check_window(&self, channel: &LocalChannel, ring: &[SubscriptionId]) {
+        let (position, left) = match &channel.active {
+            Some(active) => (active.position.unwrap_or(ring[0]), active.left as usize),
+            None => (ring[0], 0),
+        };
+        let at = ring.iter().position(|&id| id == position).expect("the position is in the ring");
+        for (nth, &id) in ring.iter().enumerate() {
+            let is_to_visit = (nth + ring.len() - at) % ring.len() < left;
+            let is_satisfied = matches!(self.waiting(id), Waiting::Nothing);
+            assert!(is_satisfied || is_to_visit || self.is_stalled(id), "forgotten by the sweep");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! An engine with mail on its way, connections that block, and what each must have got.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::*;
+use crate::message::Body;
+use crate::{ChannelName, Epoch, Followed, MessageId, Start};
+
+/// What to do, step by step.
+pub(super) type Steps = Vec<[u8; 4]>;
+
+const CONNECTIONS: u32 = 7;
+const CHANNELS: u8 = 3;
+
+pub(super) fn weight_bytes() -> usize {
+    message(1, 0).weight_bytes()
+}
+
+fn id(offset: u64) -> MessageId {
+    MessageId { epoch: Epoch::starting_at(1), offset }
+}
+
+fn message(offset: u64, previous: u64) -> Arc<Message> {
+    let body = Body::Text("body".into());
+    Arc::new(Message::new(id(offset), previous, 0, ChannelName::channel("c"), body, None, None))
+}
+
+/// How a log's offsets grow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Offsets {
+    CountingFrom(u64),
+    SkippingFrom(u64),
+    /// By up to more than 32 bits tell.
+    Leaping,
+    /// By one, but some mail is lost.
+    WithHoles,
+}
+
+#[derive(Debug, Default)]
+struct Topic {
+    /// From its first use until it is forgotten.
+    channel: Option<ChannelId>,
+    /// Where the worker keeps it, and for how many.
+    followed: Option<(LocalId, u32)>,
+    head: u64,
+    /// Every message; the last few of them count as retained.
+    log: Vec<Arc<Message>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Subscriber {
+    id: SubscriptionId,
+    /// The offset after which the next message must come.
+    last: u64,
+    /// Whether it has been blocked since it last lacked nothing.
+    was_stalled: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) roster: Roster,
+    pub(super) delivered: usize,
+    offsets: Offsets,
+    rule: crate::rules::Rule,
+    topics: Vec<Topic>,
+    /// Channels of the engine that nobody uses.
+    vacant: Vec<ChannelId>,
+    forgotten_head: u64,
+    mail: VecDeque<(LocalId, ChannelId, Arc<Message>)>,
+    /// How many more messages each connection takes before it blocks.
+    room: Vec<Option<usize>>,
+    subscribers: BTreeMap<(u32, u8), Subscriber>,
+    published: u64,
+}
+
+impl World {
+    pub(super) fn new(rules: Arc<Rules>, offsets: Offsets) -> World {
+        let forgotten_head = match offsets {
+            Offsets::CountingFrom(from) | Offsets::SkippingFrom(from) => from,
+            Offsets::Leaping | Offsets::WithHoles => 0,
+        };
+        let rule = rules.get(rules.find(&ChannelName::channel("c"))).clone();
+        World {
+            roster: Roster::new(rules),
+            delivered: 0,
+            offsets,
+            rule,
+            topics: (0..CHANNELS).map(|_| Topic::default()).collect(),
+            vacant: (0..u32::from(CHANNELS)).map(ChannelId).collect(),
+            forgotten_head,
+            mail: VecDeque::new(),
+            room: vec![None; CONNECTIONS as usize],
+            subscribers: BTreeMap::new(),
+            published: 0,
+        }
+    }
+
+    pub(super) fn run(mut self, steps: &Steps) {
+        for &step in steps {
+            self.step(step);
+            self.check();
+        }
+        self.finish();
+    }
+
+    fn step(&mut self, [what, which, whom, how]: [u8; 4]) {
+        let topic = which % CHANNELS;
+        let connection = u32::from(whom) % CONNECTIONS;
+        match what % 16 {
+            0..=3 => (0..=how % 4).for_each(|_| self.publish(topic)),
+            4..=5 => {
+                let start = match how % 4 {
+                    0 => Start::Live,
+                    1 | 2 => Start::Last(usize::from(how / 4 % 8)),
+                    _ => self.some_old_id(topic, how / 4),
+                };
+                self.subscribe(connection, topic, start);
+            }
+            6 | 7 => self.unsubscribe(connection, topic),
+            8 | 9 => self.take_mail(usize::from(how % 16)),
+            10..=12 => self.sweep(u32::from(how % 6), usize::from(whom % 8)),
+            13 => self.room[connection as usize] = Some(usize::from(how % 4)),
+            14 => self.unblock(connection, how % 3 != 0),
+            _ => self.forget(topic),
+        }
+    }
+
+    fn some_old_id(&self, topic: u8, back: u8) -> Start {
+        let log = &self.topics[usize::from(topic)].log;
+        match log.len().checked_sub(usize::from(back) % 8) {
+            Some(at) if at > 0 => Start::After(log[at - 1].id),
+            _ => Start::Live,
+        }
+    }
+
+    pub(super) fn publish(&mut self, topic: u8) {
+        self.published += 1;
+        let nth = self.published;
+        let skip = match self.offsets {
+            Offsets::CountingFrom(_) | Offsets::WithHoles => 1,
+            Offsets::SkippingFrom(_) => nth * 7 % 5 + 1,
+            Offsets::Leaping => {
+                let leaps = [0, 0, REACH - 1, 0, REACH, 2 * REACH, 0, 4 * REACH - 1, 4 * REACH];
+                1 + leaps[nth as usize % leaps.len()]
+            }
+        };
+        let channel = self.channel(topic);
+        let topic = &mut self.topics[usize::from(topic)];
+        let new = message(topic.head + skip, topic.head);
+        topic.head = new.id.offset;
+        topic.log.push(Arc::clone(&new));
+        let is_lost = self.offsets == Offsets::WithHoles && nth % 11 == 0;
+        if let Some((local, _)) = topic.followed
+            && !is_lost
+        {
+            self.mail.push_back((local, channel, new));
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, connection: u32, topic_at: u8, start: Start) {
+        if self.subscribers.contains_key(&(connection, topic_at)) {
+            return;
+        }
+        let channel = self.channel(topic_at);
+        if self.offsets == Offsets::Leaping {
+            // The one thing not promised: to join after a leap whose mail is still on its way.
+            self.take_mail(usize::MAX);
+        }
+        let topic = &mut self.topics[usize::from(topic_at)];
+        let retained = topic.log.len().saturating_sub(self.rule.retention.messages_max);
+        let retained = &topic.log[retained..];
+        let floor = retained.first().map_or(topic.head, |first| first.previous);
+        let cursor = match start {
+            Start::Live => topic.head,
+            Start::Last(0) => topic.head,
+            Start::Last(count) => {
+                retained.iter().rev().nth(count - 1).map_or(floor, |message| message.previous)
+            }
+            Start::After(id) => id.offset.max(floor),
+        };
+        let next_local = self.roster.next_local();
+        let (local, count) = topic.followed.get_or_insert((next_local, 0));
+        *count += 1;
+        let followed = Followed {
+            channel,
+            local: *local,
+            rule: self.roster.rules.find(&ChannelName::channel("c")),
+            head: id(topic.head),
+            cursor: id(cursor),
+            is_recovered: None,
+            backlog: retained.iter().filter(|it| it.id.offset > cursor).cloned().collect(),
+        };
+        let id = self.roster.join(connection, &followed, false, None);
+        self.subscribers
+            .insert((connection, topic_at), Subscriber { id, last: cursor, was_stalled: false });
+        self.serve(connection, topic_at);
+        self.roster.settle(followed.local);
+        self.check();
+    }
+
+    pub(super) fn unsubscribe(&mut self, connection: u32, topic_at: u8) {
+        let Some(gone) = self.subscribers.remove(&(connection, topic_at)) else { return };
+        let left = self.roster.leave(gone.id).expect("it was there");
+        let topic = &mut self.topics[usize::from(topic_at)];
+        assert_eq!(Some(left.channel), topic.channel);
+        let (_, count) = topic.followed.as_mut().expect("it was followed");
+        *count -= 1;
+        if *count == 0 {
+            topic.followed = None;
+        }
+        self.check();
+    }
+
+    /// The engine forgets a channel that nobody follows.
+    fn forget(&mut self, topic: u8) {
+        let topic = &mut self.topics[usize::from(topic)];
+        if topic.followed.is_none() {
+            self.forgotten_head = self.forgotten_head.max(topic.head);
+            self.vacant.extend(topic.channel.take());
+        }
+    }
+
+    /// The channel of a topic, which starts after all that were forgotten if it is new.
+    fn channel(&mut self, topic: u8) -> ChannelId {
+        let topic = &mut self.topics[usize::from(topic)];
+        *topic.channel.get_or_insert_with(|| {
+            (topic.head, topic.log) = (self.forgotten_head, Vec::new());
+            self.vacant.pop().expect("there are as many as topics")
+        })
+    }
+
+    pub(super) fn take_mail(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((local, channel, message)) = self.mail.pop_front() else { return };
+            self.roster.append(local, channel, &message);
+            self.check();
+        }
+    }
+
+    /// One slice of sweeping.
+    pub(super) fn sweep(&mut self, mut visits: u32, serves: usize) {
+        for _ in 0..serves {
+            let Some((id, connection)) = self.roster.next(&mut visits) else { return };
+            assert!(!self.roster.is_stalled(id));
+            let known = self.subscribers.iter().find(|(_, subscriber)| subscriber.id == id);
+            let (&(owner, topic), _) = known.expect("only what is subscribed is named");
+            assert_eq!(owner, connection);
+            self.serve(connection, topic);
+            self.check();
+        }
+    }
+
+    /// Writes what the subscription lacks until the connection blocks.
+    fn serve(&mut self, connection: u32, topic: u8) {
+        let subscriber = &self.subscribers[&(connection, topic)];
+        let Subscriber { id, mut last, was_stalled } = *subscriber;
+        if self.is_whole() {
+            assert_eq!(self.roster.cursor(id), Some(last));
+        }
+        let room = &mut self.room[connection as usize];
+        let written = match self.roster.waiting(id) {
+            Waiting::Nothing => return,
+            Waiting::Gap { missed, resume_at, policy } => {
+                assert_eq!(policy, self.rule.behind_policy);
+                assert!(was_stalled || !self.is_whole(), "it kept up");
+                self.check_gap(topic, last, missed, resume_at);
+                if policy == BehindPolicy::Close {
+                    return self.unsubscribe(connection, topic);
+                }
+                resume_at
+            }
+            Waiting::Messages(messages) => {
+                let log = &self.topics[usize::from(topic)].log;
+                let mut at = log.partition_point(|message| message.id.offset <= last);
+                assert!(messages.len() > 0);
+                for message in messages {
+                    if *room == Some(0) {
+                        break;
+                    }
+                    *room = room.map(|room| room - 1);
+                    assert_eq!(message.id, log[at].id, "the next one, once");
+                    last = message.id.offset;
+                    at += 1;
+                    self.delivered += 1;
+                }
+                last
+            }
+        };
+        let subscriber = self.subscribers.get_mut(&(connection, topic)).unwrap();
+        if written > subscriber.last {
+            subscriber.last = written;
+            self.roster.advance(id, written);
+        }
+        if matches!(self.roster.waiting(id), Waiting::Nothing) {
+            subscriber.was_stalled = false;
+        } else if self.room[connection as usize] == Some(0) {
+            subscriber.was_stalled = true;
+            self.roster.stall(id);
+        } else {
+            self.serve(connection, topic);
+        }
+    }
+
+    /// Whether mail is never lost and offsets stay within what a cursor tells.
+    fn is_whole(&self) -> bool {
+        !matches!(self.offsets, Offsets::Leaping | Offsets::WithHoles)
+    }
+
+    /// A gap must be as large as said, and the messages really beyond the limits.
+    fn check_gap(&self, topic: u8, last: u64, missed: u64, resume_at: u64) {
+        assert!(missed > 0);
+        if matches!(self.offsets, Offsets::Leaping) {
+            return;
+        }
+        assert_eq!(missed, resume_at - last);
+        if matches!(self.offsets, Offsets::WithHoles) {
+            return;
+        }
+        let log = &self.topics[usize::from(topic)].log;
+        let kept = log.iter().filter(|message| message.id.offset > resume_at).count();
+        let messages_max = self.rule.behind_messages_max.max(self.rule.retention.messages_max);
+        let bytes_max = self.rule.behind_bytes_max.max(self.rule.retention.bytes_max);
+        let is_beyond = kept + 1 > messages_max || (kept + 1) * weight_bytes() > bytes_max;
+        assert!(is_beyond, "there was room for {kept} and one more");
+        assert!(log.iter().any(|message| message.id.offset == resume_at));
+    }
+
+    /// The connection takes more again.
+    fn unblock(&mut self, connection: u32, is_flushed: bool) {
+        self.room[connection as usize] = None;
+        for topic in 0..CHANNELS {
+            let Some(subscriber) = self.subscribers.get(&(connection, topic)) else { continue };
+            let id = subscriber.id;
+            if !self.roster.is_stalled(id) {
+                continue;
+            }
+            if is_flushed {
+                self.serve(connection, topic);
+            }
+            if self.subscribers.contains_key(&(connection, topic)) {
+                self.roster.resume(id);
+            }
+            self.check();
+        }
+    }
+
+    /// Everything is delivered, and nothing is left behind.
+    pub(super) fn finish(&mut self) {
+        (0..CONNECTIONS).for_each(|connection| self.unblock(connection, true));
+        self.take_mail(usize::MAX);
+        let mut rounds = 0;
+        while self.roster.is_sweeping() {
+            self.sweep(5, usize::MAX);
+            rounds += 1;
+            assert!(rounds < 100_000, "the sweep does not end");
+        }
+        for ((_, topic), subscriber) in &self.subscribers {
+            let log = &self.topics[usize::from(*topic)].log;
+            let behind = log.iter().filter(|message| message.id.offset > subscriber.last).count();
+            let lost_at_most = if self.offsets == Offsets::WithHoles { 100 } else { 0 };
+            assert!(behind <= lost_at_most, "a subscriber was left behind");
+        }
+        assert!(self.roster.channels.iter().all(|(_, channel)| channel.active.is_none()));
+        assert_eq!(self.roster.unswept_bytes(), 0);
+        assert_eq!(self.roster.len(), self.subscribers.len());
+        self.check();
+    }
+
+    fn check(&self) {
+        self.roster.check_invariants();
+    }
+}

@@ -1,0 +1,156 @@
+//! The thread of a worker: waits for events and tells the worker.
+//!
+//! Everything is taken in batches, and between two batches the worker has one slice of its own work:
+//! neither a fan-out to a million nor a million new connections keep the other waiting.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use throng_core::Mailbox;
+
+use crate::sys::hand_over::Exit;
+use crate::sys::sockets::{self, Sockets};
+use crate::worker::{Now, TICKS_PER_S, Worker};
+
+/// Connections accepted, or taken from others, in one batch.
+const ACCEPTS_PER_BATCH: usize = 64;
+
+const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
+
+/// After a failed accept (descriptors or memory exhausted), the listener rests for so long.
+const REST: Duration = Duration::from_millis(100);
+
+/// Tokens that no connection has: generations grow from one.
+pub(crate) const LISTENER: u64 = 0;
+pub(crate) const MAILBOX: u64 = 1;
+pub(crate) const INLET: u64 = 2;
+
+/// What the loop waits for, beside connections.
+pub(crate) struct Sources {
+    /// Dropped when the worker is to end.
+    pub(crate) listener: Option<OwnedFd>,
+    pub(crate) inlet: Exit,
+    pub(crate) mailbox_event: Arc<OwnedFd>,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// Runs until the worker has ended.
+pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Result<()> {
+    let clock = Clock::start();
+    let poll = &worker.net().poll;
+    if let Some(listener) = &sources.listener {
+        poll.add_level(listener, LISTENER)?;
+    }
+    poll.add_level(&sources.inlet, INLET)?;
+    poll.add_level(&*sources.mailbox_event, MAILBOX)?;
+    let mut next_tick = TICK;
+    let mut has_work = false;
+    let mut handed = Vec::new();
+    while !worker.is_ended() {
+        let may_sleep = !has_work && sources.mailbox.doze();
+        let timeout =
+            if may_sleep { next_tick.saturating_sub(clock.elapsed()) } else { Duration::ZERO };
+        worker.net().poll.wait(timeout)?;
+        sources.mailbox.rouse();
+        worker.set_now(clock.now());
+        handle(&mut worker, &mut sources, &mut handed)?;
+        if clock.elapsed() >= next_tick {
+            next_tick = clock.elapsed() + TICK;
+            worker.tick();
+        }
+        has_work = worker.work();
+        if worker.is_draining() {
+            close_listener(&mut worker, &mut sources)?;
+        }
+    }
+    Ok(())
+}
+
+fn handle(
+    worker: &mut Worker<Sockets>,
+    sources: &mut Sources,
+    handed: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut nth = 0;
+    while let Some(ready) = worker.net().poll.ready(nth) {
+        nth += 1;
+        match ready.token {
+            LISTENER => accept(worker, sources),
+            INLET => take_over(worker, sources, handed),
+            MAILBOX => {
+                let mut count = [0u8; 8];
+                // It is there to wake; what it counts does not matter.
+                let _ = rustix::io::read(&*sources.mailbox_event, &mut count);
+            }
+            token => {
+                if ready.is_writable {
+                    worker.writable(token);
+                }
+                if ready.is_readable {
+                    worker.readable(token);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn accept(worker: &mut Worker<Sockets>, sources: &Sources) {
+    let Some(listener) = &sources.listener else { return };
+    for _ in 0..ACCEPTS_PER_BATCH {
+        match sockets::accept(listener) {
+            Ok(Some(socket)) => worker.accepted(socket),
+            Ok(None) => return,
+            Err(_) => {
+                // The listener stays readable: without a rest this would spin.
+                std::thread::sleep(REST);
+                return;
+            }
+        }
+    }
+}
+
+fn take_over(worker: &mut Worker<Sockets>, sources: &Sources, bytes: &mut Vec<u8>) {
+    for _ in 0..ACCEPTS_PER_BATCH {
+        match sources.inlet.receive(bytes) {
+            Ok(Some(socket)) => worker.handed_over(socket, bytes),
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+/// Takes what has connected before the end, then listens no more.
+fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
+    let Some(listener) = sources.listener.take() else { return Ok(()) };
+    while let Some(socket) = sockets::accept(&listener)? {
+        worker.accepted(socket);
+    }
+    worker.net().poll.remove(&listener)
+}
+
+/// The worker's clock: wall time that never goes back, by the monotonic clock.
+struct Clock {
+    started: Instant,
+    started_unix_ms: u64,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { started: Instant::now(), started_unix_ms: since_1970.as_millis() as u64 }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn now(&self) -> Now {
+        let elapsed_ms = self.elapsed().as_millis() as u64;
+        Now {
+            unix_ms: self.started_unix_ms + elapsed_ms,
+            tick: (elapsed_ms * u64::from(TICKS_PER_S) / 1000) as u32,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a worker needs of the world: sockets, and somebody to hand them to.
+//!
+//! The real one is in `sys`; the simulation has one whose sockets block, take half, and reset.
+
+use std::io::IoSlice;
+
+use throng_core::WorkerId;
+
+/// What became of a read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing now: an event will tell when.
+    Blocked,
+    /// The peer has ended its side (reads only).
+    End,
+    /// The connection is gone.
+    Gone,
+}
+
+/// A worker's sockets.
+pub trait Net {
+    /// A connected, non-blocking socket. Dropping it closes it.
+    type Socket;
+
+    /// Reads into `buffer`.
+    fn read(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> Transfer;
+
+    /// Writes from `slices`, in order, as much as the socket takes.
+    fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
+
+    /// From now on reports with `token` when the socket becomes readable or its peer goes. Returns
+    /// whether that worked.
+    fn watch(&mut self, socket: &Self::Socket, token: u64) -> bool;
+
+    /// From now on reports also when the socket becomes writable, and does so at once if it is.
+    fn watch_writable(&mut self, socket: &Self::Socket, token: u64) -> bool;
+
+    /// Tells the peer that nothing more comes.
+    fn finish(&mut self, socket: &Self::Socket);
+
+    /// Hands the socket, and what was read from it, to the control plane; returns it if that takes
+    /// no more.
+    fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
+
+    /// Hands a fresh socket to another worker.
+    fn to_worker(&mut self, worker: WorkerId, socket: Self::Socket) -> Result<(), Self::Socket>;
+}

@@ -1,0 +1,55 @@
+//! What the data plane can be told.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Settings of the data plane; see `docs/reference/settings.md`.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Address and port; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Worker threads, at least; 0 for as many as cores.
+    pub workers: usize,
+    /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
+    pub connections_max: usize,
+    /// Origins whose pages may connect, beside the server's own.
+    pub allowed_origins: Vec<String>,
+    /// Interval of pings, comments and blank chunks; zero for none.
+    pub heartbeat: Duration,
+    /// Greet each subscription.
+    pub welcome: bool,
+    /// A request head must be there by then.
+    pub head_timeout: Duration,
+    /// A kept-alive connection without a request is closed after this.
+    pub idle_timeout: Duration,
+    /// On stop, clients are told to come back at a moment spread over this.
+    pub drain_window: Duration,
+    /// On stop, undelivered messages are given this long.
+    pub drain_timeout: Duration,
+    /// Request line and headers.
+    pub head_bytes_max: usize,
+    /// One message.
+    pub message_bytes_max: usize,
+    /// Channels of one connection.
+    pub channels_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            workers: 0,
+            connections_max: 0,
+            allowed_origins: Vec::new(),
+            heartbeat: Duration::from_secs(25),
+            welcome: false,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            drain_window: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            head_bytes_max: 16 << 10,
+            message_bytes_max: 64 << 10,
+            channels_max: 128,
+        }
+    }
+}

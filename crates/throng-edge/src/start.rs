@@ -1,0 +1,391 @@
+//! From settings to running workers.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use throng_core::{Access, Engine, Mail, Mailbox, Rules, WorkerId};
+
+use crate::event_loop::{self, Sources};
+use crate::figures::Figures;
+use crate::settings::Settings;
+use crate::sys::hand_over::{self, Entry, Exit};
+use crate::sys::listener::{self, Reservation};
+use crate::sys::poll::Poll;
+use crate::sys::sockets::Sockets;
+use crate::worker::{REFUSALS_MAX, Setup, Worker};
+
+/// Workers, at most: a connection's name keeps the worker in 16 bits, and each has three
+/// descriptors in every table.
+pub const WORKERS_MAX: usize = 1024;
+
+/// Descriptors of a worker's table that are not connections: those of the process at the start,
+/// three for each worker, and some to spare.
+const DESCRIPTORS_APART: u64 = 128;
+
+/// Stack of a worker thread, in bytes: nothing there recurses deeply.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Why the data plane cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {}", reason(.source))]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// So many connections would take too many workers.
+    #[error(
+        "{connections} connections would take {workers} workers of {per_worker} descriptors each, \
+         and at most {WORKERS_MAX} can be; raise the descriptor limit (ulimit -n)"
+    )]
+    TooMany {
+        /// Asked for.
+        connections: usize,
+        /// They would take.
+        workers: usize,
+        /// What one worker holds.
+        per_worker: usize,
+    },
+    /// The descriptor limit leaves no room for connections.
+    #[error(
+        "the descriptor limit is {0}, which leaves no room for connections; raise it (ulimit -n)"
+    )]
+    NoRoom(u64),
+    /// The kernel refused something else.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there; choose another port with --listen".into()
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}
+
+/// Everything that is shared, made before any worker leaves the process's descriptor table.
+#[derive(Debug)]
+pub struct Plan {
+    settings: Settings,
+    reservation: Reservation,
+    descriptors_max: u64,
+    capacities: Vec<u32>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    events: Vec<Arc<OwnedFd>>,
+    inlets: Vec<(Entry, Exit)>,
+    to_control: (Entry, Exit),
+}
+
+impl Plan {
+    /// Raises the descriptor limit as far as allowed, decides on the workers, and takes the port.
+    pub fn new(settings: Settings) -> Result<Plan, StartError> {
+        let descriptors_max = raise_descriptor_limit();
+        let capacities = capacities(&settings, descriptors_max)?;
+        let reservation = Reservation::take(settings.listen)
+            .map_err(|source| StartError::Listen { address: settings.listen, source })?;
+        let workers = capacities.len();
+        let event = |_| {
+            let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+            Ok(Arc::new(eventfd(0, flags).map_err(io::Error::from)?))
+        };
+        let events: Vec<_> = (0..workers)
+            .map(event)
+            .collect::<io::Result<_>>()
+            .map_err(system("make an event descriptor"))?;
+        let pair = system("make a socket pair");
+        let inlets: Vec<_> =
+            (0..workers).map(|_| hand_over::pair()).collect::<io::Result<_>>().map_err(&pair)?;
+        let mailboxes = events.iter().map(|event| Arc::new(mailbox(Arc::clone(event)))).collect();
+        let to_control = hand_over::pair().map_err(&pair)?;
+        Ok(Plan {
+            settings,
+            reservation,
+            descriptors_max,
+            capacities,
+            mailboxes,
+            events,
+            inlets,
+            to_control,
+        })
+    }
+
+    /// Where the server listens, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.reservation.address()
+    }
+
+    /// How many workers there will be.
+    pub fn workers(&self) -> usize {
+        self.capacities.len()
+    }
+
+    /// Descriptors in each worker's table.
+    pub fn descriptors_max(&self) -> u64 {
+        self.descriptors_max
+    }
+
+    /// Connections that fit.
+    pub fn connections_max(&self) -> usize {
+        self.capacities.iter().map(|&capacity| capacity as usize).sum()
+    }
+
+    /// Connections that fit into one worker, if it need not share.
+    pub fn worker_connections_max(&self) -> usize {
+        worker_connections_max(self.descriptors_max, self.workers())
+    }
+
+    /// The workers' inboxes, in order.
+    pub fn mailboxes(&self) -> Vec<Arc<Mailbox>> {
+        self.mailboxes.clone()
+    }
+
+    /// Starts the workers; `rules` are the engine's. When this returns, connections are accepted.
+    pub fn start(
+        self,
+        engine: &Arc<dyn Engine>,
+        access: &Arc<dyn Access>,
+        rules: &Arc<Rules>,
+    ) -> Result<Edge, StartError> {
+        let figures = Figures::new(self.capacities.iter().copied());
+        let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
+        let entries: Vec<Entry> = self.inlets.iter().map(|(entry, _)| entry.clone()).collect();
+        let (started, starts) = mpsc::channel();
+        let mut threads = Vec::new();
+        for (nth, (_, inlet)) in self.inlets.iter().enumerate() {
+            let id = WorkerId(nth as u16);
+            let mailbox = Arc::clone(&self.mailboxes[nth]);
+            let thread = Thread {
+                setup: Setup {
+                    id,
+                    settings: Arc::clone(&settings),
+                    engine: Arc::clone(engine),
+                    access: Arc::clone(access),
+                    rules: Arc::clone(rules),
+                    mailbox: Arc::clone(&mailbox),
+                    figures: figures.clone(),
+                },
+                inlet: inlet.clone(),
+                event: Arc::clone(&self.events[nth]),
+                to_control: self.to_control.0.clone(),
+                to_workers: entries.clone(),
+            };
+            let started = started.clone();
+            let spawned = std::thread::Builder::new()
+                .name(format!("worker-{nth}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || thread.run(&started));
+            threads.push(spawned.map_err(system("start a thread"))?);
+        }
+        drop(started);
+        for _ in &threads {
+            let result = starts.recv().unwrap_or_else(|_| Err(io::Error::other("a worker died")));
+            result.map_err(|source| StartError::Listen { address: settings.listen, source })?;
+        }
+        Ok(Edge {
+            arrivals: Arrivals(self.to_control.1),
+            inlets: Inlets { entries: entries.into(), figures: figures.clone() },
+            figures,
+            mailboxes: self.mailboxes,
+            threads,
+            _reservation: self.reservation,
+        })
+    }
+}
+
+fn mailbox(event: Arc<OwnedFd>) -> Mailbox {
+    Mailbox::new(move || {
+        // The counter cannot overflow, so that this cannot fail.
+        let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
+    })
+}
+
+/// Raises the soft limit to the hard one. Returns it.
+fn raise_descriptor_limit() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 30)
+}
+
+fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
+    let apart = DESCRIPTORS_APART + 3 * workers as u64 + u64::from(REFUSALS_MAX);
+    descriptors_max.saturating_sub(apart) as usize
+}
+
+/// The room of each worker: as many workers as asked for, more if they would not hold enough.
+fn capacities(settings: &Settings, descriptors_max: u64) -> Result<Vec<u32>, StartError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut workers = if settings.workers == 0 { cores } else { settings.workers };
+    if worker_connections_max(descriptors_max, workers) == 0 {
+        return Err(StartError::NoRoom(descriptors_max));
+    }
+    let holds = |workers| workers * worker_connections_max(descriptors_max, workers);
+    while settings.connections_max > holds(workers) && workers <= WORKERS_MAX {
+        workers += 1;
+    }
+    if workers > WORKERS_MAX {
+        let per_worker = worker_connections_max(descriptors_max, WORKERS_MAX).max(1);
+        return Err(StartError::TooMany {
+            connections: settings.connections_max,
+            workers: settings.connections_max.div_ceil(per_worker),
+            per_worker,
+        });
+    }
+    let total = match settings.connections_max {
+        0 => holds(workers),
+        most => most,
+    };
+    let share = |nth| (total / workers + usize::from(nth < total % workers)) as u32;
+    Ok((0..workers).map(share).collect())
+}
+
+/// What a worker's thread starts from.
+struct Thread {
+    setup: Setup,
+    inlet: Exit,
+    event: Arc<OwnedFd>,
+    to_control: Entry,
+    to_workers: Vec<Entry>,
+}
+
+impl Thread {
+    fn run(self, started: &mpsc::Sender<io::Result<()>>) {
+        let prepared = self.prepare();
+        let (worker, sources) = match prepared {
+            Ok(prepared) => {
+                let _ = started.send(Ok(()));
+                prepared
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+                return;
+            }
+        };
+        if let Err(error) = event_loop::run(worker, sources) {
+            // Without its loop a worker's connections are dead: better to end than to pretend.
+            eprintln!("throng: a worker cannot go on: {error}");
+            std::process::abort();
+        }
+    }
+
+    fn prepare(self) -> io::Result<(Worker<Sockets>, Sources)> {
+        crate::sys::unshare()?;
+        let settings = &self.setup.settings;
+        let listener = listener::open(settings.listen, settings.heartbeat)?;
+        let sources = Sources {
+            listener: Some(listener),
+            inlet: self.inlet,
+            mailbox_event: self.event,
+            mailbox: Arc::clone(&self.setup.mailbox),
+        };
+        let sockets = Sockets {
+            poll: Poll::new()?,
+            to_control: self.to_control,
+            to_workers: self.to_workers,
+        };
+        Ok((Worker::new(self.setup, sockets), sources))
+    }
+}
+
+/// The running data plane.
+#[derive(Debug)]
+pub struct Edge {
+    /// Connections for the control plane.
+    pub arrivals: Arrivals,
+    /// The way back.
+    pub inlets: Inlets,
+    /// What the workers tell about themselves.
+    pub figures: Figures,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
+    _reservation: Reservation,
+}
+
+impl Edge {
+    /// Takes no new connections, delivers what was accepted, sends everybody home, and ends.
+    pub fn drain(&self) {
+        for mailbox in &self.mailboxes {
+            mailbox.post(Mail::Drain);
+            mailbox.wake();
+        }
+    }
+
+    /// Waits until all workers have ended.
+    pub fn join(self) {
+        for thread in self.threads {
+            // A worker that panicked has nothing more to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sockets that the workers hand to the control plane. Readable when there is one.
+#[derive(Debug)]
+pub struct Arrivals(Exit);
+
+/// A connection for the control plane.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The connection, non-blocking.
+    pub stream: TcpStream,
+    /// What was read from it already: begins with a request head.
+    pub bytes: Vec<u8>,
+}
+
+impl Arrivals {
+    /// The next connection; `None` if there is none now.
+    pub fn receive(&self) -> io::Result<Option<Arrival>> {
+        let mut bytes = Vec::new();
+        let socket = self.0.receive(&mut bytes)?;
+        bytes.shrink_to_fit();
+        Ok(socket.map(|socket| Arrival { stream: TcpStream::from(socket), bytes }))
+    }
+}
+
+impl AsFd for Arrivals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// No worker takes the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there is no room for another connection")]
+pub struct HandBackError;
+
+/// The way from the control plane to the workers.
+#[derive(Debug, Clone)]
+pub struct Inlets {
+    entries: Arc<[Entry]>,
+    figures: Figures,
+}
+
+impl Inlets {
+    /// Gives a connection to the worker with the most room. `bytes` begin with a request head.
+    pub fn hand_back(&self, stream: &TcpStream, bytes: &[u8]) -> Result<(), HandBackError> {
+        let worker = self.figures.roomiest().ok_or(HandBackError)?;
+        let entry = &self.entries[usize::from(worker.0)];
+        entry.send(stream.as_fd(), bytes).map_err(|_| HandBackError)
+    }
+}

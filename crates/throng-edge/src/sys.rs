@@ -1,0 +1,20 @@
+//! The kernel's side of the data plane. All `unsafe` of the data plane is below this module, in one
+//! small file per reason.
+//!
+//! | module | reason for `unsafe` |
+//! |---|---|
+//! | `private_table` | a thread gets a descriptor table of its own |
+//! | `options` | two socket options that no library sets |
+//! | `listener`, `poll`, `hand_over`, `sockets` | none |
+
+#[allow(unsafe_code, reason = "see the module's doc")]
+mod options;
+#[allow(unsafe_code, reason = "see the module's doc")]
+mod private_table;
+
+pub(crate) mod hand_over;
+pub(crate) mod listener;
+pub(crate) mod poll;
+pub(crate) mod sockets;
+
+pub(crate) use private_table::unshare;

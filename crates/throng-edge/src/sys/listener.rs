@@ -1,0 +1,82 @@
+//! Listening sockets: one per worker on the same port, among which the kernel spreads connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, sockopt};
+
+use super::options;
+
+/// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
+const BACKLOG: i32 = 65_535;
+
+/// Unsent bytes that the kernel may hold for one connection. Beyond it the message stays in the
+/// log, shared, instead of being copied into the socket.
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
+/// A connection that sends nothing is handed out after this long; until then it costs the kernel a
+/// request socket only.
+const DEFER_ACCEPT_S: u32 = 1;
+
+/// A peer that acknowledges nothing for this long is gone, at least, in milliseconds.
+const USER_TIMEOUT_MS_MIN: u32 = 20_000;
+
+/// A port that is taken: nobody else can bind it while this is there. It does not listen.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    _socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Reservation {
+    /// Takes the port. It must not be in use: a second server would share connections with the first.
+    pub(crate) fn take(address: SocketAddr) -> io::Result<Reservation> {
+        let probe = socket(address)?;
+        bind(&probe, &address)?;
+        // Without `SO_REUSEPORT` this fails where somebody listens.
+        let address = SocketAddr::try_from(getsockname(&probe)?).map_err(|_| {
+            io::Error::other("the address of the socket is not an internet address")
+        })?;
+        listen(&probe, 1)?;
+        drop(probe);
+        let reserved = socket(address)?;
+        sockopt::set_socket_reuseport(&reserved, true)?;
+        bind(&reserved, &address)?;
+        Ok(Reservation { _socket: reserved, address })
+    }
+
+    /// The address with the real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// A listener of one worker. All options are set here: accepted sockets inherit them, so that
+/// accepting costs no further call.
+pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
+    let listener = socket(address)?;
+    sockopt::set_socket_reuseport(&listener, true)?;
+    sockopt::set_tcp_nodelay(&listener, true)?;
+    let two_heartbeats_ms = u32::try_from(heartbeat.as_millis() * 2).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(&listener, two_heartbeats_ms.max(USER_TIMEOUT_MS_MIN))?;
+    if heartbeat.is_zero() {
+        // Nothing else would find out that a silent peer is gone.
+        sockopt::set_socket_keepalive(&listener, true)?;
+        sockopt::set_tcp_keepidle(&listener, Duration::from_secs(120))?;
+    }
+    options::set_not_sent_low_water(&listener, UNSENT_BYTES_MAX)?;
+    options::set_defer_accept(&listener, DEFER_ACCEPT_S)?;
+    bind(&listener, &address)?;
+    listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
+}

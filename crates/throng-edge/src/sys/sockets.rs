@@ -1,0 +1,95 @@
+//! A worker's sockets, for real.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
+use throng_core::WorkerId;
+
+use super::hand_over::Entry;
+use super::poll::Poll;
+use crate::net::{Net, Transfer};
+
+/// The sockets of one worker thread.
+pub(crate) struct Sockets {
+    pub(crate) poll: Poll,
+    pub(crate) to_control: Entry,
+    pub(crate) to_workers: Vec<Entry>,
+}
+
+/// The next waiting connection of a listener.
+pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match rustix::net::accept_with(listener, flags) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN) => Ok(None),
+        // It was gone before it was taken.
+        Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Net for Sockets {
+    type Socket = OwnedFd;
+
+    fn read(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Transfer {
+        loop {
+            return match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => Transfer::End,
+                Ok((_, count)) => Transfer::Bytes(count),
+                Err(Errno::AGAIN) => Transfer::Blocked,
+                Err(Errno::INTR) => continue,
+                Err(_) => Transfer::Gone,
+            };
+        }
+    }
+
+    fn write(&mut self, socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Transfer {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            let result = match slices {
+                [only] => rustix::net::send(socket, only, flags),
+                _ => {
+                    let mut control = SendAncillaryBuffer::default();
+                    rustix::net::sendmsg(socket, slices, &mut control, flags)
+                }
+            };
+            return match result {
+                Ok(count) => Transfer::Bytes(count),
+                Err(Errno::AGAIN) => Transfer::Blocked,
+                Err(Errno::INTR) => continue,
+                Err(_) => Transfer::Gone,
+            };
+        }
+    }
+
+    fn watch(&mut self, socket: &OwnedFd, token: u64) -> bool {
+        self.poll.add_connection(socket, token).is_ok()
+    }
+
+    fn watch_writable(&mut self, socket: &OwnedFd, token: u64) -> bool {
+        self.poll.add_writable(socket, token).is_ok()
+    }
+
+    fn finish(&mut self, socket: &OwnedFd) {
+        // A peer that is gone already needs no telling.
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    }
+
+    fn to_control(&mut self, socket: OwnedFd, bytes: &[u8]) -> Result<(), OwnedFd> {
+        // The descriptor lives on in the control plane: it must not be reported here any more.
+        let _ = self.poll.remove(&socket);
+        match self.to_control.send(socket.as_fd(), bytes) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(socket),
+        }
+    }
+
+    fn to_worker(&mut self, worker: WorkerId, socket: OwnedFd) -> Result<(), OwnedFd> {
+        match self.to_workers[usize::from(worker.0)].send(socket.as_fd(), &[]) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(socket),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A worker: its connections and everything that happens to them.
+//!
+//! It is a state machine without a clock or sockets of its own: the event loop (or the simulation)
+//! tells it what happened, and it acts through [`Net`]. The life of a connection has a folder:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `accept` | takes a socket in, or passes it on for want of room |
+//! | `receive` | reads, and gives what came to whoever the state says |
+//! | `subscribe` | parks a connection: follows its channels, answers the request |
+//! | `frames` | what a WebSocket client sends |
+//! | `command` | the commands of `throng.v1` |
+//! | `deliver` | writes a subscriber what it lacks |
+//! | `poll` | answers a long-poll |
+//! | `send` | writes everything else; what blocks, and what happens when it no longer does |
+//! | `close` | last words, and forgetting |
+//! | `mail` | what engine and control plane say |
+//! | `tick` | the sweep over the slab: heartbeats and deadlines |
+//! | `drain` | the end |
+//!
+//! # Invariants
+//!
+//! * A connection is written to only in the order: a partly written message, then `outbound`, then
+//!   messages after its cursors.
+//! * No method runs unbounded: fan-outs go in slices ([`Worker::work`]), reads in rounds.
+//! * `Net::Socket`s are dropped only here, on the thread whose descriptor table they belong to.
+
+mod accept;
+mod close;
+mod command;
+mod deliver;
+mod drain;
+mod frames;
+mod mail;
+mod poll;
+mod receive;
+mod send;
+mod subscribe;
+mod tick;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use throng_core::slab::Slab;
+use throng_core::{
+    Access, ConnectionName, Counter, Counters, Engine, Epoch, Mail, Mailbox, Roster, Rules,
+    WorkerId,
+};
+
+use crate::connection::Connection;
+use crate::figures::Figures;
+use crate::net::Net;
+use crate::settings::Settings;
+pub(crate) use accept::REFUSALS_MAX;
+use close::Farewell;
+use drain::Drain;
+
+/// Ticks per second: the unit of [`Connection::due`] and the pace of the sweep over the slab.
+pub const TICKS_PER_S: u32 = 10;
+
+/// Room of the one buffer that everything is read into. Larger than any head, and than most
+/// WebSocket messages, so that these are handled in place.
+const READ_BYTES: usize = 64 << 10;
+
+/// Visits of subscriptions in one slice of a fan-out: about a millisecond of writing.
+const VISITS_PER_SLICE: u32 = 96;
+
+/// Messages taken from the mailbox wait in mirrors until they have been offered to everyone; beyond
+/// this many bytes of them, mail waits in the mailbox, and when that is full publishers are
+/// refused.
+const UNSWEPT_BYTES_MAX: usize = 64 << 20;
+
+/// The moment at which something happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Milliseconds since 1970; never goes back.
+    pub unix_ms: u64,
+    /// Ticks since the worker's start.
+    pub tick: u32,
+}
+
+/// What all workers share, and what is one worker's own.
+pub struct Setup {
+    /// Which worker.
+    pub id: WorkerId,
+    /// Settings of the data plane.
+    pub settings: Arc<Settings>,
+    /// Owner of the logs.
+    pub engine: Arc<dyn Engine>,
+    /// Who may do what.
+    pub access: Arc<dyn Access>,
+    /// Rules per channel, the engine's.
+    pub rules: Arc<Rules>,
+    /// This worker's inbox.
+    pub mailbox: Arc<Mailbox>,
+    /// All workers' figures.
+    pub figures: Figures,
+}
+
+/// One worker's state.
+pub struct Worker<N: Net> {
+    net: N,
+    id: WorkerId,
+    settings: Arc<Settings>,
+    engine: Arc<dyn Engine>,
+    access: Arc<dyn Access>,
+    mailbox: Arc<Mailbox>,
+    figures: Figures,
+    counters: Arc<Counters>,
+    connections: Slab<Connection<N::Socket>>,
+    roster: Roster,
+    now: Now,
+    /// Where the sweep over the slab stands.
+    sweep_at: u32,
+    next_generation: u32,
+    buffer: Vec<u8>,
+    /// For heads and notices on their way out.
+    scratch: Vec<u8>,
+    mail: Vec<Mail>,
+    /// Connections that had more to read than one round took.
+    unread: Vec<u64>,
+    /// Connections to close once what was published before is delivered to them.
+    farewells: Vec<Farewell>,
+    drain: Option<Drain>,
+    /// The engine's epoch, known from the first subscription on.
+    epoch: Option<Epoch>,
+}
+
+impl<N: Net> Worker<N> {
+    /// A worker without connections.
+    pub fn new(setup: Setup, net: N) -> Worker<N> {
+        let counters = Arc::clone(&setup.figures.worker(setup.id).counters);
+        Worker {
+            net,
+            id: setup.id,
+            settings: setup.settings,
+            engine: setup.engine,
+            access: setup.access,
+            mailbox: setup.mailbox,
+            counters,
+            figures: setup.figures,
+            connections: Slab::default(),
+            roster: Roster::new(setup.rules),
+            now: Now::default(),
+            sweep_at: 0,
+            next_generation: 0,
+            buffer: vec![0; READ_BYTES],
+            scratch: Vec::new(),
+            mail: Vec::new(),
+            unread: Vec::new(),
+            farewells: Vec::new(),
+            drain: None,
+            epoch: None,
+        }
+    }
+
+    /// The world it acts through.
+    pub fn net(&mut self) -> &mut N {
+        &mut self.net
+    }
+
+    /// Sets the clock, before anything that happens at that moment.
+    pub fn set_now(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Takes mail, goes on with fan-outs for one slice, and says farewell. To be called after each
+    /// batch of events, and again while it returns `true`: there is more to do.
+    pub fn work(&mut self) -> bool {
+        self.read_on();
+        self.take_mail();
+        self.fan_out();
+        self.say_farewells();
+        self.drain_on();
+        self.roster.is_sweeping()
+            || !self.unread.is_empty()
+            || !self.farewells.is_empty()
+            || self.is_parting()
+    }
+
+    /// Whether the worker has been told to end and has.
+    pub fn is_ended(&self) -> bool {
+        self.drain.as_ref().is_some_and(Drain::is_ended)
+    }
+
+    /// Whether the worker has been told to end.
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Subscriptions of all connections.
+    pub fn subscriptions(&self) -> usize {
+        self.roster.len()
+    }
+
+    fn count(&self, counter: Counter) {
+        self.counters.add(counter, 1);
+    }
+
+    fn publish_load(&self) {
+        let load = &self.figures.worker(self.id).connections;
+        load.store(self.connections.len() as u32, Ordering::Relaxed);
+    }
+
+    /// What events about the connection carry.
+    fn token(index: u32, generation: u32) -> u64 {
+        u64::from(index) | u64::from(generation) << 32
+    }
+
+    /// The index that a token means, if its connection is still there.
+    fn index_of(&self, token: u64) -> Option<u32> {
+        let index = token as u32;
+        let connection = self.connections.get(index)?;
+        (connection.generation == (token >> 32) as u32).then_some(index)
+    }
+
+    /// The connection's public name: worker, generation and index.
+    fn name_of(&self, index: u32) -> ConnectionName {
+        let generation = self.connections.get(index).map_or(0, |it| it.generation);
+        let worker = u64::from(self.id.0) << 48;
+        ConnectionName(worker | u64::from(generation & 0xffff) << 32 | u64::from(index))
+    }
+
+    fn ticks(duration: std::time::Duration) -> u32 {
+        let ticks = duration.as_millis() * u128::from(TICKS_PER_S) / 1000;
+        u32::try_from(ticks).unwrap_or(u32::MAX / 2)
+    }
+}

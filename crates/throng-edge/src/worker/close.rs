@@ -1,0 +1,125 @@
+//! Last words, and forgetting.
+//!
+//! A socket that is closed while the peer's bytes wait unread answers with a reset, which may
+//! destroy what was just written to it. So after its last words a connection is `Closing`: the
+//! sending side is finished, what the peer still sends is thrown away, and the socket is closed
+//! when the peer has ended too, or a moment later.
+
+use throng_core::Counter;
+use throng_wire::Refusal;
+use throng_wire::refusal::ResponseOptions;
+use throng_wire::websocket::write_close;
+
+use super::{TICKS_PER_S, Worker};
+use crate::connection::{Flags, State};
+use crate::net::Net;
+
+/// A closing connection's peer has this long to end its side, in ticks.
+const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
+
+/// A connection to close once what was published before is delivered to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Farewell {
+    pub(super) token: u64,
+    /// The close code to answer with.
+    pub(super) code: Option<u16>,
+}
+
+impl<N: Net> Worker<N> {
+    /// Answers a request that cannot be served, and closes.
+    pub(super) fn refuse(&mut self, index: u32, refusal: &Refusal, options: &ResponseOptions<'_>) {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        refusal.write_response(&mut out, options);
+        self.last_words(index, &out, Counter::Closed);
+        self.scratch = out;
+    }
+
+    /// Closes a WebSocket with a code and one sentence.
+    pub(super) fn close_websocket(&mut self, index: u32, code: u16, sentence: &str, why: Counter) {
+        let mut out = Vec::with_capacity(sentence.len() + 4);
+        write_close(&mut out, code, sentence);
+        self.last_words(index, &out, why);
+    }
+
+    /// Ends a connection that has fallen behind. A stream ends without its last chunk: it is not
+    /// complete.
+    pub(super) fn end_behind(&mut self, index: u32) {
+        let Some(connection) = self.connections.get(index) else { return };
+        if connection.has(Flags::WEBSOCKET) {
+            let sentence = "fell behind: messages not read yet are gone; resume with the last id";
+            self.close_websocket(index, 4000, sentence, Counter::ClosedBehind);
+        } else {
+            self.last_words(index, b"", Counter::ClosedBehind);
+        }
+    }
+
+    /// Unsubscribes, writes `bytes` behind everything else, and lets the connection close.
+    pub(super) fn last_words(&mut self, index: u32, bytes: &[u8], why: Counter) {
+        if why != Counter::Closed {
+            self.count(why);
+        }
+        self.leave_all(index);
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.state == State::Closing {
+            return;
+        }
+        connection.state = State::Closing;
+        connection.due = self.now.tick.saturating_add(LINGER_TICKS);
+        if let Some(io) = &mut connection.io {
+            io.poll = None;
+            io.inbound = Vec::new();
+            io.reader = Default::default();
+        }
+        if !bytes.is_empty() {
+            self.send(index, bytes);
+        }
+        self.finish(index);
+    }
+
+    /// Finishes the sending side of a closing connection once everything is written.
+    pub(super) fn finish(&mut self, index: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let is_written = !connection.has(Flags::BLOCKED);
+        if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
+            connection.flags.set(Flags::FINISHED, true);
+            self.net.finish(&connection.socket);
+        }
+    }
+
+    /// Ends all subscriptions of a connection.
+    pub(super) fn leave_all(&mut self, index: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let mut next = connection.first.take();
+        while let Some(subscription) = next {
+            let Some(left) = self.roster.leave(subscription) else { break };
+            self.engine.unfollow(self.now.unix_ms, left.channel, self.id);
+            next = left.sibling;
+        }
+    }
+
+    /// Closes the socket and forgets the connection.
+    pub(super) fn forget(&mut self, index: u32, why: Counter) {
+        self.leave_all(index);
+        let Some(connection) = self.connections.remove(index) else { return };
+        self.publish_load();
+        let is_counted_already = connection.state == State::Closing || why == Counter::Closed;
+        if !is_counted_already {
+            self.count(why);
+        }
+        self.count(Counter::Closed);
+    }
+
+    /// Answers the close frames of clients, after what they published before.
+    pub(super) fn say_farewells(&mut self) {
+        for farewell in std::mem::take(&mut self.farewells) {
+            let Some(index) = self.index_of(farewell.token) else { continue };
+            self.flush_subscriptions(index);
+            let Some(index) = self.index_of(farewell.token) else { continue };
+            match farewell.code {
+                Some(code) => self.close_websocket(index, code, "", Counter::ClosedByPeer),
+                None => self.last_words(index, &[0x88, 0], Counter::ClosedByPeer),
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The commands of `throng.v1`.
+
+use std::sync::Arc;
+
+use throng_core::{
+    Action, Body, BodyError, ChannelName, Counter, HistoryQuery, Kind, Mail, MessageId,
+    Publication, Start as From, SubscriptionId, Verdict,
+};
+use throng_wire::Target;
+use throng_wire::v1::{self, Command, RawValue};
+use throng_wire::websocket::{Opcode, write_frame};
+
+use super::Worker;
+use super::subscribe::name_of;
+use crate::net::Net;
+
+/// Messages of one history page, and users of one presence answer, at most.
+pub const PAGE_MAX: usize = 1000;
+/// And unless the client says.
+pub const PAGE: usize = 100;
+
+/// Bytes of one history page, roughly; what does not fit is the next page's.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
+type Reference<'a> = Option<&'a RawValue>;
+
+/// A command that cannot be done: code and sentence.
+struct Unable(&'static str, String);
+
+impl Unable {
+    fn new(code: &'static str, sentence: impl Into<String>) -> Unable {
+        Unable(code, sentence.into())
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Does what a client asks, and answers.
+    pub(super) fn command(&mut self, index: u32, text: &str) {
+        let received = v1::parse(text);
+        let reference = received.reference.as_deref();
+        let done = match received.command {
+            Ok(command) => self.execute(index, command, reference),
+            Err(error) => Err(Unable(error.code, error.message)),
+        };
+        if let Err(Unable(code, sentence)) = done {
+            self.count(Counter::RefusedCommand);
+            self.reply(index, |out| v1::error(out, code, &sentence, reference));
+        }
+    }
+
+    fn execute(
+        &mut self,
+        index: u32,
+        command: Command,
+        reference: Reference<'_>,
+    ) -> Result<(), Unable> {
+        match command {
+            Command::Subscribe { target, since, history } => {
+                self.subscribe_more(index, &target, since.as_deref(), history, reference)
+            }
+            Command::Unsubscribe { target } => self.unsubscribe(index, &target, reference),
+            Command::Publish { target, publication, echo } => {
+                self.publish_command(index, &target, publication, echo, reference)
+            }
+            Command::History { target, limit, before, after } => {
+                self.history(index, &target, limit, before.as_deref(), after.as_deref(), reference)
+            }
+            Command::Presence { target, limit } => self.presence(index, target, limit, reference),
+            Command::Ping => {
+                self.reply(index, |out| v1::pong(out, reference));
+                Ok(())
+            }
+        }
+    }
+
+    fn subscribe_more(
+        &mut self,
+        index: u32,
+        target: &Target,
+        since: Option<&str>,
+        history: Option<u32>,
+        reference: Reference<'_>,
+    ) -> Result<(), Unable> {
+        let name = name_of(target);
+        self.allow(Action::Subscribe(&name))?;
+        let own = self.subscriptions_in_order(index);
+        if own.len() >= self.settings.channels_max {
+            let most = self.settings.channels_max;
+            let sentence = format!("one connection may follow at most {most} channels");
+            return Err(Unable::new("too_many_channels", sentence));
+        }
+        if self.find_subscription(index, &name).is_some() {
+            let sentence = format!("this connection follows {} already", target.name);
+            return Err(Unable::new("already_subscribed", sentence));
+        }
+        if name.kind() == Kind::User && self.user_of(index).is_some() {
+            return Err(Unable::new("bad_request", "a connection belongs to at most one user"));
+        }
+        let start = match (since, history) {
+            (Some(since), _) => From::After(parse_id(since)?),
+            (None, Some(count)) => From::Last(count as usize),
+            (None, None) => From::Live,
+        };
+        let (id, recovered) = self.follow(index, &name, start);
+        if recovered == Some(false) {
+            self.count(Counter::Gaps);
+        }
+        let id = id.to_string();
+        self.reply(index, |out| v1::subscribed(out, target, &id, recovered, reference));
+        if let Some(first) = self.connections.get(index).and_then(|it| it.first) {
+            self.deliver(index, first);
+            self.roster.settle_of(first);
+        }
+        Ok(())
+    }
+
+    fn unsubscribe(
+        &mut self,
+        index: u32,
+        target: &Target,
+        reference: Reference<'_>,
+    ) -> Result<(), Unable> {
+        let Some(subscription) = self.find_subscription(index, &name_of(target)) else {
+            let sentence = format!("this connection does not follow {}", target.name);
+            return Err(Unable::new("not_subscribed", sentence));
+        };
+        let first = self.connections.get(index).and_then(|it| it.first);
+        let first = self.roster.unchain(first, subscription);
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.first = first;
+        }
+        if let Some(left) = self.roster.leave(subscription) {
+            self.engine.unfollow(self.now.unix_ms, left.channel, self.id);
+        }
+        self.reply(index, |out| v1::unsubscribed(out, target, reference));
+        Ok(())
+    }
+
+    fn publish_command(
+        &mut self,
+        index: u32,
+        target: &Target,
+        publication: v1::Publication,
+        is_echoed: bool,
+        reference: Reference<'_>,
+    ) -> Result<(), Unable> {
+        let name = name_of(target);
+        self.allow(Action::Publish(&name))?;
+        let bytes_max = self.settings.message_bytes_max;
+        if publication.body.len() > bytes_max {
+            let sentence = format!("a message may have at most {bytes_max} bytes");
+            return Err(Unable::new("too_large", sentence));
+        }
+        let parsed = Body::parse(&publication.body, publication.content_type.as_deref());
+        let (body, content_type) = parsed.map_err(|error| match error {
+            BodyError::NotUtf8 => Unable::new("bad_utf8", error.to_string()),
+            BodyError::NotJson(_) => Unable::new("bad_json", error.to_string()),
+        })?;
+        let publication = Publication {
+            channel: name,
+            body,
+            content_type,
+            idempotency_key: publication.key.map(Into::into),
+            except: (!is_echoed).then(|| self.name_of(index)),
+        };
+        let published = self.engine.publish(self.now.unix_ms, publication);
+        let published = published.map_err(|error| Unable::new("busy", error.to_string()))?;
+        self.count(Counter::Published);
+        let id = published.id.to_string();
+        self.reply(index, |out| {
+            let (subscribers, is_duplicate) = (published.subscribers, published.is_duplicate);
+            v1::published(out, target, &id, subscribers, is_duplicate, reference);
+        });
+        Ok(())
+    }
+
+    fn history(
+        &mut self,
+        index: u32,
+        target: &Target,
+        limit: Option<u32>,
+        before: Option<&str>,
+        after: Option<&str>,
+        reference: Reference<'_>,
+    ) -> Result<(), Unable> {
+        let name = name_of(target);
+        self.allow(Action::ReadHistory(&name))?;
+        let query = match (before, after) {
+            (Some(_), Some(_)) => {
+                return Err(Unable::new("bad_request", "give either before or after"));
+            }
+            (Some(before), None) => HistoryQuery::Before(parse_id(before)?),
+            (None, Some(after)) => HistoryQuery::After(parse_id(after)?),
+            (None, None) => HistoryQuery::Newest,
+        };
+        let limit = limit.map_or(PAGE, |limit| limit as usize).clamp(1, PAGE_MAX);
+        let history = self.engine.history(self.now.unix_ms, &name, query, limit);
+        let mut bytes = 0;
+        let mut fits = |message: &&Arc<throng_core::Message>| {
+            bytes += message.weight_bytes();
+            bytes <= PAGE_BYTES_MAX
+        };
+        let all = history.messages.iter();
+        let kept: Vec<_> = match query {
+            HistoryQuery::After(_) => all.take_while(&mut fits).collect(),
+            _ => {
+                let mut newest: Vec<_> = all.rev().take_while(&mut fits).collect();
+                newest.reverse();
+                newest
+            }
+        };
+        let has_more = history.has_more || kept.len() < history.messages.len();
+        let id = history.head.to_string();
+        let recovered = history.is_recovered;
+        let envelopes = kept.into_iter().map(|it| |out: &mut Vec<u8>| it.write_envelope(out));
+        self.reply(index, |out| {
+            v1::history(out, target, &id, envelopes, has_more, recovered, reference);
+        });
+        Ok(())
+    }
+
+    fn presence(
+        &mut self,
+        index: u32,
+        target: Target,
+        limit: Option<u32>,
+        reference: Reference<'_>,
+    ) -> Result<(), Unable> {
+        let name = name_of(&target);
+        self.allow(Action::ReadPresence(&name))?;
+        let limit = limit.map_or(PAGE, |limit| limit as usize).clamp(1, PAGE_MAX);
+        let engine = Arc::clone(&self.engine);
+        let (worker, connection) = (self.id, self.name_of(index));
+        let reference = reference.map(ToOwned::to_owned);
+        let done = move |presence: throng_core::Presence| {
+            let mut out = Vec::new();
+            let reference = reference.as_deref();
+            let throng_core::Presence { connections, users, is_cut } = presence;
+            v1::presence(&mut out, &target, connections, &users, is_cut, reference);
+            let text = String::from_utf8(out).unwrap_or_default();
+            engine.post(worker, Mail::Answer { connection, text });
+        };
+        self.engine.presence(&name, limit, Box::new(done));
+        Ok(())
+    }
+
+    fn allow(&self, action: Action<'_>) -> Result<(), Unable> {
+        match self.access.may(action) {
+            Verdict::Yes => Ok(()),
+            Verdict::No(sentence) => Err(Unable::new("forbidden", sentence)),
+        }
+    }
+
+    /// Writes one JSON text as a frame.
+    pub(super) fn reply(&mut self, index: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut json = Vec::new();
+        write(&mut json);
+        let mut frame = Vec::with_capacity(json.len() + 8);
+        write_frame(&mut frame, Opcode::Text, &json);
+        self.send(index, &frame);
+    }
+
+    fn find_subscription(&self, index: u32, name: &ChannelName) -> Option<SubscriptionId> {
+        self.subscriptions_in_order(index).into_iter().find(|&subscription| {
+            let channel = self.roster.channel(subscription);
+            channel.and_then(|(channel, _)| self.engine.name(channel)).as_ref() == Some(name)
+        })
+    }
+
+    /// The user to whom a connection belongs.
+    pub(super) fn user_of(&self, index: u32) -> Option<ChannelName> {
+        let mut next = self.connections.get(index)?.first;
+        while let Some(subscription) = next {
+            if let Some((channel, true)) = self.roster.channel(subscription) {
+                return self.engine.name(channel);
+            }
+            next = self.roster.sibling(subscription);
+        }
+        None
+    }
+}
+
+fn parse_id(text: &str) -> Result<MessageId, Unable> {
+    text.parse().map_err(|error: throng_core::id::IdError| Unable::new("bad_id", error.to_string()))
+}

@@ -1,0 +1,129 @@
+//! The end: everything accepted is delivered, then clients are told when to come back, each at
+//! another moment of the drain window, so that they do not all come at once.
+
+use throng_core::Counter;
+use throng_wire::{chunk, sse};
+
+use super::{TICKS_PER_S, Worker};
+use crate::connection::{Flags, State};
+use crate::framing::Framing;
+use crate::net::Net;
+
+/// Connections sent home in one slice.
+const PARTINGS_PER_SLICE: u32 = 512;
+
+/// See `tick`.
+const GOLDEN: u32 = 0x9e37_79b9;
+
+/// After the drain timeout, closing connections are given this long, in ticks.
+const LAST_TICKS: u32 = 3 * TICKS_PER_S;
+
+/// How far the end has come.
+#[derive(Debug)]
+pub(super) struct Drain {
+    /// In ticks: what is not delivered by then is given up.
+    deadline: u32,
+    /// The next connection to send home; `None` while messages are being delivered.
+    at: Option<u32>,
+    /// In ticks: before it there is no use in another round.
+    next_round: u32,
+    is_ended: bool,
+}
+
+impl Drain {
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+}
+
+impl<N: Net> Worker<N> {
+    pub(super) fn start_drain(&mut self) {
+        if self.drain.is_none() {
+            let timeout = Self::ticks(self.settings.drain_timeout);
+            let deadline = self.now.tick.saturating_add(timeout);
+            self.drain = Some(Drain { deadline, at: None, next_round: 0, is_ended: false });
+        }
+    }
+
+    /// Goes on with the end for one slice.
+    pub(super) fn drain_on(&mut self) {
+        let now = self.now.tick;
+        let is_delivered = !self.roster.is_sweeping() && self.mailbox.is_empty();
+        let Some(drain) = &mut self.drain else { return };
+        let is_late = now >= drain.deadline;
+        if self.connections.is_empty() || now >= drain.deadline.saturating_add(LAST_TICKS) {
+            drain.is_ended = true;
+            return;
+        }
+        if !is_delivered && !is_late {
+            return;
+        }
+        let at = match drain.at {
+            Some(at) => at,
+            None if now >= drain.next_round => 0,
+            None => return,
+        };
+        let end = self.connections.extent().min(at + PARTINGS_PER_SLICE);
+        drain.at = (end < self.connections.extent()).then_some(end);
+        drain.next_round = now + 1;
+        for index in at..end {
+            self.part(index, is_late);
+        }
+    }
+
+    /// Whether there is a slice to do at once.
+    pub(super) fn is_parting(&self) -> bool {
+        self.drain.as_ref().is_some_and(|drain| drain.at.is_some() && !drain.is_ended)
+    }
+
+    /// Sends one connection home; one that is still to get something only if it is late.
+    fn part(&mut self, index: u32, is_late: bool) {
+        let Some(connection) = self.connections.get(index) else { return };
+        match connection.state {
+            State::Closing => {}
+            State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
+            State::Head => self.forget(index, Counter::ClosedDraining),
+            _ if connection.has(Flags::BLOCKED) && !is_late => {}
+            _ => self.send_home(index),
+        }
+    }
+
+    fn send_home(&mut self, index: u32) {
+        let Some(connection) = self.connections.get(index) else { return };
+        let wait_ms = self.wait_ms(index);
+        let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
+        if connection.state == State::Polling {
+            let retry_after_s = wait_ms.div_ceil(1000).max(1);
+            self.count(Counter::ClosedDraining);
+            return self.answer_poll_empty(index, Some(retry_after_s as u32));
+        }
+        let mut out = Vec::new();
+        match framing {
+            Framing::WebSocket | Framing::WebSocketEnvelope => {
+                let sentence = format!("reconnect in {wait_ms} ms");
+                return self.close_websocket(index, 1012, &sentence, Counter::ClosedDraining);
+            }
+            Framing::Sse | Framing::SseEnvelope => {
+                let mut inner = Vec::new();
+                sse::write_retry(&mut inner, wait_ms);
+                match is_chunked {
+                    true => chunk::write_chunk(&mut out, &inner),
+                    false => out = inner,
+                }
+            }
+            Framing::Line | Framing::LineEnvelope => {}
+        }
+        if is_chunked {
+            out.extend_from_slice(chunk::LAST);
+        }
+        self.last_words(index, &out, Counter::ClosedDraining);
+    }
+
+    /// When a connection is to come back, in milliseconds.
+    fn wait_ms(&self, index: u32) -> u64 {
+        let window_ms = self.settings.drain_window.as_millis() as u64;
+        let workers = self.figures.workers().len() as u32;
+        let place = index.wrapping_mul(workers).wrapping_add(u32::from(self.id.0));
+        (u64::from(place.wrapping_add(1).wrapping_mul(GOLDEN)) * window_ms) >> 32
+    }
+}

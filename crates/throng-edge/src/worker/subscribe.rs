@@ -1,0 +1,285 @@
+//! Parks a connection: follows its channels and answers the request.
+
+use throng_core::{
+    Action, ChannelName, Counter, Follow, MessageId, Position, Start as From, SubscriptionId,
+    Verdict,
+};
+use throng_wire::refusal::ResponseOptions;
+use throng_wire::response::{self, Start};
+use throng_wire::subscribe::{Request, Transport};
+use throng_wire::{Kind, Refusal, Target, origin_allowed, v1};
+
+use super::Worker;
+use super::deliver::frame_notice;
+use crate::connection::{Flags, Poll, State};
+use crate::framing::Framing;
+use crate::net::Net;
+
+impl<N: Net> Worker<N> {
+    /// Does what the request asks, or refuses it.
+    pub(super) fn subscribe(&mut self, index: u32, request: &Request) {
+        let checked = self.check(request);
+        let (names, starts) = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => {
+                let is_origin = refusal.code == "origin_refused";
+                self.count(if is_origin {
+                    Counter::RefusedOrigin
+                } else {
+                    Counter::RefusedSubscribe
+                });
+                let allow_origin = request.origin.as_deref().filter(|_| !is_origin);
+                let retry_after_s = (refusal.status == 503).then_some(super::accept::RETRY_AFTER_S);
+                let options = ResponseOptions { allow_origin, retry_after_s, ..Default::default() };
+                return self.refuse(index, &refusal, &options);
+            }
+        };
+        self.set_up(index, request);
+        let followed: Vec<_> =
+            names.iter().zip(starts).map(|(name, start)| self.follow(index, name, start)).collect();
+        let told = followed.iter().filter_map(|(_, recovered)| *recovered);
+        let is_recovered = told.reduce(|all, one| all && one);
+        if is_recovered == Some(false) {
+            self.count(Counter::Gaps);
+        }
+        match request.transport {
+            Transport::Poll { wait_ms } => self.start_poll(index, request, wait_ms, is_recovered),
+            _ => self.start_stream(index, request, &followed, is_recovered),
+        }
+    }
+
+    /// Names and starts, if the request may have what it asks for.
+    fn check(&self, request: &Request) -> Result<(Vec<ChannelName>, Vec<From>), Refusal> {
+        if self.is_draining() {
+            return Err(Refusal::new(503, "draining", "the server is going away; come back soon"));
+        }
+        let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
+        if !origin_allowed(origin, host, &self.settings.allowed_origins) {
+            let origin = origin.unwrap_or_default();
+            let sentence = format!(
+                "pages of {origin} may not connect; allow them with --allowed-origins {origin}"
+            );
+            return Err(Refusal::new(403, "origin_refused", sentence));
+        }
+        if request.targets.len() > self.settings.channels_max {
+            let most = self.settings.channels_max;
+            let sentence = format!("one connection may follow at most {most} channels");
+            return Err(Refusal::new(400, "bad_parameter", sentence));
+        }
+        let names: Vec<_> = request.targets.iter().map(name_of).collect();
+        for name in &names {
+            if let Verdict::No(sentence) = self.access.may(Action::Subscribe(name)) {
+                return Err(Refusal::new(403, "forbidden", sentence));
+            }
+        }
+        let starts = match (&request.since, request.history) {
+            (Some(since), _) => {
+                let position: Position =
+                    since.parse().map_err(|error: throng_core::id::IdError| {
+                        Refusal::new(400, "bad_id", error.to_string())
+                    })?;
+                if position.0.len() != names.len() {
+                    let (ids, channels) = (position.0.len(), names.len());
+                    let sentence = format!(
+                        "{ids} ids were given for {channels} channels; give one each, joined by commas"
+                    );
+                    return Err(Refusal::new(400, "bad_id", sentence));
+                }
+                position.0.into_iter().map(From::After).collect()
+            }
+            (None, Some(count)) => vec![From::Last(count as usize); names.len()],
+            (None, None) => vec![From::Live; names.len()],
+        };
+        Ok((names, starts))
+    }
+
+    /// Turns the connection into what the request asks for.
+    fn set_up(&mut self, index: u32, request: &Request) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let flags = Flags::default()
+            .with(Flags::HEARD, true)
+            .with(Flags::SERVED, true)
+            .with(Flags::CHUNKED, !request.is_http10)
+            .with(Flags::MULTIPLE, request.is_multiple())
+            .with(Flags::KEEP_ALIVE, request.keep_alive)
+            .with(Flags::BLOCKED, connection.has(Flags::BLOCKED))
+            .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE));
+        connection.state = State::Parked;
+        (connection.framing, connection.flags) = match request.transport {
+            Transport::WebSocket { is_v1, .. } => {
+                let is_envelope = is_v1 || request.envelope;
+                let framing =
+                    if is_envelope { Framing::WebSocketEnvelope } else { Framing::WebSocket };
+                (framing, flags.with(Flags::WEBSOCKET, true).with(Flags::V1, is_v1))
+            }
+            Transport::Sse if request.envelope => (Framing::SseEnvelope, flags),
+            Transport::Sse => (Framing::Sse, flags),
+            Transport::Stream | Transport::Poll { .. } if request.envelope => {
+                (Framing::LineEnvelope, flags)
+            }
+            Transport::Stream | Transport::Poll { .. } => (Framing::Line, flags),
+        };
+        self.count(match request.transport {
+            Transport::WebSocket { .. } => Counter::SubscribedWebSocket,
+            Transport::Sse => Counter::SubscribedSse,
+            Transport::Stream => Counter::SubscribedStream,
+            Transport::Poll { .. } => Counter::SubscribedPoll,
+        });
+    }
+
+    /// One more subscription of the connection. Returns where it starts, and whether it is whole.
+    pub(super) fn follow(
+        &mut self,
+        index: u32,
+        name: &ChannelName,
+        start: From,
+    ) -> (MessageId, Option<bool>) {
+        let follow = Follow {
+            channel: name,
+            worker: self.id,
+            local_if_new: self.roster.next_local(),
+            start,
+        };
+        let followed = self.engine.follow(self.now.unix_ms, follow);
+        self.epoch = Some(followed.head.epoch);
+        let is_user = name.kind() == Kind::User;
+        let sibling = self.connections.get(index).and_then(|it| it.first);
+        let subscription = self.roster.join(index, &followed, is_user, sibling);
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.first = Some(subscription);
+        }
+        (followed.cursor, followed.is_recovered)
+    }
+
+    fn start_poll(
+        &mut self,
+        index: u32,
+        request: &Request,
+        wait_ms: u32,
+        is_recovered: Option<bool>,
+    ) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.state = State::Polling;
+        let wait = std::time::Duration::from_millis(u64::from(wait_ms));
+        connection.due = self.now.tick.saturating_add(Self::ticks(wait).max(1));
+        if request.origin.is_some() || is_recovered.is_some() {
+            let origin = request.origin.clone();
+            connection.io_mut().poll = Some(Box::new(Poll { origin, is_recovered }));
+        }
+        if wait_ms == 0 {
+            return self.answer_poll_empty(index, None);
+        }
+        self.answer_poll(index);
+        self.settle(index);
+    }
+
+    fn start_stream(
+        &mut self,
+        index: u32,
+        request: &Request,
+        followed: &[(MessageId, Option<bool>)],
+        is_recovered: Option<bool>,
+    ) {
+        let id = Position(followed.iter().map(|(id, _)| *id).collect()).to_string();
+        let connection_name = self.name_of(index).to_string();
+        let start = Start {
+            id: &id,
+            recovered: is_recovered,
+            connection: Some(&connection_name),
+            allow_origin: request.origin.as_deref(),
+        };
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let is_chunked = !request.is_http10;
+        match &request.transport {
+            Transport::WebSocket { accept, is_v1 } => {
+                response::websocket(&mut out, accept, *is_v1, &start);
+            }
+            Transport::Sse => response::sse(&mut out, is_chunked, &start),
+            _ => response::stream(&mut out, is_chunked, content_type(request), &start),
+        }
+        self.greet(index, &mut out, request, followed, &start);
+        self.send(index, &out);
+        self.scratch = out;
+        self.schedule_first_heartbeat(index);
+        if self.connections.get(index).is_some_and(|it| it.state == State::Parked) {
+            self.flush_subscriptions(index);
+            self.settle(index);
+        }
+    }
+
+    /// What comes before the first message.
+    fn greet(
+        &self,
+        index: u32,
+        out: &mut Vec<u8>,
+        request: &Request,
+        followed: &[(MessageId, Option<bool>)],
+        start: &Start<'_>,
+    ) {
+        let Some(connection) = self.connections.get(index) else { return };
+        let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
+        let mut json = Vec::new();
+        let mut notice = |event: &str, json: &mut Vec<u8>| {
+            frame_notice(out, framing, is_chunked, event, json);
+            json.clear();
+        };
+        if connection.has(Flags::V1) {
+            let name = start.connection.unwrap_or_default();
+            v1::welcome(&mut json, name, self.settings.heartbeat.as_secs());
+            notice("welcome", &mut json);
+            for (target, (id, recovered)) in request.targets.iter().zip(followed) {
+                v1::subscribed(&mut json, target, &id.to_string(), *recovered, None);
+                notice("subscribed", &mut json);
+            }
+            return;
+        }
+        if let Some(recovered) = start.recovered
+            && matches!(framing, Framing::Sse | Framing::SseEnvelope)
+        {
+            json.extend_from_slice(if recovered {
+                br#"{"recovered":true}"#
+            } else {
+                br#"{"recovered":false}"#
+            });
+            notice("resumed", &mut json);
+        }
+        if request.welcome.unwrap_or(self.settings.welcome) {
+            v1::greeting(&mut json, start.connection, start.id, start.recovered);
+            notice("welcome", &mut json);
+        }
+    }
+
+    /// Lets go of backlogs that nobody needs any more.
+    pub(super) fn settle(&mut self, index: u32) {
+        let mut next = self.connections.get(index).and_then(|it| it.first);
+        while let Some(subscription) = next {
+            self.roster.settle_of(subscription);
+            next = self.roster.sibling(subscription);
+        }
+    }
+
+    /// Where the connection stands in all of its channels.
+    pub(super) fn position(&self, index: u32) -> Position {
+        let Some(epoch) = self.epoch else { return Position::default() };
+        let id = |subscription: SubscriptionId| {
+            let offset = self.roster.cursor(subscription)?;
+            Some(MessageId { epoch, offset })
+        };
+        Position(self.subscriptions_in_order(index).into_iter().filter_map(id).collect())
+    }
+
+    /// The text of an id of this epoch.
+    pub(super) fn id_at(&self, offset: u64) -> String {
+        self.epoch.map(|epoch| MessageId { epoch, offset }.to_string()).unwrap_or_default()
+    }
+}
+
+/// The engine's name of what a request names.
+pub(super) fn name_of(target: &Target) -> ChannelName {
+    ChannelName::new(target.kind, &target.name)
+}
+
+fn content_type(request: &Request) -> &'static str {
+    if request.envelope { "application/x-ndjson" } else { "text/plain; charset=utf-8" }
+}

@@ -1,0 +1,274 @@
+//! Request heads: where one ends, whether it is well-formed, what it says.
+//!
+//! A head goes to one of two readers: the worker parks the connection, or hands the same bytes to
+//! the control plane. They must read the same thing from it, and so must a proxy in front. Hence
+//! everything on which readers are known to differ (bare line feeds, lengths said twice, folded
+//! headers) is refused here and reaches neither.
+//!
+//! # Invariants
+//!
+//! * A head that is not complete costs one search for line ends and no parse.
+//! * The answer does not depend on how the bytes arrive: a refusal that is due before the end is
+//!   the one that the whole head would get.
+//! * Nothing is allocated unless the head is refused.
+
+mod framing;
+#[cfg(test)]
+mod tests;
+
+use memchr::memchr_iter;
+
+use self::framing::{Body, Framing};
+use crate::origin::split_authority;
+use crate::refusal::Refusal;
+
+/// The most headers of one request. Browsers send about 15, proxies add a handful.
+pub const HEADERS_MAX: usize = 64;
+
+/// The longest request line: what RFC 9112 asks servers to take at least.
+pub const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Empty lines before a request that are skipped: old clients send one after a body.
+const LEADING_LINES_MAX: usize = 2;
+
+/// What a head may measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Request line and headers, with the empty lines around them.
+    pub head_bytes_max: usize,
+}
+
+/// What there is so far.
+#[derive(Debug)]
+// Boxing the head would cost an allocation on every request; this lives on the stack, briefly.
+#[allow(clippy::large_enum_variant)]
+pub enum Parsed<'a> {
+    /// More bytes are needed.
+    Incomplete,
+    /// A well-formed head.
+    Complete {
+        /// What it says.
+        head: Head<'a>,
+        /// Its bytes, including empty lines before it and the one that ends it.
+        length: usize,
+    },
+}
+
+/// The version that the client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// The head of a request.
+#[derive(Debug)]
+pub struct Head<'a> {
+    /// The method, case-sensitive.
+    pub method: &'a str,
+    /// The path and query, starting with a slash; or `*`.
+    pub target: &'a str,
+    /// The version.
+    pub version: Version,
+    host: Option<&'a str>,
+    body: Body,
+    keep_alive: bool,
+    headers: [httparse::Header<'a>; HEADERS_MAX],
+    headers_count: usize,
+}
+
+impl<'a> Head<'a> {
+    /// The first header of this name.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers(name).next()
+    }
+
+    /// All headers of this name, in order.
+    pub fn headers<'h>(&'h self, name: &'h str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'h> {
+        self.headers[..self.headers_count]
+            .iter()
+            .filter(move |header| header.name.eq_ignore_ascii_case(name))
+            .map(|header| header.value)
+    }
+
+    /// The items of a header that is a comma-separated list, over all headers of this name.
+    pub fn items<'h>(&'h self, name: &'h str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'h> {
+        self.headers(name)
+            .flat_map(|value| value.split(|&byte| byte == b','))
+            .map(<[u8]>::trim_ascii)
+    }
+
+    /// Whether such a list has this item, in any case.
+    pub fn has_item(&self, name: &str, item: &str) -> bool {
+        self.items(name).any(|it| it.eq_ignore_ascii_case(item.as_bytes()))
+    }
+
+    /// The host and port the request is for: from the target if it names them, else from `Host`.
+    pub fn host(&self) -> Option<&'a str> {
+        self.host
+    }
+
+    /// Whether the client wants the connection to stay open afterwards.
+    pub fn keep_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// The length of the body, if the head says it.
+    pub fn content_length(&self) -> Option<u64> {
+        match self.body {
+            Body::Length(length) => Some(length),
+            Body::None | Body::Chunked => None,
+        }
+    }
+
+    /// Whether the body comes in chunks.
+    pub fn is_chunked(&self) -> bool {
+        self.body == Body::Chunked
+    }
+
+    /// Whether at least one byte follows that belongs to the request.
+    pub fn has_body(&self) -> bool {
+        !matches!(self.body, Body::None | Body::Length(0))
+    }
+}
+
+/// Reads the head at the start of `bytes`, which may hold less or more than that.
+pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, Refusal> {
+    match find_end(bytes, limits.head_bytes_max)? {
+        None => Ok(Parsed::Incomplete),
+        Some((start, end)) => {
+            let head = parse_complete(&bytes[start..end])?;
+            Ok(Parsed::Complete { head, length: end })
+        }
+    }
+}
+
+/// Where the request line starts and where the empty line ends, once it is there.
+fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)>, Refusal> {
+    let mut start = 0;
+    let mut leading_lines = 0;
+    let mut line_start = 0;
+    for line_feed in memchr_iter(b'\n', bytes) {
+        let line = &bytes[line_start..line_feed];
+        let is_request_line = line_start == start;
+        if is_request_line {
+            check_request_line(line, line_feed + 1, head_bytes_max)?;
+        }
+        if line_feed >= head_bytes_max {
+            return Err(head_too_large());
+        }
+        match line {
+            [b'\r'] if !is_request_line => return Ok(Some((start, line_feed + 1))),
+            [b'\r'] if leading_lines == LEADING_LINES_MAX => {
+                return Err(Refusal::bad_request("the request begins with empty lines"));
+            }
+            [b'\r'] => {
+                leading_lines += 1;
+                start = line_feed + 1;
+            }
+            [.., b'\r'] => {}
+            _ => {
+                return Err(Refusal::bad_request(
+                    "a line of the head ends in a line feed without a carriage return",
+                ));
+            }
+        }
+        line_start = line_feed + 1;
+    }
+    if line_start == start {
+        check_request_line(&bytes[start..], bytes.len() + 1, head_bytes_max)?;
+    }
+    if bytes.len() >= head_bytes_max {
+        return Err(head_too_large());
+    }
+    Ok(None)
+}
+
+/// Checks the request line, or what there is of it; `end` is the least that the head measures
+/// once the line has ended.
+fn check_request_line(line: &[u8], end: usize, head_bytes_max: usize) -> Result<(), Refusal> {
+    let length = line.strip_suffix(b"\r").unwrap_or(line).len();
+    if length > REQUEST_LINE_BYTES_MAX || end > head_bytes_max {
+        let limit = REQUEST_LINE_BYTES_MAX.min(head_bytes_max);
+        let message = format!("the request line is longer than {limit} bytes");
+        return Err(Refusal::new(414, "uri_too_long", message));
+    }
+    Ok(())
+}
+
+fn head_too_large() -> Refusal {
+    Refusal::new(431, "head_too_large", "the request line and headers are too large")
+}
+
+fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, Refusal> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let parsed = request.parse(bytes).map_err(|error| syntax_refusal(error, bytes))?;
+    let (method, target, version, headers_count) = match (parsed, &request) {
+        (
+            httparse::Status::Complete(length),
+            httparse::Request { method: Some(method), path: Some(path), version, headers },
+        ) if length == bytes.len() => {
+            let version = if *version == Some(0) { Version::Http10 } else { Version::Http11 };
+            (*method, *path, version, headers.len())
+        }
+        _ => return Err(Refusal::bad_request("the request head is malformed")),
+    };
+    let (authority, target) = split_target(method, target)?;
+    let Framing { host, body, keep_alive } = framing::read(&headers[..headers_count], version)?;
+    // RFC 9112, 3.2.2: the authority in the target stands above the header.
+    let host = authority.or(host);
+    Ok(Head { method, target, version, host, body, keep_alive, headers, headers_count })
+}
+
+/// The authority, if the target names one, and the path with the query.
+fn split_target<'a>(method: &str, target: &'a str) -> Result<(Option<&'a str>, &'a str), Refusal> {
+    if target.contains('#') {
+        return Err(Refusal::bad_request("the request target contains a fragment (`#`)"));
+    }
+    if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
+        return Ok((None, target));
+    }
+    let malformed = || Refusal::bad_request("the request target is not a path, nor an http URL");
+    let rest = strip_prefix_ignoring_case(target, "http://")
+        .or_else(|| strip_prefix_ignoring_case(target, "https://"))
+        .ok_or_else(malformed)?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if split_authority(authority).is_none() || path.starts_with('?') {
+        return Err(malformed());
+    }
+    Ok((Some(authority), if path.is_empty() { "/" } else { path }))
+}
+
+fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let (start, rest) = text.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+fn syntax_refusal(error: httparse::Error, bytes: &[u8]) -> Refusal {
+    match error {
+        httparse::Error::Version if names_other_version(bytes) => {
+            Refusal::new(505, "bad_version", "this server speaks HTTP/1.0 and HTTP/1.1")
+        }
+        httparse::Error::TooManyHeaders => {
+            let message = format!("the request has more than {HEADERS_MAX} headers");
+            Refusal::new(431, "head_too_large", message)
+        }
+        httparse::Error::HeaderName => Refusal::bad_request("a header name is malformed"),
+        httparse::Error::HeaderValue => Refusal::bad_request("a header value is malformed"),
+        _ => Refusal::bad_request("the request line is malformed"),
+    }
+}
+
+/// Whether the request line ends in a version, `HTTP/2.0` say, rather than in something else.
+fn names_other_version(bytes: &[u8]) -> bool {
+    let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let word = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
+    match word.strip_prefix(b"HTTP/") {
+        Some([major]) => major.is_ascii_digit(),
+        Some([major, b'.', minor]) => major.is_ascii_digit() && minor.is_ascii_digit(),
+        _ => false,
+    }
+}

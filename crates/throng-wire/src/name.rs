@@ -1,0 +1,93 @@
+//! What a channel or user may be called.
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A channel, `/channels/{channel}`.
+    Channel,
+    /// A user's inbox, `/users/{user}`.
+    User,
+}
+
+impl Kind {
+    /// The word for it, as in URLs, envelopes and error sentences.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Kind::Channel => "channel",
+            Kind::User => "user",
+        }
+    }
+}
+
+/// A channel or a user, by name; the name has been checked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Which of the two.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+}
+
+/// The longest name, in bytes of UTF-8: one byte of length in the server's tables.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Why a name is none. The noun says of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// No bytes.
+    #[error("the {0} name is empty")]
+    Empty(&'static str),
+    /// More than [`NAME_BYTES_MAX`].
+    #[error("the {0} name is longer than {NAME_BYTES_MAX} bytes")]
+    TooLong(&'static str),
+    /// C0, DEL or C1.
+    #[error("the {0} name contains a control character")]
+    Control(&'static str),
+    /// `a//b`, `/a`, `.`, `a/..`.
+    #[error("the {0} name has a part between slashes that is empty, `.` or `..`")]
+    DotSegment(&'static str),
+    /// The percent-decoded bytes are not text.
+    #[error("the {0} name is not UTF-8")]
+    NotUtf8(&'static str),
+}
+
+/// Checks a name against the public rules; `noun` is for the error's sentence.
+pub fn check_name(name: &str, noun: &'static str) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty(noun));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(NameError::TooLong(noun));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(NameError::Control(noun));
+    }
+    if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(NameError::DotSegment(noun));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_rules() {
+        for name in ["a", "chat:lobby", "a/b.c", "…", "a b", &"x".repeat(255)] {
+            assert_eq!(check_name(name, "channel"), Ok(()), "{name}");
+        }
+        assert_eq!(check_name("", "user"), Err(NameError::Empty("user")));
+        assert_eq!(check_name(&"x".repeat(256), "user"), Err(NameError::TooLong("user")));
+        for name in ["a\0", "a\n", "\u{7f}", "a\u{85}"] {
+            assert_eq!(check_name(name, "channel"), Err(NameError::Control("channel")), "{name:?}");
+        }
+        for name in [".", "..", "/", "a/", "/a", "a//b", "a/./b", "../a"] {
+            assert_eq!(
+                check_name(name, "channel"),
+                Err(NameError::DotSegment("channel")),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The heads of subscriptions, one function per transport.
+//!
+//! # Invariants
+//!
+//! * No value ends a header early: one with a byte that a header may not hold is left out,
+//!   wherever it comes from.
+//! * Where the subscription starts is said on every transport, so that no client has to wait for a
+//!   message to learn an id.
+
+/// What a response says about the subscription that it begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Start<'a> {
+    /// `Throng-Id`; left out when empty.
+    pub id: &'a str,
+    /// `Throng-Recovered`, if the request gave an id.
+    pub recovered: Option<bool>,
+    /// `Throng-Connection`, if the connection has a name.
+    pub connection: Option<&'a str>,
+    /// The request's origin, if it is allowed.
+    pub allow_origin: Option<&'a str>,
+}
+
+/// What a long-poll answers with.
+#[derive(Debug, Clone, Copy)]
+pub struct PollBody<'a> {
+    /// `Content-Type` of the message; left out if there is none.
+    pub content_type: Option<&'a str>,
+    /// `Content-Length`.
+    pub length: usize,
+}
+
+/// Appends the `101` that opens a WebSocket; frames follow.
+pub fn websocket(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool, start: &Start<'_>) {
+    out.extend_from_slice(
+        b"HTTP/1.1 101 Switching Protocols\r\n\
+        Upgrade: websocket\r\n\
+        Connection: Upgrade\r\n\
+        Sec-WebSocket-Accept: ",
+    );
+    out.extend_from_slice(accept);
+    out.extend_from_slice(b"\r\n");
+    if is_v1 {
+        out.extend_from_slice(b"Sec-WebSocket-Protocol: throng.v1\r\n");
+    }
+    push_start(out, start);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of an event stream; events follow, in chunks if `is_chunked`.
+pub fn sse(out: &mut Vec<u8>, is_chunked: bool, start: &Start<'_>) {
+    stream(out, is_chunked, "text/event-stream", start);
+}
+
+/// Appends the head of a body that does not end; it follows, in chunks if `is_chunked`, else up to
+/// the end of the connection.
+pub fn stream(out: &mut Vec<u8>, is_chunked: bool, content_type: &str, start: &Start<'_>) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    push_header(out, "Content-Type", content_type);
+    if is_chunked {
+        push_header(out, "Transfer-Encoding", "chunked");
+    } else {
+        push_header(out, "Connection", "close");
+    }
+    push_header(out, "Cache-Control", "no-store");
+    // Asks reverse proxies in front not to collect what should arrive now.
+    push_header(out, "X-Accel-Buffering", "no");
+    push_start(out, start);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of a long-poll's answer; `None` is a `204`, and its whole answer.
+pub fn poll(
+    out: &mut Vec<u8>,
+    body: Option<PollBody<'_>>,
+    keep_alive: bool,
+    retry_after_s: Option<u32>,
+    start: &Start<'_>,
+) {
+    match body {
+        None => out.extend_from_slice(b"HTTP/1.1 204 No Content\r\n"),
+        Some(PollBody { content_type, length }) => {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+            if let Some(content_type) = content_type {
+                push_header(out, "Content-Type", content_type);
+            }
+            push_header(out, "Content-Length", &length.to_string());
+        }
+    }
+    push_header(out, "Cache-Control", "no-store");
+    if let Some(seconds) = retry_after_s {
+        push_header(out, "Retry-After", &seconds.to_string());
+    }
+    push_start(out, start);
+    push_connection(out, keep_alive);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_start(out: &mut Vec<u8>, start: &Start<'_>) {
+    if !start.id.is_empty() {
+        push_header(out, "Throng-Id", start.id);
+    }
+    if let Some(is_recovered) = start.recovered {
+        push_header(out, "Throng-Recovered", if is_recovered { "true" } else { "false" });
+    }
+    if let Some(connection) = start.connection {
+        push_header(out, "Throng-Connection", connection);
+    }
+    push_cors(out, start.allow_origin);
+}
+
+/// Lets the page from this origin read the answer.
+pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>) {
+    let Some(origin) = allow_origin else { return };
+    push_header(out, "Access-Control-Allow-Origin", origin);
+    out.extend_from_slice(
+        b"Vary: Origin\r\n\
+        Access-Control-Expose-Headers: Throng-Id, Throng-Recovered, Throng-Connection\r\n",
+    );
+}
+
+/// Says what becomes of the connection. HTTP/1.0 clients need both words, HTTP/1.1 ones only
+/// `close`.
+pub(crate) fn push_connection(out: &mut Vec<u8>, keep_alive: bool) {
+    push_header(out, "Connection", if keep_alive { "keep-alive" } else { "close" });
+}
+
+/// Appends one header, or nothing if the value holds a byte other than visible ASCII, a space or a
+/// tab.
+pub(crate) fn push_header(out: &mut Vec<u8>, name: &str, value: &str) {
+    if !value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
+        return;
+    }
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Start<'_> = Start {
+        id: "k3-17",
+        recovered: Some(true),
+        connection: Some("c1"),
+        allow_origin: Some("http://a"),
+    };
+
+    const START_LINES: &str = "Throng-Id: k3-17\r\nThrong-Recovered: true\r\n\
+        Throng-Connection: c1\r\nAccess-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
+        Access-Control-Expose-Headers: Throng-Id, Throng-Recovered, Throng-Connection\r\n";
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("a head is text")
+    }
+
+    #[test]
+    fn a_websocket_opens() {
+        let accept = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+        assert_eq!(
+            written(|out| websocket(out, accept, false, &Start::default())),
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+        );
+        let text = written(|out| websocket(out, accept, true, &START));
+        assert!(
+            text.ends_with(&format!("=\r\nSec-WebSocket-Protocol: throng.v1\r\n{START_LINES}\r\n"))
+        );
+    }
+
+    #[test]
+    fn streams_begin() {
+        assert_eq!(
+            written(|out| sse(out, true, &START)),
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+                Transfer-Encoding: chunked\r\nCache-Control: no-store\r\n\
+                X-Accel-Buffering: no\r\n{START_LINES}\r\n"
+            )
+        );
+        assert_eq!(
+            written(|out| stream(out, false, "text/plain", &Start::default())),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+            Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn long_polls_are_answered() {
+        let body = PollBody { content_type: Some("text/plain"), length: 12 };
+        let start = Start { connection: None, allow_origin: None, ..START };
+        assert_eq!(
+            written(|out| poll(out, Some(body), true, None, &start)),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\
+            Cache-Control: no-store\r\nThrong-Id: k3-17\r\nThrong-Recovered: true\r\n\
+            Connection: keep-alive\r\n\r\n"
+        );
+        assert_eq!(
+            written(|out| poll(out, None, false, Some(2), &Start::default())),
+            "HTTP/1.1 204 No Content\r\nCache-Control: no-store\r\nRetry-After: 2\r\n\
+            Connection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn no_value_ends_its_header() {
+        for bad in ["a\r\nX: y", "a\nb", "a\0", "\u{7f}", "ä"] {
+            let start =
+                Start { id: bad, recovered: None, connection: Some(bad), allow_origin: Some(bad) };
+            let text = written(|out| stream(out, true, bad, &start));
+            assert!(!text.contains(bad), "{bad:?}");
+            assert!(!text.contains("Throng-Id:") && !text.contains("Allow-Origin"), "{bad:?}");
+        }
+    }
+}

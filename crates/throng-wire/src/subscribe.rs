@@ -1,0 +1,203 @@
+//! What a request that subscribes asks for: which channels, since when, on which transport.
+//!
+//! Everything that the client may get wrong is refused here, with a sentence that says what would
+//! be right; what a [`Request`] holds need not be checked again, but for the ids in `since`, whose
+//! form is the log's business.
+
+mod handshake;
+mod negotiate;
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use self::query::Query;
+use crate::head::{Head, Version};
+use crate::name::{Kind, NameError, Target, check_name};
+use crate::refusal::Refusal;
+
+pub use self::handshake::{ACCEPT_BYTES, accept_for};
+pub use self::negotiate::WAIT_MS_DEFAULT;
+pub use self::query::{HISTORY_MAX, WAIT_S_MAX};
+
+/// Who answers a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// The worker: it parks the connection.
+    Subscribe(Box<Request>),
+    /// The control plane.
+    Other,
+}
+
+/// A subscription, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The channels in the order of the URL, then the user; no two are the same.
+    pub targets: Vec<Target>,
+    /// How messages are to arrive.
+    pub transport: Transport,
+    /// Resume after this id, or after these, joined by commas.
+    pub since: Option<String>,
+    /// Start with so many of the last messages.
+    pub history: Option<u32>,
+    /// Each message as an envelope.
+    pub envelope: bool,
+    /// Greet, or not, whatever the settings say.
+    pub welcome: Option<bool>,
+    /// HTTP/1.0: no chunks.
+    pub is_http10: bool,
+    /// Whether the connection stays open after a long-poll or a refusal.
+    pub keep_alive: bool,
+    /// The page that asks, if a browser does.
+    pub origin: Option<String>,
+    /// The host and port that the client thinks it talks to.
+    pub host: Option<String>,
+}
+
+impl Request {
+    /// Whether ids are those of several channels, joined by commas.
+    pub fn is_multiple(&self) -> bool {
+        self.targets.len() > 1
+    }
+}
+
+/// How messages arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Frames.
+    WebSocket {
+        /// The value of `Sec-WebSocket-Accept`.
+        accept: [u8; ACCEPT_BYTES],
+        /// Whether the client offers `throng.v1`.
+        is_v1: bool,
+    },
+    /// Server-sent events.
+    Sse,
+    /// One message a line, without end.
+    Stream,
+    /// One answer.
+    Poll {
+        /// For so long at most.
+        wait_ms: u32,
+    },
+}
+
+/// Which of the three URLs.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    One(Kind, &'a str),
+    Several,
+}
+
+/// Says whether the request subscribes, and to what.
+pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
+    if head.method != "GET" {
+        return Ok(Route::Other);
+    }
+    let (path, query) = head.target.split_once('?').unwrap_or((head.target, ""));
+    let Some(place) = place(path) else { return Ok(Route::Other) };
+    if head.has_body() {
+        return Err(Refusal::bad_request("a request that subscribes has no body"));
+    }
+    let query = Query::parse(query)?;
+    let transport = negotiate::transport(head, &query)?;
+    let targets = targets(place, &query)?;
+    if targets.is_empty() && !matches!(transport, Transport::WebSocket { is_v1: true, .. }) {
+        return Err(Refusal::bad_parameter(
+            "name what to follow: at least one `channel`, or a `user` (only `throng.v1` may not)",
+        ));
+    }
+    Ok(Route::Subscribe(Box::new(Request {
+        targets,
+        transport,
+        since: since(head, &query)?,
+        history: query.history,
+        envelope: query.envelope.unwrap_or(false),
+        welcome: query.welcome,
+        is_http10: head.version == Version::Http10,
+        keep_alive: head.keep_alive(),
+        origin: origin(head)?,
+        host: head.host().map(str::to_owned),
+    })))
+}
+
+fn place(path: &str) -> Option<Place<'_>> {
+    if path == "/subscribe" {
+        return Some(Place::Several);
+    }
+    let (kind, segment) = match path.strip_prefix("/channels/") {
+        Some(segment) => (Kind::Channel, segment),
+        None => (Kind::User, path.strip_prefix("/users/")?),
+    };
+    (!segment.contains('/')).then_some(Place::One(kind, segment))
+}
+
+fn targets(place: Place<'_>, query: &Query<'_>) -> Result<Vec<Target>, Refusal> {
+    let mut targets = Vec::with_capacity(1);
+    match place {
+        Place::One(..) if !query.channels.is_empty() => {
+            return Err(Refusal::bad_parameter(
+                "the parameter `channel` belongs to /subscribe; here the path names the channel",
+            ));
+        }
+        Place::One(Kind::User, _) if query.user.is_some() => {
+            return Err(Refusal::bad_parameter(
+                "the parameter `user` does not belong to /users; there the path names the user",
+            ));
+        }
+        Place::One(kind, segment) => targets.push(target(kind, query::decode(segment))?),
+        Place::Several => {
+            for raw in &query.channels {
+                targets.push(target(Kind::Channel, query::decode_query(raw))?);
+            }
+            refuse_repeated(&targets)?;
+        }
+    }
+    if let Some(raw) = query.user {
+        targets.push(target(Kind::User, query::decode_query(raw))?);
+    }
+    Ok(targets)
+}
+
+fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, Refusal> {
+    let noun = kind.noun();
+    let refused = |error: NameError| Refusal::new(400, "bad_name", error.to_string());
+    let name = name.ok_or_else(|| refused(NameError::NotUtf8(noun)))?;
+    check_name(&name, noun).map_err(refused)?;
+    Ok(Target { kind, name: name.into_owned() })
+}
+
+/// Sorts, since a URL can name a thousand.
+fn refuse_repeated(channels: &[Target]) -> Result<(), Refusal> {
+    let mut names: Vec<&str> = channels.iter().map(|target| target.name.as_str()).collect();
+    names.sort_unstable();
+    match names.array_windows().find(|[left, right]| left == right) {
+        Some([name, _]) => {
+            Err(Refusal::bad_parameter(format!("the channel `{name}` is named twice")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A browser's `EventSource` comes back with the URL it began with and says in the header how far
+/// it got: the header is newer.
+fn since(head: &Head<'_>, query: &Query<'_>) -> Result<Option<String>, Refusal> {
+    match head.header("last-event-id") {
+        None | Some([]) => query.since(),
+        Some(id) => match str::from_utf8(id) {
+            Ok(id) => Ok(Some(id.to_owned())),
+            Err(_) => Err(Refusal::new(400, "bad_id", "the header `Last-Event-ID` is not an id")),
+        },
+    }
+}
+
+/// Bytes that are not text stay an origin, one that equals no other: without one, anything goes.
+fn origin(head: &Head<'_>) -> Result<Option<String>, Refusal> {
+    let mut values = head.headers("origin");
+    let origin = values.next().map(|value| String::from_utf8_lossy(value).into_owned());
+    match values.next() {
+        None => Ok(origin),
+        Some(_) => Err(Refusal::bad_request("the header `Origin` is given twice")),
+    }
+}

@@ -1,0 +1,57 @@
+//! Which transport a request asks for: the query's word, else what the headers say, in the order
+//! of the reference.
+
+use super::Transport;
+use super::handshake;
+use super::query::{Named, Query, WAIT_S_MAX, parse_seconds};
+use crate::head::Head;
+use crate::refusal::Refusal;
+
+/// How long a long-poll waits that does not say: less than the idle minute of common proxies.
+pub const WAIT_MS_DEFAULT: u32 = 30_000;
+
+pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, Refusal> {
+    let is_upgrade = || head.has_item("upgrade", "websocket");
+    let wait_ms = || query.wait_ms.or_else(|| preferred_wait_ms(head));
+    match query.transport {
+        Some(Named::WebSocket) if is_upgrade() => handshake::read(head),
+        Some(Named::WebSocket) => Err(Refusal::new(
+            426,
+            "upgrade_required",
+            "`transport=websocket` needs `Upgrade: websocket` and `Connection: Upgrade`",
+        )),
+        Some(Named::Sse) => Ok(Transport::Sse),
+        Some(Named::Stream) => Ok(Transport::Stream),
+        Some(Named::Poll) => Ok(Transport::Poll { wait_ms: wait_ms().unwrap_or(WAIT_MS_DEFAULT) }),
+        None if is_upgrade() => handshake::read(head),
+        None if accepts_events(head) => Ok(Transport::Sse),
+        None => Ok(wait_ms().map_or(Transport::Stream, |wait_ms| Transport::Poll { wait_ms })),
+    }
+}
+
+fn accepts_events(head: &Head<'_>) -> bool {
+    head.items("accept").any(|range| before(range, b';').eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// `Prefer: wait=N`. A preference is not a demand: what cannot be read is ignored, and what is too
+/// long is cut.
+fn preferred_wait_ms(head: &Head<'_>) -> Option<u32> {
+    head.items("prefer").find_map(|preference| {
+        let preference = before(preference, b';');
+        let name = before(preference, b'=');
+        if !name.eq_ignore_ascii_case(b"wait") {
+            return None;
+        }
+        let at = preference.iter().position(|&byte| byte == b'=')?;
+        let value = preference[at + 1..].trim_ascii();
+        let value =
+            value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value);
+        let wait_ms = parse_seconds(value)?.min(u64::from(WAIT_S_MAX) * 1000);
+        u32::try_from(wait_ms).ok()
+    })
+}
+
+/// What stands before the first such byte, without spaces around it.
+fn before(text: &[u8], end: u8) -> &[u8] {
+    text.split(|&byte| byte == end).next().unwrap_or_default().trim_ascii()
+}

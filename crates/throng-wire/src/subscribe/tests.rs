@@ -1,0 +1,391 @@
+//! What requests ask for, and what they may not ask for.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::head::{self, Limits, Parsed};
+
+const LIMITS: Limits = Limits { head_bytes_max: 16 * 1024 };
+
+/// The key of RFC 6455, 1.3, and its answer.
+const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+const ACCEPT: &[u8; 28] = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+fn route_bytes(bytes: &[u8]) -> Result<Route, Refusal> {
+    match head::parse(bytes, LIMITS) {
+        Ok(Parsed::Complete { head, .. }) => route(&head),
+        other => panic!("{:?} gives {other:?}", String::from_utf8_lossy(bytes)),
+    }
+}
+
+fn route_with(target: &str, headers: &str) -> Result<Route, Refusal> {
+    let bytes = format!("GET {target} HTTP/1.1\r\nHost: push.example\r\n{headers}\r\n");
+    route_bytes(bytes.as_bytes())
+}
+
+fn request_with(target: &str, headers: &str) -> Request {
+    match route_with(target, headers) {
+        Ok(Route::Subscribe(request)) => *request,
+        other => panic!("{target} {headers} gives {other:?}"),
+    }
+}
+
+fn request(target: &str) -> Request {
+    request_with(target, "")
+}
+
+fn transport(target: &str, headers: &str) -> Transport {
+    request_with(target, headers).transport
+}
+
+fn refused_with(target: &str, headers: &str) -> Refusal {
+    match route_with(target, headers) {
+        Err(refusal) => refusal,
+        other => panic!("{target} {headers} gives {other:?}"),
+    }
+}
+
+/// The code of a refusal with status 400.
+fn refused(target: &str) -> &'static str {
+    let refusal = refused_with(target, "");
+    assert_eq!(refusal.status, 400);
+    refusal.code
+}
+
+fn names(request: &Request) -> Vec<(Kind, &str)> {
+    request.targets.iter().map(|target| (target.kind, target.name.as_str())).collect()
+}
+
+#[test]
+fn only_three_urls_subscribe_and_only_by_get() {
+    for target in [
+        "/",
+        "/channels",
+        "/channels/a/history",
+        "/channels/a/presence",
+        "/channels/a/",
+        "/users/u/history",
+        "/subscribe/",
+        "/subscribes",
+        "/Channels/a",
+        "/health",
+        "//channels/a",
+    ] {
+        assert_eq!(route_with(target, ""), Ok(Route::Other), "{target}");
+    }
+    for method in ["HEAD", "POST", "PUT", "OPTIONS", "get"] {
+        let bytes = format!("{method} /channels/a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(route_bytes(bytes.as_bytes()), Ok(Route::Other), "{method}");
+    }
+}
+
+#[test]
+fn a_plain_subscription() {
+    assert_eq!(
+        request("/channels/news"),
+        Request {
+            targets: vec![Target { kind: Kind::Channel, name: "news".to_owned() }],
+            transport: Transport::Stream,
+            since: None,
+            history: None,
+            envelope: false,
+            welcome: None,
+            is_http10: false,
+            keep_alive: true,
+            origin: None,
+            host: Some("push.example".to_owned()),
+        }
+    );
+    let old = route_bytes(b"GET /users/u HTTP/1.0\r\nOrigin: http://a\r\n\r\n");
+    let Ok(Route::Subscribe(old)) = old else { panic!("{old:?}") };
+    assert!(old.is_http10 && !old.keep_alive && old.host.is_none());
+    assert_eq!(old.origin.as_deref(), Some("http://a"));
+    assert_eq!(names(&old), [(Kind::User, "u")]);
+}
+
+#[test]
+fn a_subscription_has_no_body_and_one_origin() {
+    for headers in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let refusal = refused_with("/channels/a", headers);
+        assert_eq!((refusal.status, refusal.code), (400, "bad_request"));
+    }
+    request_with("/channels/a", "Content-Length: 0\r\n");
+    let refusal = refused_with("/channels/a", "Origin: http://a\r\nOrigin: http://b\r\n");
+    assert_eq!(refusal.code, "bad_request");
+}
+
+#[test]
+fn an_origin_that_is_not_text_is_still_one() {
+    let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nOrigin: http://\xff\r\n\r\n";
+    let Ok(Route::Subscribe(request)) = route_bytes(bytes) else { panic!("refused") };
+    assert!(!crate::origin_allowed(request.origin.as_deref(), Some("a"), &[]));
+    assert!(request.origin.is_some());
+}
+
+#[test]
+fn names_are_decoded_and_checked() {
+    assert_eq!(names(&request("/channels/a%2Fb%20c+d")), [(Kind::Channel, "a/b c+d")]);
+    assert_eq!(names(&request("/channels/caf%c3%A9")), [(Kind::Channel, "café")]);
+    assert_eq!(names(&request("/channels/日本")), [(Kind::Channel, "日本")]);
+    assert_eq!(
+        names(&request("/subscribe?channel=a+b%2Bc")),
+        [(Kind::Channel, "a b+c")],
+        "in the query a plus sign is a space"
+    );
+    for target in [
+        "/channels/",
+        "/users/",
+        "/channels/%",
+        "/channels/%2",
+        "/channels/%zz",
+        "/channels/a%ff",
+        "/channels/a%00",
+        "/channels/..",
+        "/channels/a%2F%2Fb",
+        "/subscribe?channel=",
+        "/subscribe?channel",
+        "/subscribe?channel=%f",
+        "/subscribe?channel=+%ff",
+        "/channels/a?user=",
+        "/channels/a?user=%ff",
+    ] {
+        assert_eq!(refused(target), "bad_name", "{target}");
+    }
+    let long = format!("/channels/{}", "x".repeat(256));
+    assert_eq!(refused(&long), "bad_name");
+    assert_eq!(refused_with("/users/%ff", "").message, "the user name is not UTF-8");
+    assert_eq!(refused_with("/channels/", "").message, "the channel name is empty");
+}
+
+#[test]
+fn several_come_in_the_order_of_the_url_and_the_user_last() {
+    let several = request("/subscribe?channel=b&user=u&channel=a");
+    assert_eq!(names(&several), [(Kind::Channel, "b"), (Kind::Channel, "a"), (Kind::User, "u")]);
+    assert!(several.is_multiple());
+    assert!(request("/channels/a?user=a").is_multiple());
+    assert!(!request("/subscribe?channel=a").is_multiple());
+    assert_eq!(names(&request("/subscribe?user=u")), [(Kind::User, "u")]);
+}
+
+#[test]
+fn targets_do_not_contradict_each_other() {
+    for target in [
+        "/subscribe",
+        "/subscribe?",
+        "/subscribe?since=a-1",
+        "/subscribe?channel=a&channel=b&channel=a",
+        "/subscribe?channel=a&channel=%61",
+        "/subscribe?user=u&user=v",
+        "/subscribe?user=u&user=u",
+        "/users/u?user=u",
+        "/users/u?user=v",
+        "/channels/a?channel=b",
+    ] {
+        assert_eq!(refused(target), "bad_parameter", "{target}");
+    }
+    assert!(refused_with("/subscribe?channel=x&channel=x", "").message.contains("`x`"));
+}
+
+#[test]
+fn only_v1_may_begin_with_nothing() {
+    let v1 = format!("{HANDSHAKE}Sec-WebSocket-Protocol: throng.v1\r\n");
+    assert_eq!(names(&request_with("/subscribe", &v1)), []);
+    assert_eq!(refused_with("/subscribe", HANDSHAKE).code, "bad_parameter");
+}
+
+#[test]
+fn parameters_are_read() {
+    let all = request("/channels/a?since=k3-1%2Ck3-2&history=5&envelope=true&welcome=0&user=u&_=%");
+    assert_eq!(all.since.as_deref(), Some("k3-1,k3-2"));
+    assert_eq!((all.history, all.envelope, all.welcome), (Some(5), true, Some(false)));
+    assert_eq!(request("/channels/a?history=100000").history, Some(100_000));
+    assert_eq!(request("/channels/a?hist%6Fry=0").history, Some(0));
+    assert!(request("/channels/a?envelope=1").envelope);
+    assert!(!request("/channels/a?envelope=false").envelope);
+    assert_eq!(request("/channels/a?welcome=true").welcome, Some(true));
+    assert_eq!(request("/channels/a?&&unknown&%zz=1&=").history, None);
+}
+
+#[test]
+fn bad_parameters_are_refused_by_name() {
+    for pair in [
+        "history=",
+        "history",
+        "history=-1",
+        "history=+1",
+        "history=x",
+        "history=100001",
+        "history=99999999999999999999",
+        "history=1&history=1",
+        "envelope=yes",
+        "envelope=",
+        "envelope=TRUE",
+        "welcome=2",
+        "welcome=true&welcome=true",
+        "wait=x",
+        "wait=",
+        "wait=-1",
+        "wait=1e2",
+        "wait=.5",
+        "wait=5.",
+        "wait=300.001",
+        "wait=301",
+        "wait=99999999999999999999999999",
+        "transport=",
+        "transport=carrier-pigeon",
+        "since=%",
+        "since=%ff",
+        "since=a&since=b",
+    ] {
+        let refusal = refused_with(&format!("/channels/a?{pair}"), "");
+        assert_eq!((refusal.status, refusal.code), (400, "bad_parameter"), "{pair}");
+        let name = pair.split('=').next().unwrap_or_default();
+        assert!(refusal.message.contains(&format!("`{name}`")), "{pair}: {}", refusal.message);
+    }
+}
+
+#[test]
+fn the_header_with_the_id_wins_unless_it_is_empty() {
+    let since = |target, headers| request_with(target, headers).since;
+    assert_eq!(since("/channels/a?since=x-1", "Last-Event-ID: x-2\r\n"), Some("x-2".to_owned()));
+    assert_eq!(since("/channels/a", "last-event-id: x-2\r\n"), Some("x-2".to_owned()));
+    assert_eq!(since("/channels/a?since=x-1", "Last-Event-ID:\r\n"), Some("x-1".to_owned()));
+    assert_eq!(since("/channels/a?since=", "Last-Event-ID: \r\n"), None);
+    let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nLast-Event-ID: \xff\r\n\r\n";
+    assert_eq!(route_bytes(bytes).map_err(|refusal| refusal.code), Err("bad_id"));
+}
+
+#[test]
+fn transports_are_negotiated_by_headers() {
+    let poll = |wait_ms| Transport::Poll { wait_ms };
+    for (headers, expected) in [
+        ("", Transport::Stream),
+        ("Accept: */*\r\n", Transport::Stream),
+        ("Accept: text/event-stream\r\n", Transport::Sse),
+        ("Accept: text/html, Text/Event-Stream;q=0.5\r\n", Transport::Sse),
+        ("Accept: text/html\r\nAccept: text/event-stream\r\n", Transport::Sse),
+        ("Accept: text/event-streams\r\n", Transport::Stream),
+        ("Prefer: wait=20\r\n", poll(20_000)),
+        ("Prefer: respond-async, WAIT = \"1.5\" ; x=y, wait=7\r\n", poll(1_500)),
+        ("Prefer: return=minimal\r\nPrefer: wait=0\r\n", poll(0)),
+        ("Prefer: wait=86400\r\n", poll(300_000)),
+        ("Prefer: wait=soon, wait\r\n", Transport::Stream),
+        ("Prefer: await=5\r\n", Transport::Stream),
+        ("Prefer: wait=5\r\nAccept: text/event-stream\r\n", Transport::Sse),
+        ("Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n", Transport::Stream),
+    ] {
+        assert_eq!(transport("/channels/a", headers), expected, "{headers}");
+    }
+    assert_eq!(transport("/channels/a?wait=5", "Prefer: wait=9\r\n"), poll(5_000));
+    assert_eq!(transport("/channels/a?wait=300.000", ""), poll(300_000));
+    assert_eq!(transport("/channels/a?wait=0.0019", ""), poll(1));
+    assert_eq!(transport("/channels/a?wait=5", "Accept: text/event-stream\r\n"), Transport::Sse);
+}
+
+#[test]
+fn the_query_overrules_the_headers() {
+    let events = "Accept: text/event-stream\r\n";
+    assert_eq!(transport("/channels/a?transport=stream", events), Transport::Stream);
+    assert_eq!(transport("/channels/a?transport=sse", HANDSHAKE), Transport::Sse);
+    assert_eq!(
+        transport("/channels/a?transport=poll", events),
+        Transport::Poll { wait_ms: WAIT_MS_DEFAULT }
+    );
+    assert_eq!(
+        transport("/channels/a?transport=poll&wait=1", ""),
+        Transport::Poll { wait_ms: 1_000 }
+    );
+    let both = format!("{HANDSHAKE}{events}");
+    assert!(matches!(
+        transport("/channels/a?transport=websocket", &both),
+        Transport::WebSocket { .. }
+    ));
+    let refusal = refused_with("/channels/a?transport=websocket", "");
+    assert_eq!((refusal.status, refusal.code), (426, "upgrade_required"));
+}
+
+#[test]
+fn a_websocket_is_answered_with_the_hash_of_its_key() {
+    let plain = Transport::WebSocket { accept: *ACCEPT, is_v1: false };
+    assert_eq!(transport("/channels/a", HANDSHAKE), plain);
+    assert_eq!(
+        transport("/channels/a", &format!("Accept: text/event-stream\r\n{HANDSHAKE}")),
+        plain
+    );
+    let browser = HANDSHAKE
+        .replace("Upgrade: websocket", "upgrade: foo, WebSocket")
+        .replace("Connection: Upgrade", "connection: keep-alive, upgrade");
+    assert_eq!(transport("/channels/a", &browser), plain);
+    for (protocols, is_v1) in [
+        ("Sec-WebSocket-Protocol: throng.v1\r\n", true),
+        ("Sec-WebSocket-Protocol: chat, throng.v1\r\n", true),
+        ("Sec-WebSocket-Protocol: chat\r\nsec-websocket-protocol: throng.v1\r\n", true),
+        ("Sec-WebSocket-Protocol: throng.v10, Throng.v1\r\n", false),
+    ] {
+        assert_eq!(
+            transport("/channels/a", &format!("{HANDSHAKE}{protocols}")),
+            Transport::WebSocket { accept: *ACCEPT, is_v1 },
+            "{protocols}"
+        );
+    }
+}
+
+#[test]
+fn bad_handshakes_are_refused() {
+    let key = "dGhlIHNhbXBsZSBub25jZQ==";
+    for (from, to) in [
+        ("Connection: Upgrade\r\n", ""),
+        ("Connection: Upgrade", "Connection: keep-alive"),
+        (key, ""),
+        (key, "dGhlIHNhbXBsZSBub25jZQ"),
+        (key, "dGhlIHNhbXBsZSBub25j"),
+        (key, "dGhlIHNhbXBsZSBub25jZTE="),
+        (key, "dGhlIHNhbXBsZSBub25jZTEy"),
+        (key, "dGhlIHNhbXBsZSBub25jZ!=="),
+        (key, "dGhlIHNhbXBsZSBub25jZQ==dGhlIHNhbXBsZSBub25jZQ=="),
+        ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", ""),
+        (key, "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
+    ] {
+        let headers = HANDSHAKE.replace(from, to);
+        let refusal = refused_with("/channels/a", &headers);
+        assert_eq!((refusal.status, refusal.code), (400, "bad_handshake"), "{headers}");
+    }
+    for version in ["Sec-WebSocket-Version: 12\r\n", "Sec-WebSocket-Version: 13, 8\r\n", ""] {
+        let headers = HANDSHAKE.replace("Sec-WebSocket-Version: 13\r\n", version);
+        let refusal = refused_with("/channels/a", &headers);
+        assert_eq!((refusal.status, refusal.code), (426, "upgrade_required"), "{headers}");
+    }
+    let old = format!("GET /channels/a HTTP/1.0\r\n{HANDSHAKE}\r\n");
+    assert_eq!(route_bytes(old.as_bytes()).map_err(|refusal| refusal.code), Err("bad_handshake"));
+}
+
+proptest! {
+    #[test]
+    fn any_target_and_headers_do_no_harm(
+        path in "/(channels|users|subscribe)?/?[!-~é]{0,12}",
+        query in "(([a-z]{1,3}|user|since|history|wait|transport)=[!-~é]{0,6}&){0,3}",
+        channels in "(channel=[ab%+]{0,4}&){0,3}",
+        headers in "((Accept|Prefer|Upgrade|Connection|Last-Event-ID): ?[ -~é]{0,20}\r\n){0,4}",
+    ) {
+        let bytes = format!("GET {path}?{query}{channels} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        if let Ok(Parsed::Complete { head, .. }) = head::parse(bytes.as_bytes(), LIMITS)
+            && let Ok(Route::Subscribe(request)) = route(&head)
+        {
+            for target in &request.targets {
+                prop_assert_eq!(check_name(&target.name, target.kind.noun()), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn any_name_survives_its_encoding(name in "\\PC{1,20}") {
+        prop_assume!(check_name(&name, "channel").is_ok());
+        let encoded =
+            percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
+        for target in [format!("/channels/{encoded}"), format!("/subscribe?channel={encoded}")] {
+            let request = request(&target);
+            prop_assert_eq!(names(&request), [(Kind::Channel, name.as_str())]);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The sub-protocol `throng.v1`: what clients may ask for and what they are told.
+//!
+//! A worker parses each text frame with [`parse`], and appends one answer with a function of
+//! this module. The bodies that HTTP shares with it are written by the functions that end in
+//! `_body`.
+
+mod answer;
+mod command;
+mod publication;
+
+pub use answer::{
+    error, error_body, gap, greeting, history, history_body, pong, presence, presence_body,
+    published, published_body, subscribed, unsubscribed, welcome,
+};
+pub use command::{Command, REFERENCE_BYTES_MAX, Received, parse};
+pub use publication::{CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX, Publication};
+/// The form of a `ref`: a JSON text.
+pub use serde_json::value::RawValue;
+
+pub(crate) use command::Fields;
+
+/// Why a command cannot be done, as the client is told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CommandError {
+    /// One of the codes of the reference.
+    pub code: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+impl CommandError {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> CommandError {
+        CommandError { code, message: message.into() }
+    }
+
+    fn bad_request(message: impl Into<String>) -> CommandError {
+        CommandError::new("bad_request", message)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! What the server says, each a JSON object on one line.
+
+use std::io::Write as _;
+
+use serde_json::value::RawValue;
+
+use crate::Target;
+use crate::envelope::write_json_string;
+
+/// A JSON object that is being written.
+struct Object<'o> {
+    out: &'o mut Vec<u8>,
+    is_empty: bool,
+}
+
+impl<'o> Object<'o> {
+    fn new(out: &'o mut Vec<u8>) -> Object<'o> {
+        out.push(b'{');
+        Object { out, is_empty: true }
+    }
+
+    /// An object that names its type first, as everything on `throng.v1` does.
+    fn typed(out: &'o mut Vec<u8>, kind: &str) -> Object<'o> {
+        Object::new(out).string("type", kind)
+    }
+
+    /// Begins a field; its value is to be appended to what this returns. Names need no escapes.
+    fn field(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.is_empty) {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    fn string(mut self, name: &str, value: &str) -> Self {
+        write_json_string(self.field(name), value);
+        self
+    }
+
+    fn number(mut self, name: &str, value: u64) -> Self {
+        // A Vec takes everything.
+        let _ = write!(self.field(name), "{value}");
+        self
+    }
+
+    fn boolean(mut self, name: &str, value: bool) -> Self {
+        let value: &[u8] = if value { b"true" } else { b"false" };
+        self.field(name).extend_from_slice(value);
+        self
+    }
+
+    fn target(self, target: &Target) -> Self {
+        self.string(target.kind.noun(), &target.name)
+    }
+
+    /// A boolean that is left out when nobody asked.
+    fn recovered(self, recovered: Option<bool>) -> Self {
+        match recovered {
+            Some(recovered) => self.boolean("recovered", recovered),
+            None => self,
+        }
+    }
+
+    fn array<T>(
+        mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        write: impl Fn(&mut Vec<u8>, T),
+    ) -> Self {
+        let out = self.field(name);
+        out.push(b'[');
+        for (index, item) in items.into_iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            write(out, item);
+        }
+        out.push(b']');
+        self
+    }
+
+    fn end(self) {
+        self.out.push(b'}');
+    }
+
+    /// Ends the answer to a command, which the client may have given a name.
+    fn end_with(mut self, reference: Option<&RawValue>) {
+        if let Some(reference) = reference {
+            self.field("ref").extend_from_slice(reference.get().as_bytes());
+        }
+        self.end();
+    }
+}
+
+/// The first frame of a connection.
+pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64) {
+    Object::typed(out, "welcome")
+        .string("connection", connection)
+        .number("heartbeat", heartbeat_s)
+        .end();
+}
+
+/// The welcome of the plain transports, in the words of their response headers.
+pub fn greeting(out: &mut Vec<u8>, connection: Option<&str>, id: &str, recovered: Option<bool>) {
+    let mut object = Object::typed(out, "welcome");
+    if let Some(connection) = connection {
+        object = object.string("connection", connection);
+    }
+    object.string("id", id).recovered(recovered).end();
+}
+
+/// The subscription stands; messages follow from `id` on.
+pub fn subscribed(
+    out: &mut Vec<u8>,
+    target: &Target,
+    id: &str,
+    recovered: Option<bool>,
+    reference: Option<&RawValue>,
+) {
+    Object::typed(out, "subscribed")
+        .target(target)
+        .string("id", id)
+        .recovered(recovered)
+        .end_with(reference);
+}
+
+/// The subscription has ended.
+pub fn unsubscribed(out: &mut Vec<u8>, target: &Target, reference: Option<&RawValue>) {
+    Object::typed(out, "unsubscribed").target(target).end_with(reference);
+}
+
+/// The message has been accepted.
+pub fn published(
+    out: &mut Vec<u8>,
+    target: &Target,
+    id: &str,
+    subscribers: u64,
+    is_duplicate: bool,
+    reference: Option<&RawValue>,
+) {
+    published_fields(Object::typed(out, "published").target(target), id, subscribers, is_duplicate)
+        .end_with(reference);
+}
+
+/// The same as the body of an HTTP response, or as the answer line of a batch.
+pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: u64, is_duplicate: bool) {
+    published_fields(Object::new(out), id, subscribers, is_duplicate).end();
+}
+
+fn published_fields<'o>(
+    object: Object<'o>,
+    id: &str,
+    subscribers: u64,
+    is_duplicate: bool,
+) -> Object<'o> {
+    let object = object.string("id", id).number("subscribers", subscribers);
+    if is_duplicate { object.boolean("duplicate", true) } else { object }
+}
+
+/// The connection fell behind: `missed` messages are gone, delivery goes on after `id`.
+pub fn gap(out: &mut Vec<u8>, target: &Target, missed: u64, id: &str) {
+    Object::typed(out, "gap").target(target).number("missed", missed).string("id", id).end();
+}
+
+/// A request cannot be done.
+pub fn error(out: &mut Vec<u8>, code: &str, message: &str, reference: Option<&RawValue>) {
+    Object::typed(out, "error").string("code", code).string("message", message).end_with(reference);
+}
+
+/// The same as the body of an HTTP response, or as the answer line of a batch.
+pub fn error_body(out: &mut Vec<u8>, code: &str, message: &str) {
+    Object::new(out).string("error", code).string("message", message).end();
+}
+
+/// Answers a ping.
+pub fn pong(out: &mut Vec<u8>, reference: Option<&RawValue>) {
+    Object::typed(out, "pong").end_with(reference);
+}
+
+/// Who is there.
+pub fn presence(
+    out: &mut Vec<u8>,
+    target: &Target,
+    connections: usize,
+    users: &[impl AsRef<str>],
+    more: bool,
+    reference: Option<&RawValue>,
+) {
+    presence_fields(Object::typed(out, "presence"), target, connections, users, more)
+        .end_with(reference);
+}
+
+/// The same as the body of an HTTP response.
+pub fn presence_body(
+    out: &mut Vec<u8>,
+    target: &Target,
+    connections: usize,
+    users: &[impl AsRef<str>],
+    more: bool,
+) {
+    presence_fields(Object::new(out), target, connections, users, more).end();
+}
+
+fn presence_fields<'o>(
+    object: Object<'o>,
+    target: &Target,
+    connections: usize,
+    users: &[impl AsRef<str>],
+    more: bool,
+) -> Object<'o> {
+    object
+        .target(target)
+        .number("connections", connections as u64)
+        .array("users", users, |out, user| write_json_string(out, user.as_ref()))
+        .boolean("more", more)
+}
+
+/// The messages asked for, oldest first. Each of `envelopes` appends one.
+pub fn history(
+    out: &mut Vec<u8>,
+    target: &Target,
+    id: &str,
+    envelopes: impl IntoIterator<Item = impl FnOnce(&mut Vec<u8>)>,
+    more: bool,
+    recovered: Option<bool>,
+    reference: Option<&RawValue>,
+) {
+    history_fields(Object::typed(out, "history"), target, id, envelopes, more, recovered)
+        .end_with(reference);
+}
+
+/// The same as the body of an HTTP response.
+pub fn history_body(
+    out: &mut Vec<u8>,
+    target: &Target,
+    id: &str,
+    envelopes: impl IntoIterator<Item = impl FnOnce(&mut Vec<u8>)>,
+    more: bool,
+    recovered: Option<bool>,
+) {
+    history_fields(Object::new(out), target, id, envelopes, more, recovered).end();
+}
+
+fn history_fields<'o>(
+    object: Object<'o>,
+    target: &Target,
+    id: &str,
+    envelopes: impl IntoIterator<Item = impl FnOnce(&mut Vec<u8>)>,
+    more: bool,
+    recovered: Option<bool>,
+) -> Object<'o> {
+    object
+        .target(target)
+        .string("id", id)
+        .array("messages", envelopes, |out, write| write(out))
+        .boolean("more", more)
+        .recovered(recovered)
+}

@@ -1,0 +1,89 @@
+//! A message as it comes in JSON: the fields `data`, `encoding`, `content_type` and `key`.
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::CommandError;
+use super::command::{Fields, decoded_string, owned, string};
+
+/// The longest idempotency key.
+pub const KEY_BYTES_MAX: usize = 128;
+
+/// The longest content type: one byte of length is enough for every registered one.
+pub const CONTENT_TYPE_BYTES_MAX: usize = 255;
+
+/// Takes base64 with its padding or without.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A message to be published. Its size, and whether it is what its content type says, has not been
+/// checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    /// The bytes of the message.
+    pub body: Vec<u8>,
+    /// What they are; `None` is plain text.
+    pub content_type: Option<String>,
+    /// The idempotency key.
+    pub key: Option<String>,
+}
+
+impl Publication {
+    pub(crate) fn from_fields(fields: &Fields<'_>) -> Result<Publication, CommandError> {
+        let data =
+            fields.data.ok_or_else(|| CommandError::bad_request("the field `data` is missing"))?;
+        let is_base64 = match string(fields.encoding, "encoding")?.as_deref() {
+            None => false,
+            Some("base64") => true,
+            Some(_) => {
+                let message = "the field `encoding` must be \"base64\" if there is one";
+                return Err(CommandError::bad_request(message));
+            }
+        };
+        let (body, content_type_by_default) = if is_base64 {
+            let text = decoded_string(data, "data")?;
+            let bytes = BASE64
+                .decode(text.as_bytes())
+                .map_err(|_| CommandError::bad_request("the field `data` is not base64"))?;
+            (bytes, Some("application/octet-stream"))
+        } else if data.get().starts_with('"') {
+            (decoded_string(data, "data")?.into_owned().into_bytes(), None)
+        } else {
+            (data.get().as_bytes().to_vec(), Some("application/json"))
+        };
+        let content_type = owned(fields.content_type, "content_type")?;
+        if let Some(content_type) = &content_type {
+            check_content_type(content_type)?;
+        }
+        let key = owned(fields.key, "key")?;
+        if let Some(key) = &key {
+            check_key(key)?;
+        }
+        let content_type = content_type.or_else(|| content_type_by_default.map(String::from));
+        Ok(Publication { body, content_type, key })
+    }
+}
+
+/// A content type goes into response headers, so it may hold nothing that could end one.
+fn check_content_type(content_type: &str) -> Result<(), CommandError> {
+    let is_printable = content_type.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let is_short = (1..=CONTENT_TYPE_BYTES_MAX).contains(&content_type.len());
+    if is_printable && is_short {
+        return Ok(());
+    }
+    Err(CommandError::bad_request(format!(
+        "the field `content_type` must be 1 to {CONTENT_TYPE_BYTES_MAX} printable ASCII characters"
+    )))
+}
+
+fn check_key(key: &str) -> Result<(), CommandError> {
+    if (1..=KEY_BYTES_MAX).contains(&key.len()) && !key.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(CommandError::bad_request(format!(
+        "the field `key` must be 1 to {KEY_BYTES_MAX} bytes without control characters"
+    )))
+}

@@ -1,0 +1,292 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Kind, Target};
+
+fn channel(name: &str) -> Target {
+    Target { kind: Kind::Channel, name: name.into() }
+}
+
+fn command(text: &str) -> Command {
+    parse(text).command.unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn refused(text: &str) -> (&'static str, String) {
+    match parse(text).command {
+        Ok(command) => panic!("{text}: {command:?}"),
+        Err(error) => (error.code, error.message),
+    }
+}
+
+/// The publication of a command with these fields besides type and channel.
+fn published_as(fields: &str) -> Publication {
+    match command(&format!(r#"{{"type":"publish","channel":"a",{fields}}}"#)) {
+        Command::Publish { publication, .. } => publication,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn publish_refused(fields: &str) -> (&'static str, String) {
+    refused(&format!(r#"{{"type":"publish","channel":"a",{fields}}}"#))
+}
+
+fn publication(body: &[u8], content_type: Option<&str>) -> Publication {
+    Publication { body: body.to_vec(), content_type: content_type.map(String::from), key: None }
+}
+
+fn answer(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.into()).unwrap()
+}
+
+#[test]
+fn every_command_of_the_reference_is_understood() {
+    assert_eq!(
+        command(r#"{"type":"subscribe","channel":"a","since":"k-1","history":10,"ref":1}"#),
+        Command::Subscribe { target: channel("a"), since: Some("k-1".into()), history: Some(10) }
+    );
+    assert_eq!(
+        command(r#"{"type":"unsubscribe","user":"ann"}"#),
+        Command::Unsubscribe { target: Target { kind: Kind::User, name: "ann".into() } }
+    );
+    assert_eq!(
+        command(r#"{"type":"publish","channel":"a","data":"x","key":"K","echo":false}"#),
+        Command::Publish {
+            target: channel("a"),
+            publication: Publication { key: Some("K".into()), ..publication(b"x", None) },
+            echo: false
+        }
+    );
+    assert_eq!(
+        command(r#"{"type":"history","channel":"a","limit":50,"before":"b","after":"c"}"#),
+        Command::History {
+            target: channel("a"),
+            limit: Some(50),
+            before: Some("b".into()),
+            after: Some("c".into())
+        }
+    );
+    assert_eq!(
+        command(r#"{"type":"presence","channel":"a"}"#),
+        Command::Presence { target: channel("a"), limit: None }
+    );
+    assert_eq!(command(" {\"type\":\"p\\u0069ng\"}\n"), Command::Ping);
+}
+
+#[test]
+fn unknown_fields_and_null_are_ignored() {
+    let text = r#"{"x":[{}],"type":"subscribe","channel":"a","user":null,"since":null,"y":1}"#;
+    let expected = Command::Subscribe { target: channel("a"), since: None, history: None };
+    assert_eq!(command(text), expected);
+    let text = r#"{"type":"publish","channel":"a","data":1}"#;
+    assert!(matches!(command(text), Command::Publish { echo: true, .. }));
+}
+
+#[test]
+fn data_decides_what_is_published() {
+    assert_eq!(published_as(r#""data":"a\né""#), publication("a\né".as_bytes(), None));
+    let json = Some("application/json");
+    assert_eq!(published_as(r#""data": { "a" : [1] } "#), publication(b"{ \"a\" : [1] }", json));
+    assert_eq!(published_as(r#""data":null"#), publication(b"null", json));
+    assert_eq!(published_as(r#""data":12"#), publication(b"12", json));
+    assert_eq!(
+        published_as(r#""data":"AP8=","encoding":"base64""#),
+        publication(b"\x00\xff", Some("application/octet-stream"))
+    );
+    assert_eq!(
+        published_as(r#""data":"AP8","encoding":"base64","content_type":"image/png""#),
+        publication(b"\x00\xff", Some("image/png"))
+    );
+    assert_eq!(
+        published_as(r##""data":"# a","content_type":"text/markdown""##),
+        publication(b"# a", Some("text/markdown"))
+    );
+    assert_eq!(
+        published_as(r#""data":{},"content_type":"application/ld+json""#),
+        publication(b"{}", Some("application/ld+json"))
+    );
+}
+
+#[test]
+fn bad_publications_name_the_field() {
+    let cases = [
+        (r#""key":"k""#, "data"),
+        (r#""data":"x","encoding":"hex""#, "encoding"),
+        (r#""data":"x","encoding":1"#, "encoding"),
+        (r#""data":{},"encoding":"base64""#, "data"),
+        (r#""data":"?","encoding":"base64""#, "data"),
+        (r#""data":"x","content_type":7"#, "content_type"),
+        (r#""data":"x","content_type":"""#, "content_type"),
+        (r#""data":"x","content_type":"a/b\r\nX: y""#, "content_type"),
+        (r#""data":"x","key":"""#, "key"),
+        (r#""data":"x","key":"a\u0000""#, "key"),
+        (r#""data":"x","echo":1"#, "echo"),
+    ];
+    for (fields, name) in cases {
+        let (code, message) = publish_refused(fields);
+        assert_eq!(code, "bad_request", "{fields}");
+        assert!(message.contains(&format!("`{name}`")), "{fields}: {message}");
+    }
+    for (bytes, is_good) in [(128, true), (129, false)] {
+        let key = "k".repeat(bytes);
+        let text = format!(r#"{{"type":"publish","channel":"a","data":0,"key":"{key}"}}"#);
+        assert_eq!(parse(&text).command.is_ok(), is_good);
+    }
+    assert_eq!(publish_refused(r#""data":"\ud800""#).0, "bad_utf8");
+}
+
+#[test]
+fn bad_commands_name_what_is_wrong() {
+    for text in ["", "x", "7", "null", "\"a\"", "[]", r#"["ping"]"#, "{", "{}x", r#"{"type":}"#] {
+        assert_eq!(refused(text).0, "bad_json", "{text}");
+    }
+    let cases = [
+        ("{}", "`type`"),
+        (r#"{"type":7}"#, "`type`"),
+        (r#"{"type":"dance"}"#, "`type`"),
+        (r#"{"type":"subscribe"}"#, "`channel` or `user`"),
+        (r#"{"type":"presence","channel":"a","user":"b"}"#, "`channel` and `user`"),
+        (r#"{"type":"presence","channel":7}"#, "`channel`"),
+        (r#"{"type":"presence","user":[]}"#, "`user`"),
+        (r#"{"type":"presence","channel":"a","limit":"10"}"#, "`limit`"),
+        (r#"{"type":"presence","channel":"a","limit":-1}"#, "`limit`"),
+        (r#"{"type":"presence","channel":"a","limit":4294967296}"#, "`limit`"),
+        (r#"{"type":"history","channel":"a","before":1}"#, "`before`"),
+        (r#"{"type":"history","channel":"a","after":false}"#, "`after`"),
+        (r#"{"type":"subscribe","channel":"a","since":1}"#, "`since`"),
+        (r#"{"type":"subscribe","channel":"a","history":1.5}"#, "`history`"),
+        (r#"{"type":"ping","type":"ping"}"#, "twice"),
+    ];
+    for (text, part) in cases {
+        let (code, message) = refused(text);
+        assert_eq!(code, "bad_request", "{text}");
+        assert!(message.contains(part), "{text}: {message}");
+    }
+    assert_eq!(
+        refused(r#"{"type":"presence","user":"a//b"}"#).0,
+        "bad_name",
+        "names follow the rules of names"
+    );
+}
+
+#[test]
+fn the_reference_comes_back_if_it_is_a_short_name() {
+    let reference = |json: &str| parse(&format!(r#"{{"type":"ping","ref":{json}}}"#)).reference;
+    let long = format!("\"{}\"", "x".repeat(62));
+    for json in ["1", "-1.5e3", "\"a\\n\"", "\"\"", &long] {
+        assert_eq!(reference(json).expect(json).get(), json);
+    }
+    let too_long = format!("\"{}\"", "x".repeat(63));
+    for json in ["null", "true", "[1]", "{}", &too_long] {
+        assert!(reference(json).is_none(), "{json}");
+    }
+    assert_eq!(parse(r#"{"type":"?","ref":7}"#).reference.unwrap().get(), "7");
+}
+
+#[test]
+fn deep_nesting_is_only_text() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(published_as(&format!("\"data\":{deep}")).body, deep.as_bytes());
+    assert_eq!(command(&format!(r#"{{"type":"ping","x":{deep}}}"#)), Command::Ping);
+}
+
+#[test]
+fn answers_read_as_in_the_reference() {
+    let a = channel("a");
+    let reference = raw("\"r\"");
+    assert_eq!(
+        answer(|out| welcome(out, "c-1", 25)),
+        r#"{"type":"welcome","connection":"c-1","heartbeat":25}"#
+    );
+    assert_eq!(
+        answer(|out| greeting(out, Some("c-1"), "k-1", Some(false))),
+        r#"{"type":"welcome","connection":"c-1","id":"k-1","recovered":false}"#
+    );
+    assert_eq!(answer(|out| greeting(out, None, "k-1", None)), r#"{"type":"welcome","id":"k-1"}"#);
+    assert_eq!(
+        answer(|out| subscribed(out, &a, "k-1", Some(true), Some(&reference))),
+        r#"{"type":"subscribed","channel":"a","id":"k-1","recovered":true,"ref":"r"}"#
+    );
+    assert_eq!(
+        answer(|out| unsubscribed(out, &a, None)),
+        r#"{"type":"unsubscribed","channel":"a"}"#
+    );
+    assert_eq!(
+        answer(|out| published(out, &a, "k-1", 3, false, None)),
+        r#"{"type":"published","channel":"a","id":"k-1","subscribers":3}"#
+    );
+    assert_eq!(
+        answer(|out| published(out, &a, "k-1", 3, true, Some(&raw("7")))),
+        r#"{"type":"published","channel":"a","id":"k-1","subscribers":3,"duplicate":true,"ref":7}"#
+    );
+    assert_eq!(
+        answer(|out| published_body(out, "k-1", 0, false)),
+        r#"{"id":"k-1","subscribers":0}"#
+    );
+    assert_eq!(
+        answer(|out| gap(out, &a, 12, "k-9")),
+        r#"{"type":"gap","channel":"a","missed":12,"id":"k-9"}"#
+    );
+    assert_eq!(
+        answer(|out| error(out, "bad_name", "no \"good\"", None)),
+        r#"{"type":"error","code":"bad_name","message":"no \"good\""}"#
+    );
+    assert_eq!(
+        answer(|out| error_body(out, "bad_name", "the channel name is empty")),
+        r#"{"error":"bad_name","message":"the channel name is empty"}"#
+    );
+    assert_eq!(answer(|out| pong(out, Some(&reference))), r#"{"type":"pong","ref":"r"}"#);
+}
+
+#[test]
+fn lists_are_the_same_with_a_type_and_without() {
+    let a = channel("a");
+    let users: [Box<str>; 2] = ["ann".into(), "b\"o".into()];
+    assert_eq!(
+        answer(|out| presence(out, &a, 3, &users, false, None)),
+        r#"{"type":"presence","channel":"a","connections":3,"users":["ann","b\"o"],"more":false}"#
+    );
+    assert_eq!(
+        answer(|out| presence_body(out, &a, 0, &users[..0], true)),
+        r#"{"channel":"a","connections":0,"users":[],"more":true}"#
+    );
+    let envelopes = ["{}", "[1]"].map(|json| {
+        move |out: &mut Vec<u8>| {
+            out.extend_from_slice(json.as_bytes());
+        }
+    });
+    assert_eq!(
+        answer(|out| history(out, &a, "k-2", envelopes, true, None, Some(&raw("1")))),
+        r#"{"type":"history","channel":"a","id":"k-2","messages":[{},[1]],"more":true,"ref":1}"#
+    );
+    assert_eq!(
+        answer(|out| history_body(out, &a, "k-2", envelopes, false, Some(true))),
+        r#"{"channel":"a","id":"k-2","messages":[{},[1]],"more":false,"recovered":true}"#
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_message_comes_through(name in "[a-z\"\\\\é]{1,9}", text: String, number: i64) {
+        let target = channel(&name);
+        let sent = json!({"type": "publish", "channel": name, "data": text, "ref": number});
+        let received = parse(&sent.to_string());
+        let reference = received.reference.unwrap();
+        prop_assert_eq!(reference.get(), number.to_string());
+        let publication = publication(text.as_bytes(), None);
+        let expected = Command::Publish { target: target.clone(), publication, echo: true };
+        prop_assert_eq!(received.command.unwrap(), expected);
+
+        let line = answer(|out| subscribed(out, &target, &text, None, Some(&reference)));
+        prop_assert!(!line.contains(['\n', '\r']));
+        let value: Value = serde_json::from_str(&line).unwrap();
+        let expected = json!({"type": "subscribed", "channel": name, "id": text, "ref": number});
+        prop_assert_eq!(value, expected);
+    }
+}

@@ -1,0 +1,224 @@
+//! The frame header, and whole frames as they are written.
+
+use std::ops::Range;
+
+use super::Violation;
+
+/// The longest payload of a control frame (RFC 6455, section 5.5).
+pub const CONTROL_BYTES_MAX: usize = 125;
+
+/// The longest reason of a close: a control payload less the code.
+pub const CLOSE_REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
+
+const FIN: u8 = 0x80;
+const RESERVED: u8 = 0x70;
+const OPCODE: u8 = 0x0f;
+const MASKED: u8 = 0x80;
+const LENGTH_IN_16_BITS: u8 = 126;
+const LENGTH_IN_64_BITS: u8 = 127;
+
+/// What a frame is.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Opcode {
+    /// The next part of a message.
+    Continuation = 0,
+    /// A text message or its first part.
+    Text = 1,
+    /// A binary message or its first part.
+    Binary = 2,
+    /// The last frame of a direction.
+    Close = 8,
+    /// Asks for a pong.
+    Ping = 9,
+    /// Answers a ping, or comes unasked.
+    Pong = 10,
+}
+
+impl Opcode {
+    fn from_bits(bits: u8) -> Option<Opcode> {
+        Some(match bits {
+            0 => Opcode::Continuation,
+            1 => Opcode::Text,
+            2 => Opcode::Binary,
+            8 => Opcode::Close,
+            9 => Opcode::Ping,
+            10 => Opcode::Pong,
+            _ => return None,
+        })
+    }
+
+    /// Close, ping or pong: short, never fragmented, allowed between fragments.
+    pub fn is_control(self) -> bool {
+        self as u8 >= 8
+    }
+}
+
+/// Whose frames are parsed: clients mask theirs, servers do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    Client,
+    Server,
+}
+
+/// A parsed frame header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) opcode: Opcode,
+    pub(super) is_final: bool,
+    pub(super) mask: [u8; 4],
+    /// The length of the header.
+    pub(super) bytes: usize,
+    /// The length of the payload.
+    pub(super) payload_bytes: usize,
+}
+
+impl Head {
+    /// Parses the header that `bytes` begins with; `None` when it has not arrived whole.
+    ///
+    /// The checks go in the order of the bytes: a header that is refused is refused for the same
+    /// reason however much of it has arrived.
+    pub(super) fn parse(bytes: &[u8], sender: Sender) -> Result<Option<Head>, Violation> {
+        let Some(&first) = bytes.first() else { return Ok(None) };
+        if first & RESERVED != 0 {
+            return Err(Violation::ReservedBits);
+        }
+        let opcode = Opcode::from_bits(first & OPCODE).ok_or(Violation::ReservedOpcode)?;
+        let is_final = first & FIN != 0;
+        if opcode.is_control() && !is_final {
+            return Err(Violation::FragmentedControl);
+        }
+        let Some(&second) = bytes.get(1) else { return Ok(None) };
+        if (second & MASKED != 0) != (sender == Sender::Client) {
+            return Err(Violation::Masking);
+        }
+        let short_length = second & !MASKED;
+        if opcode.is_control() && usize::from(short_length) > CONTROL_BYTES_MAX {
+            return Err(Violation::LongControl);
+        }
+        let Some((length, after_length)) = parse_length(short_length, &bytes[2..])? else {
+            return Ok(None);
+        };
+        let (mask, after) = match sender {
+            Sender::Server => ([0; 4], after_length),
+            Sender::Client => match after_length.split_first_chunk() {
+                Some((mask, after)) => (*mask, after),
+                None => return Ok(None),
+            },
+        };
+        // On a machine of 32 bits, what does not fit the address space is over any limit.
+        let payload_bytes = usize::try_from(length).map_err(|_| Violation::TooLarge)?;
+        let head = Head { opcode, is_final, mask, bytes: bytes.len() - after.len(), payload_bytes };
+        Ok(Some(head))
+    }
+
+    /// Where the frame ends, or more than any input can be long.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.bytes.saturating_add(self.payload_bytes)
+    }
+}
+
+/// The length of the payload and what comes after it; `None` when it has not arrived whole.
+fn parse_length(short: u8, after: &[u8]) -> Result<Option<(u64, &[u8])>, Violation> {
+    let (length, after, shortest) = match short {
+        LENGTH_IN_16_BITS => match after.split_first_chunk() {
+            Some((length, after)) => (u64::from(u16::from_be_bytes(*length)), after, 126),
+            None => return Ok(None),
+        },
+        LENGTH_IN_64_BITS => match after.split_first_chunk() {
+            Some((length, after)) => (u64::from_be_bytes(*length), after, 1 << 16),
+            None => return Ok(None),
+        },
+        short => return Ok(Some((u64::from(short), after))),
+    };
+    if length >> 63 != 0 {
+        return Err(Violation::LengthHighBit);
+    }
+    if length < shortest {
+        return Err(Violation::LengthNotMinimal);
+    }
+    Ok(Some((length, after)))
+}
+
+/// Writes the header of a final frame of `payload_bytes` bytes, as a server sends it.
+pub fn write_frame_head(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize) {
+    write_head(out, opcode, payload_bytes, 0);
+}
+
+/// Writes a final frame as a server sends it, unmasked.
+pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    out.reserve(10 + payload.len());
+    write_frame_head(out, opcode, payload.len());
+    out.extend_from_slice(payload);
+}
+
+/// Writes a close frame as a server sends it. The reason is cut to what fits, between characters.
+pub fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
+    let reason = &reason[..reason.floor_char_boundary(CLOSE_REASON_BYTES_MAX)];
+    write_frame_head(out, Opcode::Close, 2 + reason.len());
+    out.extend_from_slice(&code.to_be_bytes());
+    out.extend_from_slice(reason.as_bytes());
+}
+
+/// Writes a final frame as a client sends it.
+pub fn write_masked_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
+    out.reserve(14 + payload.len());
+    write_head(out, opcode, payload.len(), MASKED);
+    out.extend_from_slice(&mask);
+    let start = out.len();
+    out.extend_from_slice(payload);
+    apply_mask(&mut out[start..], mask);
+}
+
+fn write_head(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize, masked: u8) {
+    out.push(FIN | opcode as u8);
+    if payload_bytes < usize::from(LENGTH_IN_16_BITS) {
+        out.push(masked | payload_bytes as u8);
+    } else if let Ok(length) = u16::try_from(payload_bytes) {
+        out.push(masked | LENGTH_IN_16_BITS);
+        out.extend_from_slice(&length.to_be_bytes());
+    } else {
+        out.push(masked | LENGTH_IN_64_BITS);
+        out.extend_from_slice(&(payload_bytes as u64).to_be_bytes());
+    }
+}
+
+/// Masks or unmasks, eight bytes at a time; the compiler makes wider ones of them.
+pub(super) fn apply_mask(payload: &mut [u8], mask: [u8; 4]) {
+    let half = u64::from(u32::from_ne_bytes(mask));
+    let word_mask = half << 32 | half;
+    let (words, rest) = payload.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_ne_bytes(*word) ^ word_mask).to_ne_bytes();
+    }
+    for (byte, mask) in rest.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= mask;
+    }
+}
+
+/// A frame that a server sent, as a client finds it in its buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFrame {
+    /// What it is.
+    pub opcode: Opcode,
+    /// Whether its message ends with it.
+    pub is_final: bool,
+    /// Where its payload is.
+    pub payload: Range<usize>,
+    /// How many bytes it takes in all.
+    pub length: usize,
+}
+
+/// Parses the frame that `bytes` begins with; `None` when it has not arrived whole.
+pub fn parse_server_frame(bytes: &[u8]) -> Result<Option<ServerFrame>, Violation> {
+    let Some(head) = Head::parse(bytes, Sender::Server)? else { return Ok(None) };
+    let length = head.frame_bytes();
+    if bytes.len() < length {
+        return Ok(None);
+    }
+    let payload = head.bytes..length;
+    Ok(Some(ServerFrame { opcode: head.opcode, is_final: head.is_final, payload, length }))
+}
+
+#[cfg(test)]
+mod tests;

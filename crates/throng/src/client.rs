@@ -1,0 +1,131 @@
+//! What `publish` and `tail` share: the server's address, requests, and what went wrong.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// A server that does not answer is given up after this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A server that accepts and then is silent, likewise.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What needs no escape in a path segment or a query.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A server's error body.
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    message: String,
+}
+
+/// A server, and how to talk to it.
+#[derive(Debug)]
+pub struct Client {
+    url: String,
+    /// For requests.
+    pub agent: Agent,
+}
+
+impl Client {
+    /// `url` as the user wrote it. If given, a silence of `silence_max` ends a response.
+    pub fn new(url: &str, silence_max: Option<Duration>) -> Result<Client> {
+        if url.starts_with("https://") {
+            bail!(
+                "{url}: this command does not speak TLS; give it the http:// address behind the \
+                 TLS proxy, or use curl"
+            );
+        }
+        let url = match url.contains("://") {
+            true => url.to_owned(),
+            false => format!("http://{url}"),
+        };
+        let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
+        let host = host.filter(|host| !host.is_empty());
+        let host = host.with_context(|| {
+            format!("{url} is not a server's address, like http://127.0.0.1:8080")
+        })?;
+        let url = format!("http://{host}");
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            // A server on this machine is not to be looked for at a proxy.
+            .proxy(None)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(RESPONSE_TIMEOUT))
+            .timeout_per_read(silence_max)
+            .user_agent(concat!("throng/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        Ok(Client { url, agent })
+    }
+
+    /// The address of `path`, which begins with a slash.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// Why there was no response.
+    pub fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
+        let hint = if is_refused(error) { "; is `throng serve` running there?" } else { "" };
+        anyhow!("cannot reach {}: {}{hint}", self.url, reason(error))
+    }
+}
+
+fn is_refused(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::ConnectionFailed => true,
+        ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        _ => false,
+    }
+}
+
+fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::HostNotFound => "there is no such host".into(),
+        ureq::Error::ConnectionFailed => "nobody accepts the connection".into(),
+        ureq::Error::Timeout(_) => "it does not answer".into(),
+        other => other.to_string(),
+    }
+}
+
+/// A name as a path segment or a value in a query.
+pub fn escaped(name: &str) -> String {
+    utf8_percent_encode(name, ESCAPED).to_string()
+}
+
+/// Why the server refused, in its own words if it has some.
+pub fn refusal(response: &mut Response<Body>) -> String {
+    let status = response.status();
+    let text = response.body_mut().read_to_string().unwrap_or_default();
+    match serde_json::from_str::<Refusal>(&text) {
+        Ok(refusal) => format!("the server refused: {} ({})", refusal.message, status.as_u16()),
+        Err(_) => format!("the server answered {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_people_write_them() {
+        let at = |url| Client::new(url, None).map(|client| client.at("/a"));
+        assert_eq!(at("http://h:1/").unwrap(), "http://h:1/a");
+        assert_eq!(at("localhost:1").unwrap(), "http://localhost:1/a");
+        for bad in ["https://h", "ftp://h", "http://", ""] {
+            assert!(at(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_one_segment() {
+        assert_eq!(escaped("chat/a b+ü&.~"), "chat%2Fa%20b%2B%C3%BC%26.~");
+    }
+}

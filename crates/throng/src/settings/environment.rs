@@ -1,0 +1,113 @@
+//! Settings from `THRONG_*` variables.
+//!
+//! A variable is read exactly as its flag would be. One that nobody knows is refused, because a
+//! misspelt one would otherwise be silently without effect.
+
+use std::ffi::OsString;
+
+use super::suggest::nearest;
+use super::written::quoted;
+use super::{Names, Options, SettingsError, names};
+
+/// Variables of that kind that are not settings of the server.
+const NOT_SETTINGS: [&str; 4] = ["THRONG_URL", "THRONG_SEED", "THRONG_BIN", "THRONG_FUZZ_SECONDS"];
+
+/// Kubernetes puts such variables into every container beside a service that is named `throng`.
+fn is_from_kubernetes(name: &str) -> bool {
+    name == "THRONG_PORT" || name.starts_with("THRONG_PORT_") || name.starts_with("THRONG_SERVICE_")
+}
+
+/// What the variables say.
+pub fn read(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Options, SettingsError> {
+    let known = names();
+    let mut options = Options::default();
+    for (name, value) in variables {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("THRONG_")) else { continue };
+        if NOT_SETTINGS.contains(&name) || is_from_kubernetes(name) {
+            continue;
+        }
+        let Some(names) = known.iter().find(|names| names.variable == name) else {
+            return Err(unknown(name, &known));
+        };
+        let value = value
+            .into_string()
+            .map_err(|_| SettingsError(format!("the variable {name} is not UTF-8")))?;
+        options = options.or(read_one(names, &value)?);
+    }
+    Ok(options)
+}
+
+fn unknown(name: &str, known: &[Names]) -> SettingsError {
+    let hint = match nearest(name, known.iter().map(|names| names.variable.as_str())) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "`throng serve --help` lists all settings".to_owned(),
+    };
+    SettingsError(format!("unknown variable {name}; {hint}"))
+}
+
+/// Lets clap read the value as that of the flag, so that both are read by the same code.
+fn read_one(names: &Names, value: &str) -> Result<Options, SettingsError> {
+    let command = <Options as clap::Args>::augment_args(clap::Command::new("settings"));
+    let flag = format!("{}={value}", names.flag);
+    let read = command
+        .try_get_matches_from(["settings", &flag])
+        .and_then(|matches| <Options as clap::FromArgMatches>::from_arg_matches(&matches));
+    read.map_err(|error| {
+        let reason = std::error::Error::source(&error)
+            .map_or_else(|| format!("{} is not allowed", quoted(value)), ToString::to_string);
+        SettingsError(format!("the variable {}: {reason}", names.variable))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_pairs(pairs: &[(&str, &str)]) -> Result<Options, String> {
+        read(pairs.iter().map(|(name, value)| (name.into(), value.into())))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn reads_variables_as_flags() {
+        let options = read_pairs(&[
+            ("PATH", "/bin"),
+            ("THRONG_WELCOME", "true"),
+            ("THRONG_HISTORY_MESSAGES", "7"),
+            ("THRONG_ALLOWED_ORIGINS", "https://a.example,https://b.example"),
+            ("THRONG_URL", "http://localhost:1"),
+            ("THRONG_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("THRONG_SERVICE_HOST", "10.0.0.1"),
+        ]);
+        let settings = options.unwrap().resolve();
+        assert!(settings.welcome.0);
+        assert_eq!(settings.history.messages.0, 7);
+        assert_eq!(settings.allowed_origins.0.len(), 2);
+    }
+
+    #[test]
+    fn refuses_by_name() {
+        for (name, value, expected) in [
+            ("THRONG_LISEN", "1", "unknown variable THRONG_LISEN; did you mean THRONG_LISTEN?"),
+            (
+                "THRONG_COLOUR_SCHEME",
+                "1",
+                "unknown variable THRONG_COLOUR_SCHEME; `throng serve --help` lists all settings",
+            ),
+            (
+                "THRONG_WELCOME",
+                "yes",
+                "the variable THRONG_WELCOME: \"yes\" is not true or false",
+            ),
+            (
+                "THRONG_WORKERS",
+                "",
+                "the variable THRONG_WORKERS: \"\" is not a whole number from 1 on, or \"auto\"",
+            ),
+        ] {
+            assert_eq!(read_pairs(&[(name, value)]).unwrap_err(), expected);
+        }
+    }
+}

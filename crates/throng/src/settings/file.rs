@@ -1,0 +1,238 @@
+//! Settings from `throng.toml`.
+//!
+//! Every error names the file and the line, and says what would be right. Keys are looked at before
+//! values are read, because a misspelt key deserves a suggestion and not a list of thirty others.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::channels::KEYS as CHANNEL_KEYS;
+use super::suggest::nearest;
+use super::{Options, SettingsError, names};
+
+/// Read if no file is named and this one is there.
+pub const USUAL_FILE: &str = "throng.toml";
+
+/// What the file says: `named`, which must exist, or the usual one, which need not.
+pub fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
+    let path = named.unwrap_or(Path::new(USUAL_FILE));
+    match std::fs::read_to_string(path) {
+        Ok(text) => read(&path.display().to_string(), &text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
+            Ok(Options::default())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(SettingsError(format!("there is no file {}", path.display())))
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(SettingsError(format!("{} is not UTF-8 text", path.display())))
+        }
+        Err(error) => Err(SettingsError(format!("cannot read {}: {error}", path.display()))),
+    }
+}
+
+/// What the text of a file says.
+pub fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
+    let source = Source { name, text };
+    let table = DeTable::parse(text).map_err(|error| source.refuse(&error, None))?;
+    source.check_keys(table.get_ref())?;
+    toml::from_str(text).map_err(|error| {
+        let key = error.span().and_then(|span| key_at(table.get_ref(), span.start));
+        source.refuse(&error, key.as_deref())
+    })
+}
+
+/// The key whose value stands at `place`.
+fn key_at(table: &DeTable<'_>, place: usize) -> Option<String> {
+    let holds_place = |value: &Spanned<DeValue<'_>>| value.span().contains(&place);
+    let (key, value) = table.iter().find(|(_, value)| holds_place(value)).or_else(|| {
+        // The span of a table is its head, so that what stands below is searched in all of them.
+        table.iter().find(|(_, value)| inner_tables(value).any(|t| key_at(t, place).is_some()))
+    })?;
+    let inner = inner_tables(value).find_map(|table| key_at(table, place));
+    Some(inner.unwrap_or_else(|| key.get_ref().to_string()))
+}
+
+fn inner_tables<'a, 'i>(
+    value: &'a Spanned<DeValue<'i>>,
+) -> impl Iterator<Item = &'a DeTable<'i>> {
+    let items = value.get_ref().as_array().into_iter().flat_map(|list| list.iter());
+    value.get_ref().as_table().into_iter().chain(items.filter_map(|item| item.get_ref().as_table()))
+}
+
+/// The text of a file and what to call it.
+struct Source<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    /// The error with its place, and the key whose value it is about.
+    fn refuse(&self, error: &toml::de::Error, key: Option<&str>) -> SettingsError {
+        let message = error.message().lines().collect::<Vec<_>>().join(", ");
+        let message = key.map_or(message.clone(), |key| format!("{key}: {message}"));
+        match error.span() {
+            Some(span) => self.at(&span, &message),
+            None => SettingsError(format!("{}: {message}", self.name)),
+        }
+    }
+
+    fn at(&self, span: &Range<usize>, message: &str) -> SettingsError {
+        let before = &self.text[..self.text.floor_char_boundary(span.start)];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|&letter| letter != '\n').count() + 1;
+        SettingsError(format!("{}, line {line}, column {column}: {message}", self.name))
+    }
+
+    fn check_keys(&self, table: &DeTable<'_>) -> Result<(), SettingsError> {
+        let keys: Vec<String> = names().into_iter().map(|names| names.key).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(["channels"]).collect();
+        for (key, value) in table {
+            let is_table = |table: &str| keys.iter().any(|known| in_table(table, known).is_some());
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("channels", DeValue::Array(list)) => self.check_channels(list.iter())?,
+                (name, DeValue::Table(inner)) if is_table(name) => {
+                    self.check_table(name, inner, &keys)?;
+                }
+                (name, _) if is_table(name) || name == "channels" => {
+                    let brackets = if name == "channels" { "[[channels]]" } else { "a table" };
+                    let message = format!("`{name}` is {brackets}, not a single value");
+                    return Err(self.at(&key.span(), &message));
+                }
+                (name, _) if !name.contains('.') && keys.contains(&name) => {}
+                (name, _) => return Err(self.unknown(key, name, keys.iter().copied())),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_table(
+        &self,
+        table: &str,
+        inner: &DeTable<'_>,
+        keys: &[&str],
+    ) -> Result<(), SettingsError> {
+        for key in inner.keys() {
+            let of_table = keys.iter().filter_map(|known| in_table(table, known));
+            if !of_table.clone().any(|known| known == key.get_ref()) {
+                return Err(self.unknown(key, key.get_ref(), of_table));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_channels<'a>(
+        &self,
+        list: impl Iterator<Item = &'a Spanned<DeValue<'a>>>,
+    ) -> Result<(), SettingsError> {
+        for item in list {
+            let Some(table) = item.get_ref().as_table() else {
+                return Err(self.at(&item.span(), "`channels` is written [[channels]], as a table"));
+            };
+            for key in table.keys() {
+                if !CHANNEL_KEYS.contains(&key.get_ref().as_ref()) {
+                    return Err(self.unknown(key, key.get_ref(), CHANNEL_KEYS));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown<'a>(
+        &self,
+        key: &Spanned<std::borrow::Cow<'_, str>>,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> SettingsError {
+        let hint = match nearest(name, candidates) {
+            Some(meant) => match meant.split_once('.') {
+                Some((table, key)) => format!("did you mean {key:?} in the table [{table}]?"),
+                None => format!("did you mean {meant:?}?"),
+            },
+            None => "`throng serve --help` lists all settings".to_owned(),
+        };
+        self.at(&key.span(), &format!("unknown key {name:?}; {hint}"))
+    }
+}
+
+/// The key within `table`, if `known` is one of it.
+fn in_table<'a>(table: &str, known: &'a str) -> Option<&'a str> {
+    known.strip_prefix(table)?.strip_prefix('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        read("throng.toml", text).map(|_| "it was accepted").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn says_where_an_unknown_key_stands_and_what_was_meant() {
+        for (text, expected) in [
+            ("\n\nlisen = 1", "line 3, column 1: unknown key \"lisen\"; did you mean \"listen\"?"),
+            (
+                "log = 'info'\nhistory-messages = 1",
+                "line 2, column 1: unknown key \"history-messages\"; \
+                 did you mean \"messages\" in the table [history]?",
+            ),
+            (
+                "[history]\nmesages = 1",
+                "line 2, column 1: unknown key \"mesages\"; did you mean \"messages\"?",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\n  behind-polcy = 'skip'",
+                "line 3, column 3: unknown key \"behind-polcy\"; did you mean \"behind-policy\"?",
+            ),
+            (
+                "[tls]\ncertificate = 'a'",
+                "line 1, column 2: unknown key \"tls\"; `throng serve --help` lists all settings",
+            ),
+            ("history = 5", "line 1, column 1: `history` is a table, not a single value"),
+            (
+                "'history.messages' = 5",
+                "line 1, column 1: unknown key \"history.messages\"; \
+                 did you mean \"messages\" in the table [history]?",
+            ),
+        ] {
+            assert_eq!(refusal(text), format!("throng.toml, {expected}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn says_where_a_bad_value_stands_and_what_would_be_right() {
+        for (text, expected) in [
+            (
+                "welcome = true\nheartbeat = 25",
+                "line 2, column 13: heartbeat: 25 is not a time, like \"25s\",",
+            ),
+            ("listen = '8080'", "line 1, column 10: listen: \"8080\" is not an address and a port, like"),
+            (
+                "[[channels]]\nmatch = '*'\nbytes = '4MB'",
+                "line 3, column 9: bytes: \"4MB\" is not a size, like",
+            ),
+            ("[history]\nmessages = '1'", "line 2, column 12: messages: \"1\" is not a whole number"),
+            ("workers = -1", "line 1, column 11: workers: \"-1\" is not a whole number from 1 on"),
+            ("welcome = 'yes'", "line 1, column 11: welcome: \"yes\" is not true or false"),
+            ("channels = 1", "line 1, column 1: `channels` is [[channels]], not a single value"),
+            ("log = 'info'\nlog = 'warn'", "line 2, column 1: duplicate key"),
+            ("ä = ", "line 1, column 1: "),
+        ] {
+            let refusal = refusal(text);
+            let expected = format!("throng.toml, {expected}");
+            assert!(refusal.starts_with(&expected), "{text}: {refusal}");
+            assert!(!refusal.contains('\n'), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_named_file_must_exist() {
+        let error = find_and_read(Some(Path::new("no/such/throng.toml"))).unwrap_err();
+        assert_eq!(error.to_string(), "there is no file no/such/throng.toml");
+    }
+}

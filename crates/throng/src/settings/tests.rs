@@ -1,0 +1,100 @@
+//! All sources together, and the page that documents them.
+
+use clap::FromArgMatches as _;
+
+use super::*;
+
+/// The documented contract.
+const PAGE: &str = include_str!("../../../../docs/reference/settings.md");
+
+fn flags(arguments: &[&str]) -> Options {
+    let command = <Options as clap::Args>::augment_args(clap::Command::new("throng"));
+    let arguments = std::iter::once(&"throng").chain(arguments);
+    Options::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap()
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Options {
+    environment::read(pairs.iter().map(|(name, value)| (name.into(), value.into()))).unwrap()
+}
+
+fn file(text: &str) -> Options {
+    file::read("throng.toml", text).unwrap()
+}
+
+#[test]
+fn flags_win_over_variables_and_variables_over_the_file() {
+    let settings = flags(&["--heartbeat", "1s", "--welcome=false"])
+        .or(variables(&[("THRONG_HEARTBEAT", "2s"), ("THRONG_HISTORY_AGE", "2s")]))
+        .or(file("heartbeat = '3s'\nwelcome = true\nhistory = { age = '3s', messages = 3 }"))
+        .resolve();
+    assert_eq!(settings.heartbeat.to_string(), "1s");
+    assert_eq!(settings.history.age.to_string(), "2s");
+    assert_eq!(settings.history.messages.0, 3);
+    assert!(!settings.welcome.0, "a flag can take back what the file says");
+    assert_eq!(settings.drain_window.to_string(), "10s");
+}
+
+#[test]
+fn a_switch_needs_no_value() {
+    assert!(flags(&["--allow-anyone"]).resolve().allow_anyone.0);
+    let settings = flags(&["--welcome", "--log", "warn"]).resolve();
+    assert!(settings.welcome.0, "the next flag is not its value");
+}
+
+#[test]
+fn what_is_printed_reads_back_as_the_same_settings() {
+    let text = "
+        listen = '127.0.0.1:1'
+        max-connections = 5
+        allowed-origins = ['https://a.example']
+        [behind]
+        policy = 'skip'
+        [[channels]]
+        match = 'a'
+        age = '90s'
+    ";
+    for settings in [Options::default().resolve(), file(text).resolve()] {
+        let printed = toml::to_string(&settings).unwrap();
+        assert_eq!(file(&printed).resolve(), settings, "{printed}");
+    }
+}
+
+/// The rows of the page's table: flag, variable, key and what holds unless set.
+fn documented() -> Vec<(Names, String)> {
+    let rows = PAGE.lines().filter(|line| line.starts_with("| `--"));
+    let rows = rows.map(|line| {
+        let mut cells =
+            line.split('|').skip(1).map(|cell| cell.trim().trim_matches('`').to_owned());
+        let mut next = || cells.next().expect("a row has five cells");
+        let names = Names { flag: next(), variable: next(), key: next() };
+        (names, next())
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_page_documents_exactly_the_settings_there_are() {
+    let key = |names: &Names| names.key.clone();
+    let mut documented: Vec<Names> = documented().into_iter().map(|(names, _)| names).collect();
+    let mut known = names();
+    documented.sort_by_key(key);
+    known.sort_by_key(key);
+    assert_eq!(documented, known);
+    for key in channels::KEYS {
+        assert!(PAGE.contains(&format!("`{key}`")), "[[channels]] {key} is not documented");
+    }
+}
+
+#[test]
+fn the_page_says_what_holds_unless_set() {
+    let settings = toml::Value::try_from(Options::default().resolve()).unwrap();
+    for (names, default) in documented() {
+        let found = names.key.split('.').try_fold(&settings, |value, key| value.get(key));
+        let found = match found.expect(&names.key) {
+            toml::Value::String(text) => text.clone(),
+            toml::Value::Array(list) if list.is_empty() => "none".into(),
+            other => other.to_string(),
+        };
+        assert_eq!(found, default, "{}", names.key);
+    }
+}

@@ -1,0 +1,176 @@
+//! One message, for people or for the next program.
+
+use std::io::{self, IsTerminal, Stdout, Write};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::terminal::{BLUE, CYAN, GREEN, Ink, Paint, YELLOW, grouped, harmless};
+
+/// A message as the server sends it with `envelope=true`.
+#[derive(Debug, Deserialize)]
+struct Envelope<'a> {
+    channel: Option<String>,
+    user: Option<String>,
+    time: u64,
+    #[serde(borrow)]
+    data: &'a RawValue,
+    content_type: Option<String>,
+    encoding: Option<String>,
+}
+
+/// Prints envelopes, each with one write, so that none is ever cut in two.
+#[derive(Debug)]
+pub struct Printer {
+    out: Stdout,
+    is_for_people: bool,
+    paint: Paint,
+    names_channels: bool,
+}
+
+impl Printer {
+    /// Prints to standard output. With `names_channels` each line says which channel it is from.
+    pub fn new(names_channels: bool) -> Printer {
+        let out = io::stdout();
+        let (is_for_people, paint) = (out.is_terminal(), Paint::on(&out));
+        Printer { out, is_for_people, paint, names_channels }
+    }
+
+    /// Prints one envelope.
+    pub fn print(&mut self, envelope: &str) -> io::Result<()> {
+        let mut line = match self.is_for_people {
+            true => describe(envelope, self.paint, self.names_channels),
+            false => envelope.to_owned(),
+        };
+        line.push('\n');
+        let mut out = self.out.lock();
+        out.write_all(line.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// Time, channel if asked, and the message, on one line unless the message has several.
+fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
+    let Ok(message) = serde_json::from_str::<Envelope<'_>>(envelope) else {
+        return harmless(envelope);
+    };
+    let mut line = format!("{} ", paint.ink(Ink::Dim, clock(message.time)));
+    if names_channel {
+        let name = match (&message.user, &message.channel) {
+            (Some(user), _) => format!("user {user}"),
+            (None, channel) => channel.clone().unwrap_or_default(),
+        };
+        line += &format!("{} ", paint.name(harmless(&name)));
+    }
+    let content_type = message.content_type.as_deref();
+    if message.encoding.is_some() {
+        let bytes = base64_bytes(message.data.get());
+        let content_type = harmless(content_type.unwrap_or("application/octet-stream"));
+        let note = format!("({content_type}, {} bytes)", grouped(bytes as u64));
+        return line + &paint.ink(Ink::Dim, note).to_string();
+    }
+    match serde_json::from_str::<String>(message.data.get()) {
+        // Further lines stand below the first, so that they are not taken for messages.
+        Ok(text) => line + &harmless(&text).replace('\n', "\n         "),
+        Err(_) => line + &coloured_json(message.data.get(), paint),
+    }
+}
+
+/// The time of day in UTC.
+fn clock(ms: u64) -> String {
+    let seconds = ms / 1000 % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// How many bytes a JSON string of base64 stands for.
+fn base64_bytes(json: &str) -> usize {
+    let text = json.trim_matches('"');
+    let padding = text.bytes().rev().take_while(|&byte| byte == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
+/// JSON on one line, one blank after each comma and colon.
+fn coloured_json(json: &str, paint: Paint) -> String {
+    let mut line = String::with_capacity(json.len() * 2);
+    let mut rest = json.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let token_bytes = match first {
+            '"' => string_bytes(rest),
+            '{' | '}' | '[' | ']' | ',' | ':' => 1,
+            _ => rest.find([',', ':', ']', '}', ' ', '\n', '\r', '\t']).unwrap_or(rest.len()),
+        };
+        let (token, after) = rest.split_at(token_bytes.max(first.len_utf8()));
+        rest = after.trim_start();
+        let ink = match first {
+            '"' if rest.starts_with(':') => BLUE,
+            '"' => GREEN,
+            't' | 'f' | 'n' => YELLOW,
+            '-' | '0'..='9' => CYAN,
+            _ => Ink::Dim,
+        };
+        line += &paint.ink(ink, harmless(token)).to_string();
+        if matches!(first, ',' | ':') {
+            line.push(' ');
+        }
+    }
+    line
+}
+
+/// The length of the string at the beginning of `json`, with both quotation marks.
+fn string_bytes(json: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, byte) in json.bytes().enumerate().skip(1) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    json.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(envelope: &str) -> String {
+        describe(envelope, Paint::plain(), true)
+    }
+
+    #[test]
+    fn describes_messages_for_people() {
+        for (rest, expected) in [
+            (r#""channel":"news","time":45296000,"data":"hello""#, "12:34:56 news hello"),
+            (
+                r#""channel":"a","time":0,"data":"two\nlines \u001b[0m""#,
+                "00:00:00 a two\n         lines \\u{1b}[0m",
+            ),
+            (
+                r#""user":"ann","time":0,"data":{"n" :[1,-2.5e3], "s":"a\"b, c","t":true}"#,
+                r#"00:00:00 user ann {"n": [1, -2.5e3], "s": "a\"b, c", "t": true}"#,
+            ),
+            (
+                r#""channel":"a","time":0,"data":"aGk=","encoding":"base64","content_type":"image/png""#,
+                "00:00:00 a (image/png, 2 bytes)",
+            ),
+        ] {
+            let envelope = format!(r#"{{"type":"message","id":"k-1",{rest}}}"#);
+            assert_eq!(plain(&envelope), expected);
+        }
+        assert_eq!(plain("not json\x07"), "not json\\u{7}");
+    }
+
+    #[test]
+    fn keys_and_values_differ_in_colour() {
+        let line = coloured_json(r#"{"a":"b"}"#, Paint::always());
+        assert!(line.contains("\x1b[34m\"a\"\x1b[0m") && line.contains("\x1b[32m\"b\"\x1b[0m"));
+    }
+
+    #[test]
+    fn colouring_ends_on_anything() {
+        for text in ["\"", "\"\\", "tru", "{\"a\":", "ü", ", ,", "\u{a0}x"] {
+            coloured_json(text, Paint::plain());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! WebSocket frames: how the bytes are cut changes neither the events nor the violation, and what is
+//! held between two reads stays within its bounds.
+//!
+//! Input: one byte for the message limit, one for where to cut, then frames as a client sends them.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use throng_wire::websocket::{
+    Event, HELD_BYTES_MAX, Reader, Step, Violation, parse_server_frame, write_close, write_frame,
+};
+
+/// An event that owns what it says, to be compared.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Message(bool, Vec<u8>),
+    Ping(Vec<u8>),
+    Pong,
+    Close(Option<u16>, String),
+}
+
+fn said(event: Event<'_>) -> Said {
+    match event {
+        Event::Message { is_text, payload } => Said::Message(is_text, payload.into_owned()),
+        Event::Ping(payload) => Said::Ping(payload.to_vec()),
+        Event::Pong => Said::Pong,
+        Event::Close { code, reason } => Said::Close(code, reason.to_owned()),
+    }
+}
+
+/// Feeds pieces as a connection does: what was not consumed is kept for the next piece, and an
+/// idle reader is dropped.
+fn read<'p>(
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+    message_bytes_max: usize,
+) -> (Vec<Said>, Option<Violation>) {
+    let mut reader = Reader::default();
+    let mut held = Vec::new();
+    let mut events = Vec::new();
+    for piece in pieces {
+        held.extend_from_slice(piece);
+        let mut consumed = 0;
+        while consumed < held.len() {
+            match reader.next(&mut held[consumed..], message_bytes_max) {
+                Ok(Step::Incomplete { consumed: more }) => {
+                    consumed += more;
+                    break;
+                }
+                Ok(Step::Event { event, consumed: more }) => {
+                    events.push(said(event));
+                    consumed += more;
+                    if matches!(events.last(), Some(Said::Close(..))) {
+                        return (events, None);
+                    }
+                }
+                Err(violation) => return (events, Some(violation)),
+            }
+        }
+        held.drain(..consumed);
+        assert!(held.len() <= HELD_BYTES_MAX, "{} bytes held", held.len());
+        assert!(reader.buffered_bytes() <= message_bytes_max, "more than the limit buffered");
+        if reader.is_idle() {
+            assert_eq!(reader.buffered_bytes(), 0);
+            reader = Reader::default();
+        }
+    }
+    (events, None)
+}
+
+/// What the server would answer can be read by a client.
+fn check_answer(said: &Said) {
+    use throng_wire::websocket::Opcode;
+
+    let mut out = Vec::new();
+    let (opcode, payload) = match said {
+        Said::Message(true, payload) => (Opcode::Text, payload.as_slice()),
+        Said::Message(false, payload) => (Opcode::Binary, payload.as_slice()),
+        Said::Ping(payload) => (Opcode::Pong, payload.as_slice()),
+        Said::Pong => return,
+        Said::Close(code, reason) => {
+            write_close(&mut out, code.unwrap_or(1000), reason);
+            assert!(parse_server_frame(&out).unwrap().is_some());
+            return;
+        }
+    };
+    write_frame(&mut out, opcode, payload);
+    let frame = parse_server_frame(&out).unwrap().unwrap();
+    assert_eq!((frame.opcode, frame.length), (opcode, out.len()));
+    assert_eq!(&out[frame.payload], payload);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [limit, cut, bytes @ ..] = data else { return };
+    let message_bytes_max = usize::from(*limit) * 4;
+    let whole = read([bytes], message_bytes_max);
+    assert_eq!(read(bytes.chunks(1), message_bytes_max), whole);
+    assert_eq!(read(bytes.chunks(usize::from(*cut) + 2), message_bytes_max), whole);
+    let (head, tail) = bytes.split_at(usize::from(*cut).min(bytes.len()));
+    assert_eq!(read([head, tail], message_bytes_max), whole);
+    whole.0.iter().for_each(check_answer);
+    // The client's parser sees bytes of the same kind.
+    let _ = parse_server_frame(bytes);
+});

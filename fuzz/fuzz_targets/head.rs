@@ -1,0 +1,50 @@
+//! Request heads: no input panics, how much has arrived does not change the answer, and httparse
+//! finds the same end.
+//!
+//! Input: one byte for where to cut, then a request head and what comes after it.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use throng_wire::head::{HEADERS_MAX, Limits, Parsed, parse};
+use throng_wire::subscribe::{Route, route};
+
+const LIMITS: Limits = Limits { head_bytes_max: 2048 };
+
+/// What is compared of an answer: that more is needed, the length, or the refusal.
+fn outcome(bytes: &[u8]) -> Result<Option<usize>, String> {
+    match parse(bytes, LIMITS) {
+        Ok(Parsed::Incomplete) => Ok(None),
+        Ok(Parsed::Complete { length, .. }) => Ok(Some(length)),
+        Err(refusal) => Err(format!("{refusal:?}")),
+    }
+}
+
+fn check_prefix(bytes: &[u8], cut: usize, whole: &Result<Option<usize>, String>) {
+    match outcome(&bytes[..cut]) {
+        Ok(None) => assert!(!matches!(whole, Ok(Some(length)) if *length <= cut)),
+        decided => assert_eq!(&decided, whole, "cut at {cut}"),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [cut, bytes @ ..] = data else { return };
+    let whole = outcome(bytes);
+    check_prefix(bytes, usize::from(*cut).min(bytes.len()), &whole);
+    check_prefix(bytes, bytes.len().saturating_sub(usize::from(*cut)), &whole);
+
+    let Ok(Parsed::Complete { head, length }) = parse(bytes, LIMITS) else { return };
+    assert!(length <= LIMITS.head_bytes_max);
+    assert_eq!(outcome(&bytes[..length]), Ok(Some(length)));
+    assert_eq!(outcome(&bytes[..length - 1]), Ok(None));
+
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let theirs = httparse::Request::new(&mut headers).parse(bytes);
+    assert_eq!(theirs, Ok(httparse::Status::Complete(length)));
+
+    if let Ok(Route::Subscribe(request)) = route(&head) {
+        for target in &request.targets {
+            assert_eq!(throng_wire::check_name(&target.name, target.kind.noun()), Ok(()));
+        }
+    }
+});

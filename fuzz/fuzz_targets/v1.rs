@@ -1,0 +1,82 @@
+//! Commands of `throng.v1` and lines of a batch: no input panics, and whatever comes in, what goes
+//! out is one line of JSON.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::value::RawValue;
+use throng_wire::envelope::{self, Data, Envelope};
+use throng_wire::v1::{self, Command, Publication, Received};
+use throng_wire::{Target, batch, check_name, chunk, sse};
+
+fn check_line(write: impl FnOnce(&mut Vec<u8>)) {
+    let mut out = Vec::new();
+    write(&mut out);
+    assert!(!out.contains(&b'\n') && !out.contains(&b'\r'), "a line break");
+    let line = std::str::from_utf8(&out).expect("UTF-8");
+    assert!(serde_json::from_str::<&RawValue>(line).is_ok(), "not JSON: {line}");
+}
+
+/// The message as each transport would carry it.
+fn check_publication(target: &Target, publication: &Publication) {
+    let body = &publication.body;
+    let content_type = publication.content_type.as_deref();
+    let data = match (content_type, std::str::from_utf8(body)) {
+        (_, Err(_)) => Data::Binary(body),
+        (Some("application/json"), Ok(json)) if serde_json::from_str::<&RawValue>(json).is_ok() => {
+            Data::Json(json)
+        }
+        (_, Ok(text)) => Data::Text(text),
+    };
+    let Target { kind, name } = target;
+    let envelope = Envelope { kind: *kind, name, id: "e-1", time_ms: 1, content_type, data };
+    check_line(|out| envelope::write(out, &envelope));
+
+    let mut out = Vec::new();
+    sse::write_event(&mut out, Some("e-1"), None, body);
+    assert!(out.ends_with(b"\n\n"));
+    let lines = out[..out.len() - 2].split(|&byte| byte == b'\n');
+    assert!(lines.skip(1).all(|line| line.starts_with(b"data: ") && !line.contains(&b'\r')));
+
+    if !body.is_empty() {
+        out.clear();
+        chunk::write_chunk(&mut out, body);
+        assert_eq!(chunk::inner(&out), body);
+    }
+}
+
+fn check_target(target: &Target, reference: Option<&RawValue>) {
+    assert_eq!(check_name(&target.name, target.kind.noun()), Ok(()));
+    let users = [target.name.as_str()];
+    check_line(|out| v1::subscribed(out, target, "e-1", Some(true), reference));
+    check_line(|out| v1::presence(out, target, 1, &users, false, reference));
+    check_line(|out| v1::presence_body(out, target, 1, &users, false));
+    check_line(|out| v1::published(out, target, "e-1", 1, true, reference));
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match batch::parse_line(text) {
+        Ok(item) => {
+            check_target(&item.target, None);
+            check_publication(&item.target, &item.publication);
+        }
+        Err(error) => check_line(|out| v1::error_body(out, error.code, &error.message)),
+    }
+    let Received { reference, command } = v1::parse(text);
+    let reference = reference.as_deref();
+    match command {
+        Ok(Command::Publish { target, publication, .. }) => {
+            check_target(&target, reference);
+            check_publication(&target, &publication);
+        }
+        Ok(
+            Command::Subscribe { target, .. }
+            | Command::Unsubscribe { target }
+            | Command::History { target, .. }
+            | Command::Presence { target, .. },
+        ) => check_target(&target, reference),
+        Ok(Command::Ping) => check_line(|out| v1::pong(out, reference)),
+        Err(error) => check_line(|out| v1::error(out, error.code, &error.message, reference)),
+    }
+});

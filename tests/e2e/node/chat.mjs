@@ -1,0 +1,203 @@
+// Real pages in a real Chromium, talking on the chat page. One scenario per run; exit code 0 means
+// that it held. Usage: node chat.mjs CHROMIUM URL SCENARIO
+//
+// The pages reach the server through a proxy of this program, so that a connection can be lost as
+// connections are lost: the bytes stop, without a word to either side.
+import assert from "node:assert/strict";
+import { createServer, connect } from "node:net";
+import { chromium } from "playwright-core";
+
+const PATIENCE_MS = 30_000;
+
+/** Where things are on the page. */
+const SELECTORS = {
+  message: "#messages .message",
+  text: "#text",
+  send: "#send",
+  people: "#people",
+  transport: "#link-text",
+  name: "#ask-input",
+  nameDone: "#ask-ok",
+};
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** A TCP proxy that can lose its connections and come back. */
+class Proxy {
+  #pairs = new Set();
+  #isCut = false;
+
+  static async to(url) {
+    const proxy = new Proxy();
+    const { hostname, port } = new URL(url);
+    proxy.server = createServer((near) => proxy.#accept(near, hostname, port));
+    await new Promise((done) => proxy.server.listen(0, "127.0.0.1", done));
+    proxy.url = `http://127.0.0.1:${proxy.server.address().port}`;
+    return proxy;
+  }
+
+  #accept(near, host, port) {
+    near.on("error", () => {});
+    if (this.#isCut) return near.resetAndDestroy();
+    const far = connect({ host, port });
+    far.on("error", () => {});
+    const pair = { near, far };
+    this.#pairs.add(pair);
+    near.pipe(far).pipe(near);
+    for (const side of [near, far]) {
+      side.on("close", () => {
+        near.destroy();
+        far.destroy();
+        this.#pairs.delete(pair);
+      });
+    }
+  }
+
+  cut() {
+    this.#isCut = true;
+    for (const { near, far } of this.#pairs) {
+      near.resetAndDestroy();
+      far.destroy();
+    }
+  }
+
+  heal() {
+    this.#isCut = false;
+  }
+}
+
+const [executablePath, serverUrl, scenario] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
+
+/** Opens the chat page as somebody; `prepare` may spoil the context first. */
+async function open(url, name, prepare = async () => {}) {
+  const context = await browser.newContext();
+  context.setDefaultTimeout(PATIENCE_MS);
+  await prepare(context);
+  const page = await context.newPage();
+  page.faults = [];
+  page.on("pageerror", (error) => page.faults.push(String(error)));
+  await page.goto(`${url}/chat?room=${scenario}`);
+  await page.fill(SELECTORS.name, name);
+  await page.click(SELECTORS.nameDone);
+  return page;
+}
+
+async function say(page, text) {
+  await page.fill(SELECTORS.text, text);
+  await page.click(SELECTORS.send);
+}
+
+/** Waits until a message is on the page. */
+async function sees(page, text) {
+  await page.locator(SELECTORS.message, { hasText: text }).first().waitFor();
+}
+
+async function seesPerson(page, name) {
+  await page.locator(SELECTORS.people, { hasText: name }).waitFor();
+}
+
+async function usesTransport(page, pattern) {
+  await page.locator(SELECTORS.transport, { hasText: pattern }).waitFor();
+}
+
+/** How often each of the texts is on the page. */
+async function countOf(page, texts) {
+  const shown = await page.locator(SELECTORS.message).allInnerTexts();
+  return texts.map((text) => shown.filter((line) => line.includes(text)).length);
+}
+
+async function chat(ann, bo) {
+  await say(ann, "hello from ann");
+  await sees(bo, "hello from ann");
+  await say(bo, "hello from bo");
+  await sees(ann, "hello from bo");
+  await sees(bo, "hello from bo");
+}
+
+const withoutWebSocket = (context) => context.addInitScript(() => delete window.WebSocket);
+
+async function withPollOnly(context) {
+  await withoutWebSocket(context);
+  await context.addInitScript(() => delete window.EventSource);
+  await context.route("**/*", (route) => {
+    const isStream = route.request().headers().accept?.includes("text/event-stream");
+    return isStream ? route.abort() : route.continue();
+  });
+}
+
+const SCENARIOS = {
+  async together() {
+    const ann = await open(serverUrl, "ann");
+    const bo = await open(serverUrl, "bo");
+    await usesTransport(ann, /websocket/i);
+    await chat(ann, bo);
+    for (const page of [ann, bo]) {
+      await seesPerson(page, "ann");
+      await seesPerson(page, "bo");
+    }
+    await say(ann, "<img src=x onerror=alert(1)>");
+    await sees(bo, "<img src=x onerror=alert(1)>");
+    assert.equal(await bo.locator(`${SELECTORS.message} img`).count(), 0);
+    return [ann, bo];
+  },
+
+  async lost() {
+    const proxy = await Proxy.to(serverUrl);
+    const ann = await open(proxy.url, "ann");
+    const bo = await open(serverUrl, "bo");
+    await chat(ann, bo);
+    proxy.cut();
+    const missed = Array.from({ length: 10 }, (_, n) => `missed ${n}.`);
+    for (const text of missed) {
+      await say(bo, text);
+      await sees(bo, text);
+    }
+    proxy.heal();
+    await sees(ann, missed.at(-1));
+    assert.deepEqual(await countOf(ann, missed), missed.map(() => 1), "each exactly once");
+    await say(ann, "back again");
+    await sees(bo, "back again");
+    proxy.server.close();
+    return [ann, bo];
+  },
+
+  async sse() {
+    const ann = await open(serverUrl, "ann", withoutWebSocket);
+    const bo = await open(serverUrl, "bo");
+    await usesTransport(ann, /sse|event/i);
+    await chat(ann, bo);
+    return [ann, bo];
+  },
+
+  async poll() {
+    const ann = await open(serverUrl, "ann", withPollOnly);
+    const bo = await open(serverUrl, "bo");
+    await usesTransport(ann, /poll/i);
+    await chat(ann, bo);
+    return [ann, bo];
+  },
+};
+
+let code = 0;
+try {
+  const pages = await SCENARIOS[scenario]();
+  for (const page of pages) assert.deepEqual(page.faults, []);
+} catch (error) {
+  console.error(error);
+  for (const context of browser.contexts()) {
+    for (const page of context.pages()) {
+      console.error(`--- ${page.url()}\n${await page.innerText("body").catch(String)}`);
+    }
+  }
+  code = 1;
+}
+await browser.close();
+process.exit(code);

@@ -1,0 +1,111 @@
+"""Which pages may connect, and what they may read."""
+
+import pytest
+
+from support.raw import Raw, handshake_headers
+
+FOREIGN = "https://evil.example"
+LISTED = "https://app.example"
+REQUESTS = {
+    "stream": ("GET", "/channels/x", {}),
+    "sse": ("GET", "/channels/x", {"Accept": "text/event-stream"}),
+    "poll": ("GET", "/channels/x?wait=0", {}),
+    "websocket": ("GET", "/channels/x", None),
+    "publish": ("POST", "/channels/x", {}),
+    "batch": ("POST", "/publish", {}),
+    "history": ("GET", "/channels/x/history", {}),
+    "presence": ("GET", "/channels/x/presence", {}),
+}
+
+
+def ask(server, what, origin, host=None):
+    """Sends one of the requests with an origin; returns the head of the answer."""
+    method, path, headers = REQUESTS[what]
+    headers = handshake_headers() if headers is None else dict(headers)
+    with Raw(server) as connection:
+        if host:
+            connection.host = host
+        connection.request(method, path, {**headers, "Origin": origin}, b"x" * (method == "POST"))
+        head = connection.read_head()
+        if head.status >= 400:
+            head.body = connection.read(int(head.header("Content-Length")))
+        return head
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_a_foreign_page_is_refused(server, what):
+    response = ask(server, what, FOREIGN)
+    assert response.status == 403 and response.json()["error"] == "origin_refused"
+    assert response.header("Access-Control-Allow-Origin") is None
+
+
+@pytest.mark.parametrize("origin", ["null", "https://", "garbage", "http://127.0.0.1.evil.example"])
+def test_origins_that_only_look_like_home(server, origin):
+    assert ask(server, "sse", origin).status == 403
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_own_and_loopback_pages_are_answered(server, what):
+    for origin in (server.url, "http://localhost:3000", "http://[::1]:9"):
+        assert ask(server, what, origin).status < 400, origin
+
+
+def test_a_page_of_the_same_host_is_answered(server):
+    origin = "https://push.example"
+    assert ask(server, "sse", origin, host="push.example").status == 200
+    assert ask(server, "sse", origin, host="other.example").status == 403
+
+
+def test_loopback_pages_are_foreign_to_a_public_name(server):
+    assert ask(server, "sse", "http://localhost:3000", host="push.example").status == 403
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_a_listed_page_is_answered_and_may_read(serve, what):
+    server = serve("--allowed-origins", f"{LISTED},https://other.example")
+    response = ask(server, what, LISTED)
+    assert response.status < 400
+    if what != "websocket":
+        assert response.header("Access-Control-Allow-Origin") == LISTED
+        exposed = response.header("Access-Control-Expose-Headers").lower()
+        assert {"throng-id", "throng-recovered", "throng-connection"} <= {
+            name.strip() for name in exposed.split(",")
+        }
+    assert ask(server, what, FOREIGN).status == 403
+
+
+@pytest.mark.parametrize("what", ["sse", "publish", "websocket"])
+def test_any_page_when_told_so(serve, what):
+    server = serve("--allowed-origins", "*")
+    response = ask(server, what, FOREIGN)
+    assert response.status < 400
+    if what != "websocket":
+        assert response.header("Access-Control-Allow-Origin") in ("*", FOREIGN)
+
+
+def test_preflight(serve):
+    server = serve("--allowed-origins", LISTED)
+    asked = {
+        "Origin": LISTED,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type, idempotency-key, throng-exclude",
+    }
+    response = server.http.options("/channels/x", headers=asked)
+    assert response.status_code in (200, 204)
+    assert response.headers["Access-Control-Allow-Origin"] == LISTED
+    methods = response.headers["Access-Control-Allow-Methods"]
+    assert {"POST", "PUT"} <= {method.strip() for method in methods.split(",")}
+    allowed = response.headers["Access-Control-Allow-Headers"].lower()
+    assert {"content-type", "idempotency-key", "throng-exclude", "last-event-id"} <= {
+        name.strip() for name in allowed.split(",")
+    }
+    asked["Origin"] = FOREIGN
+    assert server.http.options("/channels/x", headers=asked).status_code == 403
+
+
+def test_an_error_can_be_read_by_a_listed_page(serve):
+    server = serve("--allowed-origins", LISTED)
+    for path in ("/channels/%00", "/channels/x?since=nonsense", "/channels/x/history?limit=0"):
+        response = server.http.get(path, headers={"Origin": LISTED})
+        assert response.status_code == 400
+        assert response.headers["Access-Control-Allow-Origin"] == LISTED, path
