@@ -1,5 +1,5 @@
-//! WebSocket frames: how the bytes are cut changes neither the events nor the violation, and what is
-//! held between two reads stays within its bounds.
+//! WebSocket frames: how the bytes are cut changes neither the events nor the violation, and what
+//! is held between two reads stays within its bounds.
 //!
 //! Input: one byte for the message limit, one for where to cut, then frames as a client sends them.
 
@@ -7,7 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use throng_wire::websocket::{
-    Event, HELD_BYTES_MAX, Reader, Step, Violation, parse_server_frame, write_close, write_frame,
+    Event, HELD_BYTES_MAX, Opcode, Reader, Step, Violation, parse_server_frame, write_close,
+    write_frame,
 };
 
 /// An event that owns what it says, to be compared.
@@ -69,8 +70,6 @@ fn read<'p>(
 
 /// What the server would answer can be read by a client.
 fn check_answer(said: &Said) {
-    use throng_wire::websocket::Opcode;
-
     let mut out = Vec::new();
     let (opcode, payload) = match said {
         Said::Message(true, payload) => (Opcode::Text, payload.as_slice()),

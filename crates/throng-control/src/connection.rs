@@ -173,14 +173,14 @@ async fn finish(control: &Control, mut gate: Gate, end: End) -> io::Result<()> {
             Some(Refused::new(Code::TooSlow, "the request head did not arrive in time"))
         }
         End::Gate => match gate.take_closed() {
-            Some(Closed::Subscription) if control.is_draining() => Some(Refused::draining()),
-            Some(Closed::Subscription) if gate.heads() == 0 => {
-                // Giving it back would send it to and fro for ever.
-                let sentence = "this request cannot subscribe; see docs/reference/http.md";
-                Some(Refused::new(Code::BadRequest, sentence))
+            Some(Closed::Subscription(_)) if control.is_draining() => Some(Refused::draining()),
+            Some(Closed::Subscription(refusal)) if gate.heads() == 0 => {
+                // The worker took it for something else: giving it back would send it to and fro
+                // for ever.
+                Some(refusal.map_or_else(not_for_here, Refused::from))
             }
-            Some(Closed::Subscription) => return hand_back(control, gate).await,
-            Some(Closed::Refused(refused)) => Some(refused),
+            Some(Closed::Subscription(_)) => return hand_back(control, gate).await,
+            Some(Closed::Refused(refusal)) => Some(refusal.into()),
             None => None,
         },
     };
@@ -191,6 +191,10 @@ async fn finish(control: &Control, mut gate: Gate, end: End) -> io::Result<()> {
     let is_clean = refused.is_none() && gate.is_clean();
     let (stream, _) = gate.into_parts();
     if is_clean { Ok(()) } else { linger(stream).await }
+}
+
+fn not_for_here() -> Refused {
+    Refused::new(Code::BadRequest, "the control plane does not serve subscriptions")
 }
 
 fn say(control: &Control, gate: &mut Gate, refused: &Refused) {

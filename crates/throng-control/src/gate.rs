@@ -24,7 +24,8 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::answer::Refused;
+use throng_wire::Refusal;
+
 use crate::framing::{self, Body, Inspection};
 
 /// Bytes read at once: most requests are smaller.
@@ -39,10 +40,10 @@ const WITHOUT_END: u64 = u64::MAX;
 /// Why the gate has closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// The next request subscribes.
-    Subscription,
+    /// The next request subscribes; a worker may have these objections.
+    Subscription(Option<Refusal>),
     /// The next request is not to be served.
-    Refused(Refused),
+    Refused(Refusal),
 }
 
 /// A socket and what is on its way through it.
@@ -54,8 +55,6 @@ pub(crate) struct Gate {
     unread: BytesMut,
     /// Of the coming bytes, so many are hyper's.
     open: u64,
-    /// How far the end of the next head has been searched.
-    searched: usize,
     closed: Option<Closed>,
     /// Whether hyper has flushed since the gate closed.
     is_flushed: bool,
@@ -74,7 +73,6 @@ impl Gate {
             head_bytes_max,
             unread: BytesMut::from(bytes),
             open: 0,
-            searched: 0,
             closed: None,
             is_flushed: false,
             out: BytesMut::new(),
@@ -214,12 +212,11 @@ impl Gate {
         // Clients of old send an empty line after a body.
         while let [b'\r' | b'\n', ..] = *self.unread {
             self.unread.advance(1);
-            self.searched = 0;
         }
         if self.unread.is_empty() {
             return false;
         }
-        match framing::inspect(&self.unread, &mut self.searched, self.head_bytes_max) {
+        match framing::inspect(&self.unread, self.head_bytes_max) {
             Inspection::Partial => return false,
             Inspection::Request { head_bytes, body } => {
                 self.open = match body {
@@ -227,11 +224,12 @@ impl Gate {
                     Body::Chunked => WITHOUT_END,
                 };
                 self.heads += 1;
-                self.searched = 0;
-                return true;
+                    return true;
             }
-            Inspection::Subscription => self.closed = Some(Closed::Subscription),
-            Inspection::Refused(refused) => self.closed = Some(Closed::Refused(refused)),
+            Inspection::Subscription(refusal) => {
+                self.closed = Some(Closed::Subscription(refusal));
+            }
+            Inspection::Refused(refusal) => self.closed = Some(Closed::Refused(refusal)),
         }
         self.is_flushed = false;
         false

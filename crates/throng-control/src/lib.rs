@@ -1,1 +1,52 @@
-//! The control plane: the HTTP API and the pages.
+//! The control plane: everything in the HTTP reference that is not a long-lived subscription.
+//!
+//! A worker of the data plane that reads a request which does not subscribe gives the socket to
+//! [`serve`], with the bytes it has read. Here hyper speaks HTTP on it for as long as the client keeps
+//! the connection; when the client asks to subscribe, the socket goes back.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`control`] | settings, and what all connections share |
+//! | [`edge`] | what is needed of the data plane, as two traits |
+//! | `serve` | takes sockets in; shutdown |
+//! | `connection` | one socket's life: deadlines, the way back, the end |
+//! | `gate` | the socket as hyper sees it |
+//! | `framing` | whose the next request is, and where it ends |
+//! | `service` | which answer to which request |
+//! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS` |
+//! | `pages`, `metrics` | everything that is not the API |
+//! | `answer`, `origin` | answers, refusals, CORS |
+//! | `body`, `names`, `query` | reading requests |
+//! | `clock`, `figures` | the time; what is counted |
+//!
+//! # Invariants
+//!
+//! * A request that subscribes never reaches hyper, and no byte of it is lost on the way back.
+//! * What a client says last is answered before its connection goes anywhere.
+//! * Every refusal has a code of the reference, and is counted under it.
+
+pub mod control;
+pub mod edge;
+
+mod answer;
+mod api;
+mod body;
+mod clock;
+mod connection;
+mod figures;
+mod framing;
+mod gate;
+mod metrics;
+mod names;
+mod origin;
+mod pages;
+mod query;
+mod serve;
+mod service;
+
+pub use clock::Clock;
+pub use control::{Control, Settings};
+pub use edge::{Arrival, Arrivals, Edge, WorkerFigures};
+pub use serve::serve;

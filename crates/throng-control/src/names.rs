@@ -1,10 +1,10 @@
 //! What a path names.
 
-use percent_encoding::percent_decode_str;
 use throng_core::{ChannelName, Kind};
-use throng_wire::{NameError, check_name};
+use throng_wire::{NameError, Target, check_name};
 
 use crate::answer::{Code, Refused};
+use crate::query::percent_decoded;
 
 /// What of a channel or user is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,25 +60,38 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// The word for a channel or user.
-pub(crate) fn noun(kind: Kind) -> &'static str {
+/// The same kind, as the wire formats know it.
+pub(crate) fn wire_kind(kind: Kind) -> throng_wire::Kind {
     match kind {
-        Kind::Channel => "channel",
-        Kind::User => "user",
+        Kind::Channel => throng_wire::Kind::Channel,
+        Kind::User => throng_wire::Kind::User,
     }
+}
+
+/// The same kind, as the engine knows it.
+pub(crate) fn core_kind(kind: throng_wire::Kind) -> Kind {
+    match kind {
+        throng_wire::Kind::Channel => Kind::Channel,
+        throng_wire::Kind::User => Kind::User,
+    }
+}
+
+/// The same name, as the wire formats know it.
+pub(crate) fn target(channel: &ChannelName) -> Target {
+    Target { kind: wire_kind(channel.kind()), name: channel.name().to_owned() }
 }
 
 /// The channel or user of a path segment, which is percent-encoded.
 pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Refused> {
-    match percent_decode_str(segment).decode_utf8() {
-        Ok(name) => checked(kind, &name),
-        Err(_) => Err(Refused::new(Code::BadName, NameError::NotUtf8(noun(kind)).to_string())),
+    match percent_decoded(segment) {
+        Some(name) => checked(kind, &name),
+        None => Err(Refused::new(Code::BadName, NameError::NotUtf8(wire_kind(kind).noun()).to_string())),
     }
 }
 
 /// The channel or user of that name.
 pub(crate) fn checked(kind: Kind, name: &str) -> Result<ChannelName, Refused> {
-    check_name(name, noun(kind))
+    check_name(name, wire_kind(kind).noun())
         .map_err(|error| Refused::new(Code::BadName, error.to_string()))?;
     Ok(ChannelName::new(kind, name))
 }
@@ -108,7 +121,7 @@ mod tests {
     fn names_are_decoded_and_checked() {
         let name = from_segment(Kind::Channel, "a%2Fb%20c+d").unwrap();
         assert_eq!(name.name(), "a/b c+d");
-        for segment in ["", "%ff", "..", "a%2F%2Fb", "%00"] {
+        for segment in ["", "%ff", "%f", "..", "a%2F%2Fb", "%00"] {
             let refused = from_segment(Kind::User, segment).unwrap_err();
             assert_eq!(refused.code, Code::BadName, "{segment}");
         }

@@ -28,13 +28,26 @@ pub(crate) fn find<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>
 }
 
 fn decode(text: &str) -> Result<Cow<'_, str>, Refused> {
-    let refused = |_| Refused::parameter("a query parameter is not UTF-8");
+    let refused = || Refused::parameter("a query parameter is not percent-encoded UTF-8");
     if text.contains('+') {
         let text = text.replace('+', " ");
-        let decoded = percent_decode_str(&text).decode_utf8().map_err(refused)?;
+        let decoded = percent_decoded(&text).ok_or_else(refused)?;
         return Ok(Cow::Owned(decoded.into_owned()));
     }
-    percent_decode_str(text).decode_utf8().map_err(refused)
+    percent_decoded(text).ok_or_else(refused)
+}
+
+/// `None` if a percent sign is not followed by two digits, or the result is not UTF-8: the workers
+/// are as strict.
+pub(crate) fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
+    let is_well_formed = text.split('%').skip(1).all(|part| {
+        let digits = part.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    if !is_well_formed {
+        return None;
+    }
+    percent_decode_str(text).decode_utf8().ok()
 }
 
 #[cfg(test)]
@@ -48,6 +61,8 @@ mod tests {
         assert_eq!(all, [("a", "1"), ("b", ""), ("c", "x y z"), ("a", "+")]);
         assert_eq!(find("b=2&a=1&a=3", "a").unwrap().as_deref(), Some("1"));
         assert_eq!(find("b=2", "a").unwrap(), None);
-        assert!(find("a=%ff", "a").is_err());
+        for text in ["a=%ff", "a=%f", "a=%", "a=%zz"] {
+            assert!(find(text, "a").is_err(), "{text}");
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Service {
     }
 
     async fn answer_api(&self, control: &Control, head: Parts, body: Incoming) -> Answer {
-        if !origin::is_allowed(&control.settings.allowed_origins, &head.headers) {
+        if !origin::is_allowed(&control.settings.allowed_origins, &head) {
             return origin::refusal().into_answer(control);
         }
         let result = route(control, &head, body).await;

@@ -5,14 +5,16 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use throng_edge::start::WORKERS_MAX;
+
 use crate::machine::Machine;
 use crate::terminal::{GREEN, Ink, Paint, YELLOW, grouped};
 
 /// The number of connections that the way to more is shown for.
 const MANY: u64 = 1_000_000;
 
-/// Descriptors of a worker that are no connections.
-const DESCRIPTORS_SPARE: u64 = 64;
+/// Descriptors that each worker's table has for every worker there is.
+const DESCRIPTORS_PER_WORKER: u64 = 3;
 
 /// What there is to say.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub struct Banner<'a> {
     pub address: SocketAddr,
     /// Worker threads.
     pub workers: usize,
+    /// Connections that fit into each, if all of its descriptors are used.
+    pub worker_connections_max: usize,
     /// Descriptors of each.
     pub descriptors_max: u64,
     /// Connections in all.
@@ -71,17 +75,28 @@ impl Banner<'_> {
             grouped(workers),
             grouped(self.descriptors_max),
         )?;
-        if (self.connections_max as u64) < MANY {
-            let each = self.descriptors_max.saturating_sub(DESCRIPTORS_SPARE).max(1);
-            let needed = MANY.div_ceil(each).max(self.machine.cores as u64);
-            writeln!(
-                text,
-                "{no_label}--max-connections {MANY} starts {} worker{}",
-                grouped(needed),
-                if needed == 1 { "" } else { "s" }
-            )?;
+        if (self.connections_max as u64) >= MANY {
+            return Ok(());
         }
-        Ok(())
+        match self.workers_for(MANY) {
+            Some(needed) => writeln!(
+                text,
+                "{no_label}--max-connections {MANY} starts {} workers",
+                grouped(needed)
+            ),
+            None => writeln!(
+                text,
+                "{no_label}more with more descriptors: ulimit -n 20000 (LimitNOFILE= of a service)"
+            ),
+        }
+    }
+
+    /// How many workers hold so many connections, if enough can be.
+    fn workers_for(&self, connections: u64) -> Option<u64> {
+        let now = self.workers as u64;
+        let each = self.worker_connections_max as u64 + DESCRIPTORS_PER_WORKER * now;
+        let holds = |workers| workers * each.saturating_sub(DESCRIPTORS_PER_WORKER * workers);
+        (now..=WORKERS_MAX as u64).find(|&workers| holds(workers) >= connections)
     }
 }
 
@@ -103,6 +118,7 @@ mod tests {
         let banner = Banner {
             address: address.parse().unwrap(),
             workers: 2,
+            worker_connections_max: 19_500,
             descriptors_max: 20_000,
             connections_max: 39_000,
             machine,
@@ -118,7 +134,7 @@ mod tests {
         assert_eq!(lines[1], "listening on http://127.0.0.1:8080");
         assert!(text.contains("curl -N http://127.0.0.1:8080/channels/news\n"));
         assert!(text.contains("39,000 connections: 2 workers, 20,000 descriptors each\n"));
-        assert!(text.contains("--max-connections 1000000 starts 51 workers\n"));
+        assert!(text.contains("--max-connections 1000000 starts 52 workers\n"));
     }
 
     #[test]

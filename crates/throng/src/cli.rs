@@ -46,8 +46,8 @@ Examples:
   journalctl -f | throng publish log --lines";
 
 const TAIL_EXAMPLES: &str = "\
-Into a pipe go envelopes, one JSON object a line. A connection that is lost comes back by itself
-and goes on where it was.
+On a terminal each message has its time, in UTC. Into a pipe go envelopes, one JSON object a line.
+A connection that is lost comes back by itself and goes on where it was.
 
 Examples:
   throng tail news
@@ -58,11 +58,11 @@ Examples:
 
 /// A push server: messages to everyone in a channel, over WebSocket, SSE, long-poll or a stream.
 #[derive(Debug, Parser)]
-#[command(name = "throng", version, after_help = EXAMPLES)]
+#[command(name = "throng", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Arguments {
-    /// What to do; without it, the help text.
+    /// What to do.
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Command,
 }
 
 /// What to do.

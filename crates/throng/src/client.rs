@@ -15,8 +15,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What needs no escape in a path segment or a query.
-const ESCAPED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A server's error body.
 #[derive(Debug, Deserialize)]
@@ -87,7 +86,11 @@ fn is_refused(error: &ureq::Error) -> bool {
 
 fn reason(error: &ureq::Error) -> String {
     match error {
-        ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::Io(error) => {
+            // The number behind the words helps nobody.
+            let text = error.to_string();
+            text.split(" (os error").next().unwrap_or_default().to_ascii_lowercase()
+        }
         ureq::Error::HostNotFound => "there is no such host".into(),
         ureq::Error::ConnectionFailed => "nobody accepts the connection".into(),
         ureq::Error::Timeout(_) => "it does not answer".into(),

@@ -1,7 +1,6 @@
 //! What this machine allows, read from `/proc` and `/sys`. What cannot be read is not spoken of.
 
 use std::fs;
-use std::thread::available_parallelism;
 
 /// A socket's own memory in the kernel, measured at rest, and the worker's beside it.
 const CONNECTION_BYTES: u64 = 5 * 1024 + 128;
@@ -12,8 +11,6 @@ const SOMAXCONN_WANTED: u64 = 4096;
 /// What the kernel allows.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    /// Processor cores that this process may use.
-    pub cores: usize,
     /// The longest queue of connections that nobody has accepted yet.
     pub somaxconn: Option<u64>,
     /// Pages of memory that all TCP buffers together may take before the kernel holds them back.
@@ -30,7 +27,6 @@ impl Machine {
     /// Looks at this machine.
     pub fn look() -> Machine {
         Machine {
-            cores: available_parallelism().map_or(1, usize::from),
             somaxconn: number("/proc/sys/net/core/somaxconn", 0),
             tcp_pages_max: number("/proc/sys/net/ipv4/tcp_mem", 1),
             available_bytes: available_bytes(),
@@ -113,7 +109,6 @@ mod tests {
     #[test]
     fn a_machine_with_room_is_not_complained_about() {
         let machine = Machine {
-            cores: 2,
             somaxconn: Some(4096),
             tcp_pages_max: Some(100_000),
             available_bytes: Some(8 << 30),
@@ -127,7 +122,6 @@ mod tests {
     #[test]
     fn every_shortage_is_named_with_what_to_do() {
         let machine = Machine {
-            cores: 2,
             somaxconn: Some(128),
             tcp_pages_max: Some(100_000),
             available_bytes: Some(1 << 30),

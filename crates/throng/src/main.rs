@@ -7,6 +7,7 @@
 //! | [`cli`] | the command line |
 //! | [`settings`] | every setting, from flags, variables and the file |
 //! | [`serve`] | the server's life, from settings to exit |
+//! | [`planes`] | joins data plane and control plane |
 //! | [`banner`] | what the server says when it starts |
 //! | [`machine`] | what this machine allows |
 //! | [`service`] | the service manager and the signals |
@@ -18,6 +19,7 @@ mod banner;
 mod cli;
 mod client;
 mod machine;
+mod planes;
 mod publish;
 mod serve;
 mod service;
@@ -28,7 +30,7 @@ mod terminal;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 use cli::{Arguments, Command, Sources};
 use settings::{Settings, SettingsError};
@@ -48,11 +50,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
     };
-    let Some(command) = arguments.command else {
-        let _ = write!(std::io::stderr(), "{}", Arguments::command().render_help().ansi());
-        return ExitCode::from(EXIT_USAGE);
-    };
-    match run(command) {
+    match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::complain(&format!("{error:#}"));

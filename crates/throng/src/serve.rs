@@ -1,7 +1,167 @@
-//! The server's life.
-use anyhow::Result;
-use crate::settings::Settings;
-/// Serves.
-pub fn serve(_settings: &Settings) -> Result<()> {
+//! The server's life, from checked settings to the exit.
+//!
+//! # Order
+//!
+//! The plan binds, so that nothing is printed that does not hold. The workers start before there is a
+//! runtime: each takes a copy of the descriptor table as it then is, and what is open stays open in
+//! every copy. On stop the control plane ends first, because its last publications are still to be
+//! delivered; then the workers send everybody home.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use throng_control::Control;
+use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine};
+use throng_edge::{Edge, Figures, Plan};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use crate::banner::Banner;
+use crate::machine::Machine;
+use crate::planes::{Handover, Workers};
+use crate::service::{Signals, notify};
+use crate::settings::{Settings, channels};
+use crate::terminal::{Paint, grouped};
+
+/// The engine forgets what is too old a part at each call.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Runs the server until a signal ends it.
+pub fn serve(settings: &Settings) -> Result<()> {
+    start_log(settings);
+    let plan = Plan::new(edge_settings(settings))?;
+    print_banner(&plan);
+
+    let rules = Arc::new(channels::rules(settings));
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
+        Epoch::starting_at(now_ms()),
+        Arc::clone(&rules),
+        plan.mailboxes(),
+        settings.history.total_bytes.0,
+    ));
+    let access: Arc<dyn Access> = Arc::new(Allow);
+    let edge = plan.start(&engine, &access, &rules)?;
+
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
+    let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
+    let control =
+        Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings(settings));
+    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge))?;
+
+    edge.drain();
+    let figures = edge.figures.clone();
+    edge.join();
+    log_outcome(&figures);
     Ok(())
+}
+
+/// Serves requests until a signal comes and the last one is answered. Gives the data plane back.
+async fn control_plane(control: Arc<Control>, engine: Arc<dyn Engine>, edge: Edge) -> Result<Edge> {
+    let mut signals = Signals::new().context("cannot wait for signals")?;
+    let edge = Arc::new(edge);
+    let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
+    let ticking = keep_ticking(Arc::clone(&control), engine);
+    notify("READY=1");
+    let drain = async move {
+        let name = signals.next().await;
+        notify("STOPPING=1");
+        tracing::info!("{name}: stopping; once more to stop at once");
+        tokio::spawn(async move {
+            let name = signals.next().await;
+            tracing::warn!("{name} again: stopped at once");
+            std::process::exit(1);
+        });
+    };
+    throng_control::serve(control, handover, drain).await;
+    ticking.abort();
+    Arc::into_inner(edge).context("the control plane still holds the data plane")
+}
+
+fn keep_ticking(control: Arc<Control>, engine: Arc<dyn Engine>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            engine.tick(control.now_ms());
+        }
+    })
+}
+
+fn start_log(settings: &Settings) {
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(settings.log.0)
+        .with_ansi(Paint::on(&io::stderr()).is_coloured())
+        .with_target(false)
+        .init();
+}
+
+fn print_banner(plan: &Plan) {
+    let banner = Banner {
+        address: plan.address(),
+        workers: plan.workers(),
+        worker_connections_max: plan.worker_connections_max(),
+        descriptors_max: plan.descriptors_max(),
+        connections_max: plan.connections_max(),
+        machine: &Machine::look(),
+    };
+    let mut out = io::stdout().lock();
+    let text = banner.text(Paint::on(&out));
+    // A server is not stopped because nobody looks.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// One line about what was done.
+fn log_outcome(figures: &Figures) {
+    let sum = |counter| {
+        let counts = figures.workers().iter().map(|worker| worker.counters.get(counter));
+        grouped(counts.sum())
+    };
+    tracing::info!(
+        "stopped: {} connections accepted, {} messages delivered, {} connections sent home",
+        sum(Counter::Accepted),
+        sum(Counter::Deliveries),
+        sum(Counter::ClosedDraining),
+    );
+}
+
+fn edge_settings(settings: &Settings) -> throng_edge::Settings {
+    throng_edge::Settings {
+        listen: settings.listen.0,
+        workers: settings.workers.count().unwrap_or(0),
+        connections_max: settings.max_connections.count().unwrap_or(0),
+        allowed_origins: settings.allowed_origins.0.clone(),
+        heartbeat: settings.heartbeat.0,
+        welcome: settings.welcome.0,
+        head_timeout: settings.head_timeout.0,
+        idle_timeout: settings.idle_timeout.0,
+        drain_window: settings.drain_window.0,
+        drain_timeout: settings.drain_timeout.0,
+        head_bytes_max: settings.max_head_bytes.0,
+        message_bytes_max: settings.max_message_bytes.0,
+        channels_max: settings.max_channels_per_connection.0,
+    }
+}
+
+fn control_settings(settings: &Settings) -> throng_control::Settings {
+    throng_control::Settings {
+        allowed_origins: settings.allowed_origins.0.clone(),
+        head_bytes_max: settings.max_head_bytes.0,
+        message_bytes_max: settings.max_message_bytes.0,
+        batch_bytes_max: settings.max_batch_bytes.0,
+        channels_max: settings.max_channels_per_connection.0,
+        head_timeout: settings.head_timeout.0,
+        idle_timeout: settings.idle_timeout.0,
+        drain_timeout: settings.drain_timeout.0,
+        ..throng_control::Settings::default()
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -57,6 +57,11 @@ impl Paint {
         Paint { is_coloured: true }
     }
 
+    /// Whether colours are written.
+    pub fn is_coloured(self) -> bool {
+        self.is_coloured
+    }
+
     /// `text` in `ink`.
     pub fn ink<T: Display>(self, ink: Ink, text: T) -> Inked<T> {
         Inked { ink: self.is_coloured.then_some(ink), text }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use throng_core::{Action, Engine as _, Kind};
+use throng_wire::v1;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::answer::{self, Answer, Code, Refused, push_json};
+use crate::answer::{self, Answer, Code, Refused};
 use crate::api::{limit, newest, permit, set_id};
 use crate::control::Control;
 use crate::names;
@@ -40,12 +41,9 @@ pub(crate) async fn answer(
             let sentence = "the workers are too busy to say who is there; try again in a second";
             return Err(Refused::new(Code::Busy, sentence));
         };
-        body.extend_from_slice(format!("{{\"{}\":", names::noun(kind)).as_bytes());
-        push_json(&mut body, channel.name());
-        body.extend_from_slice(format!(",\"connections\":{}", presence.connections).as_bytes());
-        body.extend_from_slice(b",\"users\":");
-        push_json(&mut body, &presence.users);
-        body.extend_from_slice(format!(",\"more\":{}}}", presence.is_cut).as_bytes());
+        let target = names::target(&channel);
+        let throng_core::Presence { connections, users, is_cut } = presence;
+        v1::presence_body(&mut body, &target, connections, &users, is_cut);
     }
     let mut answer = answer::json(StatusCode::OK, body);
     set_id(&mut answer, newest(control, &channel));

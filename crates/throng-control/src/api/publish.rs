@@ -1,7 +1,5 @@
 //! `POST` and `PUT /channels/{channel}`, `/users/{user}`: one message.
 
-use std::io::Write as _;
-
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -11,17 +9,13 @@ use throng_core::{
     Action, Body, BodyError, ChannelName, ConnectionName, Engine as _, Kind, Publication,
     PublishError, Published,
 };
+use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 
 use crate::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
 use crate::api::permit;
 use crate::body;
 use crate::control::Control;
 use crate::names;
-
-/// The longest idempotency key, in bytes: kept for minutes.
-const KEY_BYTES_MAX: usize = 128;
-/// The longest content type, in bytes: kept with the message, and in every envelope of it.
-const CONTENT_TYPE_BYTES_MAX: usize = 255;
 
 pub(crate) async fn answer(
     control: &Control,
@@ -93,7 +87,7 @@ pub(super) fn hand_in(control: &Control, publication: Publication) -> Result<Pub
 }
 
 /// A content type is repeated in response headers, so it must not contain a line break.
-pub(super) fn check_content_type(text: &str) -> Result<&str, Refused> {
+fn check_content_type(text: &str) -> Result<&str, Refused> {
     if text.len() <= CONTENT_TYPE_BYTES_MAX && text.bytes().all(is_printable) {
         return Ok(text);
     }
@@ -102,7 +96,7 @@ pub(super) fn check_content_type(text: &str) -> Result<&str, Refused> {
     )))
 }
 
-pub(super) fn check_key(text: &str) -> Result<&str, Refused> {
+fn check_key(text: &str) -> Result<&str, Refused> {
     if (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_printable) {
         return Ok(text);
     }
@@ -131,7 +125,5 @@ pub(super) fn bad_body(error: BodyError) -> Refused {
 /// `{"id":…,"subscribers":…}`.
 pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
     let Published { id, subscribers, is_duplicate } = published;
-    let end = if *is_duplicate { ",\"duplicate\":true}" } else { "}" };
-    // Writing to memory does not fail.
-    let _ = write!(out, "{{\"id\":\"{id}\",\"subscribers\":{subscribers}{end}");
+    v1::published_body(out, &id.to_string(), *subscribers, *is_duplicate);
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use throng_edge::start::WORKERS_MAX;
+
 use super::channels::TABLES_MAX;
 use super::written::Automatic;
 use super::{Settings, SettingsError};
@@ -14,9 +16,6 @@ const HEAD_BYTES_MAX: usize = 1 << 20;
 
 /// A message is copied to a worker's mailbox as one piece, which holds 64 MiB.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
-
-/// A worker is named by 16 bits.
-const WORKERS_MAX: usize = 65_536;
 
 /// The sweep over all connections needs some time.
 const HEARTBEAT_MIN: Duration = Duration::from_secs(1);

@@ -96,11 +96,7 @@ mod tests {
                 "1",
                 "unknown variable THRONG_COLOUR_SCHEME; `throng serve --help` lists all settings",
             ),
-            (
-                "THRONG_WELCOME",
-                "yes",
-                "the variable THRONG_WELCOME: \"yes\" is not true or false",
-            ),
+            ("THRONG_WELCOME", "yes", "the variable THRONG_WELCOME: \"yes\" is not true or false"),
             (
                 "THRONG_WORKERS",
                 "",

@@ -57,9 +57,7 @@ fn key_at(table: &DeTable<'_>, place: usize) -> Option<String> {
     Some(inner.unwrap_or_else(|| key.get_ref().to_string()))
 }
 
-fn inner_tables<'a, 'i>(
-    value: &'a Spanned<DeValue<'i>>,
-) -> impl Iterator<Item = &'a DeTable<'i>> {
+fn inner_tables<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> impl Iterator<Item = &'a DeTable<'i>> {
     let items = value.get_ref().as_array().into_iter().flat_map(|list| list.iter());
     value.get_ref().as_table().into_iter().chain(items.filter_map(|item| item.get_ref().as_table()))
 }
@@ -211,12 +209,18 @@ mod tests {
                 "welcome = true\nheartbeat = 25",
                 "line 2, column 13: heartbeat: 25 is not a time, like \"25s\",",
             ),
-            ("listen = '8080'", "line 1, column 10: listen: \"8080\" is not an address and a port, like"),
+            (
+                "listen = '8080'",
+                "line 1, column 10: listen: \"8080\" is not an address and a port, like",
+            ),
             (
                 "[[channels]]\nmatch = '*'\nbytes = '4MB'",
                 "line 3, column 9: bytes: \"4MB\" is not a size, like",
             ),
-            ("[history]\nmessages = '1'", "line 2, column 12: messages: \"1\" is not a whole number"),
+            (
+                "[history]\nmessages = '1'",
+                "line 2, column 12: messages: \"1\" is not a whole number",
+            ),
             ("workers = -1", "line 1, column 11: workers: \"-1\" is not a whole number from 1 on"),
             ("welcome = 'yes'", "line 1, column 11: welcome: \"yes\" is not true or false"),
             ("channels = 1", "line 1, column 1: `channels` is [[channels]], not a single value"),

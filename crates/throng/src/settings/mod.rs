@@ -47,7 +47,7 @@ macro_rules! settings {
                 #[arg(
                     id = concat!($prefix, stringify!($field)),
                     long = $flag,
-                    help = concat!($help, " [unless set: ", $default, "]"),
+                    help = concat!($help, " [default: ", $default, "]"),
                     help_heading = $heading,
                     value_name = <$type as Written>::NAME,
                     num_args = <$type as Written>::ARGUMENTS,
@@ -81,6 +81,7 @@ macro_rules! settings {
             )*
             $(
                 $(#[$list_doc])*
+                #[serde(skip_serializing_if = "Vec::is_empty")]
                 pub $list: Vec<$item>,
             )*
         }
@@ -118,7 +119,7 @@ settings! {
             "Address and port";
         "allow-anyone" allow_anyone: Switch = "false",
             "Listen on an address other than loopback, although nothing checks who may do what";
-        "allowed-origins" allowed_origins: Origins = "",
+        "allowed-origins" allowed_origins: Origins = "none",
             "Origins whose pages may connect, comma-separated; `*` for any";
     }
     in "Connections" {

@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_size() {
-        for text in ["", "KiB", "64KB", "64K", "1.5MiB", "-1", "+1", "1 2", "99999999999999999GiB"] {
+        for text in ["", "KiB", "64KB", "64K", "1.5MiB", "-1", "+1", "1 2", "99999999999999999GiB"]
+        {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
         assert!(Size::from_value(&Value::Integer(-1)).is_err());

@@ -106,9 +106,9 @@ impl Written for Count {
 
     fn from_value(value: &Value) -> Result<Count, Invalid> {
         match value {
-            Value::Integer(number) => usize::try_from(*number)
-                .map(Count)
-                .map_err(|_| Invalid::not::<Count>(number)),
+            Value::Integer(number) => {
+                usize::try_from(*number).map(Count).map_err(|_| Invalid::not::<Count>(number))
+            }
             other => Err(Invalid::not::<Count>(other)),
         }
     }
@@ -264,9 +264,9 @@ impl Written for Origins {
         match value {
             Value::String(text) => text.parse(),
             Value::Array(list) => {
-                let texts = list.iter().map(|each| {
-                    each.as_str().ok_or_else(|| Invalid::not::<Origins>(each))
-                });
+                let texts = list
+                    .iter()
+                    .map(|each| each.as_str().ok_or_else(|| Invalid::not::<Origins>(each)));
                 Origins::read(texts.collect::<Result<Vec<_>, _>>()?.into_iter())
             }
             other => Err(Invalid::not::<Origins>(other)),
@@ -282,13 +282,19 @@ impl FromStr for Origins {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Origins, Invalid> {
-        Origins::read(text.split(','))
+        match text {
+            "none" => Ok(Origins(Vec::new())),
+            _ => Origins::read(text.split(',')),
+        }
     }
 }
 
 impl fmt::Display for Origins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join(","))
+        match self.0.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&self.0.join(",")),
+        }
     }
 }
 
@@ -357,7 +363,9 @@ mod tests {
     fn origins_are_what_browsers_send() {
         let origins: Origins = "https://A.example, http://localhost:3000/,*".parse().unwrap();
         assert_eq!(origins.0, ["https://a.example", "http://localhost:3000", "*"]);
-        assert_eq!("".parse::<Origins>(), Ok(Origins(Vec::new())));
+        for none in ["", "none"] {
+            assert_eq!(none.parse::<Origins>(), Ok(Origins(Vec::new())));
+        }
         for bad in ["example.com", "https://", "https://a/b", "https://*.a.example", "://a"] {
             assert!(bad.parse::<Origins>().is_err(), "{bad}");
         }

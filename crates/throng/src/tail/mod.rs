@@ -272,7 +272,7 @@ mod tests {
     fn arguments(list: &[&str]) -> TailArguments {
         let arguments = Arguments::try_parse_from(["throng", "tail"].iter().chain(list)).unwrap();
         match arguments.command {
-            Some(Command::Tail(arguments)) => arguments,
+            Command::Tail(arguments) => arguments,
             other => panic!("{other:?}"),
         }
     }

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn an_event_that_breaks_off_does_not_count() {
-        for text in ["id: a-1\ndata: one\n\nid: a-2\ndata: two", "id: a-1\ndata: one\n\nid: a-2\n"] {
+        for text in ["id: a-1\ndata: one\n\nid: a-2\ndata: two", "id: a-1\ndata: one\n\nid: a-2\n"]
+        {
             let (events, id, _) = read(text, 64);
             assert_eq!((events, id.as_deref()), (vec![message("one")], Some("a-1")));
         }

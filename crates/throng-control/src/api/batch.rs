@@ -1,0 +1,68 @@
+//! `POST /publish`: many messages, one JSON object a line; one answer line each, in order.
+
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use hyper::body::Incoming;
+use throng_core::{Action, Body, ChannelName, Publication, Published};
+use throng_wire::batch::parse_line;
+use throng_wire::v1;
+
+use crate::answer::{self, Answer, Code, Refused};
+use crate::api::{permit, publish};
+use crate::body;
+use crate::control::Control;
+use crate::names;
+
+/// After so many lines other requests get their turn: a message's fan-out to the workers may take
+/// some microseconds.
+const LINES_PER_TURN: usize = 64;
+
+pub(crate) async fn answer(
+    control: &Control,
+    head: &Parts,
+    body: Incoming,
+) -> Result<Answer, Refused> {
+    if control.is_draining() {
+        return Err(Refused::draining());
+    }
+    let bytes = body::read(control, &head.headers, body, control.settings.batch_bytes_max).await?;
+    let mut answers = Vec::new();
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    for (nth, line) in lines.enumerate() {
+        if nth % LINES_PER_TURN == LINES_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+        match publish_line(control, line) {
+            Ok(published) => publish::write_published(&mut answers, &published),
+            Err(refused) => {
+                refused.count(control);
+                v1::error_body(&mut answers, refused.code.name(), &refused.sentence);
+            }
+        }
+        answers.push(b'\n');
+    }
+    let content_type = HeaderValue::from_static("application/x-ndjson");
+    Ok(answer::whole(StatusCode::OK, content_type, answers))
+}
+
+fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {
+    let line = std::str::from_utf8(line)
+        .map_err(|_| Refused::new(Code::BadUtf8, "the line is not UTF-8"))?;
+    let item = parse_line(line)?;
+    let channel = ChannelName::new(names::core_kind(item.target.kind), &item.target.name);
+    permit(control, Action::Publish(&channel))?;
+    let bytes_max = control.settings.message_bytes_max;
+    if item.publication.body.len() > bytes_max {
+        let sentence = format!("the message is larger than {bytes_max} bytes");
+        return Err(Refused::new(Code::TooLarge, sentence));
+    }
+    let except = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
+    let content_type = item.publication.content_type.as_deref();
+    let (body, content_type) =
+        Body::parse(&item.publication.body, content_type).map_err(publish::bad_body)?;
+    let idempotency_key = item.publication.key.map(String::into_boxed_str);
+    publish::hand_in(
+        control,
+        Publication { channel, body, content_type, idempotency_key, except },
+    )
+}

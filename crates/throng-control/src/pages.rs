@@ -1,0 +1,162 @@
+//! Everything that is not the API: the chat page, the client, health and figures.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::routing::get;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
+    IF_NONE_MATCH, LOCATION, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Method, StatusCode};
+
+use crate::answer::{Code, Refused};
+use crate::control::Control;
+use crate::metrics;
+
+/// What the chat page may load: its own script and style, and connections to this server only.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
+    frame-ancestors 'none'";
+
+/// Methods of everything here.
+const METHODS: &str = "GET, HEAD, OPTIONS";
+
+/// A file that is part of the program.
+struct File {
+    path: &'static str,
+    content_type: &'static str,
+    bytes: &'static [u8],
+    /// Computed once. It need not withstand an attacker: all files are ours.
+    etag: LazyLock<HeaderValue>,
+}
+
+macro_rules! file {
+    ($path:literal, $content_type:literal, $source:literal) => {{
+        static BYTES: &[u8] = include_bytes!($source);
+        File {
+            path: $path,
+            content_type: $content_type,
+            bytes: BYTES,
+            etag: LazyLock::new(|| etag(BYTES)),
+        }
+    }};
+}
+
+static FILES: [File; 5] = [
+    file!("/chat", "text/html; charset=utf-8", "../../../web/chat.html"),
+    file!("/chat.css", "text/css; charset=utf-8", "../../../web/chat.css"),
+    file!("/chat.js", "text/javascript; charset=utf-8", "../../../web/chat.js"),
+    file!("/icon.svg", "image/svg+xml", "../../../web/icon.svg"),
+    file!(
+        "/throng.js",
+        "text/javascript; charset=utf-8",
+        "../../../clients/javascript/throng.js"
+    ),
+];
+
+fn etag(bytes: &[u8]) -> HeaderValue {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    let text = format!("\"{:016x}\"", hasher.finish());
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// The routes.
+pub(crate) fn router(control: Arc<Control>) -> Router {
+    let mut router = Router::new()
+        .route("/", get(async || redirect("/chat")))
+        .route("/health", get(health))
+        .route("/metrics", get(figures));
+    for file in &FILES {
+        router = router.route(file.path, get(async |headers: HeaderMap| serve(file, &headers)));
+    }
+    let refusals = Arc::clone(&control);
+    router
+        .fallback(async |State(control): State<Arc<Control>>| {
+            refuse(&control, Refused::not_found())
+        })
+        .with_state(control)
+        .layer(from_fn(move |request: Request, next: Next| {
+            let control = Arc::clone(&refusals);
+            async move { methods(&control, request, next).await }
+        }))
+}
+
+/// Words the router's own refusal of a method as the reference has it, and answers `OPTIONS`.
+async fn methods(control: &Control, request: Request, next: Next) -> Response {
+    let is_options = request.method() == Method::OPTIONS;
+    let response = next.run(request).await;
+    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return response;
+    }
+    if is_options {
+        let mut response = plain(StatusCode::NO_CONTENT, "");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+        return response;
+    }
+    refuse(control, Refused::method(METHODS))
+}
+
+fn refuse(control: &Control, refused: Refused) -> Response {
+    refused.into_answer(control).map(Body::new)
+}
+
+fn redirect(location: &'static str) -> Response {
+    let mut response = plain(StatusCode::FOUND, "");
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(location));
+    response
+}
+
+fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
+    let mut response = Response::new(text.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn serve(file: &'static File, request: &HeaderMap) -> Response {
+    let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_known = known.flat_map(|value| value.split(',')).any(|tag| {
+        let tag = tag.trim();
+        tag == "*" || tag.trim_start_matches("W/").as_bytes() == file.etag.as_bytes()
+    });
+    let mut response = Response::new(if is_known { Body::empty() } else { file.bytes.into() });
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(ETAG, file.etag.clone());
+    // Kept, but asked for each time: after an update page and client must match the server.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    response
+}
+
+async fn health(State(control): State<Arc<Control>>) -> Response {
+    if !control.is_draining() {
+        return plain(StatusCode::OK, "ok\n");
+    }
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    if let Some(seconds) = Code::Draining.retry_after_s() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+async fn figures(State(control): State<Arc<Control>>) -> Response {
+    let mut response = plain(StatusCode::OK, metrics::text(&control));
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

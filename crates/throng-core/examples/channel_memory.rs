@@ -1,0 +1,105 @@
+//! What a million users with one subscription each cost, and what a visit of a sweep costs.
+//!
+//! `cargo run --release -p throng-core --example channel_memory [USERS]`, on Linux: bytes are the
+//! process's own memory as the kernel counts it, with all that the allocator adds.
+
+#![allow(clippy::print_stdout, reason = "a report")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use throng_core::{
+    Body, ChannelId, ChannelName, Engine, Epoch, Follow, Followed, LocalId, Mail, Mailbox,
+    MemoryEngine, MessageId, Publication, Roster, Rules, Start, Waiting, WorkerId,
+};
+
+/// A figure of `/proc/self/{file}` in bytes.
+fn proc_bytes(file: &str, figure: &str) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(figure)).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0) * 1024
+}
+
+fn report(what: &str, users: usize, before: usize) {
+    let bytes = proc_bytes("smaps_rollup", "Pss:").saturating_sub(before);
+    let peak = proc_bytes("status", "VmHWM:").saturating_sub(before);
+    let each = |bytes: usize| bytes as f64 / users as f64;
+    println!("{what}: {:.1} bytes a user, {:.1} at the peak", each(bytes), each(peak));
+}
+
+fn local(user: usize) -> LocalId {
+    LocalId(std::num::NonZeroU32::MIN.saturating_add(user as u32))
+}
+
+fn main() {
+    let users = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+    let rules = Arc::new(Rules::default());
+    let mailbox = Arc::new(Mailbox::new(|| {}));
+    let epoch = Epoch::starting_at(1);
+    let engine = MemoryEngine::new(epoch, Arc::clone(&rules), vec![Arc::clone(&mailbox)], 1 << 30);
+
+    let before = proc_bytes("smaps_rollup", "Pss:");
+    for user in 0..users {
+        let channel = &ChannelName::user(&format!("user-{user}"));
+        let (worker, local_if_new) = (WorkerId(0), local(user));
+        engine.follow(0, Follow { channel, worker, local_if_new, start: Start::Live });
+    }
+    report("engine, names like user-123456", users, before);
+
+    let before = proc_bytes("smaps_rollup", "Pss:");
+    let mut roster = Roster::new(Arc::clone(&rules));
+    let rule = rules.find(&ChannelName::user("user"));
+    let head = MessageId { epoch, offset: 0 };
+    for user in 0..users {
+        let (channel, local) = (ChannelId(user as u32), local(user));
+        let (is_recovered, backlog) = (None, Vec::new());
+        let cursor = head;
+        let followed = Followed { channel, local, rule, head, cursor, is_recovered, backlog };
+        roster.join(user as u32, &followed, true, None);
+    }
+    report("roster", users, before);
+
+    broadcast(&engine, &mailbox, users);
+}
+
+/// One channel with everybody in it, and all of a broadcast but the writing.
+fn broadcast(engine: &MemoryEngine, mailbox: &Mailbox, users: usize) {
+    let mut roster = Roster::new(Arc::new(Rules::default()));
+    let name = ChannelName::channel("all");
+    for user in 0..users {
+        let (channel, worker, local_if_new) = (&name, WorkerId(0), roster.next_local());
+        let follow = Follow { channel, worker, local_if_new, start: Start::Live };
+        roster.join(user as u32, &engine.follow(0, follow), false, None);
+    }
+    let publication = Publication {
+        channel: name,
+        body: Body::Text("hello".into()),
+        content_type: None,
+        idempotency_key: None,
+        except: None,
+    };
+    engine.publish(0, publication).expect("the mailbox is empty");
+    let mut mail = Vec::new();
+    mailbox.take(&mut mail);
+    for mail in mail {
+        if let Mail::Message { local, channel, message } = mail {
+            roster.append(local, channel, &message);
+        }
+    }
+    let start = Instant::now();
+    let mut delivered = 0;
+    while roster.is_sweeping() {
+        let mut visits = 1000;
+        while let Some((id, _)) = roster.next(&mut visits) {
+            let last = match roster.waiting(id) {
+                Waiting::Messages(messages) => messages.last().map(|last| last.id.offset),
+                _ => None,
+            };
+            roster.advance(id, last.expect("everybody lacks the message"));
+            delivered += 1;
+        }
+    }
+    assert_eq!(delivered, users);
+    let each_ns = start.elapsed().as_nanos() as f64 / users as f64;
+    println!("next, waiting and advance: {each_ns:.1} ns a subscription");
+}
