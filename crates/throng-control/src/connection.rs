@@ -78,16 +78,18 @@ async fn serve(
     handle: Handle,
     mut draining: watch::Receiver<bool>,
 ) -> End {
-    let answer = service_fn(|request| async move {
-        Ok::<_, Infallible>(service.answer(control, request).await)
-    });
+    let answer =
+        service_fn(
+            |request| async move { Ok::<_, Infallible>(service.answer(control, request).await) },
+        );
     let connection = http1::Builder::new()
         .half_close(true)
         .header_read_timeout(None)
         .max_buf_size((control.settings.head_bytes_max + 1024).max(16 << 10))
         .serve_connection(TokioIo::new(handle.clone()), answer);
     let mut connection = pin!(connection);
-    let mut draining = pin!(async move { draining.wait_for(|is_draining| *is_draining).await.is_ok() });
+    let mut draining =
+        pin!(async move { draining.wait_for(|is_draining| *is_draining).await.is_ok() });
     let mut is_draining = false;
     let mut deadlines = Deadlines::new(control);
     std::future::poll_fn(|cx| {

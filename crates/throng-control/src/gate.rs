@@ -224,7 +224,7 @@ impl Gate {
                     Body::Chunked => WITHOUT_END,
                 };
                 self.heads += 1;
-                    return true;
+                return true;
             }
             Inspection::Subscription(refusal) => {
                 self.closed = Some(Closed::Subscription(refusal));

@@ -69,11 +69,7 @@ fn engine(page: &mut Page, control: &Control) {
     page.gauge("log_messages", "Messages kept.", figures.messages);
     page.gauge("log_bytes", "Bytes of messages kept.", figures.bytes);
     page.counter("log_published_total", "Messages accepted, however sent.", figures.published);
-    page.counter(
-        "log_busy_total",
-        "Messages refused because delivery was behind.",
-        figures.busy,
-    );
+    page.counter("log_busy_total", "Messages refused because delivery was behind.", figures.busy);
     page.counter("log_duplicates_total", "Repeated idempotency keys.", figures.duplicates);
     page.counter(
         "log_evicted_total",

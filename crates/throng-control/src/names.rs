@@ -85,7 +85,9 @@ pub(crate) fn target(channel: &ChannelName) -> Target {
 pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Refused> {
     match percent_decoded(segment) {
         Some(name) => checked(kind, &name),
-        None => Err(Refused::new(Code::BadName, NameError::NotUtf8(wire_kind(kind).noun()).to_string())),
+        None => {
+            Err(Refused::new(Code::BadName, NameError::NotUtf8(wire_kind(kind).noun()).to_string()))
+        }
     }
 }
 

@@ -53,11 +53,7 @@ static FILES: [File; 5] = [
     file!("/chat.css", "text/css; charset=utf-8", "../../../web/chat.css"),
     file!("/chat.js", "text/javascript; charset=utf-8", "../../../web/chat.js"),
     file!("/icon.svg", "image/svg+xml", "../../../web/icon.svg"),
-    file!(
-        "/throng.js",
-        "text/javascript; charset=utf-8",
-        "../../../clients/javascript/throng.js"
-    ),
+    file!("/throng.js", "text/javascript; charset=utf-8", "../../../clients/javascript/throng.js"),
 ];
 
 fn etag(bytes: &[u8]) -> HeaderValue {

@@ -61,8 +61,5 @@ fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {
     let (body, content_type) =
         Body::parse(&item.publication.body, content_type).map_err(publish::bad_body)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
-    publish::hand_in(
-        control,
-        Publication { channel, body, content_type, idempotency_key, except },
-    )
+    publish::hand_in(control, Publication { channel, body, content_type, idempotency_key, except })
 }

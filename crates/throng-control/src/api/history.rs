@@ -29,7 +29,8 @@ pub(crate) fn answer(
         }
     };
     let history = control.engine.history(control.now_ms(), &channel, asked, limit(query)?);
-    let bytes: usize = history.messages.iter().map(|message| message.body.bytes().len() + 128).sum();
+    let bytes: usize =
+        history.messages.iter().map(|message| message.body.bytes().len() + 128).sum();
     let mut body = Vec::with_capacity(bytes + 128);
     v1::history_body(
         &mut body,

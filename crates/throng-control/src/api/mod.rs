@@ -8,7 +8,9 @@ pub(crate) mod presence;
 pub(crate) mod publish;
 
 use http::HeaderValue;
-use throng_core::{Access as _, Action, ChannelName, Engine as _, HistoryQuery, MessageId, Verdict};
+use throng_core::{
+    Access as _, Action, ChannelName, Engine as _, HistoryQuery, MessageId, Verdict,
+};
 
 use crate::answer::{Answer, Code, Refused, THRONG_ID};
 use crate::control::Control;
