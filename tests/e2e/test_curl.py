@@ -25,7 +25,11 @@ class Tail:
             while line := self.child.stdout.readline().strip():
                 name, _, value = line.partition(":")
                 self.headers[name.lower()] = value.strip()
-        return self.child.stdout.readline()
+        is_events = self.headers["content-type"].startswith("text/event-stream")
+        heartbeat = ":\n" if is_events else "\n"
+        while (line := self.child.stdout.readline()) == heartbeat:
+            pass
+        return line
 
     def close(self):
         self.child.kill()

@@ -1,6 +1,7 @@
 """Node's `ws` and `eventsource`, as programs of their own."""
 
 import json
+import signal
 
 from support.server import Server
 
@@ -81,17 +82,19 @@ def test_eventsource_on_several_channels(server, node, channel):
 
 
 def test_eventsource_resumes_after_a_cut(serve, node, channel):
-    """The program stops reading, since nobody reads what it prints, until the server cuts it off."""
+    """The program stands still until the server cuts it off."""
     server = serve("--behind-messages", 50, "--history-messages", 10000, "--history-bytes", "64MiB")
     child = node("sse.mjs", f"{server.url}/channels/{channel}")
     assert next_event(child)["event"] == "open"
-    # Far more than the pipe to this test and the socket can hold: the program stops reading.
+    child.send_signal(signal.SIGSTOP)
+    # Far more than the socket's buffers hold.
     total, size = 64 * 16, 16 * 1024
     for first in range(0, total, 16):
         server.publish_batch(
             {"channel": channel, "data": f"{n}:".ljust(size, "x")} for n in range(first, first + 16)
         )
     server.wait_for_connections(channel, 0)
+    child.send_signal(signal.SIGCONT)
     numbers, resumed = [], []
     while len(numbers) < total:
         event = next_event(child)

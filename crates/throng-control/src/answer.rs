@@ -162,17 +162,23 @@ impl Refused {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.closes {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            close(&mut answer);
         }
         answer
     }
 
     /// Counts it and writes the whole answer, for a connection that hyper does not hold (any more).
-    pub(crate) fn write_raw(&self, control: &Control, out: &mut Vec<u8>) {
+    /// Pages of `allow_origin` may read it.
+    pub(crate) fn write_raw(
+        &self,
+        control: &Control,
+        allow_origin: Option<&str>,
+        out: &mut Vec<u8>,
+    ) {
         self.count(control);
         let options = ResponseOptions {
             keep_alive: false,
-            allow_origin: None,
+            allow_origin,
             retry_after_s: self.code.retry_after_s(),
         };
         self.refusal().write_response(out, &options);
@@ -191,6 +197,11 @@ impl From<CommandError> for Refused {
         let code = Code::of(error.code).unwrap_or(Code::BadRequest);
         Refused::new(code, error.message)
     }
+}
+
+/// Makes it the last answer of its connection.
+pub(crate) fn close(answer: &mut Answer) {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// A JSON answer. What it says is true only now.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, EXPECT};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
@@ -20,12 +20,11 @@ const PARTIAL_BYTES_MAX: u64 = 256 << 20;
 pub(crate) async fn read(
     control: &Control,
     headers: &HeaderMap,
-    body: Incoming,
+    body: &mut Incoming,
     bytes_max: usize,
 ) -> Result<Bytes, Refused> {
     // Refused before a byte of it is read, or `100 Continue` is sent.
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if announced.and_then(|value| value.parse::<u64>().ok()).is_some_and(|n| n > bytes_max as u64) {
+    if announced(headers).is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(too_large(bytes_max));
     }
     let reading = collect(control, body, bytes_max);
@@ -38,6 +37,26 @@ pub(crate) async fn read(
     }
 }
 
+/// Reads what is left of a body that nobody wanted, because the next request stands behind it.
+/// Returns whether it is worth waiting for that one.
+pub(crate) async fn discard(control: &Control, headers: &HeaderMap, body: &mut Incoming) -> bool {
+    if body.is_end_stream() {
+        return true;
+    }
+    // Who has been answered without `100 Continue` may or may not send the body.
+    let is_coming = !headers.contains_key(EXPECT)
+        && announced(headers).is_some_and(|n| n <= control.settings.message_bytes_max as u64);
+    let reading = async { while let Ok(Some(_)) = next(body).await {} };
+    is_coming
+        && timeout(control.settings.body_timeout, reading).await.is_ok()
+        && body.is_end_stream()
+}
+
+/// The length that the head announces.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 fn too_large(bytes_max: usize) -> Refused {
     let sentence = format!("the request body is larger than {bytes_max} bytes");
     Refused::new(Code::TooLarge, sentence).closing()
@@ -45,11 +64,11 @@ fn too_large(bytes_max: usize) -> Refused {
 
 async fn collect(
     control: &Control,
-    mut body: Incoming,
+    body: &mut Incoming,
     bytes_max: usize,
 ) -> Result<Bytes, Refused> {
     // Most messages are one piece, and are not copied then.
-    let first = next(&mut body).await?.unwrap_or_default();
+    let first = next(body).await?.unwrap_or_default();
     if first.len() > bytes_max {
         return Err(too_large(bytes_max));
     }
@@ -59,7 +78,7 @@ async fn collect(
     let mut share = Share { control, bytes: 0 };
     share.grow(first.len())?;
     let mut whole = BytesMut::from(first);
-    while let Some(piece) = next(&mut body).await? {
+    while let Some(piece) = next(body).await? {
         if whole.len() + piece.len() > bytes_max {
             return Err(too_large(bytes_max));
         }

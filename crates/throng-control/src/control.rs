@@ -24,6 +24,8 @@ pub struct Settings {
     pub batch_bytes_max: usize,
     /// Channels that one request may name.
     pub channels_max: usize,
+    /// Connections at once: what the process's descriptors suffice for.
+    pub connections_max: usize,
     /// A request head that has begun must be complete after this.
     pub head_timeout: Duration,
     /// A request body must be complete after this.
@@ -43,6 +45,7 @@ impl Default for Settings {
             message_bytes_max: 64 << 10,
             batch_bytes_max: 8 << 20,
             channels_max: 128,
+            connections_max: 10_000,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(75),

@@ -1,12 +1,21 @@
 //! Whose the next request is, and where it ends, decided before hyper sees a byte of it.
 //!
-//! Called by the [gate](crate::gate) only. The same readers as the workers' say so: were the two
-//! planes to disagree, a connection would go to and fro between them for ever. They also refuse
-//! whatever could be read in two ways, which is how requests are smuggled behind others.
+//! Called for the [gate](crate::gate). The same readers as the workers' say so: were the two planes
+//! to disagree, a connection would go to and fro between them for ever. They also refuse whatever
+//! could be read in two ways, which is how requests are smuggled behind others.
+//!
+//! What hyper would refuse is refused here as well: its own refusals are neither worded as in the
+//! reference nor counted.
 
+use http::Uri;
 use throng_wire::Refusal;
 use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::origin_allowed;
 use throng_wire::subscribe::{self, Route};
+
+/// No body is longer, whatever the limits are set to: sums of lengths do not overflow, and hyper
+/// takes the length.
+const BODY_BYTES_MAX: u64 = 1 << 62;
 
 /// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,16 +52,44 @@ pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
         Err(refusal) => return Inspection::Refused(refusal),
     };
     match subscribe::route(&head) {
-        Ok(Route::Subscribe(_)) => Inspection::Subscription(None),
-        Err(refusal) => Inspection::Subscription(Some(refusal)),
-        Ok(Route::Other) if head.is_chunked() => {
-            Inspection::Request { head_bytes, body: Body::Chunked }
+        Ok(Route::Subscribe(_)) => return Inspection::Subscription(None),
+        Err(refusal) => return Inspection::Subscription(Some(refusal)),
+        Ok(Route::Other) => {}
+    }
+    if Uri::try_from(raw_target(bytes)).is_err() {
+        let sentence = "the request target has a character that must be percent-encoded";
+        return Inspection::Refused(Refusal::new(400, "bad_request", sentence));
+    }
+    if head.is_chunked() {
+        return Inspection::Request { head_bytes, body: Body::Chunked };
+    }
+    match head.content_length().unwrap_or(0) {
+        length if length <= BODY_BYTES_MAX => {
+            Inspection::Request { head_bytes, body: Body::Length(length) }
         }
-        Ok(Route::Other) => {
-            let body = Body::Length(head.content_length().unwrap_or(0));
-            Inspection::Request { head_bytes, body }
+        length => {
+            let sentence = format!("nobody takes a request body of {length} bytes");
+            Inspection::Refused(Refusal::new(413, "too_large", sentence))
         }
     }
+}
+
+/// The origin of the request that `bytes` begin with, if its pages may read the answer.
+pub(crate) fn allowed_origin(
+    bytes: &[u8],
+    head_bytes_max: usize,
+    allowed: &[String],
+) -> Option<String> {
+    let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, Limits { head_bytes_max }) else {
+        return None;
+    };
+    let origin = str::from_utf8(head.header("origin")?).ok()?;
+    origin_allowed(Some(origin), head.host(), allowed).then(|| origin.to_owned())
+}
+
+/// The target as it stands in a well-formed head.
+fn raw_target(head: &[u8]) -> &[u8] {
+    head.trim_ascii_start().split(|byte| *byte == b' ').nth(1).unwrap_or_default()
 }
 
 #[cfg(test)]

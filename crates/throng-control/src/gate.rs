@@ -15,13 +15,14 @@
 //! * What hyper writes is collected and leaves at the end of a turn of the connection's task, so that
 //!   pipelined requests share a system call. The task must call [`Gate::poll_drain`] before it sleeps.
 
+use std::future::Future as _;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use throng_wire::Refusal;
@@ -91,9 +92,10 @@ impl Gate {
         self.closed.take()
     }
 
-    /// Whether a head has begun and not ended.
+    /// Whether a head has begun that hyper has not been given. Empty lines are not the beginning of
+    /// one: clients of old send them after a body.
     pub(crate) fn is_mid_head(&self) -> bool {
-        self.open == 0 && !self.unread.is_empty()
+        self.open == 0 && self.unread.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
     }
 
     /// Whether nothing is known to follow that nobody has read: such a socket can be closed
@@ -117,18 +119,16 @@ impl Gate {
         !self.out.is_empty()
     }
 
-    /// Adds to what is to be written.
-    pub(crate) fn push_output(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
-    }
-
-    /// The socket, and what was read from it and belongs to nobody yet.
-    pub(crate) fn into_parts(self) -> (TcpStream, BytesMut) {
-        (self.stream, self.unread)
+    /// The socket, what was read from it and belongs to nobody yet, and what is still to be written.
+    pub(crate) fn into_parts(self) -> (TcpStream, BytesMut, BytesMut) {
+        (self.stream, self.unread, self.out)
     }
 
     /// Writes what was collected, as far as the socket takes it.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.out.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
         while !self.out.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.out))?;
             if written == 0 {
@@ -145,20 +145,18 @@ impl Gate {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads some more; 0 at the end.
+    /// Reads some more; 0 at the end. While there is nothing to read, nothing is kept to read into.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            self.unread.reserve(READ_BYTES);
-            match self.stream.try_read_buf(&mut self.unread) {
-                Ok(read) => {
-                    self.progress += read as u64;
-                    return Poll::Ready(Ok(read));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+        if self.stream.poll_read_ready(cx)?.is_pending() {
+            if self.unread.is_empty() {
+                self.unread = BytesMut::new();
             }
+            return Poll::Pending;
         }
+        self.unread.reserve(READ_BYTES);
+        let read = ready!(pin!(self.stream.read_buf(&mut self.unread)).poll(cx))?;
+        self.progress += read as u64;
+        Poll::Ready(Ok(read))
     }
 
     /// Takes of `slices` what there is room for.
@@ -209,10 +207,6 @@ impl Gate {
 
     /// Looks at the next head. Returns whether it is hyper's.
     fn look(&mut self) -> bool {
-        // Clients of old send an empty line after a body.
-        while let [b'\r' | b'\n', ..] = *self.unread {
-            self.unread.advance(1);
-        }
         if self.unread.is_empty() {
             return false;
         }
@@ -220,7 +214,7 @@ impl Gate {
             Inspection::Partial => return false,
             Inspection::Request { head_bytes, body } => {
                 self.open = match body {
-                    Body::Length(body_bytes) => body_bytes + head_bytes as u64,
+                    Body::Length(body_bytes) => body_bytes.saturating_add(head_bytes as u64),
                     Body::Chunked => WITHOUT_END,
                 };
                 self.heads += 1;
@@ -284,8 +278,8 @@ impl AsyncWrite for Handle {
         Poll::Ready(Ok(()))
     }
 
-    /// The connection's task does that, when everything is written.
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    /// Hyper is done when everything is written; the socket may still be needed.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.lock().poll_drain(cx)
     }
 }

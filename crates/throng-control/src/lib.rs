@@ -35,6 +35,8 @@ mod api;
 mod body;
 mod clock;
 mod connection;
+mod deadlines;
+mod farewell;
 mod figures;
 mod framing;
 mod gate;

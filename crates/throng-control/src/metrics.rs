@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use throng_core::{Counter, Engine as _};
+use throng_core::Counter;
 
 use crate::answer::Code;
 use crate::control::Control;
@@ -51,7 +51,8 @@ pub(crate) fn text(control: &Control) -> String {
         "Bytes of request bodies that are still arriving.",
         figures.body_bytes.get(),
     );
-    page.describe("http_refused_total", "Requests that the control plane refused.", "counter");
+    let help = "Requests and lines of batches that the control plane refused.";
+    page.describe("http_refused_total", help, "counter");
     for code in Code::ALL.iter().copied() {
         let labels = format!("{{code=\"{}\"}}", code.name());
         page.sample("http_refused_total", &labels, figures.refused(code).get());

@@ -60,42 +60,18 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// The same kind, as the wire formats know it.
-pub(crate) fn wire_kind(kind: Kind) -> throng_wire::Kind {
-    match kind {
-        Kind::Channel => throng_wire::Kind::Channel,
-        Kind::User => throng_wire::Kind::User,
-    }
-}
-
-/// The same kind, as the engine knows it.
-pub(crate) fn core_kind(kind: throng_wire::Kind) -> Kind {
-    match kind {
-        throng_wire::Kind::Channel => Kind::Channel,
-        throng_wire::Kind::User => Kind::User,
-    }
-}
-
 /// The same name, as the wire formats know it.
 pub(crate) fn target(channel: &ChannelName) -> Target {
-    Target { kind: wire_kind(channel.kind()), name: channel.name().to_owned() }
+    Target { kind: channel.kind(), name: channel.name().to_owned() }
 }
 
 /// The channel or user of a path segment, which is percent-encoded.
 pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Refused> {
-    match percent_decoded(segment) {
-        Some(name) => checked(kind, &name),
-        None => {
-            Err(Refused::new(Code::BadName, NameError::NotUtf8(wire_kind(kind).noun()).to_string()))
-        }
-    }
-}
-
-/// The channel or user of that name.
-pub(crate) fn checked(kind: Kind, name: &str) -> Result<ChannelName, Refused> {
-    check_name(name, wire_kind(kind).noun())
-        .map_err(|error| Refused::new(Code::BadName, error.to_string()))?;
-    Ok(ChannelName::new(kind, name))
+    let refused = |error: NameError| Refused::new(Code::BadName, error.to_string());
+    let noun = kind.noun();
+    let name = percent_decoded(segment).ok_or_else(|| refused(NameError::NotUtf8(noun)))?;
+    check_name(&name, noun).map_err(refused)?;
+    Ok(ChannelName::new(kind, &name))
 }
 
 #[cfg(test)]

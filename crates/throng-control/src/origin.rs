@@ -1,4 +1,4 @@
-//! Pages of other origins: which may use the API, and what they may see of an answer.
+//! Pages of other origins: which may use the server, and what they may see of an answer.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, HOST, HeaderValue, ORIGIN, VARY,
@@ -12,28 +12,30 @@ use crate::answer::{Answer, Code, Refused};
 /// Response headers that a page may read.
 const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";
 
-/// Whether a request is answered as far as its origin goes.
-pub(crate) fn is_allowed(allowed: &[String], head: &Parts) -> bool {
-    let Some(origin) = head.headers.get(ORIGIN) else {
-        return true;
-    };
+/// The origin of a request, if it has one and is answered.
+pub(crate) fn check(allowed: &[String], head: &Parts) -> Result<Option<HeaderValue>, Refused> {
+    let mut origins = head.headers.get_all(ORIGIN).iter();
+    let Some(origin) = origins.next() else { return Ok(None) };
+    if origins.next().is_some() {
+        return Err(Refused::new(Code::BadRequest, "the header `Origin` is given twice"));
+    }
     // An authority in the target stands above the header, as it does for the workers.
     let host = head.uri.authority().map(Authority::as_str);
     let host = host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok()));
-    // Text that is none is the origin of nobody.
-    origin_allowed(Some(origin.to_str().unwrap_or_default()), host, allowed)
-}
-
-/// What the others are told.
-pub(crate) fn refusal() -> Refused {
-    let sentence = "pages of this origin may not use this server; see the setting allowed-origins";
-    Refused::new(Code::OriginRefused, sentence)
+    // Bytes that are not text are the origin of nobody.
+    let text = origin.to_str().unwrap_or_default();
+    if origin_allowed(Some(text), host, allowed) {
+        return Ok(Some(origin.clone()));
+    }
+    let sentence =
+        format!("pages of {text} may not use this server; allow them with --allowed-origins {text}");
+    Err(Refused::new(Code::OriginRefused, sentence))
 }
 
 /// Lets a page of `origin` read the answer.
-pub(crate) fn expose(answer: &mut Answer, origin: &HeaderValue) {
+pub(crate) fn expose(answer: &mut Answer, origin: HeaderValue) {
     let headers = answer.headers_mut();
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     headers.insert(VARY, HeaderValue::from_static("Origin"));
 }

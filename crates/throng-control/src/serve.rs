@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::answer::Code;
 use crate::connection;
 use crate::control::Control;
 use crate::edge::Arrivals;
@@ -18,10 +19,13 @@ use crate::service::Service;
 /// must not be flooded.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves what arrives, until there is nothing more to come or `drain` is ready. From then on
-/// connections end with the request they
-/// are at, and requests to publish or subscribe are refused; returns when all have ended, or after
-/// `drain_timeout`.
+/// Connections beyond [`Settings::connections_max`](crate::Settings::connections_max) that are kept
+/// for a moment, to tell them that there is no room. Still further ones are closed.
+const REFUSALS_MAX: usize = 64;
+
+/// Serves what arrives, until there is nothing more to come and all has ended, or until `drain` is
+/// ready. From then on connections end with the request that they are at, and requests to publish
+/// or to subscribe are refused; returns when all have ended, or after `drain_timeout`.
 pub async fn serve(
     control: Arc<Control>,
     mut arrivals: impl Arrivals,
@@ -29,6 +33,7 @@ pub async fn serve(
 ) {
     let service = Service::new(Arc::clone(&control));
     let (announce, draining) = watch::channel(false);
+    let connections_max = control.settings.connections_max;
     let mut connections = JoinSet::new();
     let mut drain = pin!(drain);
     let mut deadline = pin!(sleep_until(Instant::now()));
@@ -49,13 +54,20 @@ pub async fn serve(
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             arrival = arrivals.next(), if is_open => match arrival {
-                Ok(Some(arrival)) => {
+                Ok(Some(arrival)) if connections.len() < connections_max => {
                     let life = Life::begin(&control);
                     let (service, draining) = (service.clone(), draining.clone());
                     connections.spawn(async move {
                         connection::run(&life.0, service, arrival, draining).await;
                     });
                 }
+                Ok(Some(arrival)) if connections.len() < connections_max + REFUSALS_MAX => {
+                    let life = Life::begin(&control);
+                    connections.spawn(async move {
+                        connection::refuse(&life.0, arrival).await;
+                    });
+                }
+                Ok(Some(_)) => control.figures.refused(Code::Full).add(1),
                 Ok(None) => is_open = false,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken over");

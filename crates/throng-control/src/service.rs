@@ -1,21 +1,20 @@
-//! Sends each request to where it is answered, and gives every answer of the API its last headers.
+//! Sends each request to where it is answered, and gives every answer its last headers.
 
 use std::sync::Arc;
 
 use axum::Router;
-use http::header::{CONNECTION, HeaderValue, ORIGIN, TRANSFER_ENCODING};
+use axum::body::Body;
+use http::header::{CONNECTION, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use tower_service::Service as _;
 
-use crate::answer::{Answer, Refused};
-use crate::api;
+use crate::answer::{self, Answer, Refused};
 use crate::control::Control;
 use crate::names::{Part, Resource};
-use crate::origin;
-use crate::pages;
+use crate::{api, body, origin, pages};
 
 /// Answers requests. The API is matched by hand, because publishing is what the control plane does
 /// all day; pages, figures and health go through a router.
@@ -32,33 +31,41 @@ impl Service {
     /// The answer to one request.
     pub(crate) async fn answer(&self, control: &Control, request: Request<Incoming>) -> Answer {
         control.figures.requests.add(1);
-        // What follows chunks is not looked for: see `gate`.
-        let is_last = request.headers().contains_key(TRANSFER_ENCODING);
-        let mut answer = if Resource::of(request.uri().path()).is_some() {
-            let (head, body) = request.into_parts();
-            self.answer_api(control, head, body).await
-        } else {
-            self.page(request).await
+        let (head, mut body) = request.into_parts();
+        let origin = origin::check(&control.settings.allowed_origins, &head);
+        let (result, origin) = match origin {
+            Ok(origin) => (self.respond(control, &head, &mut body).await, origin),
+            Err(refused) => (Err(refused), None),
         };
-        if is_last {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        answer
-    }
-
-    async fn answer_api(&self, control: &Control, head: Parts, body: Incoming) -> Answer {
-        if !origin::is_allowed(&control.settings.allowed_origins, &head) {
-            return origin::refusal().into_answer(control);
-        }
-        let result = route(control, &head, body).await;
         let mut answer = result.unwrap_or_else(|refused| refused.into_answer(control));
-        if let Some(origin) = head.headers.get(ORIGIN) {
+        if let Some(origin) = origin {
             origin::expose(&mut answer, origin);
         }
+        // What follows chunks is not looked for: see `gate`.
+        let is_last = answer.headers().contains_key(CONNECTION)
+            || head.headers.contains_key(TRANSFER_ENCODING)
+            || control.is_draining()
+            || !body::discard(control, &head.headers, &mut body).await;
+        if is_last {
+            answer::close(&mut answer);
+        }
         answer
     }
 
-    async fn page(&self, request: Request<Incoming>) -> Answer {
+    async fn respond(
+        &self,
+        control: &Control,
+        head: &Parts,
+        body: &mut Incoming,
+    ) -> Result<Answer, Refused> {
+        match Resource::of(head.uri.path()) {
+            Some(resource) => answer_api(control, head, body, resource).await,
+            None => Ok(self.page(head).await),
+        }
+    }
+
+    async fn page(&self, head: &Parts) -> Answer {
+        let request = Request::from_parts(head.clone(), Body::empty());
         match self.pages.clone().call(request).await {
             Ok(answer) => answer.map(Either::Right),
             Err(never) => match never {},
@@ -66,10 +73,12 @@ impl Service {
     }
 }
 
-async fn route(control: &Control, head: &Parts, body: Incoming) -> Result<Answer, Refused> {
-    let Some(resource) = Resource::of(head.uri.path()) else {
-        return Err(Refused::not_found());
-    };
+async fn answer_api(
+    control: &Control,
+    head: &Parts,
+    body: &mut Incoming,
+    resource: Resource<'_>,
+) -> Result<Answer, Refused> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match resource {
         _ if head.method == Method::OPTIONS => Ok(api::options::answer(head, resource)),
@@ -89,7 +98,7 @@ async fn route(control: &Control, head: &Parts, body: Incoming) -> Result<Answer
         }
         // A `GET` of these never gets here: the gate takes it out.
         Resource::Log(_, _, Part::Itself) | Resource::Subscribe if head.method == Method::HEAD => {
-            api::head::answer(control, head, resource)
+            api::head::answer(control, head)
         }
         _ => Err(Refused::method(resource.methods())),
     }

@@ -30,6 +30,7 @@ macro_rules! counters {
 
 counters! {
     Accepted "connections_accepted_total" "Connections accepted.",
+    AcceptFailed "accept_failures_total" "Times that no connection could be accepted for want of descriptors or memory.",
     Closed "connections_closed_total" "Connections closed, for whatever reason.",
     HandedToControl "connections_handed_to_control_total" "Connections handed to the control plane.",
     HandedToWorker "connections_handed_to_worker_total" "Connections handed to another worker for want of room.",

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::id::MessageId;
-use crate::mailbox::Mail;
+use crate::mailbox::{FollowsQuestion, Mail};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::presence::PresenceQuestion;
@@ -198,6 +198,24 @@ pub trait Engine: Send + Sync {
         }
         for (worker, local, channel) in audience.workers {
             self.post(worker, Mail::Presence { local, channel, question: Arc::clone(&question) });
+        }
+    }
+
+    /// Asks whether a connection follows a channel; `done` gets the answer as with
+    /// [`Engine::presence`], and is dropped if the connection's worker has ended.
+    fn follows(
+        &self,
+        channel: &ChannelName,
+        connection: ConnectionName,
+        done: Box<dyn FnOnce(bool) + Send>,
+    ) {
+        let followers = self.audience(channel).workers;
+        match followers.into_iter().find(|(worker, ..)| *worker == connection.worker()) {
+            None => done(false),
+            Some((worker, _, channel)) => {
+                let question = FollowsQuestion(done);
+                self.post(worker, Mail::Follows { channel, connection, question });
+            }
         }
     }
 }

@@ -53,7 +53,7 @@ pub use engine::{
     Published, Start,
 };
 pub use id::{Epoch, MessageId, Position};
-pub use mailbox::{Mail, Mailbox};
+pub use mailbox::{FollowsQuestion, Mail, Mailbox};
 pub use memory::MemoryEngine;
 pub use message::{Body, BodyError, ConnectionName, Message};
 pub use name::{ChannelName, Kind};

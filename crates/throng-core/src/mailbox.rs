@@ -31,6 +31,15 @@ pub enum Mail {
         /// The question, to be answered even if the channel is not followed any more.
         question: Arc<PresenceQuestion>,
     },
+    /// Somebody asks whether a connection follows a channel.
+    Follows {
+        /// Which channel.
+        channel: ChannelId,
+        /// Which connection.
+        connection: crate::ConnectionName,
+        /// The question.
+        question: FollowsQuestion,
+    },
     /// Bytes for one connection, if it is still there: the late answer to something it asked.
     Answer {
         /// Which connection.
@@ -40,6 +49,15 @@ pub enum Mail {
     },
     /// Take no new connections, deliver what was accepted, send everybody home, and end.
     Drain,
+}
+
+/// Takes the answer to [`Mail::Follows`]; dropped if there will be none.
+pub struct FollowsQuestion(pub Box<dyn FnOnce(bool) + Send>);
+
+impl std::fmt::Debug for FollowsQuestion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FollowsQuestion")
+    }
 }
 
 /// Mail that may wait for one worker, in messages: a publisher is refused beyond it, because the

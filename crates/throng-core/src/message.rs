@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use throng_wire::envelope::{self, Data, Envelope};
 
 use crate::id::MessageId;
+use crate::WorkerId;
 use crate::name::ChannelName;
 
 /// What was published.
@@ -54,13 +55,15 @@ impl Body {
             let kept = (essence != BINARY).then(|| content_type.into());
             return Ok((Body::Binary(bytes.into()), kept));
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| BodyError::NotUtf8)?;
+        let text = std::str::from_utf8(bytes);
         if essence == JSON || essence.ends_with("+json") {
+            let text = text.map_err(|error| BodyError::NotJson(error.to_string()))?;
             serde_json::from_str::<serde::de::IgnoredAny>(text)
                 .map_err(|error| BodyError::NotJson(error.to_string()))?;
             let kept = (essence != JSON).then(|| content_type.into());
             return Ok((Body::Json(text.into()), kept));
         }
+        let text = text.map_err(|_| BodyError::NotUtf8)?;
         // `curl -d` names this type unasked: it says nothing about the body.
         let is_usual = matches!(essence.as_str(), "" | "application/x-www-form-urlencoded")
             || content_type.eq_ignore_ascii_case(TEXT);
@@ -79,6 +82,25 @@ impl Body {
 /// Names a connection of the data plane, for "not to this one".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionName(pub u64);
+
+impl ConnectionName {
+    /// The name of the connection that a worker keeps at `index`; `generation` tells it from
+    /// others that had or will have the place.
+    pub fn new(worker: WorkerId, generation: u32, index: u32) -> ConnectionName {
+        let generation = u64::from(generation & 0xffff);
+        ConnectionName(u64::from(worker.0) << 48 | generation << 32 | u64::from(index))
+    }
+
+    /// The connection's worker.
+    pub fn worker(self) -> WorkerId {
+        WorkerId((self.0 >> 48) as u16)
+    }
+
+    /// Where the worker keeps it.
+    pub fn index(self) -> u32 {
+        self.0 as u32
+    }
+}
 
 impl fmt::Display for ConnectionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,7 +180,7 @@ impl Message {
             name: self.channel.name(),
             id: &self.id.to_string(),
             time_ms: self.time_ms,
-            content_type: self.content_type.as_deref(),
+            content_type: Some(self.content_type()).filter(|it| *it != TEXT && *it != JSON),
             data,
         };
         envelope::write(out, &envelope);
@@ -194,6 +216,6 @@ mod tests {
         assert_eq!(kind(b"\xff", Some(BINARY)), ("binary", None));
         assert_eq!(kind(b"\xff", Some("image/png")), ("binary", Some("image/png".into())));
         assert_eq!(kind(b"\xff", None), ("not utf-8", None));
-        assert_eq!(kind(b"\xff", Some(JSON)), ("not utf-8", None));
+        assert_eq!(kind(b"\xff", Some(JSON)), ("not json", None));
     }
 }

@@ -66,6 +66,12 @@ const SWEEPING_KEPT: usize = 1024;
 /// Marks a stalled subscription in the connection's number.
 const STALLED: u32 = 1 << 31;
 
+/// Marks one that has not been written all of its backlog.
+const CATCHING_UP: u32 = 1 << 30;
+
+/// The rest is the connection's number.
+const NUMBER: u32 = CATCHING_UP - 1;
+
 const REACH_BITS: u32 = 30;
 /// A mirror spans less than this, in offsets, and a subscription has a gap if its cursor is further
 /// behind.
@@ -73,7 +79,7 @@ const REACH: u64 = 1 << REACH_BITS;
 
 #[derive(Debug)]
 struct Subscription {
-    /// The connection's index in the worker, and [`STALLED`].
+    /// The connection's index in the worker, [`STALLED`] and [`CATCHING_UP`].
     connection: u32,
     local: LocalId,
     /// Low half of the offset of the last message written.
@@ -153,7 +159,7 @@ impl Roster {
         is_user: bool,
         sibling: Option<SubscriptionId>,
     ) -> SubscriptionId {
-        debug_assert!(connection < STALLED);
+        debug_assert!(connection <= NUMBER);
         let local = followed.local;
         if local == self.next_local() && self.channels.get(local.index()).is_none() {
             let head = followed.head.offset;
@@ -162,8 +168,15 @@ impl Roster {
         let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
         let index = self.subscriptions.next_index();
         let id = SubscriptionId::from_index(index);
+        let mut mark = 0;
+        if let Some(channel) = self.channels.get_mut(local.index())
+            && cursor < channel.head
+        {
+            channel.catching_up += 1;
+            mark = CATCHING_UP;
+        }
         self.subscriptions.insert(Subscription {
-            connection,
+            connection: connection | mark,
             local,
             cursor: cursor as u32,
             before: id,
@@ -176,9 +189,8 @@ impl Roster {
 
     /// Ends a subscription. Tell the engine.
     pub fn leave(&mut self, id: SubscriptionId) -> Option<Left> {
-        if self.subscription(id)?.connection & STALLED != 0 {
-            self.unstall(id);
-        }
+        self.unmark(id, STALLED);
+        self.unmark(id, CATCHING_UP);
         let local = self.subscription(id)?.local;
         self.unlink(local, id);
         let gone = self.subscriptions.remove(id.index())?;
@@ -251,7 +263,7 @@ impl Roster {
                 continue;
             };
             if visit.is_behind && visit.connection & STALLED == 0 {
-                return Some((visit.id, visit.connection));
+                return Some((visit.id, visit.connection & NUMBER));
             }
         }
         if self.sweeping.capacity() > SWEEPING_KEPT {
@@ -279,9 +291,14 @@ impl Roster {
 
     /// The messages up to `offset` have been written to the subscription, or it skips them.
     pub fn advance(&mut self, id: SubscriptionId, offset: u64) {
-        if let Some(subscription) = self.subscription_mut(id) {
-            debug_assert!(distance(offset, subscription.cursor) >= 0, "cursors only move forward");
-            subscription.cursor = offset as u32;
+        let Some(subscription) = self.subscription_mut(id) else { return };
+        debug_assert!(distance(offset, subscription.cursor) >= 0, "cursors only move forward");
+        subscription.cursor = offset as u32;
+        let (local, connection) = (subscription.local, subscription.connection);
+        if connection & CATCHING_UP != 0
+            && self.channels.get(local.index()).is_some_and(|channel| offset >= channel.head)
+        {
+            self.unmark(id, CATCHING_UP);
         }
     }
 
@@ -307,7 +324,7 @@ impl Roster {
         if subscription.connection & STALLED == 0 {
             return;
         }
-        self.unstall(id);
+        self.unmark(id, STALLED);
         match self.cursor(id) {
             Some(cursor) if !matches!(self.waiting(id), Waiting::Nothing) => {
                 self.revisit(local, id, cursor);
@@ -355,7 +372,7 @@ impl Roster {
             left = left.checked_sub(1)?;
             let subscription = self.subscription(at?)?;
             at = Some(subscription.next);
-            Some(subscription.connection & !STALLED)
+            Some(subscription.connection & NUMBER)
         })
     }
 
@@ -377,12 +394,20 @@ impl Roster {
         self.subscriptions.get_mut(id.index())
     }
 
-    fn unstall(&mut self, id: SubscriptionId) {
+    /// Takes a mark away, if it is there.
+    fn unmark(&mut self, id: SubscriptionId, mark: u32) {
         let Some(subscription) = self.subscription_mut(id) else { return };
-        subscription.connection &= !STALLED;
+        if subscription.connection & mark == 0 {
+            return;
+        }
+        subscription.connection &= !mark;
         let local = subscription.local;
         if let Some(channel) = self.channels.get_mut(local.index()) {
-            channel.stalled -= 1;
+            let count = match mark {
+                STALLED => &mut channel.stalled,
+                _ => &mut channel.catching_up,
+            };
+            *count -= 1;
         }
     }
 }

@@ -19,9 +19,6 @@ const ACCEPTS_PER_BATCH: usize = 64;
 
 const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
 
-/// After a failed accept (descriptors or memory exhausted), the listener rests for so long.
-const REST: Duration = Duration::from_millis(100);
-
 /// Tokens that no connection has: generations grow from one.
 pub(crate) const LISTENER: u64 = 0;
 pub(crate) const MAILBOX: u64 = 1;
@@ -31,6 +28,8 @@ pub(crate) const INLET: u64 = 2;
 pub(crate) struct Sources {
     /// Dropped when the worker is to end.
     pub(crate) listener: Option<OwnedFd>,
+    /// Whether the listener is not waited for until the next tick.
+    pub(crate) is_listener_resting: bool,
     pub(crate) inlet: Exit,
     pub(crate) mailbox_event: Arc<OwnedFd>,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -59,6 +58,7 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
         if clock.elapsed() >= next_tick {
             next_tick = clock.elapsed() + TICK;
             worker.tick();
+            wake_listener(&mut worker, &mut sources)?;
         }
         has_work = worker.work();
         if worker.is_draining() {
@@ -97,18 +97,30 @@ fn handle(
     Ok(())
 }
 
-fn accept(worker: &mut Worker<Sockets>, sources: &Sources) {
+fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
     let Some(listener) = &sources.listener else { return };
     for _ in 0..ACCEPTS_PER_BATCH {
         match sockets::accept(listener) {
             Ok(Some(socket)) => worker.accepted(socket),
             Ok(None) => return,
             Err(_) => {
-                // The listener stays readable: without a rest this would spin.
-                std::thread::sleep(REST);
+                // Descriptors or memory are exhausted. The listener stays readable: without a rest
+                // until the next tick this would spin.
+                worker.accept_failed();
+                sources.is_listener_resting = worker.net().poll.remove(listener).is_ok();
                 return;
             }
         }
+    }
+}
+
+fn wake_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
+    if !std::mem::take(&mut sources.is_listener_resting) {
+        return Ok(());
+    }
+    match &sources.listener {
+        Some(listener) => worker.net().poll.add_level(listener, LISTENER),
+        None => Ok(()),
     }
 }
 
@@ -124,10 +136,13 @@ fn take_over(worker: &mut Worker<Sockets>, sources: &Sources, bytes: &mut Vec<u8
 /// Takes what has connected before the end, then listens no more.
 fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
     let Some(listener) = sources.listener.take() else { return Ok(()) };
-    while let Some(socket) = sockets::accept(&listener)? {
+    while let Ok(Some(socket)) = sockets::accept(&listener) {
         worker.accepted(socket);
     }
-    worker.net().poll.remove(&listener)
+    if !std::mem::take(&mut sources.is_listener_resting) {
+        worker.net().poll.remove(&listener)?;
+    }
+    Ok(())
 }
 
 /// The worker's clock: wall time that never goes back, by the monotonic clock.

@@ -260,6 +260,19 @@ fn capacities(settings: &Settings, descriptors_max: u64) -> Result<Vec<u32>, Sta
     Ok((0..workers).map(share).collect())
 }
 
+/// Without its loop a worker's connections are dead: better to end, and be started again, than to
+/// pretend.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("throng: a worker cannot go on: it has panicked");
+            std::process::abort();
+        }
+    }
+}
+
 /// What a worker's thread starts from.
 struct Thread {
     setup: Setup,
@@ -282,8 +295,8 @@ impl Thread {
                 return;
             }
         };
+        let _abort = AbortOnPanic;
         if let Err(error) = event_loop::run(worker, sources) {
-            // Without its loop a worker's connections are dead: better to end than to pretend.
             eprintln!("throng: a worker cannot go on: {error}");
             std::process::abort();
         }
@@ -295,6 +308,7 @@ impl Thread {
         let listener = listener::open(settings.listen, settings.heartbeat)?;
         let sources = Sources {
             listener: Some(listener),
+            is_listener_resting: false,
             inlet: self.inlet,
             mailbox_event: self.event,
             mailbox: Arc::clone(&self.setup.mailbox),

@@ -108,6 +108,8 @@ pub struct Worker<N: Net> {
     figures: Figures,
     counters: Arc<Counters>,
     connections: Slab<Connection<N::Socket>>,
+    /// Those of them that are closing, which take nobody's room.
+    closing: u32,
     roster: Roster,
     now: Now,
     /// Where the sweep over the slab stands.
@@ -140,6 +142,7 @@ impl<N: Net> Worker<N> {
             counters,
             figures: setup.figures,
             connections: Slab::default(),
+            closing: 0,
             roster: Roster::new(setup.rules),
             now: Now::default(),
             sweep_at: 0,
@@ -194,7 +197,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Subscriptions of all connections.
-    pub fn subscriptions(&self) -> usize {
+    pub fn subscriptions_in_all(&self) -> usize {
         self.roster.len()
     }
 
@@ -204,7 +207,7 @@ impl<N: Net> Worker<N> {
 
     fn publish_load(&self) {
         let load = &self.figures.worker(self.id).connections;
-        load.store(self.connections.len() as u32, Ordering::Relaxed);
+        load.store(self.connections.len() as u32 - self.closing, Ordering::Relaxed);
     }
 
     /// What events about the connection carry.
@@ -222,8 +225,7 @@ impl<N: Net> Worker<N> {
     /// The connection's public name: worker, generation and index.
     fn name_of(&self, index: u32) -> ConnectionName {
         let generation = self.connections.get(index).map_or(0, |it| it.generation);
-        let worker = u64::from(self.id.0) << 48;
-        ConnectionName(worker | u64::from(generation & 0xffff) << 32 | u64::from(index))
+        ConnectionName::new(self.id, generation, index)
     }
 
     fn ticks(duration: std::time::Duration) -> u32 {

@@ -265,8 +265,9 @@ fn syntax_refusal(error: httparse::Error, bytes: &[u8]) -> Refusal {
 /// Whether the request line ends in a version, `HTTP/2.0` say, rather than in something else.
 fn names_other_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
-    let word = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
-    match word.strip_prefix(b"HTTP/") {
+    let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
+    let &[_, _, version] = &words[..] else { return false };
+    match version.strip_prefix(b"HTTP/") {
         Some([major]) => major.is_ascii_digit(),
         Some([major, b'.', minor]) => major.is_ascii_digit() && minor.is_ascii_digit(),
         _ => false,

@@ -2,8 +2,9 @@
 
 use memchr::{memchr, memchr2};
 
-/// A heartbeat: an event with nothing in it, which clients skip.
-pub const COMMENT: &[u8] = b":\n\n";
+/// A heartbeat: a comment, without the empty line after which some clients dispatch an event even
+/// though there is nothing in it.
+pub const COMMENT: &[u8] = b":\n";
 
 /// Writes one event. `id` and `event` are one line each; `data` may have line breaks of any kind,
 /// which arrive as line feeds.

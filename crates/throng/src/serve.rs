@@ -2,10 +2,11 @@
 //!
 //! # Order
 //!
-//! The plan binds, so that nothing is printed that does not hold. The workers start before there is a
-//! runtime: each takes a copy of the descriptor table as it then is, and what is open stays open in
-//! every copy. On stop the control plane ends first, because its last publications are still to be
-//! delivered; then the workers send everybody home.
+//! The plan binds, so that nothing is printed that does not hold. The runtime is there before the
+//! workers: each takes a copy of the descriptor table as it then is, and the descriptor that wakes the
+//! runtime must be in it, because workers wake it with their answers. On stop the control plane ends
+//! first, because its last publications are still to be delivered; then the workers send everybody
+//! home.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -42,12 +43,18 @@ pub fn serve(settings: &Settings) -> Result<()> {
         settings.history.total_bytes.0,
     ));
     let access: Arc<dyn Access> = Arc::new(Allow);
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
+    // The workers' tables are copies of the process's own, which has the same room.
+    let control_connections_max = plan.worker_connections_max();
     let edge = plan.start(&engine, &access, &rules)?;
 
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
     let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
-    let control =
-        Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings(settings));
+    let control = Control::new(
+        Arc::clone(&engine),
+        access,
+        Arc::new(workers),
+        control_settings(settings, control_connections_max),
+    );
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge))?;
 
     edge.drain();
@@ -146,13 +153,14 @@ fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     }
 }
 
-fn control_settings(settings: &Settings) -> throng_control::Settings {
+fn control_settings(settings: &Settings, connections_max: usize) -> throng_control::Settings {
     throng_control::Settings {
         allowed_origins: settings.allowed_origins.0.clone(),
         head_bytes_max: settings.max_head_bytes.0,
         message_bytes_max: settings.max_message_bytes.0,
         batch_bytes_max: settings.max_batch_bytes.0,
         channels_max: settings.max_channels_per_connection.0,
+        connections_max,
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
         drain_timeout: settings.drain_timeout.0,

@@ -11,7 +11,6 @@ use crate::answer::{self, Answer, Code, Refused};
 use crate::api::{permit, publish};
 use crate::body;
 use crate::control::Control;
-use crate::names;
 
 /// After so many lines other requests get their turn: a message's fan-out to the workers may take
 /// some microseconds.
@@ -20,7 +19,7 @@ const LINES_PER_TURN: usize = 64;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
-    body: Incoming,
+    body: &mut Incoming,
 ) -> Result<Answer, Refused> {
     if control.is_draining() {
         return Err(Refused::draining());
@@ -32,7 +31,7 @@ pub(crate) async fn answer(
         if nth % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        match publish_line(control, line) {
+        match publish_line(control, line).await {
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(refused) => {
                 refused.count(control);
@@ -45,11 +44,11 @@ pub(crate) async fn answer(
     Ok(answer::whole(StatusCode::OK, content_type, answers))
 }
 
-fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {
+async fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {
     let line = std::str::from_utf8(line)
         .map_err(|_| Refused::new(Code::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
-    let channel = ChannelName::new(names::core_kind(item.target.kind), &item.target.name);
+    let channel = ChannelName::new(item.target.kind, &item.target.name);
     permit(control, Action::Publish(&channel))?;
     let bytes_max = control.settings.message_bytes_max;
     if item.publication.body.len() > bytes_max {
@@ -61,5 +60,6 @@ fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {
     let (body, content_type) =
         Body::parse(&item.publication.body, content_type).map_err(publish::bad_body)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
-    publish::hand_in(control, Publication { channel, body, content_type, idempotency_key, except })
+    let publication = Publication { channel, body, content_type, idempotency_key, except };
+    publish::hand_in(control, publication).await
 }

@@ -1,92 +1,100 @@
-//! `HEAD` of the URLs that subscribe: where a subscription would start, without one.
+//! `HEAD` of the URLs that subscribe: what the same `GET` would be told, without a subscription.
 
-use http::header::HeaderName;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
-use throng_core::{Action, ChannelName, Engine as _, HistoryQuery, Kind, MessageId, Position};
+use http::{StatusCode, Version};
+use throng_core::id::IdError;
+use throng_core::{Action, ChannelName, HistoryQuery, Position};
+use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::subscribe::{self, Request, Route, Transport};
 
 use crate::answer::{self, Answer, Code, Refused, THRONG_RECOVERED};
 use crate::api::{permit, set_id};
 use crate::control::Control;
-use crate::names::{self, Resource};
-use crate::query;
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// The request has passed its limits already.
+const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
 
-pub(crate) fn answer(
-    control: &Control,
-    head: &Parts,
-    resource: Resource<'_>,
-) -> Result<Answer, Refused> {
-    let query = head.uri.query().unwrap_or_default();
-    let channels = channels(control, resource, query)?;
+pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused> {
+    let request = as_get(head)?;
+    let max = control.settings.channels_max;
+    if request.targets.len() > max {
+        let sentence = format!("one connection may follow at most {max} channels");
+        return Err(Refused::parameter(sentence));
+    }
+    let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
+    let channels: Vec<_> = names.collect();
     for channel in &channels {
         permit(control, Action::Subscribe(channel))?;
     }
-    let since = since(head, query)?;
-    if since.as_ref().is_some_and(|since| since.0.len() != channels.len()) {
-        let sentence = "the id is of another number of channels than the URL names";
-        return Err(Refused::new(Code::BadId, sentence));
-    }
+    let since = since(&request, channels.len())?;
     let now_ms = control.now_ms();
     let mut position = Vec::with_capacity(channels.len());
     let mut is_recovered = true;
     for (nth, channel) in channels.iter().enumerate() {
-        let id: Option<MessageId> = since.as_ref().map(|since| since.0[nth]);
+        let id = since.as_ref().map(|since| since.0[nth]);
         let asked = id.map_or(HistoryQuery::Newest, HistoryQuery::After);
         let history = control.engine.history(now_ms, channel, asked, 0);
         is_recovered &= history.is_recovered.unwrap_or(true);
         position.push(history.head);
     }
     let mut answer = answer::empty(StatusCode::OK);
-    set_id(&mut answer, Position(position));
+    if !position.is_empty() {
+        set_id(&mut answer, Position(position));
+    }
+    let headers = answer.headers_mut();
     if since.is_some() {
         let value = HeaderValue::from_static(if is_recovered { "true" } else { "false" });
-        answer.headers_mut().insert(THRONG_RECOVERED, value);
+        headers.insert(THRONG_RECOVERED, value);
+    }
+    if let Some(content_type) = content_type(&request) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     Ok(answer)
 }
 
-/// What the URL names, in its order, the user last.
-fn channels(
-    control: &Control,
-    resource: Resource<'_>,
-    query: &str,
-) -> Result<Vec<ChannelName>, Refused> {
-    let mut channels = Vec::new();
-    let mut user = None;
-    if let Resource::Log(kind, segment, _) = resource {
-        channels.push(names::from_segment(kind, segment)?);
+/// What the same request would ask for as a `GET`. It is put together again for the reader that
+/// the workers have too, so that both refuse the same.
+fn as_get(head: &Parts) -> Result<Box<Request>, Refused> {
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let version = if head.version == Version::HTTP_10 { "1.0" } else { "1.1" };
+    let mut bytes = format!("GET {target} HTTP/{version}\r\n").into_bytes();
+    for (name, value) in &head.headers {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
     }
-    for pair in query::pairs(query) {
-        let (name, value) = pair?;
-        match &*name {
-            "channel" if resource == Resource::Subscribe => {
-                channels.push(names::checked(Kind::Channel, &value)?);
-            }
-            "user" if user.is_some() => {
-                return Err(Refused::parameter("a subscription has at most one `user`"));
-            }
-            "user" => user = Some(names::checked(Kind::User, &value)?),
-            _ => {}
-        }
+    bytes.extend_from_slice(b"\r\n");
+    match head::parse(&bytes, LIMITS)? {
+        Parsed::Complete { head, .. } => match subscribe::route(&head)? {
+            Route::Subscribe(request) => Ok(request),
+            Route::Other => Err(Refused::not_found()),
+        },
+        Parsed::Incomplete => Err(Refused::new(Code::BadRequest, "the request head is malformed")),
     }
-    channels.extend(user);
-    let max = control.settings.channels_max;
-    if channels.is_empty() {
-        return Err(Refused::parameter("name a `channel` or a `user`"));
-    }
-    if channels.len() > max {
-        return Err(Refused::parameter(format!("a connection follows at most {max} channels")));
-    }
-    Ok(channels)
 }
 
-/// The id to go on from: the header wins.
-fn since(head: &Parts, query: &str) -> Result<Option<Position>, Refused> {
-    let bad = |error: throng_core::id::IdError| Refused::new(Code::BadId, error.to_string());
-    if let Some(value) = head.headers.get(LAST_EVENT_ID) {
-        return value.to_str().unwrap_or_default().parse().map(Some).map_err(bad);
+/// The ids to go on from.
+fn since(request: &Request, channels: usize) -> Result<Option<Position>, Refused> {
+    let Some(text) = &request.since else { return Ok(None) };
+    let bad = |error: IdError| Refused::new(Code::BadId, error.to_string());
+    let position: Position = text.parse().map_err(bad)?;
+    let ids = position.0.len();
+    if ids != channels {
+        let sentence =
+            format!("{ids} ids were given for {channels} channels; give one each, joined by commas");
+        return Err(Refused::new(Code::BadId, sentence));
     }
-    query::find(query, "since")?.map(|text| text.parse().map_err(bad)).transpose()
+    Ok(Some(position))
+}
+
+/// What would follow, as far as that is known before a message comes.
+fn content_type(request: &Request) -> Option<&'static str> {
+    match request.transport {
+        Transport::Sse => Some("text/event-stream"),
+        Transport::Stream if request.envelope => Some("application/x-ndjson"),
+        Transport::Stream => Some("text/plain; charset=utf-8"),
+        Transport::Poll { .. } | Transport::WebSocket { .. } => None,
+    }
 }

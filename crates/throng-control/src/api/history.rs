@@ -2,14 +2,16 @@
 
 use http::StatusCode;
 use http::request::Parts;
-use throng_core::{Action, Body, Engine as _, HistoryQuery, Kind, Message};
-use throng_wire::envelope::{self, Data, Envelope};
+use throng_core::{Action, HistoryQuery, Kind};
 use throng_wire::v1;
 
 use crate::answer::{self, Answer, Refused};
 use crate::api::{id, limit, permit, set_id};
 use crate::control::Control;
 use crate::names;
+
+/// About what a message's envelope measures beside its body.
+const ENVELOPE_BYTES: usize = 128;
 
 pub(crate) fn answer(
     control: &Control,
@@ -30,35 +32,17 @@ pub(crate) fn answer(
     };
     let history = control.engine.history(control.now_ms(), &channel, asked, limit(query)?);
     let bytes: usize =
-        history.messages.iter().map(|message| message.body.bytes().len() + 128).sum();
-    let mut body = Vec::with_capacity(bytes + 128);
+        history.messages.iter().map(|it| it.body.bytes().len() + ENVELOPE_BYTES).sum();
+    let mut body = Vec::with_capacity(bytes + ENVELOPE_BYTES);
     v1::history_body(
         &mut body,
         &names::target(&channel),
         &history.head.to_string(),
-        history.messages.iter().map(|message| |out: &mut Vec<u8>| write_envelope(out, message)),
+        history.messages.iter().map(|message| |out: &mut Vec<u8>| message.write_envelope(out)),
         history.has_more,
         history.is_recovered,
     );
     let mut answer = answer::json(StatusCode::OK, body);
     set_id(&mut answer, history.head);
     Ok(answer)
-}
-
-fn write_envelope(out: &mut Vec<u8>, message: &Message) {
-    envelope::write(
-        out,
-        &Envelope {
-            kind: names::wire_kind(message.channel.kind()),
-            name: message.channel.name(),
-            id: &message.id.to_string(),
-            time_ms: message.time_ms,
-            content_type: message.content_type.as_deref(),
-            data: match &message.body {
-                Body::Text(text) => Data::Text(text),
-                Body::Json(text) => Data::Json(text),
-                Body::Binary(bytes) => Data::Binary(bytes),
-            },
-        },
-    );
 }

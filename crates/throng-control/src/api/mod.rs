@@ -7,14 +7,17 @@ pub(crate) mod options;
 pub(crate) mod presence;
 pub(crate) mod publish;
 
+use std::time::Duration;
+
 use http::HeaderValue;
-use throng_core::{
-    Access as _, Action, ChannelName, Engine as _, HistoryQuery, MessageId, Verdict,
-};
+use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Verdict};
 
 use crate::answer::{Answer, Code, Refused, THRONG_ID};
 use crate::control::Control;
 use crate::query;
+
+/// Workers that have not answered a question by then are too busy to.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Entries of a page that one request may ask for …
 const LIMIT_MAX: usize = 1000;

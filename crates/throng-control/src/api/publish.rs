@@ -6,13 +6,15 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_core::{
-    Action, Body, BodyError, ChannelName, ConnectionName, Engine as _, Kind, Publication,
-    PublishError, Published,
+    Action, Body, BodyError, ChannelName, ConnectionName, Kind, Publication, PublishError,
+    Published,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
-use crate::api::permit;
+use crate::api::{ANSWER_TIMEOUT, permit};
 use crate::body;
 use crate::control::Control;
 use crate::names;
@@ -20,7 +22,7 @@ use crate::names;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
-    body: Incoming,
+    body: &mut Incoming,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, Refused> {
@@ -32,7 +34,7 @@ pub(crate) async fn answer(
     let options = Options::of(&head.headers)?;
     let bytes =
         body::read(control, &head.headers, body, control.settings.message_bytes_max).await?;
-    let published = publish(control, channel, &bytes, options)?;
+    let published = publish(control, channel, &bytes, options).await?;
     let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut body = Vec::with_capacity(96);
     write_published(&mut body, &published);
@@ -64,7 +66,7 @@ impl<'a> Options<'a> {
     }
 }
 
-fn publish(
+async fn publish(
     control: &Control,
     channel: ChannelName,
     bytes: &Bytes,
@@ -72,18 +74,38 @@ fn publish(
 ) -> Result<Published, Refused> {
     let (body, content_type) = Body::parse(bytes, options.content_type).map_err(bad_body)?;
     let Options { idempotency_key, except, .. } = options;
-    hand_in(control, Publication { channel, body, content_type, idempotency_key, except })
+    hand_in(control, Publication { channel, body, content_type, idempotency_key, except }).await
 }
 
 /// Publishes, and counts it.
-pub(super) fn hand_in(control: &Control, publication: Publication) -> Result<Published, Refused> {
+pub(super) async fn hand_in(
+    control: &Control,
+    publication: Publication,
+) -> Result<Published, Refused> {
+    let spared = match publication.except {
+        Some(connection) => follows(control, &publication.channel, connection).await,
+        None => false,
+    };
     match control.engine.publish(control.now_ms(), publication) {
-        Ok(published) => {
+        Ok(mut published) => {
+            published.subscribers = published.subscribers.saturating_sub(u64::from(spared));
             control.figures.published.add(u64::from(!published.is_duplicate));
             Ok(published)
         }
         Err(error @ PublishError::Busy) => Err(Refused::new(Code::Busy, error.to_string())),
     }
+}
+
+/// Whether the connection that a message is not for follows its channel; "no" if its worker is too
+/// busy to say.
+async fn follows(control: &Control, channel: &ChannelName, connection: ConnectionName) -> bool {
+    let (done, asked) = oneshot::channel();
+    let answer = move |follows| {
+        // Whoever asked may have gone.
+        let _ = done.send(follows);
+    };
+    control.engine.follows(channel, connection, Box::new(answer));
+    matches!(timeout(ANSWER_TIMEOUT, asked).await, Ok(Ok(true)))
 }
 
 /// A content type is repeated in response headers, so it must not contain a line break.

@@ -21,6 +21,8 @@ pub(super) struct LocalChannel {
     pub(super) count: u32,
     /// Those whose connection takes no more for now.
     pub(super) stalled: u32,
+    /// Those that have not been written all of their backlog.
+    pub(super) catching_up: u32,
     pub(super) rule: RuleId,
     pub(super) is_user: bool,
 }
@@ -36,6 +38,7 @@ impl LocalChannel {
             first: None,
             count: 0,
             stalled: 0,
+            catching_up: 0,
             rule,
             is_user,
         }
@@ -218,15 +221,16 @@ impl Roster {
         cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
     }
 
-    /// Keeps the mirror within what a stalled subscriber may be behind; nobody else needs what
-    /// everyone has been offered.
+    /// Keeps the mirror within what a stalled subscriber may be behind, or, while one is catching up,
+    /// within what it can have asked for; nobody else needs what everyone has been offered.
     pub(super) fn trim(&mut self, local: LocalId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let Some(active) = &mut channel.active else { return };
         let rule = self.rules.get(channel.rule);
         let kept = rule.retention;
-        let (messages_max, bytes_max) = match channel.stalled {
-            0 => (0, 0),
+        let (messages_max, bytes_max) = match (channel.stalled, channel.catching_up) {
+            (0, _) => (0, 0),
+            (_, 0) => (rule.behind_messages_max, rule.behind_bytes_max),
             _ => (
                 rule.behind_messages_max.max(kept.messages_max),
                 rule.behind_bytes_max.max(kept.bytes_max),

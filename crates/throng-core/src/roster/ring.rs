@@ -5,7 +5,7 @@ use super::{LocalId, Roster, SubscriptionId, distance};
 /// Whom a sweep has come to.
 pub(super) struct Visit {
     pub(super) id: SubscriptionId,
-    /// Its connection's index, and [`super::STALLED`].
+    /// Its connection's index, and its marks.
     pub(super) connection: u32,
     pub(super) is_behind: bool,
 }

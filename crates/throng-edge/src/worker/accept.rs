@@ -29,6 +29,11 @@ impl<N: Net> Worker<N> {
         self.admit(socket, &mut []);
     }
 
+    /// The listener could not give a connection: it stays in the backlog for now.
+    pub fn accept_failed(&mut self) {
+        self.count(Counter::AcceptFailed);
+    }
+
     /// A connection from another worker or from the control plane, with what was read from it.
     pub fn handed_over(&mut self, socket: N::Socket, bytes: &mut [u8]) {
         if self.is_full() {
@@ -39,7 +44,12 @@ impl<N: Net> Worker<N> {
     }
 
     fn is_full(&self) -> bool {
-        self.connections.len() as u32 >= self.figures.worker(self.id).capacity
+        let (all, capacity) = (self.connections.len() as u32, self.capacity());
+        all - self.closing >= capacity || all >= capacity + REFUSALS_MAX
+    }
+
+    fn capacity(&self) -> u32 {
+        self.figures.worker(self.id).capacity
     }
 
     fn pass_on(&mut self, socket: N::Socket) {
@@ -47,20 +57,18 @@ impl<N: Net> Worker<N> {
             self.refuse_full(socket);
             return;
         };
+        // Until the other has taken it in, so that a burst does not all go one way. Before it is
+        // sent, as afterwards the other may have counted it already.
+        self.figures.worker(other).connections.fetch_add(1, Ordering::Relaxed);
         match self.net.to_worker(other, socket) {
-            Ok(()) => {
-                self.count(Counter::HandedToWorker);
-                // Until the other has taken it in, so that a burst does not all go one way.
-                self.figures.worker(other).connections.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(()) => self.count(Counter::HandedToWorker),
             Err(socket) => self.refuse_full(socket),
         }
     }
 
     fn refuse_full(&mut self, socket: N::Socket) {
         self.count(Counter::RefusedFull);
-        let capacity = self.figures.worker(self.id).capacity;
-        if self.connections.len() as u32 >= capacity + REFUSALS_MAX {
+        if self.connections.len() as u32 >= self.capacity() + REFUSALS_MAX {
             drop(socket);
             self.count(Counter::Closed);
             return;

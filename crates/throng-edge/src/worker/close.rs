@@ -17,6 +17,9 @@ use crate::net::Net;
 /// A closing connection's peer has this long to end its side, in ticks.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
 
+/// And this long to read what is written already, before that.
+const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
+
 /// A connection to close once what was published before is delivered to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Farewell {
@@ -50,7 +53,19 @@ impl<N: Net> Worker<N> {
             let sentence = "fell behind: messages not read yet are gone; resume with the last id";
             self.close_websocket(index, 4000, sentence, Counter::ClosedBehind);
         } else {
+            // Nothing waits to be said, so there is nothing to wait for.
+            self.drop_output(index);
             self.last_words(index, b"", Counter::ClosedBehind);
+        }
+    }
+
+    /// Gives up what the socket has not taken yet.
+    fn drop_output(&mut self, index: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.flags.set(Flags::BLOCKED, false);
+        if let Some(io) = &mut connection.io {
+            io.partial = None;
+            io.outbound = Vec::new();
         }
     }
 
@@ -65,12 +80,14 @@ impl<N: Net> Worker<N> {
             return;
         }
         connection.state = State::Closing;
-        connection.due = self.now.tick.saturating_add(LINGER_TICKS);
+        self.closing += 1;
+        connection.due = self.now.tick.saturating_add(LAST_READ_TICKS);
         if let Some(io) = &mut connection.io {
             io.poll = None;
             io.inbound = Vec::new();
             io.reader = Default::default();
         }
+        self.publish_load();
         if !bytes.is_empty() {
             self.send(index, bytes);
         }
@@ -83,6 +100,7 @@ impl<N: Net> Worker<N> {
         let is_written = !connection.has(Flags::BLOCKED);
         if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
             connection.flags.set(Flags::FINISHED, true);
+            connection.due = self.now.tick.saturating_add(LINGER_TICKS);
             self.net.finish(&connection.socket);
         }
     }
@@ -102,6 +120,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn forget(&mut self, index: u32, why: Counter) {
         self.leave_all(index);
         let Some(connection) = self.connections.remove(index) else { return };
+        self.closing -= u32::from(connection.state == State::Closing);
         self.publish_load();
         let is_counted_already = connection.state == State::Closing || why == Counter::Closed;
         if !is_counted_already {

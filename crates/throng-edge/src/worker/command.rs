@@ -163,12 +163,14 @@ impl<N: Net> Worker<N> {
             idempotency_key: publication.key.map(Into::into),
             except: (!is_echoed).then(|| self.name_of(index)),
         };
+        let is_spared = !is_echoed && self.find_subscription(index, &publication.channel).is_some();
         let published = self.engine.publish(self.now.unix_ms, publication);
         let published = published.map_err(|error| Unable::new("busy", error.to_string()))?;
         self.count(Counter::Published);
         let id = published.id.to_string();
         self.reply(index, |out| {
-            let (subscribers, is_duplicate) = (published.subscribers, published.is_duplicate);
+            let subscribers = published.subscribers.saturating_sub(u64::from(is_spared));
+            let is_duplicate = published.is_duplicate;
             v1::published(out, target, &id, subscribers, is_duplicate, reference);
         });
         Ok(())
@@ -261,7 +263,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn find_subscription(&self, index: u32, name: &ChannelName) -> Option<SubscriptionId> {
-        self.subscriptions_in_order(index).into_iter().find(|&subscription| {
+        self.subscriptions(index).find(|&subscription| {
             let channel = self.roster.channel(subscription);
             channel.and_then(|(channel, _)| self.engine.name(channel)).as_ref() == Some(name)
         })
@@ -269,14 +271,10 @@ impl<N: Net> Worker<N> {
 
     /// The user to whom a connection belongs.
     pub(super) fn user_of(&self, index: u32) -> Option<ChannelName> {
-        let mut next = self.connections.get(index)?.first;
-        while let Some(subscription) = next {
-            if let Some((channel, true)) = self.roster.channel(subscription) {
-                return self.engine.name(channel);
-            }
-            next = self.roster.sibling(subscription);
-        }
-        None
+        self.subscriptions(index).find_map(|subscription| match self.roster.channel(subscription)? {
+            (channel, true) => self.engine.name(channel),
+            _ => None,
+        })
     }
 }
 

@@ -28,6 +28,9 @@ impl<N: Net> Worker<N> {
                 Mail::Presence { local, channel, question } => {
                     self.answer_presence(local, channel, &question);
                 }
+                Mail::Follows { channel, connection, question } => {
+                    (question.0)(self.follows(connection, channel));
+                }
                 Mail::Answer { connection, text } => self.late_answer(connection, &text),
                 Mail::Drain => self.start_drain(),
             }
@@ -55,8 +58,16 @@ impl<N: Net> Worker<N> {
         question.answer(users, is_cut);
     }
 
+    fn follows(&self, connection: ConnectionName, channel: ChannelId) -> bool {
+        let index = connection.index();
+        self.name_of(index) == connection
+            && self.subscriptions(index).any(|subscription| {
+                self.roster.channel(subscription).is_some_and(|(known, _)| known == channel)
+            })
+    }
+
     fn late_answer(&mut self, connection: ConnectionName, text: &str) {
-        let index = connection.0 as u32;
+        let index = connection.index();
         let is_it = self.name_of(index) == connection
             && self.connections.get(index).is_some_and(|it| it.has(Flags::V1));
         if is_it {

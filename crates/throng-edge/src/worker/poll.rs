@@ -120,14 +120,15 @@ impl<N: Net> Worker<N> {
         self.input(index, &mut []);
     }
 
+    /// The connection's subscriptions, the newest first.
+    pub(super) fn subscriptions(&self, index: u32) -> impl Iterator<Item = SubscriptionId> {
+        let first = self.connections.get(index).and_then(|it| it.first);
+        std::iter::successors(first, |&subscription| self.roster.sibling(subscription))
+    }
+
     /// The connection's subscriptions in the order in which the request named them.
     pub(super) fn subscriptions_in_order(&self, index: u32) -> Vec<SubscriptionId> {
-        let mut all = Vec::new();
-        let mut next = self.connections.get(index).and_then(|it| it.first);
-        while let Some(subscription) = next {
-            all.push(subscription);
-            next = self.roster.sibling(subscription);
-        }
+        let mut all: Vec<_> = self.subscriptions(index).collect();
         all.reverse();
         all
     }

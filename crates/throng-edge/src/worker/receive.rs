@@ -1,7 +1,8 @@
 //! Reads, and gives what came to whoever the state says.
 
 use throng_core::Counter;
-use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::origin_allowed;
 use throng_wire::refusal::ResponseOptions;
 use throng_wire::subscribe::{self, Route};
 
@@ -128,7 +129,10 @@ impl<N: Net> Worker<N> {
         let limits = Limits { head_bytes_max: self.settings.head_bytes_max };
         let (route, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
-            Ok(Parsed::Complete { head, length }) => (subscribe::route(&head), length),
+            Ok(Parsed::Complete { head, length }) => {
+                let route = subscribe::route(&head);
+                (route.map_err(|refusal| (refusal, self.reader_of(&head))), length)
+            }
             Err(refusal) => {
                 self.count(Counter::RefusedHead);
                 self.refuse(index, &refusal, &ResponseOptions::default());
@@ -144,12 +148,21 @@ impl<N: Net> Worker<N> {
                 self.give_to_control(index, bytes);
                 bytes.len()
             }
-            Err(refusal) => {
+            Err((refusal, origin)) => {
                 self.count(Counter::RefusedSubscribe);
-                self.refuse(index, &refusal, &ResponseOptions::default());
+                let allow_origin = origin.as_deref();
+                let options = ResponseOptions { allow_origin, ..ResponseOptions::default() };
+                self.refuse(index, &refusal, &options);
                 bytes.len()
             }
         }
+    }
+
+    /// The origin of the page that may read a refusal.
+    fn reader_of(&self, head: &Head<'_>) -> Option<String> {
+        let origin = str::from_utf8(head.header("origin")?).ok()?;
+        let is_allowed = origin_allowed(Some(origin), head.host(), &self.settings.allowed_origins);
+        is_allowed.then(|| origin.to_owned())
     }
 
     fn give_to_control(&mut self, index: u32, bytes: &[u8]) {

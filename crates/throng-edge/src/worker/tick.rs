@@ -30,6 +30,8 @@ const PING: &[u8] = &[0x89, 0];
 impl<N: Net> Worker<N> {
     /// To be called once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
+        // Sets right what others have counted for connections that never came.
+        self.publish_load();
         let extent = self.connections.extent();
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
@@ -38,9 +40,11 @@ impl<N: Net> Worker<N> {
             }
             let index = self.sweep_at;
             self.sweep_at += 1;
-            let is_due = |due: u32| due <= self.now.tick;
-            if self.connections.get(index).is_some_and(|connection| is_due(connection.due)) {
+            let Some(connection) = self.connections.get(index) else { continue };
+            if connection.due <= self.now.tick {
                 self.due(index);
+            } else if connection.state == State::Parked && connection.has(Flags::BLOCKED) {
+                self.check_stalled(index);
             }
         }
     }
@@ -96,7 +100,7 @@ impl<N: Net> Worker<N> {
         let is_chunked = connection.has(Flags::CHUNKED);
         let beat: &[u8] = match connection.framing {
             Framing::WebSocket | Framing::WebSocketEnvelope => PING,
-            Framing::Sse | Framing::SseEnvelope if is_chunked => b"3\r\n:\n\n\r\n",
+            Framing::Sse | Framing::SseEnvelope if is_chunked => b"2\r\n:\n\r\n",
             Framing::Sse | Framing::SseEnvelope => sse::COMMENT,
             Framing::Line | Framing::LineEnvelope if is_chunked => b"1\r\n\n\r\n",
             Framing::Line | Framing::LineEnvelope => b"\n",
@@ -107,12 +111,12 @@ impl<N: Net> Worker<N> {
 
     /// Closes a blocked connection that has fallen behind, instead of waiting for its socket.
     fn check_stalled(&mut self, index: u32) {
-        for subscription in self.subscriptions_in_order(index) {
-            if let Waiting::Gap { policy: BehindPolicy::Close, .. } =
-                self.roster.waiting(subscription)
-            {
-                return self.end_behind(index);
-            }
+        let has_gap = |subscription| {
+            let waiting = self.roster.waiting(subscription);
+            matches!(waiting, Waiting::Gap { policy: BehindPolicy::Close, .. })
+        };
+        if self.subscriptions(index).any(has_gap) {
+            self.end_behind(index);
         }
     }
 }

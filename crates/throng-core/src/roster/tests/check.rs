@@ -36,6 +36,9 @@ impl Roster {
         assert_eq!(ring.len(), channel.count as usize);
         let stalled = ring.iter().filter(|&&id| self.is_stalled(id)).count();
         assert_eq!(stalled, channel.stalled as usize);
+        let is_catching_up = |id| self.subscription(id).unwrap().connection & CATCHING_UP != 0;
+        let catching_up = ring.iter().filter(|&&id| is_catching_up(id)).count();
+        assert_eq!(catching_up, channel.catching_up as usize);
         ring
     }
 

@@ -318,8 +318,7 @@ impl World {
         }
         let log = &self.topics[usize::from(topic)].log;
         let kept = log.iter().filter(|message| message.id.offset > resume_at).count();
-        let messages_max = self.rule.behind_messages_max.max(self.rule.retention.messages_max);
-        let bytes_max = self.rule.behind_bytes_max.max(self.rule.retention.bytes_max);
+        let (messages_max, bytes_max) = (self.rule.behind_messages_max, self.rule.behind_bytes_max);
         let is_beyond = kept + 1 > messages_max || (kept + 1) * weight_bytes() > bytes_max;
         assert!(is_beyond, "there was room for {kept} and one more");
         assert!(log.iter().any(|message| message.id.offset == resume_at));

@@ -1,0 +1,144 @@
+//! A connection's end: back to a worker, or last words and a close that does not destroy them.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::answer::{Code, Refused};
+use crate::control::Control;
+use crate::framing;
+use crate::gate::{Closed, Gate};
+
+/// A client that takes nothing of its last answers for so long is given up.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// After a last answer the client gets so long to read it before the socket is closed for good,
+/// because closing a socket with unread bytes destroys what was written to it.
+const LINGER: Duration = Duration::from_secs(2);
+/// What it still sends meanwhile is thrown away, up to so many bytes.
+const LINGER_BYTES_MAX: usize = 1 << 20;
+
+/// How hyper's part of a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All is answered, or the client is gone.
+    Finished,
+    /// The gate has closed.
+    Gate,
+    /// A head has begun and does not end.
+    SlowHead,
+    /// Nothing has come or gone for too long.
+    Idle,
+    /// The socket is broken.
+    Broken,
+}
+
+/// What comes after hyper. An error is the client's: it is gone.
+pub(crate) async fn take_leave(control: &Control, mut gate: Gate, end: End) -> io::Result<()> {
+    let refused = match end {
+        End::Broken | End::Idle => return Ok(()),
+        End::Finished if gate.is_clean() && !gate.has_output() => return Ok(()),
+        End::Finished => None,
+        End::SlowHead => {
+            Some(Refused::new(Code::TooSlow, "the request head did not arrive in time"))
+        }
+        End::Gate => match gate.take_closed() {
+            Some(Closed::Subscription(_)) if control.is_draining() => Some(Refused::draining()),
+            Some(Closed::Subscription(refusal)) if gate.heads() == 0 => {
+                // The worker took it for something else: giving it back would send it to and fro
+                // for ever.
+                Some(refusal.map_or_else(not_for_here, Refused::from))
+            }
+            Some(Closed::Subscription(_)) => return hand_back(control, gate).await,
+            Some(Closed::Refused(refusal)) => Some(refusal.into()),
+            None => None,
+        },
+    };
+    let (stream, unread, out) = gate.into_parts();
+    say_and_close(control, stream, &unread, out, refused).await
+}
+
+/// Refuses a connection for want of room. `bytes` begin with its request.
+pub(crate) async fn refuse_full(
+    control: &Control,
+    stream: TcpStream,
+    bytes: &[u8],
+) -> io::Result<()> {
+    say_and_close(control, stream, bytes, BytesMut::new(), Some(full())).await
+}
+
+fn full() -> Refused {
+    Refused::new(Code::Full, "there is no room for another connection; try again later")
+}
+
+fn not_for_here() -> Refused {
+    Refused::new(Code::BadRequest, "the control plane does not serve subscriptions")
+}
+
+/// Gives the socket back to a worker, with the request that subscribes. The answers to the
+/// requests before it are written first.
+async fn hand_back(control: &Control, gate: Gate) -> io::Result<()> {
+    let (mut stream, unread, mut out) = gate.into_parts();
+    write_all(&mut stream, &mut out).await?;
+    match control.edge.hand_back(stream.into_std()?, &unread) {
+        Ok(()) => {
+            control.figures.handed_back.add(1);
+            Ok(())
+        }
+        Err(stream) => {
+            let stream = TcpStream::from_std(stream)?;
+            say_and_close(control, stream, &unread, out, Some(full())).await
+        }
+    }
+}
+
+/// Writes what is left to write and the last words, which answer the request that `unread` begins
+/// with, and closes.
+async fn say_and_close(
+    control: &Control,
+    mut stream: TcpStream,
+    unread: &[u8],
+    mut out: BytesMut,
+    refused: Option<Refused>,
+) -> io::Result<()> {
+    if let Some(refused) = refused {
+        let settings = &control.settings;
+        let origin =
+            framing::allowed_origin(unread, settings.head_bytes_max, &settings.allowed_origins);
+        let mut words = Vec::new();
+        refused.write_raw(control, origin.as_deref(), &mut words);
+        out.extend_from_slice(&words);
+    }
+    write_all(&mut stream, &mut out).await?;
+    linger(stream).await
+}
+
+async fn write_all(stream: &mut TcpStream, out: &mut BytesMut) -> io::Result<()> {
+    while !out.is_empty() {
+        if timeout(WRITE_TIMEOUT, stream.write_buf(out)).await?? == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+    }
+    Ok(())
+}
+
+/// Closes a socket from which something may still come, so that the last answer survives.
+async fn linger(mut stream: TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut scratch = vec![0; 8 << 10];
+    let mut left = LINGER_BYTES_MAX;
+    let read_all = async {
+        while left > 0 {
+            match stream.read(&mut scratch).await {
+                Ok(0) | Err(_) => break,
+                Ok(read) => left = left.saturating_sub(read),
+            }
+        }
+    };
+    // Either way the time is up.
+    let _ = timeout(LINGER, read_all).await;
+    Ok(())
+}

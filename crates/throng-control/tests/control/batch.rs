@@ -1,0 +1,95 @@
+//! `POST /publish`.
+
+use serde_json::{Value, json};
+use throng_core::{ChannelName, Mail};
+
+use crate::client::{get, post, request};
+use crate::server::{Server, small};
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn each_line_is_answered_in_order() {
+    let server = Server::new();
+    let body = [
+        r#"{"channel":"a","data":"hello"}"#,
+        r#"{"user":"u1","data":{"n":1},"key":"order-7"}"#,
+        r#"{"channel":"","data":"x"}"#,
+        "",
+        r#"{"channel":"a","data":"/wA=","encoding":"base64","content_type":"image/png"}"#,
+        r#"{"user":"u1","data":2,"key":"order-7"}"#,
+        "nonsense",
+        r#"{"channel":"a"}"#,
+        r#"{"channel":"a","data":"last","exclude":"x"}"#,
+        r#"{"channel":"a","data":"last"}"#,
+    ];
+    let answer = server.ask(post("/publish", &[], body.join("\r\n")));
+    assert_eq!((answer.status, answer.field("content-type")), (200, Some("application/x-ndjson")));
+    let answers = lines(answer.text());
+    let codes: Vec<_> = answers.iter().map(|answer| answer["error"].as_str()).collect();
+    let expected = [
+        None,
+        None,
+        Some("bad_name"),
+        None,
+        None,
+        Some("bad_json"),
+        Some("bad_request"),
+        Some("bad_parameter"),
+        None,
+    ];
+    assert_eq!(codes, expected);
+    assert_eq!(answers[0], json!({"id": "z-1", "subscribers": 0}));
+    assert_eq!(answers[1], json!({"id": "z-1", "subscribers": 0}));
+    assert_eq!(answers[2]["message"], "the channel name is empty");
+    assert_eq!(answers[4], json!({"id": "z-1", "subscribers": 0, "duplicate": true}));
+    assert_eq!(answers[8]["id"], "z-3");
+    let history = server.ask(get("/channels/a/history")).json();
+    assert_eq!(history["messages"][1]["content_type"], "image/png");
+    assert_eq!(history["messages"][1]["encoding"], "base64");
+    assert_eq!(server.refused("bad_name"), 1);
+    assert_eq!(server.figure("throng_http_messages_published_total"), 4);
+}
+
+#[test]
+fn a_line_can_leave_one_connection_out() {
+    let server = Server::new();
+    server.follow(&ChannelName::channel("a"));
+    let body = r#"{"channel":"a","data":"x","exclude":"0000000000000005"}"#;
+    let mut client = server.connect(post("/publish", &[], body));
+    let Mail::Follows { question, .. } = server.mail() else { panic!("a question") };
+    (question.0)(false);
+    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
+    assert_eq!(message.except.map(|name| name.0), Some(5));
+    assert_eq!(lines(client.answer().text()), [json!({"id": "z-1", "subscribers": 1})]);
+}
+
+#[test]
+fn many_lines_are_many_messages() {
+    let server = Server::new();
+    let body: String =
+        (0..1000).map(|n| format!("{{\"channel\":\"c{}\",\"data\":{n}}}\n", n % 10)).collect();
+    let answers = lines(server.ask(post("/publish", &[], body)).text());
+    assert_eq!(answers.len(), 1000);
+    assert_eq!(answers[999]["id"], "z-100");
+    assert_eq!(server.ask(post("/publish", &[], "\n \n")).text(), "");
+}
+
+#[test]
+fn lines_and_batches_have_limits() {
+    let server = Server::with(small());
+    let line = |bytes: usize| format!(r#"{{"channel":"a","data":"{}"}}"#, "x".repeat(bytes));
+    let body = [line(1000), line(1001), "\u{1}".into()].join("\n");
+    let mut bytes = post("/publish", &[], body);
+    *bytes.last_mut().unwrap() = 0xff;
+    let answers = lines(server.ask(bytes).text());
+    assert_eq!(answers[0]["id"], "z-1");
+    assert_eq!(answers[1]["error"], "too_large");
+    assert_eq!(answers[2]["error"], "bad_utf8");
+    let answer = server.ask(post("/publish", &[], line(10_000)));
+    answer.expect_refusal(413, "too_large");
+    assert!(answer.json()["message"].as_str().unwrap().contains("10000"));
+    server.ask(request("GET", "/publish", &[])).expect_refusal(405, "method_not_allowed");
+}

@@ -1,0 +1,176 @@
+//! A client that sees every byte.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Longer than anything takes: whoever waits so long waits for ever.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    /// Read, and of no answer yet.
+    unread: Vec<u8>,
+}
+
+impl Client {
+    pub fn new(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, unread: Vec::new() }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends as much as the server takes: it may have closed already.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(bytes.as_ref());
+    }
+
+    pub fn send_byte_by_byte(&mut self, bytes: impl AsRef<[u8]>) {
+        for byte in bytes.as_ref() {
+            self.send([*byte]);
+        }
+    }
+
+    /// Ends this side.
+    pub fn finish(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// The next answer.
+    pub fn answer(&mut self) -> Answer {
+        self.answer_with(true)
+    }
+
+    /// The next answer, which is to a `HEAD`.
+    pub fn answer_to_head(&mut self) -> Answer {
+        self.answer_with(false)
+    }
+
+    fn answer_with(&mut self, has_body: bool) -> Answer {
+        let end = loop {
+            match self.unread.windows(4).position(|it| it == b"\r\n\r\n") {
+                Some(at) => break at + 4,
+                None => self.read_more(),
+            }
+        };
+        let head = String::from_utf8(self.unread.drain(..end).collect()).unwrap();
+        let mut lines = head.trim_end().split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let field = |line: &str| {
+            let (name, value) = line.split_once(':').unwrap();
+            (name.to_ascii_lowercase(), value.trim().to_owned())
+        };
+        let mut answer = Answer { status, fields: lines.map(field).collect(), body: Vec::new() };
+        let length = answer.field("content-length").map_or(0, |value| value.parse().unwrap());
+        if has_body && !matches!(status, 100 | 204 | 304) {
+            while self.unread.len() < length {
+                self.read_more();
+            }
+            answer.body = self.unread.drain(..length).collect();
+        }
+        answer
+    }
+
+    fn read_more(&mut self) {
+        let mut bytes = [0; 4096];
+        let read = self.stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "ended after {:?}", String::from_utf8_lossy(&self.unread));
+        self.unread.extend_from_slice(&bytes[..read]);
+    }
+
+    /// Waits for the end of the connection; nothing comes before it.
+    pub fn expect_end(&mut self) {
+        assert_eq!(self.rest(), "");
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> String {
+        let mut bytes = std::mem::take(&mut self.unread);
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// So many bytes.
+    pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
+        while self.unread.len() < count {
+            self.read_more();
+        }
+        self.unread.drain(..count).collect()
+    }
+}
+
+/// What the server said.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.fields.iter().filter(|(it, _)| it == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert_eq!(found.next(), None, "{name} is given once");
+        value
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        assert_eq!(self.field("content-type"), Some("application/json"), "{self:?}");
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// That it is a refusal as the reference words them, and which one.
+    pub fn refusal(&self) -> (u16, String) {
+        let json = self.json();
+        let sentence = json["message"].as_str().unwrap();
+        assert!(sentence.len() > 10 && !sentence.contains('\n'), "{sentence:?}");
+        assert_eq!(json.as_object().unwrap().len(), 2);
+        assert_eq!(self.field("retry-after").is_some(), self.status == 503);
+        assert_eq!(self.field("cache-control"), Some("no-store"));
+        (self.status, json["error"].as_str().unwrap().to_owned())
+    }
+
+    #[track_caller]
+    pub fn expect_refusal(&self, status: u16, code: &str) {
+        assert_eq!(self.refusal(), (status, code.to_owned()), "{self:?}");
+    }
+
+    /// Whether it is the connection's last.
+    pub fn closes(&self) -> bool {
+        self.field("connection") == Some("close")
+    }
+}
+
+/// A request without a body; `fields` are whole lines.
+pub fn request(method: &str, target: &str, fields: &[&str]) -> String {
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    format!("{method} {target} HTTP/1.1\r\nHost: throng.example\r\n{fields}\r\n")
+}
+
+pub fn get(target: &str) -> String {
+    request("GET", target, &[])
+}
+
+/// A request with a body.
+pub fn post(target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let length = format!("Content-Length: {}", body.len());
+    let head = request("POST", target, &[fields, &[&length]].concat());
+    [head.as_bytes(), body].concat()
+}

@@ -1,0 +1,193 @@
+//! Everything has a limit, and a status that says so.
+
+use std::time::Duration;
+
+use throng_control::Settings;
+use throng_core::{ChannelName, Mail};
+
+use crate::client::{get, post, request};
+use crate::server::{Server, small};
+
+/// Shorter than anybody wants to wait, longer than a request takes.
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn heads() {
+    let server = Server::with(small());
+    let field = |bytes: usize| format!("X: {}", "x".repeat(bytes));
+    let mut client = server.connect_again();
+    let spare = 2000 - request("GET", "/health", &[&field(0)]).len();
+    client.send(request("GET", "/health", &[&field(spare)]));
+    assert_eq!(client.answer().status, 200);
+    client.send(request("GET", "/health", &[&field(spare + 1)]));
+    client.answer().expect_refusal(431, "head_too_large");
+    client.expect_end();
+
+    let mut client = server.connect_again();
+    client.send(format!("GET /health HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(2000)));
+    client.answer().expect_refusal(431, "head_too_large");
+    client.expect_end();
+
+    let mut client = server.connect_again();
+    client.send(request("GET", "/health", &["X:"; 70]));
+    client.answer().expect_refusal(431, "head_too_large");
+    client.expect_end();
+
+    let mut client = server.connect_again();
+    client.send(get(&format!("/{}", "x".repeat(2000))));
+    client.answer().expect_refusal(414, "uri_too_long");
+    client.expect_end();
+    assert_eq!((server.refused("head_too_large"), server.refused("uri_too_long")), (3, 1));
+}
+
+/// The largest head that the settings allow passes hyper, too.
+#[test]
+fn large_heads() {
+    let head_bytes_max = 64 << 10;
+    let server = Server::with(Settings { head_bytes_max, ..Settings::default() });
+    let spare = head_bytes_max - request("GET", "/health", &["X: "]).len();
+    let mut client = server.connect_again();
+    client.send(request("GET", "/health", &[&format!("X: {}", "x".repeat(spare))]));
+    assert_eq!(client.answer().status, 200);
+}
+
+#[test]
+fn messages() {
+    let server = Server::with(small());
+    assert_eq!(server.ask(post("/channels/a", &[], "x".repeat(1000))).status, 201);
+    // Refused before the body is there, and without asking for it.
+    let fields = ["Content-Length: 1001", "Expect: 100-continue"];
+    for fields in [&fields[..], &fields[..1]] {
+        let mut client = server.connect(request("POST", "/channels/a", fields));
+        let answer = client.answer();
+        answer.expect_refusal(413, "too_large");
+        assert!(answer.closes());
+        client.expect_end();
+    }
+    let chunked = request("POST", "/channels/a", &["Transfer-Encoding: chunked"]);
+    for chunk in ["3e9".to_owned(), "3e8".to_owned()] {
+        let bytes = usize::from_str_radix(&chunk, 16).unwrap();
+        let rest = if bytes == 1000 { "\r\n1\r\nx\r\n0\r\n\r\n" } else { "\r\n0\r\n\r\n" };
+        let body = "x".repeat(bytes);
+        let answer = server.ask(format!("{chunked}{chunk}\r\n{body}{rest}"));
+        answer.expect_refusal(413, "too_large");
+    }
+    assert_eq!(server.refused("too_large"), 4);
+    assert_eq!(server.figure("throng_http_partial_body_bytes"), 0);
+}
+
+/// A client that goes on sending still gets to read why it should not.
+#[test]
+fn the_refusal_of_a_large_body_survives_it() {
+    let server = Server::new();
+    let mut client = server.connect(request("POST", "/channels/a", &["Content-Length: 800000"]));
+    for _ in 0..100 {
+        client.try_send([b'x'; 8000]);
+    }
+    client.answer().expect_refusal(413, "too_large");
+    client.expect_end();
+}
+
+#[test]
+fn slow_heads() {
+    let server = Server::with(Settings { head_timeout: SHORT, ..Settings::default() });
+    let mut client = server.connect_again();
+    client.send("GET /health HTTP/1.1\r\nHost");
+    let answer = client.answer();
+    answer.expect_refusal(408, "too_slow");
+    assert!(answer.closes());
+    client.expect_end();
+    assert_eq!(server.refused("too_slow"), 1);
+}
+
+#[test]
+fn heads_that_trickle() {
+    let server = Server::with(Settings { head_timeout: SHORT, ..Settings::default() });
+    let mut client = server.connect_again();
+    client.send("GET /health HTTP/1.1\r\nX: ");
+    // Ends with the first read that says why, however long the client would go on.
+    let mut trickle = server.connect_again();
+    loop {
+        client.try_send("x");
+        trickle.send(get("/health"));
+        trickle.answer();
+        if server.refused("too_slow") > 0 {
+            break;
+        }
+    }
+    client.answer().expect_refusal(408, "too_slow");
+}
+
+#[test]
+fn slow_bodies() {
+    let server = Server::with(Settings { body_timeout: SHORT, ..Settings::default() });
+    for request in [
+        request("POST", "/channels/a", &["Content-Length: 3"]) + "x",
+        request("POST", "/publish", &["Content-Length: 3"]),
+        request("POST", "/channels/a", &["Transfer-Encoding: chunked"]) + "1\r\nx\r\n",
+    ] {
+        let mut client = server.connect(request);
+        let answer = client.answer();
+        answer.expect_refusal(408, "too_slow");
+        assert!(answer.closes());
+        client.expect_end();
+    }
+    assert_eq!(server.refused("too_slow"), 3);
+    assert_eq!(server.texts("a"), [""; 0]);
+}
+
+#[test]
+fn a_body_that_nobody_wants_is_not_waited_for_long() {
+    let server = Server::with(Settings { body_timeout: SHORT, ..Settings::default() });
+    let mut client = server.connect(request("POST", "/nowhere", &["Content-Length: 3"]) + "x");
+    let answer = client.answer();
+    answer.expect_refusal(404, "not_found");
+    assert!(answer.closes());
+    client.expect_end();
+}
+
+#[test]
+fn idle_connections() {
+    let server = Server::with(Settings { idle_timeout: SHORT, ..Settings::default() });
+    let mut client = server.connect_again();
+    client.expect_end();
+    // An empty line is not the beginning of a request.
+    let mut client = server.connect_again();
+    client.send("\r\n");
+    client.expect_end();
+    assert_eq!(server.refused("too_slow"), 0);
+}
+
+/// Who waits for an answer is not idle, nor slow with the next head.
+#[test]
+fn the_server_does_not_hurry_itself() {
+    let settings = Settings { idle_timeout: SHORT, head_timeout: SHORT, ..Settings::default() };
+    let server = Server::with(settings);
+    server.follow(&ChannelName::channel("a"));
+    let mut waiting = server.connect(get("/channels/a/presence") + "GET /health");
+    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
+    for _ in 0..2 {
+        server.connect_again().expect_end();
+    }
+    question.answer([], false);
+    assert_eq!(waiting.answer().status, 200);
+    waiting.send(" HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(waiting.answer().text(), "ok\n");
+}
+
+#[test]
+fn connections() {
+    let server = Server::with(Settings { connections_max: 1, ..Settings::default() });
+    let mut first = server.connect_again();
+    let mut second = server.connect(get("/health"));
+    let answer = second.answer();
+    answer.expect_refusal(503, "full");
+    assert!(answer.closes());
+    second.expect_end();
+    first.send(get("/metrics"));
+    let page = first.answer();
+    assert!(page.text().contains("throng_http_refused_total{code=\"full\"} 1\n"));
+    drop(first);
+    // There is room again once the server has noticed.
+    while server.connect(get("/health")).answer().status != 200 {}
+}

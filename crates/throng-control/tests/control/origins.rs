@@ -1,0 +1,116 @@
+//! Pages of other origins.
+
+use throng_control::Settings;
+
+use crate::client::{get, post, request};
+use crate::server::Server;
+
+const ALLOWED: &str = "Origin: https://page.example";
+
+fn server() -> Server {
+    let allowed_origins = vec!["https://page.example".into()];
+    Server::with(Settings { allowed_origins, ..Settings::default() })
+}
+
+/// One request of each kind.
+fn requests(origin: &str) -> Vec<Vec<u8>> {
+    vec![
+        post("/channels/a", &[origin], "x"),
+        post("/publish", &[origin], "{\"channel\":\"a\",\"data\":1}"),
+        request("GET", "/channels/a/history", &[origin]).into(),
+        request("GET", "/channels/a/presence", &[origin]).into(),
+        request("OPTIONS", "/channels/a", &[origin]).into(),
+        request("GET", "/throng.js", &[origin]).into(),
+        request("GET", "/health", &[origin]).into(),
+    ]
+}
+
+#[test]
+fn allowed_pages_may_read_the_answer() {
+    let server = server();
+    let refusals = [
+        request("GET", "/channels/../history", &[ALLOWED]),
+        request("GET", "/nowhere", &[ALLOWED]),
+        request("DELETE", "/channels/a", &[ALLOWED]),
+    ];
+    for request in requests(ALLOWED).into_iter().chain(refusals.map(Into::into)) {
+        let answer = server.ask(request);
+        assert_ne!(answer.status, 403);
+        assert_eq!(answer.field("access-control-allow-origin"), Some("https://page.example"));
+        assert_eq!(answer.field("vary"), Some("Origin"));
+        let exposed = answer.field("access-control-expose-headers").unwrap();
+        for name in ["Throng-Id", "Throng-Recovered", "Throng-Connection"] {
+            assert!(exposed.contains(name));
+        }
+    }
+}
+
+#[test]
+fn other_pages_are_refused() {
+    let server = server();
+    let others = [
+        "Origin: https://other.example",
+        "Origin: null",
+        "Origin:",
+        "Origin: https://throng.example:1",
+    ];
+    for origin in others {
+        for request in requests(origin) {
+            let answer = server.ask(request);
+            answer.expect_refusal(403, "origin_refused");
+            assert_eq!(answer.field("access-control-allow-origin"), None);
+        }
+    }
+    assert_eq!(server.refused("origin_refused"), 28);
+    assert_eq!(server.texts("a"), [""; 0]);
+    let twice = [ALLOWED, "Origin: https://other.example"];
+    let answer = server.ask(request("GET", "/health", &twice));
+    answer.expect_refusal(400, "bad_request");
+}
+
+#[test]
+fn own_and_loopback_pages_are_allowed() {
+    let server = Server::new();
+    for (host, origin) in [
+        ("throng.example", "https://throng.example"),
+        ("throng.example:8080", "http://throng.example:8080"),
+        ("127.0.0.1:8080", "http://localhost:3000"),
+    ] {
+        let answer = server.ask(format!(
+            "GET /channels/a/history HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\n\r\n"
+        ));
+        assert_eq!(answer.status, 200, "{origin}");
+        assert_eq!(answer.field("access-control-allow-origin"), Some(origin));
+    }
+    // The authority in the target stands above the header.
+    let target = "http://other.example/channels/a/history";
+    let answer = server.ask(request("GET", target, &["Origin: http://throng.example"]));
+    answer.expect_refusal(403, "origin_refused");
+    let answer = server.ask(request("GET", target, &["Origin: http://other.example"]));
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn any_origin_may_be_allowed() {
+    let server = Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::default() });
+    let answer = server.ask(request("GET", "/health", &["Origin: null"]));
+    assert_eq!((answer.status, answer.field("access-control-allow-origin")), (200, Some("null")));
+    assert_eq!(server.ask(get("/health")).field("access-control-allow-origin"), None);
+}
+
+#[test]
+fn browsers_may_ask_before() {
+    let fields = [ALLOWED, "Access-Control-Request-Method: POST"];
+    let server = server();
+    let answer = server.ask(request("OPTIONS", "/channels/a", &fields));
+    assert_eq!(answer.status, 204);
+    let methods = answer.field("access-control-allow-methods").unwrap();
+    assert!(methods.contains("POST") && methods.contains("PUT"));
+    let headers = answer.field("access-control-allow-headers").unwrap().to_ascii_lowercase();
+    for name in ["content-type", "idempotency-key", "throng-exclude", "last-event-id", "prefer"] {
+        assert!(headers.contains(name), "{name}");
+    }
+    assert!(answer.field("access-control-max-age").is_some());
+    let answer = server.ask(request("OPTIONS", "/channels/a", &fields[..1]));
+    assert_eq!(answer.field("access-control-allow-methods"), None);
+}

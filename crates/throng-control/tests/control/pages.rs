@@ -1,0 +1,78 @@
+//! Everything that is not the API.
+
+use crate::client::{get, post, request};
+use crate::server::Server;
+
+#[test]
+fn the_root_leads_to_the_chat() {
+    let answer = Server::new().ask(get("/"));
+    assert_eq!((answer.status, answer.field("location")), (302, Some("/chat")));
+}
+
+#[test]
+fn files_are_served_and_remembered() {
+    let server = Server::new();
+    for (path, content_type) in [
+        ("/chat", "text/html; charset=utf-8"),
+        ("/chat.css", "text/css; charset=utf-8"),
+        ("/chat.js", "text/javascript; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml"),
+        ("/throng.js", "text/javascript; charset=utf-8"),
+    ] {
+        let answer = server.ask(get(path));
+        assert_eq!((answer.status, answer.field("content-type")), (200, Some(content_type)));
+        assert!(!answer.text().is_empty());
+        let policy = answer.field("content-security-policy").unwrap();
+        assert!(policy.contains("default-src 'none'"));
+        assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
+        let etag = answer.field("etag").unwrap();
+        for known in [etag.to_owned(), format!("\"x\", W/{etag}"), "*".into()] {
+            let again = server.ask(request("GET", path, &[&format!("If-None-Match: {known}")]));
+            assert_eq!((again.status, again.field("etag")), (304, Some(etag)), "{known}");
+        }
+        let other = server.ask(request("GET", path, &["If-None-Match: \"x\""]));
+        assert_eq!(other.status, 200);
+    }
+}
+
+#[test]
+fn health_is_ok() {
+    let answer = Server::new().ask(get("/health?from=proxy"));
+    assert_eq!((answer.status, answer.text()), (200, "ok\n"));
+    assert_eq!(answer.field("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn other_paths_lead_nowhere() {
+    let server = Server::new();
+    for path in ["/x", "/chat/", "/channels", "/channels/a/", "/channels/a/b/c", "//chat", "/%00"] {
+        server.ask(get(path)).expect_refusal(404, "not_found");
+    }
+    assert_eq!(server.refused("not_found"), 7);
+}
+
+#[test]
+fn figures_are_prometheus_text() {
+    let server = Server::new();
+    server.ask(post("/channels/a", &[], "x"));
+    let answer = server.ask(get("/metrics"));
+    let content_type = answer.field("content-type").unwrap();
+    assert!(content_type.starts_with("text/plain; version=0.0.4"));
+    let mut described = Vec::new();
+    for line in answer.text().lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(matches!(kind, "counter" | "gauge"));
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+            assert!(!described.contains(&name), "{name} is described twice");
+            described.push(name);
+        } else if !line.starts_with("# HELP ") {
+            let (full, value) = line.rsplit_once(' ').unwrap();
+            let name = full.split('{').next().unwrap();
+            assert_eq!(described.last(), Some(&name), "{line}");
+            assert!(value.parse::<u64>().is_ok(), "{line}");
+        }
+    }
+    assert_eq!(server.figure("throng_worker_connections{worker=\"0\"}"), 7);
+    assert_eq!(server.figure("throng_log_messages"), 1);
+}

@@ -1,0 +1,223 @@
+//! `POST` and `PUT` of one message.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use throng_control::Settings;
+use throng_core::mailbox::MAIL_MAX;
+use throng_core::{Access, Action, ChannelName, ConnectionName, Engine as _, Mail, Verdict};
+
+use crate::client::{get, post, request};
+use crate::server::{EPOCH, Server};
+
+#[test]
+fn a_message_gets_an_id_and_subscribers() {
+    let server = Server::new();
+    let answer = server.ask(post("/channels/a", &[], "hello"));
+    assert_eq!(answer.status, 201);
+    assert_eq!(answer.json(), json!({"id": "z-1", "subscribers": 0}));
+    assert!(answer.field("date").is_some() && !answer.closes());
+    server.follow(&ChannelName::channel("a"));
+    server.follow(&ChannelName::channel("a"));
+    let put = "PUT /channels/a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\ntwo";
+    assert_eq!(server.ask(put).json(), json!({"id": "z-2", "subscribers": 2}));
+    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
+    assert_eq!(message.body.bytes(), b"two");
+    assert_eq!(message.id.to_string(), format!("{EPOCH}-2"));
+    assert_eq!(server.figure("throng_http_messages_published_total"), 2);
+}
+
+#[test]
+fn users_have_an_inbox_of_their_own() {
+    let server = Server::new();
+    assert_eq!(server.ask(post("/users/a", &[], "x")).json()["id"], "z-1");
+    assert_eq!(server.ask(post("/channels/a", &[], "y")).json()["id"], "z-1");
+    let history = server.ask(get("/users/a/history")).json();
+    assert_eq!(history["user"], "a");
+    assert_eq!(history["messages"][0]["data"], "x");
+    assert_eq!(server.texts("a"), ["y"]);
+}
+
+#[test]
+fn names_are_percent_encoded_segments() {
+    let server = Server::new();
+    assert_eq!(server.ask(post("/channels/a%2Fb%20%C3%A9+c", &[], "x")).status, 201);
+    let history = server.ask(get("/channels/a%2fb%20é+c/history")).json();
+    assert_eq!(history["channel"], "a/b é+c");
+    for name in ["", "%ff", "%f", "..", "a%2F%2Fb", "a%0A", &"x".repeat(256)] {
+        let answer = server.ask(post(&format!("/channels/{name}"), &[], "x"));
+        answer.expect_refusal(400, "bad_name");
+        let answer = server.ask(post(&format!("/users/{name}"), &[], "x"));
+        answer.expect_refusal(400, "bad_name");
+    }
+    assert_eq!(server.refused("bad_name"), 14);
+    server.ask(post("/channels/a/b", &[], "x")).expect_refusal(404, "not_found");
+}
+
+#[test]
+fn the_content_type_decides_what_a_body_is() {
+    let server = Server::new();
+    let publish = |content_type: &str, body: &[u8]| {
+        let field = format!("Content-Type: {content_type}");
+        server.ask(post("/channels/a", &[&field], body))
+    };
+    let newest = || server.ask(get("/channels/a/history?limit=1")).json()["messages"][0].clone();
+
+    assert_eq!(publish("application/json", b"{\"n\": 1}").status, 201);
+    assert_eq!(newest()["data"], json!({"n": 1}));
+    assert_eq!(publish("application/ld+json", b"[1]").status, 201);
+    assert_eq!(newest()["content_type"], "application/ld+json");
+    assert_eq!(publish("application/octet-stream", b"\xff\x00").status, 201);
+    assert_eq!((newest()["data"].clone(), newest()["encoding"].clone()), (
+        json!("/wA="),
+        json!("base64")
+    ));
+    assert_eq!(publish("application/x-www-form-urlencoded", b"a=b").status, 201);
+    assert_eq!(newest()["data"], "a=b");
+    assert_eq!(newest().get("content_type"), None);
+
+    publish("application/json", b"{").expect_refusal(400, "bad_json");
+    publish("text/plain", b"\xff").expect_refusal(400, "bad_utf8");
+    let long = format!("text/{}", "x".repeat(300));
+    publish(&long, b"x").expect_refusal(400, "bad_parameter");
+    publish("text/\u{e9}", b"x").expect_refusal(400, "bad_parameter");
+    let empty = server.ask(post("/channels/a", &[], ""));
+    assert_eq!(empty.status, 201);
+}
+
+#[test]
+fn bodies_come_in_pieces_and_chunks() {
+    let server = Server::new();
+    let body = "x".repeat(60_000);
+    let request = post("/channels/a", &[], &body);
+    let mut client = server.connect(&request[..70]);
+    for piece in request[70..].chunks(997) {
+        client.send(piece);
+    }
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.closes()), (201, false));
+    assert_eq!(server.texts("a"), [body]);
+
+    let chunked = request_chunked("5\r\nhello\r\n1;a=b\r\n!\r\n0\r\nTrailer: x\r\n\r\n");
+    let mut client = server.connect(chunked);
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.closes()), (201, true));
+    client.expect_end();
+    assert_eq!(server.texts("c"), ["hello!"]);
+    assert_eq!(server.figure("throng_http_partial_body_bytes"), 0);
+}
+
+fn request_chunked(chunks: &str) -> String {
+    request("POST", "/channels/c", &["Transfer-Encoding: chunked"]) + chunks
+}
+
+#[test]
+fn a_body_that_ends_early_is_no_message() {
+    let server = Server::new();
+    for request in [
+        request("POST", "/channels/c", &["Content-Length: 10"]) + "short",
+        request_chunked("5\r\nhel"),
+        request_chunked("5\r\nhello\r\n"),
+    ] {
+        let mut client = server.connect(request);
+        client.finish();
+        let answer = client.answer();
+        answer.expect_refusal(400, "bad_length");
+        assert!(answer.closes());
+        client.expect_end();
+    }
+    assert_eq!(server.texts("c"), [""; 0]);
+}
+
+#[test]
+fn a_repeated_key_publishes_once() {
+    let server = Server::new();
+    let publish = |key: &str, body: &str| {
+        server.ask(post("/channels/a", &[&format!("Idempotency-Key: {key}")], body))
+    };
+    assert_eq!(publish("k", "one").json(), json!({"id": "z-1", "subscribers": 0}));
+    let again = publish("k", "two");
+    assert_eq!(again.status, 200);
+    assert_eq!(again.json(), json!({"id": "z-1", "subscribers": 0, "duplicate": true}));
+    assert_eq!(publish("other", "three").json()["id"], "z-2");
+    let elsewhere = server.ask(post("/users/a", &["Idempotency-Key: k"], "x"));
+    assert_eq!(elsewhere.status, 201);
+    assert_eq!(server.texts("a"), ["one", "three"]);
+    assert_eq!(publish(&"k".repeat(128), "x").status, 201);
+    publish("", "x").expect_refusal(400, "bad_parameter");
+    publish(&"k".repeat(129), "x").expect_refusal(400, "bad_parameter");
+    publish("\u{e9}", "x").expect_refusal(400, "bad_parameter");
+    assert_eq!(server.figure("throng_http_messages_published_total"), 4);
+    assert_eq!(server.figure("throng_log_duplicates_total"), 1);
+}
+
+#[test]
+fn a_message_can_leave_one_connection_out() {
+    let server = Server::new();
+    server.follow(&ChannelName::channel("a"));
+    server.follow(&ChannelName::channel("a"));
+    let except = ConnectionName(0x17);
+    let mut client = server.connect(post("/channels/a", &["Throng-Exclude: 0000000000000017"], "x"));
+    let Mail::Follows { connection, question, .. } = server.mail() else { panic!("a question") };
+    assert_eq!(connection, except);
+    (question.0)(true);
+    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
+    assert_eq!(message.except, Some(except));
+    assert_eq!(client.answer().json()["subscribers"], 1);
+    for name in ["", "x", "-1", "11111111111111111"] {
+        let answer = server.ask(post("/channels/a", &[&format!("Throng-Exclude: {name}")], "x"));
+        answer.expect_refusal(400, "bad_parameter");
+    }
+}
+
+#[test]
+fn a_message_is_not_accepted_while_delivery_is_behind() {
+    let server = Server::new();
+    let channel = ChannelName::channel("a");
+    server.follow(&channel);
+    for _ in 0..MAIL_MAX {
+        server.engine.post(throng_core::WorkerId(0), Mail::Drain);
+    }
+    let answer = server.ask(post("/channels/a", &[], "x"));
+    answer.expect_refusal(503, "busy");
+    assert!(!answer.closes());
+    assert_eq!(server.texts("a"), [""; 0]);
+    assert_eq!(server.refused("busy"), 1);
+    assert_eq!(server.figure("throng_log_busy_total"), 1);
+}
+
+/// Lets nobody do anything with what is called `secret`.
+struct Secrecy;
+
+impl Access for Secrecy {
+    fn may(&self, action: Action<'_>) -> Verdict {
+        let (Action::Subscribe(name)
+        | Action::Publish(name)
+        | Action::ReadHistory(name)
+        | Action::ReadPresence(name)) = action;
+        if name.name() == "secret" {
+            return Verdict::No("this channel is secret".into());
+        }
+        Verdict::Yes
+    }
+}
+
+#[test]
+fn access_is_asked_for_everything() {
+    let server = Server::with_access(Settings::default(), Arc::new(Secrecy));
+    for request in [
+        post("/channels/secret", &[], "x"),
+        post("/users/secret", &[], "x"),
+        get("/channels/secret/history").into(),
+        get("/users/secret/presence").into(),
+    ] {
+        let answer = server.ask(request);
+        answer.expect_refusal(403, "forbidden");
+        assert_eq!(answer.json()["message"], "this channel is secret");
+    }
+    let mut client = server.connect(request("HEAD", "/subscribe?channel=a&user=secret", &[]));
+    assert_eq!(client.answer_to_head().status, 403);
+    let answer = server.ask(post("/publish", &[], r#"{"channel":"secret","data":"x"}"#));
+    assert!(answer.text().contains(r#""error":"forbidden""#));
+    assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
+}

@@ -1,0 +1,225 @@
+//! `serve` with the real engine, and a data plane that does only what a test tells it.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use throng_control::{Arrival, Arrivals, Control, Edge, Settings, WorkerFigures, serve};
+use throng_core::{
+    Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, LocalId, Mail, Mailbox,
+    MemoryEngine, Rules, Start, WorkerId,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::client::{Answer, Client, PATIENCE, get};
+
+/// What ids begin with here.
+pub const EPOCH: &str = "z";
+
+/// A server, and the end of the data plane that the test plays.
+pub struct Server {
+    pub engine: Arc<MemoryEngine>,
+    pub edge: Arc<FakeEdge>,
+    runtime: Runtime,
+    serving: JoinHandle<()>,
+    listener: TcpListener,
+    arrivals: UnboundedSender<io::Result<Arrival>>,
+    drain: Option<oneshot::Sender<()>>,
+    mailbox: Arc<Mailbox>,
+    woken: mpsc::Receiver<()>,
+}
+
+/// Small enough that a test reaches every limit at once.
+pub fn small() -> Settings {
+    Settings {
+        head_bytes_max: 2000,
+        message_bytes_max: 1000,
+        batch_bytes_max: 10_000,
+        channels_max: 4,
+        ..Settings::default()
+    }
+}
+
+impl Server {
+    pub fn new() -> Server {
+        Server::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Server {
+        Server::with_access(settings, Arc::new(Allow))
+    }
+
+    pub fn with_access(settings: Settings, access: Arc<dyn Access>) -> Server {
+        let (wake, woken) = mpsc::channel();
+        let mailbox = Arc::new(Mailbox::new(move || {
+            // A test that has ended listens no more.
+            let _ = wake.send(());
+        }));
+        let mailboxes = vec![Arc::clone(&mailbox)];
+        let rules = Arc::new(Rules::default());
+        let epoch = Epoch::starting_at(35);
+        let engine = Arc::new(MemoryEngine::new(epoch, rules, mailboxes, 1 << 30));
+        let (give, handed_back) = mpsc::channel();
+        let edge = Arc::new(FakeEdge {
+            is_full: AtomicBool::new(false),
+            give,
+            handed_back: Mutex::new(handed_back),
+            counters: Arc::default(),
+        });
+        let (arrivals, arriving) = unbounded_channel();
+        let (drain, draining) = oneshot::channel();
+        let control = Control::new(Arc::clone(&engine) as _, access, Arc::clone(&edge) as _, settings);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        // A test that does not drain drops its end with the server, and not before.
+        let drain_begins = async move {
+            if draining.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let serving = runtime.spawn(serve(Arc::new(control), Arriving(arriving), drain_begins));
+        Server {
+            engine,
+            edge,
+            runtime,
+            serving,
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            arrivals,
+            drain: Some(drain),
+            mailbox,
+            woken,
+        }
+    }
+
+    /// A connection from which a worker has read `bytes`.
+    pub fn connect(&self, bytes: impl Into<Vec<u8>>) -> Client {
+        let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = self.listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        self.arrivals.send(Ok(Arrival { stream: accepted, bytes: bytes.into() })).unwrap();
+        Client::new(stream)
+    }
+
+    /// A connection that has had one answer already: the control plane's own.
+    pub fn connect_again(&self) -> Client {
+        let mut client = self.connect(get("/health"));
+        client.answer();
+        client
+    }
+
+    /// The answer to a request on a connection of its own.
+    pub fn ask(&self, request: impl Into<Vec<u8>>) -> Answer {
+        self.connect(request).answer()
+    }
+
+    /// A connection is lost on its way here.
+    pub fn lose_one(&self) {
+        self.arrivals.send(Err(io::ErrorKind::Other.into())).unwrap();
+    }
+
+    pub fn begin_drain(&mut self) {
+        self.drain.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until `serve` has returned.
+    pub fn join(self) {
+        let Server { runtime, serving, .. } = self;
+        let joined = async { tokio::time::timeout(PATIENCE, serving).await };
+        runtime.block_on(joined).expect("it ends").unwrap();
+        runtime.shutdown_timeout(Duration::ZERO);
+    }
+
+    /// One subscription of the only worker.
+    pub fn follow(&self, channel: &ChannelName) {
+        let local_if_new = LocalId(NonZeroU32::MIN);
+        let worker = WorkerId(0);
+        self.engine.follow(0, Follow { channel, worker, local_if_new, start: Start::Live });
+    }
+
+    /// The next mail of the only worker.
+    pub fn mail(&self) -> Mail {
+        let mut mail = Vec::new();
+        loop {
+            self.mailbox.take(&mut mail);
+            if !mail.is_empty() {
+                assert_eq!(mail.len(), 1, "{mail:?}");
+                return mail.remove(0);
+            }
+            if self.mailbox.doze() {
+                self.woken.recv_timeout(PATIENCE).unwrap();
+                self.mailbox.rouse();
+            }
+        }
+    }
+
+    /// A figure of `/metrics`, by its full name.
+    pub fn figure(&self, name: &str) -> u64 {
+        let page = self.ask(get("/metrics"));
+        let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is not counted")).parse().unwrap()
+    }
+
+    /// How often a code was given.
+    pub fn refused(&self, code: &str) -> u64 {
+        self.figure(&format!("throng_http_refused_total{{code=\"{code}\"}}"))
+    }
+
+    /// What a channel keeps.
+    pub fn texts(&self, channel: &str) -> Vec<String> {
+        let answer = self.ask(get(&format!("/channels/{channel}/history?limit=1000")));
+        let json = answer.json();
+        let messages = json["messages"].as_array().unwrap();
+        messages.iter().map(|message| message["data"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+struct Arriving(UnboundedReceiver<io::Result<Arrival>>);
+
+impl Arrivals for Arriving {
+    async fn next(&mut self) -> io::Result<Option<Arrival>> {
+        self.0.recv().await.transpose()
+    }
+}
+
+/// The workers, as the control plane sees them.
+pub struct FakeEdge {
+    /// Whether nobody has room.
+    pub is_full: AtomicBool,
+    give: mpsc::Sender<(TcpStream, Vec<u8>)>,
+    handed_back: Mutex<mpsc::Receiver<(TcpStream, Vec<u8>)>>,
+    counters: Arc<Counters>,
+}
+
+impl FakeEdge {
+    /// The next connection that comes back.
+    pub fn handed_back(&self) -> (TcpStream, Vec<u8>) {
+        self.handed_back.lock().unwrap().recv_timeout(PATIENCE).unwrap()
+    }
+
+    pub fn expect_nothing_back(&self) {
+        assert!(self.handed_back.lock().unwrap().try_recv().is_err());
+    }
+}
+
+impl Edge for FakeEdge {
+    fn hand_back(&self, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(stream);
+        }
+        self.give.send((stream, bytes.to_vec())).unwrap();
+        Ok(())
+    }
+
+    fn workers(&self) -> Vec<WorkerFigures> {
+        vec![WorkerFigures { connections: 7, counters: Arc::clone(&self.counters) }]
+    }
+}

@@ -1,0 +1,234 @@
+//! Requests that others might read differently: refused, with nothing behind them carried out.
+
+use crate::client::{get, post, request};
+use crate::server::{Server, small};
+
+/// What must not be carried out.
+fn behind() -> Vec<u8> {
+    post("/channels/smuggled", &[], "x")
+}
+
+/// The whole head, given the lines between the first and the empty one.
+fn with(lines: &str) -> String {
+    format!("POST /channels/a HTTP/1.1\r\n{lines}\r\n\r\n")
+}
+
+#[track_caller]
+fn refused(server: &Server, request: impl AsRef<[u8]>, status: u16, code: &str) {
+    let bytes = [request.as_ref(), &behind()].concat();
+    let what = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
+    for is_first in [true, false] {
+        let mut client = if is_first { server.connect(&*bytes) } else { server.connect_again() };
+        if !is_first {
+            client.try_send(&bytes);
+        }
+        let answer = client.answer();
+        assert_eq!(answer.refusal(), (status, code.to_owned()), "{what:?}");
+        assert!(answer.closes(), "{what:?}");
+        assert_eq!(client.rest(), "", "{what:?}");
+    }
+}
+
+#[track_caller]
+fn nothing_got_through(server: &Server) {
+    assert_eq!(server.texts("smuggled"), [""; 0]);
+    server.edge.expect_nothing_back();
+}
+
+#[test]
+fn lengths() {
+    let server = Server::new();
+    for lines in [
+        "Host: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
+        "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3",
+        "Host: a\r\nContent-Length: 3\r\nContent-Length: 4",
+        "Host: a\r\nContent-Length: 3\r\nContent-Length: 3",
+        "Host: a\r\nContent-Length: 3, 3",
+        "Host: a\r\nContent-Length: +3",
+        "Host: a\r\nContent-Length: -3",
+        "Host: a\r\nContent-Length: 0x3",
+        "Host: a\r\nContent-Length: 3 3",
+        "Host: a\r\nContent-Length:",
+        "Host: a\r\nContent-Length: 99999999999999999999",
+        "Host: a\r\nTransfer-Encoding: chunked, chunked",
+        "Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Host: a\r\nTransfer-Encoding: chunked, gzip",
+        "Host: a\r\nTransfer-Encoding: chunked;a=b",
+        "Host: a\r\nTransfer-Encoding:",
+    ] {
+        refused(&server, with(lines), 400, "bad_length");
+    }
+    let old = "POST /channels/a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+    refused(&server, old, 400, "bad_length");
+    assert_eq!(server.refused("bad_length"), 34);
+    nothing_got_through(&server);
+}
+
+#[test]
+fn lengths_that_would_overflow() {
+    let server = Server::new();
+    for length in [u64::MAX, u64::MAX - 1, u64::MAX - 100, 1 << 63] {
+        let lines = format!("Host: a\r\nContent-Length: {length}");
+        refused(&server, with(&lines), 413, "too_large");
+    }
+    nothing_got_through(&server);
+}
+
+#[test]
+fn codings() {
+    let server = Server::new();
+    for coding in ["gzip", "gzip, chunked", "identity", "xchunked", "\"chunked\""] {
+        let lines = format!("Host: a\r\nTransfer-Encoding: {coding}");
+        refused(&server, with(&lines), 501, "not_implemented");
+    }
+    nothing_got_through(&server);
+}
+
+#[test]
+fn heads() {
+    let server = Server::new();
+    for head in [
+        // Folded, by itself and in the first line.
+        with("Host: a\r\nX: a\r\n b"),
+        with(" Host: a"),
+        // A line feed alone.
+        "POST /channels/a HTTP/1.1\nHost: a\n\n".into(),
+        with("Host: a\nContent-Length: 3"),
+        with("Host: a\r\nX: a\rContent-Length: 3"),
+        // Spaces where none belong.
+        with("Host : a"),
+        with("Host: a\r\nContent-Length : 3"),
+        with("Host: a\r\nTransfer-Encoding\t: chunked"),
+        "POST  /channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "POST /channels/a b HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        // Names and values.
+        with("Host: a\r\nContent_Length\0: 3"),
+        with("Host: a\r\nX: \0"),
+        with("Host: a\r\n: a"),
+        with("Host: a\r\nno colon"),
+        // For whom.
+        with("X: a"),
+        with("Host: a\r\nHost: b"),
+        with("Host: a/b"),
+        with("Host: a@b"),
+        "POST http://a@b/ HTTP/1.1\r\nHost: b\r\n\r\n".into(),
+        "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "POST channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "POST /channels/a#b HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "\r\n\r\n\r\nPOST /channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "\nPOST /channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+    ] {
+        refused(&server, head, 400, "bad_request");
+    }
+    nothing_got_through(&server);
+}
+
+/// What hyper is stricter about than the workers gets the same kind of answer, and is counted.
+#[test]
+fn targets() {
+    let server = Server::new();
+    for target in ["/a<b", "/a>b", "/a`b", "/a?b<c", "/a?\"", "http://a%41/", "http://a:/?<"] {
+        refused(&server, request("POST", target, &[]), 400, "bad_request");
+    }
+    assert_eq!(server.refused("bad_request"), 14);
+    nothing_got_through(&server);
+}
+
+#[test]
+fn versions() {
+    let server = Server::new();
+    refused(&server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "bad_version");
+    refused(&server, "POST / HTTP/3.0\r\nHost: a\r\n\r\n", 505, "bad_version");
+    refused(&server, "POST / HTTP/1.2\r\nHost: a\r\n\r\n", 505, "bad_version");
+    nothing_got_through(&server);
+}
+
+#[test]
+fn chunks() {
+    let server = Server::with(small());
+    let head = request("POST", "/channels/a", &["Transfer-Encoding: chunked"]);
+    for chunks in [
+        "z\r\n",
+        "-1\r\n",
+        "0x1\r\nx\r\n0\r\n\r\n",
+        " 1\r\nx\r\n0\r\n\r\n",
+        "\r\n1\r\nx\r\n0\r\n\r\n",
+        "1\nx\r\n0\r\n\r\n",
+        "1\r\nxx\r\n0\r\n\r\n",
+        "1\r\nx\n0\r\n\r\n",
+        "1;a\nb\r\nx\r\n0\r\n\r\n",
+        "fffffffffffffffff\r\nx",
+        "1\r\nx\r\n0\r\nTrailer",
+    ] {
+        let mut client = server.connect(format!("{head}{chunks}"));
+        client.finish();
+        let answer = client.answer();
+        assert_eq!(answer.refusal(), (400, "bad_length".into()), "{chunks:?}");
+        assert!(answer.closes());
+        client.expect_end();
+    }
+    let extensions = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(20_000));
+    let trailers = format!("0\r\n{}\r\n", "X: a\r\n".repeat(10_000));
+    for chunks in [extensions, trailers] {
+        let mut client = server.connect(format!("{head}{chunks}"));
+        client.answer().expect_refusal(400, "bad_length");
+        client.expect_end();
+    }
+    assert_eq!(server.texts("a"), [""; 0]);
+}
+
+/// The end of a chunked request is hyper's business, so nothing behind it is carried out, even if
+/// it is well-formed.
+#[test]
+fn nothing_comes_behind_chunks() {
+    let server = Server::new();
+    for target in ["/channels/a", "/channels/..", "/nowhere", "/health", "/publish"] {
+        let head = request("POST", target, &["Transfer-Encoding: chunked"]);
+        let body = b"2\r\n{}\r\n0\r\n\r\n";
+        let mut client = server.connect([head.as_bytes(), body, &behind()].concat());
+        assert!(client.answer().closes(), "{target}");
+        client.expect_end();
+    }
+    nothing_got_through(&server);
+}
+
+/// A body that nobody reads is skipped, not taken for the next request.
+#[test]
+fn unread_bodies_are_skipped() {
+    let server = Server::new();
+    for (method, target) in [
+        ("POST", "/channels/.."),
+        ("POST", "/nowhere"),
+        ("GET", "/channels/a/history"),
+        ("OPTIONS", "/channels/a"),
+        ("DELETE", "/channels/a"),
+        ("GET", "/chat"),
+    ] {
+        let body = behind();
+        let length = format!("Content-Length: {}", body.len());
+        let head = request(method, target, &[&length]);
+        // In one piece, and with the body late.
+        let mut client = server.connect([head.as_bytes(), &body, get("/health").as_bytes()].concat());
+        assert!(!client.answer().closes(), "{method} {target}");
+        assert_eq!(client.answer().text(), "ok\n", "{method} {target}");
+        client.send(head);
+        client.send(body);
+        client.send(get("/health"));
+        assert!(!client.answer().closes(), "{method} {target}");
+        assert_eq!(client.answer().text(), "ok\n", "{method} {target}");
+    }
+    nothing_got_through(&server);
+}
+
+#[test]
+fn a_body_after_a_refused_expectation_is_not_waited_for() {
+    let server = Server::new();
+    let fields = ["Expect: 100-continue", "Content-Length: 3"];
+    let mut client = server.connect(request("POST", "/channels/..", &fields));
+    let answer = client.answer();
+    answer.expect_refusal(400, "bad_name");
+    assert!(answer.closes());
+    client.try_send(behind());
+    assert_eq!(client.rest(), "");
+    nothing_got_through(&server);
+}

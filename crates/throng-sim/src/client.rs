@@ -1,0 +1,297 @@
+//! A client: what it asks, decodes and believes.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`plan`] | the request |
+//! | `receive` | what the server sends, piece by piece |
+//! | [`message`] | one message, held against the log |
+//! | `answers` | the answers of `throng.v1` and the notices |
+//! | `poll` | the answers to long-polls |
+//! | `speak` | what it says on a WebSocket |
+//! | `ending` | whether the server was right to end the connection, and what must have come when all is quiet |
+
+mod answers;
+mod ending;
+pub mod message;
+pub mod plan;
+mod poll;
+mod receive;
+mod speak;
+
+use std::collections::VecDeque;
+
+use throng_core::Publication;
+
+use crate::decode::Decoder;
+use crate::decode::http::Head;
+use crate::model::{Begin, Model};
+use crate::notes::Notes;
+use crate::pipe::SharedPipe;
+use crate::random::Random;
+use crate::stamp::Moment;
+use plan::{Plan, Way};
+pub use receive::Tamper;
+pub use speak::{MESSAGE_BYTES_MAX, Violation};
+
+/// What a client may look at to judge the server.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// What is true.
+    pub model: &'a Model,
+    /// What is remembered.
+    pub notes: &'a Notes,
+    /// Now.
+    pub now: Moment,
+    /// The server's settings.
+    pub terms: &'a Terms,
+    /// When the server was told to end.
+    pub drain: Option<Moment>,
+}
+
+/// Settings that clients can feel.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Interval of heartbeats; 0 for none.
+    pub heartbeat_ms: u64,
+    /// A head must be there by then.
+    pub head_ms: u64,
+    /// A connection without request is closed after this.
+    pub idle_ms: u64,
+    /// Who does not say gets a welcome.
+    pub welcome: bool,
+    /// Clients sent home come back within this.
+    pub drain_window_ms: u64,
+    /// What is not delivered by then is given up.
+    pub drain_timeout_ms: u64,
+    /// Whether workers may be full.
+    pub is_scarce: bool,
+}
+
+/// A response that is awaited.
+#[derive(Debug, Clone)]
+enum Asked {
+    /// Of the control plane.
+    Page,
+    /// To a request that subscribes.
+    Subscription(Plan),
+}
+
+/// A subscription as the client knows it.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    topic: usize,
+    /// The offset of the last message that came.
+    at: u64,
+}
+
+/// What stands before the first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    Resumed(bool),
+    Welcome,
+    WelcomeV1,
+    Subscribed(Begin),
+}
+
+/// A command whose answer is awaited.
+#[derive(Debug, Clone)]
+enum Command {
+    Subscribe(usize),
+    Unsubscribe(usize),
+    Publish(usize),
+    History(usize),
+    Presence(usize),
+    Ping,
+    /// One that must be refused with this code.
+    Refused(&'static str),
+}
+
+/// What the engine answered to this client's worker, for the client to hold its own answer against.
+#[derive(Debug, Default)]
+struct Known {
+    begins: VecDeque<(Begin, Moment)>,
+    published: VecDeque<(String, u64, bool)>,
+    pages: VecDeque<(Vec<u64>, bool)>,
+}
+
+/// A client.
+#[derive(Debug)]
+pub struct Client {
+    /// Its place among the clients of its world.
+    pub number: usize,
+    /// Its end of the connection.
+    pub pipe: SharedPipe,
+    /// What it asked for.
+    pub plan: Plan,
+    /// Whether it takes what comes.
+    pub is_reading: bool,
+    /// Whether it answers pings.
+    pub answers_pings: bool,
+    /// Bytes it wants to send.
+    outgoing: VecDeque<u8>,
+    decoder: Decoder,
+    asked: VecDeque<Asked>,
+    /// A long-poll's head that waits for its body.
+    poll_head: Option<(Head, Vec<Begin>)>,
+    known: Known,
+    greetings: VecDeque<Greeting>,
+    cursors: Vec<Cursor>,
+    /// What the server calls the connection.
+    name: Option<u64>,
+    /// Where the last long-poll ended.
+    position: Vec<u64>,
+    commands: Vec<(u64, Command)>,
+    next_reference: u64,
+    /// What it will follow once its commands are done.
+    will_follow: Vec<usize>,
+    /// What it has said on a WebSocket and the engine has not heard.
+    publishing: VecDeque<Publication>,
+    opened_ms: u64,
+    active_ms: u64,
+    /// It has ended, reset or vanished.
+    has_left: bool,
+    /// It has sent a close frame, or something that must be answered with this close code.
+    said: Option<speak::Violation>,
+    refused: bool,
+    has_last_chunk: bool,
+    has_retry: bool,
+    close: Option<(u16, String)>,
+    /// The connection is over for the client.
+    is_over: bool,
+    /// Messages received.
+    pub messages: u64,
+    /// Gaps told of.
+    pub gaps: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+impl Client {
+    /// A client that is about to ask for `plan`; first for a page, if `visits_control`.
+    pub fn new(
+        number: usize,
+        pipe: SharedPipe,
+        plan: Plan,
+        visits_control: bool,
+        view: View<'_>,
+    ) -> Client {
+        let mut client = Client {
+            number,
+            pipe,
+            plan: plan.clone(),
+            is_reading: true,
+            answers_pings: true,
+            outgoing: VecDeque::new(),
+            decoder: Decoder::default(),
+            asked: VecDeque::new(),
+            poll_head: None,
+            known: Known::default(),
+            greetings: VecDeque::new(),
+            cursors: Vec::new(),
+            name: None,
+            position: Vec::new(),
+            commands: Vec::new(),
+            next_reference: 1,
+            will_follow: plan.targets.clone(),
+            publishing: VecDeque::new(),
+            opened_ms: view.now.now_ms,
+            active_ms: view.now.now_ms,
+            has_left: false,
+            said: None,
+            refused: false,
+            has_last_chunk: false,
+            has_retry: false,
+            close: None,
+            is_over: false,
+            messages: 0,
+            gaps: 0,
+            received_bytes: 0,
+        };
+        if visits_control {
+            client.outgoing.extend(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            client.asked.push_back(Asked::Page);
+        }
+        client.ask(plan, view);
+        client
+    }
+
+    fn ask(&mut self, plan: Plan, view: View<'_>) {
+        self.outgoing.extend(plan.request(view.model).bytes());
+        self.asked.push_back(Asked::Subscription(plan));
+    }
+
+    /// Whether it still takes part.
+    pub fn is_here(&self) -> bool {
+        !self.has_left && !self.is_over
+    }
+
+    /// Whether it follows channels on a WebSocket, and may speak.
+    pub fn may_speak(&self) -> bool {
+        self.is_here()
+            && self.asked.is_empty()
+            && self.plan.is_websocket()
+            && self.said.is_none()
+            && !self.refused
+            && self.close.is_none()
+            && self.greetings.is_empty()
+    }
+
+    /// What the server calls the connection, if it follows something.
+    pub fn name(&self) -> Option<u64> {
+        self.name
+    }
+
+    /// Whether bytes wait to be sent.
+    pub fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty() && !self.has_left
+    }
+
+    /// Sends at most so many bytes.
+    pub fn send(&mut self, bytes_max: usize) {
+        let count = bytes_max.min(self.outgoing.len());
+        let bytes: Vec<u8> = self.outgoing.drain(..count).collect();
+        self.pipe.borrow_mut().client_sends(bytes);
+    }
+
+    /// Leaves: half-closes, resets or vanishes.
+    pub fn leave(&mut self, how: Leave, random: &mut Random) {
+        self.has_left = true;
+        let mut pipe = self.pipe.borrow_mut();
+        match how {
+            Leave::HalfClose => pipe.client_ends(),
+            Leave::Vanish => pipe.client_vanishes(),
+            Leave::Reset => pipe.client_resets(random.percent(50)),
+        }
+    }
+
+    /// The engine has let one of this client's subscriptions begin.
+    pub fn begins(&mut self, begin: Begin, now: Moment) {
+        self.known.begins.push_back((begin, now));
+    }
+
+    /// The engine has answered this client's page.
+    pub fn pages(&mut self, offsets: Vec<u64>, has_more: bool) {
+        self.known.pages.push_back((offsets, has_more));
+    }
+
+    /// Whether the next long-poll may be asked.
+    pub fn may_poll(&self) -> bool {
+        self.is_here()
+            && self.plan.way == Way::Poll
+            && self.asked.is_empty()
+            && !self.refused
+            && !self.position.is_empty()
+            && !self.pipe.borrow().is_ended()
+    }
+}
+
+/// A way to leave without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Sends no more, and still reads.
+    HalfClose,
+    /// Closes the socket.
+    Vanish,
+    /// Resets the connection.
+    Reset,
+}

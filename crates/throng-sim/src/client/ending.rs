@@ -1,0 +1,167 @@
+//! Whether the server was right to end the connection, and what must have come when all is quiet.
+
+use super::plan::Way;
+use super::{Asked, Client, View};
+use crate::stamp::Moment;
+use crate::{Check, ensure};
+
+impl Client {
+    /// The server has ended its side, and everything before has been read.
+    pub(super) fn judge_end(&mut self, ended: Moment, view: View<'_>) -> Check {
+        if self.has_left {
+            return Ok(());
+        }
+        let refused_socket = self.pipe.borrow().was_turned_away;
+        if self.refused || refused_socket {
+            return Ok(());
+        }
+        let is_late = view.drain.is_some_and(|drain| {
+            ended.now_ms >= drain.now_ms + view.terms.drain_timeout_ms
+        });
+        if !is_late {
+            ensure!(self.decoder.is_at_rest(), "the end comes within something");
+        }
+        if !self.asked.is_empty() || self.plan.way == Way::Poll {
+            return self.judge_idle_end(ended, view);
+        }
+        if self.plan.is_websocket() {
+            return self.judge_close(ended, is_late, view);
+        }
+        if self.has_last_chunk || (self.plan.is_http10 && view.drain.is_some()) {
+            ensure!(view.drain.is_some(), "a body ends for no reason");
+            let is_sse = self.plan.way == Way::Sse;
+            ensure!(!is_sse || self.has_retry || is_late, "sent home without a retry");
+            let event = if is_sse { "drain: SSE" } else { "drain: stream" };
+            view.notes.saw(event);
+            return self.judge_parting(is_late, view);
+        }
+        view.notes.saw("behind: stream closed");
+        self.judge_behind(ended, view)
+    }
+
+    /// Nothing was under way but a request, or not even that.
+    fn judge_idle_end(&self, ended: Moment, view: View<'_>) -> Check {
+        let is_idle = ended.now_ms >= self.opened_ms + view.terms.head_ms
+            && ended.now_ms >= self.active_ms + view.terms.head_ms.min(view.terms.idle_ms);
+        if view.drain.is_none() {
+            ensure!(is_idle, "closed while {:?} was asked", self.asked);
+            view.notes.saw("closed: idle");
+        }
+        Ok(())
+    }
+
+    fn judge_close(&self, ended: Moment, is_late: bool, view: View<'_>) -> Check {
+        let Some((code, reason)) = &self.close else {
+            // The farewell was given up with the worker.
+            ensure!(is_late, "a WebSocket ends without a close frame");
+            return Ok(());
+        };
+        if let Some(said) = self.said
+            && said.0 == *code
+        {
+            view.notes.saw(if *code == 1000 || *code == 1005 {
+                "close: answered"
+            } else {
+                "close: violation"
+            });
+            return Ok(());
+        }
+        match code {
+            1012 => {
+                ensure!(view.drain.is_some(), "sent home for no reason");
+                let wait_ms = reason.strip_prefix("reconnect in ");
+                let wait_ms = wait_ms.and_then(|rest| rest.strip_suffix(" ms"));
+                let wait_ms = wait_ms.and_then(|digits| digits.parse::<u64>().ok());
+                let is_within = wait_ms.is_some_and(|ms| ms <= view.terms.drain_window_ms);
+                ensure!(is_within, "the reason `{reason}`");
+                let is_v1 = self.plan.way == Way::V1;
+                view.notes.saw(if is_v1 { "drain: throng.v1" } else { "drain: WebSocket" });
+                self.judge_parting(is_late, view)
+            }
+            4000 => {
+                view.notes.saw("behind: WebSocket closed");
+                self.judge_behind(ended, view)
+            }
+            4001 => {
+                view.notes.saw("close: silent");
+                let silent_ms = ended.now_ms - self.pipe.borrow().heard_ms;
+                let least_ms = 2 * view.terms.heartbeat_ms;
+                ensure!(least_ms > 0 && silent_ms >= least_ms, "silent for {silent_ms} ms only");
+                Ok(())
+            }
+            _ => Err(format!("closed with {code} `{reason}`, having said {:?}", self.said)),
+        }
+    }
+
+    /// Sent home: everything that was published before has come.
+    fn judge_parting(&self, is_late: bool, view: View<'_>) -> Check {
+        let Some(drain) = view.drain else { return Ok(()) };
+        if is_late {
+            view.notes.saw("drain: too late for some");
+            return Ok(());
+        }
+        for cursor in &self.cursors {
+            let head = view.model.head_at(cursor.topic, drain.published);
+            let is_whole = cursor.at >= head
+                || view.model.is_only_excepted(cursor.topic, cursor.at, head, self.name);
+            let name = view.model.topics[cursor.topic].name;
+            ensure!(is_whole, "sent home at {} of {head} on {name}", cursor.at);
+        }
+        Ok(())
+    }
+
+    /// Closed for being behind: it must be, on a channel where that is the policy.
+    fn judge_behind(&self, ended: Moment, view: View<'_>) -> Check {
+        let may = self.cursors.iter().any(|cursor| {
+            let head = view.model.head_at(cursor.topic, ended.published);
+            !view.model.topics[cursor.topic].skips()
+                && view.model.may_be_behind(cursor.topic, cursor.at, head)
+        });
+        let cursors = &self.cursors;
+        let heads = cursors.iter().map(|it| view.model.head_at(it.topic, ended.published));
+        ensure!(may, "closed as behind at {cursors:?}, heads {:?}", heads.collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// Everything has been sent, handled and read: nothing may be missing.
+    pub fn judge_rest(&self, view: View<'_>) -> Check {
+        let pipe = self.pipe.borrow();
+        if self.has_left {
+            ensure!(pipe.is_ended(), "the client has gone, and the server has not noticed");
+            return Ok(());
+        }
+        if self.is_over || pipe.is_ended() {
+            return Ok(());
+        }
+        ensure!(self.decoder.is_at_rest(), "something is not whole");
+        ensure!(!self.refused, "the connection was to be closed");
+        ensure!(self.said.is_none(), "no close frame came for {:?}", self.said);
+        ensure!(self.greetings.is_empty(), "{:?} did not come", self.greetings);
+        ensure!(self.commands.is_empty(), "unanswered: {:?}", self.commands);
+        ensure!(self.publishing.is_empty(), "not published: {:?}", self.publishing);
+        for cursor in &self.cursors {
+            let next = view.model.next_for(cursor.topic, cursor.at, self.name);
+            let (name, head) =
+                (view.model.topics[cursor.topic].name, view.model.head(cursor.topic));
+            ensure!(next.is_none(), "got {} of {head} on {name}", cursor.at);
+        }
+        match self.asked.front() {
+            Some(Asked::Page) => Err("the page was not answered".into()),
+            Some(Asked::Subscription(plan)) => {
+                ensure!(plan.way == Way::Poll, "not answered: {plan:?}");
+                ensure!(
+                    self.known.begins.len() >= plan.targets.len(),
+                    "the long-poll has not begun"
+                );
+                for (begin, since) in self.known.begins.iter().take(plan.targets.len()) {
+                    let is_all = view.model.next_for(begin.topic, begin.cursor, None).is_none();
+                    ensure!(is_all, "the long-poll was not answered: {begin:?}");
+                    let waited_ms = view.now.now_ms - since.now_ms;
+                    ensure!(waited_ms <= plan.wait_s * 1000 + 1000, "waited for {waited_ms} ms");
+                }
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}

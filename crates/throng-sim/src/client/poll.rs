@@ -1,0 +1,137 @@
+//! The answers to long-polls.
+
+use throng_core::Body;
+
+use super::plan::{From, Given, Plan};
+use super::{Asked, Client, View};
+use crate::decode::http::Head;
+use crate::model::{Begin, Entry};
+use crate::random::Random;
+use crate::{Check, ensure};
+
+impl Client {
+    /// Asks again: mostly where the last answer ended, sometimes from now on, sometimes twice at once.
+    pub fn poll_again(&mut self, random: &mut Random, view: View<'_>) {
+        let since = |client: &Client| {
+            let ids = client.position.iter().map(|&offset| Given::Ours(offset)).collect();
+            From::Since(ids, random.clone().percent(50))
+        };
+        let from = if random.percent(85) { since(self) } else { From::Live };
+        let plan = Plan { from, wait_s: random.between(0, 5) as u64, ..self.plan.clone() };
+        if plan.keep_alive && random.percent(20) {
+            view.notes.saw("poll: pipelined");
+            self.ask(plan.clone(), view);
+        }
+        self.ask(plan, view);
+    }
+
+    pub(super) fn poll_head(&mut self, head: Head, begins: Vec<Begin>, view: View<'_>) -> Check {
+        ensure!(matches!(head.status, 200 | 204), "a long-poll was answered with {head:?}");
+        if head.status == 204 {
+            return self.poll_answer(&head, &begins, None, view);
+        }
+        self.poll_head = Some((head, begins));
+        Ok(())
+    }
+
+    pub(super) fn poll_body(&mut self, body: &[u8], view: View<'_>) -> Check {
+        let (head, begins) = self.poll_head.take().ok_or("a body without head")?;
+        self.poll_answer(&head, &begins, Some(body), view)
+    }
+
+    fn poll_answer(
+        &mut self,
+        head: &Head,
+        begins: &[Begin],
+        body: Option<&[u8]>,
+        view: View<'_>,
+    ) -> Check {
+        let Some(Asked::Subscription(plan)) = self.asked.pop_front() else {
+            return Err("a long-poll's answer to nothing".into());
+        };
+        let id = head.header("throng-id").ok_or("a long-poll's answer without id")?;
+        let offsets = id.split(',').map(|id| view.model.offset(id)).collect::<Check<Vec<u64>>>()?;
+        ensure!(offsets.len() == begins.len(), "the id `{id}` for {} channels", begins.len());
+        let mut promised: Vec<(usize, u64, &Entry)> = Vec::new();
+        for (begin, &to) in begins.iter().zip(&offsets) {
+            let is_ours = begin.cursor <= to && to <= view.model.head(begin.topic);
+            ensure!(is_ours, "from {} to {to}", begin.cursor);
+            let range = (begin.cursor + 1)..=to;
+            promised.extend(range.filter_map(|at| Some((begin.topic, at, view.model.entry(begin.topic, at)?))));
+        }
+        let expected = (!promised.is_empty()).then(|| join(&promised, &plan, view));
+        ensure!(
+            body == expected.as_deref(),
+            "the body {:?} instead of {:?}, from {begins:?} to {offsets:?}",
+            body.map(String::from_utf8_lossy),
+            expected.as_deref().map(String::from_utf8_lossy)
+        );
+        if body.is_some() {
+            let content_type = content_type(&promised, &plan);
+            let told = head.header("content-type");
+            ensure!(told == Some(&content_type), "{told:?} and not {content_type}");
+        }
+        self.messages += promised.len() as u64;
+        match promised.len() {
+            0 => view.notes.saw("poll: nothing"),
+            1 => view.notes.saw("poll: one message"),
+            _ => view.notes.saw("poll: several messages"),
+        }
+        self.position = offsets;
+        self.end_poll(head, &plan, view)
+    }
+
+    fn end_poll(&mut self, head: &Head, plan: &Plan, view: View<'_>) -> Check {
+        let is_parting = head.header("retry-after").is_some();
+        ensure!(!is_parting || view.drain.is_some(), "sent away: {head:?}");
+        self.has_retry |= is_parting;
+        let is_kept = plan.keep_alive && !is_parting;
+        let told = head.header("connection");
+        let expected = if is_kept { "keep-alive" } else { "close" };
+        ensure!(told == Some(expected), "the connection: {told:?} and not {expected}");
+        if !is_kept {
+            self.refused = true;
+            self.asked.clear();
+        }
+        Ok(())
+    }
+}
+
+fn join(promised: &[(usize, u64, &Entry)], plan: &Plan, view: View<'_>) -> Vec<u8> {
+    let one = |&(topic, offset, entry): &(usize, u64, &Entry)| match plan.envelope {
+        true => ordered_envelope(view, topic, offset, entry).into_bytes(),
+        false => entry.body.bytes().to_vec(),
+    };
+    promised.iter().map(one).collect::<Vec<_>>().join(&b'\n')
+}
+
+/// The envelope, letter by letter: a body of several cannot be compared otherwise.
+fn ordered_envelope(view: View<'_>, topic: usize, offset: u64, entry: &Entry) -> String {
+    let value = super::message::envelope(view.model, topic, offset, entry);
+    let noun = super::message::noun(view.model.topics[topic].kind);
+    let mut out = String::from("{");
+    for field in ["type", noun, "id", "time", "content_type", "encoding", "data"] {
+        let Some(part) = value.get(field) else { continue };
+        let part = match (&entry.body, field) {
+            (Body::Json(text), "data") => text.replace(['\n', '\r'], " "),
+            _ => part.to_string(),
+        };
+        let comma = if out.len() > 1 { "," } else { "" };
+        out.push_str(&format!("{comma}\"{field}\":{part}"));
+    }
+    out + "}"
+}
+
+fn content_type(promised: &[(usize, u64, &Entry)], plan: &Plan) -> String {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    let one = |entry: &Entry| match (&entry.content_type, &entry.body) {
+        _ if plan.envelope => "application/x-ndjson".to_owned(),
+        (Some(content_type), _) => content_type.to_string(),
+        (None, Body::Text(_)) => TEXT.into(),
+        (None, Body::Json(_)) => "application/json".into(),
+        (None, Body::Binary(_)) => "application/octet-stream".into(),
+    };
+    let mut all = promised.iter().map(|(_, _, entry)| one(entry));
+    let first = all.next().unwrap_or_default();
+    if all.all(|other| other == first) { first } else { TEXT.into() }
+}

@@ -1,0 +1,160 @@
+//! The client's side of HTTP/1.1, chunks, SSE and WebSocket, written from the standards.
+//!
+//! A [`Decoder`] takes bytes as they come, cut anywhere, and returns the pieces that are whole.
+
+pub mod events;
+pub mod frames;
+pub mod http;
+
+use crate::{Check, ensure};
+use events::{Event, Events};
+use frames::Frame;
+use http::Head;
+
+/// A whole piece of what the server sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// The head of a response.
+    Head(Head),
+    /// The body of a response of known length.
+    Body(Vec<u8>),
+    /// A WebSocket frame.
+    Frame(Frame),
+    /// A server-sent event.
+    Event(Event),
+    /// A line of a stream, without its line feed.
+    Line(Vec<u8>),
+    /// The chunk that ends a body.
+    LastChunk,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Head,
+    Body(usize),
+    Frames,
+    Chunks(Inside),
+    /// A body that ends with the connection.
+    Plain(Inside),
+    Over,
+}
+
+/// What is inside of a body that does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Events,
+    Lines,
+}
+
+/// Cuts bytes into pieces.
+#[derive(Debug)]
+pub struct Decoder {
+    mode: Mode,
+    bytes: Vec<u8>,
+    events: Events,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder { mode: Mode::Head, bytes: Vec::new(), events: Events::default() }
+    }
+}
+
+impl Decoder {
+    /// Takes bytes, returns what is whole now.
+    pub fn feed(&mut self, bytes: &[u8]) -> Check<Vec<Piece>> {
+        self.bytes.extend_from_slice(bytes);
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while let Some(consumed) = self.step(at, &mut pieces)? {
+            at += consumed;
+        }
+        self.bytes.drain(..at);
+        Ok(pieces)
+    }
+
+    /// Whether nothing has begun that is not whole.
+    pub fn is_at_rest(&self) -> bool {
+        self.bytes.is_empty() && self.events.is_empty()
+    }
+
+    fn step(&mut self, at: usize, pieces: &mut Vec<Piece>) -> Check<Option<usize>> {
+        let rest = &self.bytes[at..];
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        match self.mode {
+            Mode::Head => {
+                let Some((head, length)) = http::head(rest)? else { return Ok(None) };
+                self.mode = after(&head)?;
+                pieces.push(Piece::Head(head));
+                Ok(Some(length))
+            }
+            Mode::Body(length) => {
+                let Some(body) = rest.get(..length) else { return Ok(None) };
+                pieces.push(Piece::Body(body.to_vec()));
+                self.mode = Mode::Head;
+                Ok(Some(length))
+            }
+            Mode::Frames => {
+                let Some((frame, length)) = frames::frame(rest)? else { return Ok(None) };
+                pieces.push(Piece::Frame(frame));
+                Ok(Some(length))
+            }
+            Mode::Chunks(inside) => {
+                let Some((chunk, length)) = http::chunk(rest)? else { return Ok(None) };
+                if chunk.is_empty() {
+                    ensure!(self.events.is_empty(), "the body ends within an event");
+                    pieces.push(Piece::LastChunk);
+                    self.mode = Mode::Over;
+                    return Ok(Some(length));
+                }
+                match inside {
+                    Inside::Events => self.events.feed(chunk, pieces)?,
+                    Inside::Lines => {
+                        let line = chunk.strip_suffix(b"\n").ok_or("a chunk is not a line")?;
+                        pieces.push(Piece::Line(line.to_vec()));
+                    }
+                }
+                Ok(Some(length))
+            }
+            Mode::Plain(Inside::Events) => {
+                let length = rest.len();
+                self.events.feed(rest, pieces)?;
+                Ok(Some(length))
+            }
+            Mode::Plain(Inside::Lines) => {
+                let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
+                    return Ok(None);
+                };
+                pieces.push(Piece::Line(rest[..end].to_vec()));
+                Ok(Some(end + 1))
+            }
+            Mode::Over => Err("more comes after the end of the body".into()),
+        }
+    }
+}
+
+/// What follows a head.
+fn after(head: &Head) -> Check<Mode> {
+    if head.status == 101 {
+        return Ok(Mode::Frames);
+    }
+    if head.status == 204 {
+        ensure!(head.header("content-length").is_none(), "a 204 with a length");
+        return Ok(Mode::Head);
+    }
+    if let Some(length) = head.header("content-length") {
+        let length = length.parse().map_err(|_| format!("the length `{length}`"))?;
+        return Ok(if length == 0 { Mode::Head } else { Mode::Body(length) });
+    }
+    let is_events = head.header("content-type") == Some("text/event-stream");
+    let inside = if is_events { Inside::Events } else { Inside::Lines };
+    match head.header("transfer-encoding") {
+        Some("chunked") => Ok(Mode::Chunks(inside)),
+        Some(other) => Err(format!("the transfer coding `{other}`")),
+        None if head.header("connection") == Some("close") => Ok(Mode::Plain(inside)),
+        None => Err("a body without length".into()),
+    }
+}

@@ -1,0 +1,66 @@
+//! WebSocket frames: those of a server, read, and those of a client, written.
+
+use crate::{Check, ensure};
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// What it is.
+    pub opcode: u8,
+    /// What it holds.
+    pub payload: Vec<u8>,
+}
+
+/// A text frame's opcode.
+pub const TEXT: u8 = 1;
+/// A binary frame's.
+pub const BINARY: u8 = 2;
+/// A close frame's.
+pub const CLOSE: u8 = 8;
+/// A ping's.
+pub const PING: u8 = 9;
+/// A pong's.
+pub const PONG: u8 = 10;
+
+/// Reads a server's frame, and says how long it is; `None` if it is not whole.
+pub fn frame(bytes: &[u8]) -> Check<Option<(Frame, usize)>> {
+    let [first, second, rest @ ..] = bytes else { return Ok(None) };
+    ensure!(first & 0xf0 == 0x80, "the frame's first byte is {first:#x}: not one final frame");
+    ensure!(second & 0x80 == 0, "a masked frame from a server");
+    let opcode = first & 0x0f;
+    ensure!(matches!(opcode, TEXT | BINARY | CLOSE | PING | PONG), "opcode {opcode}");
+    let length_bytes = match second & 0x7f {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    let Some(digits) = rest.get(..length_bytes) else { return Ok(None) };
+    let long = digits.iter().fold(0, |sum, &digit| sum << 8 | usize::from(digit));
+    let length = if length_bytes == 0 { usize::from(second & 0x7f) } else { long };
+    let least = [0, 0, 126, 0, 0, 0, 0, 0, 65_536][length_bytes];
+    ensure!(length >= least, "the length {length} in {length_bytes} bytes");
+    ensure!(opcode < CLOSE || length <= 125, "a control frame of {length} bytes");
+    let Some(payload) = rest.get(length_bytes..length_bytes + length) else { return Ok(None) };
+    if opcode == TEXT {
+        ensure!(std::str::from_utf8(payload).is_ok(), "a text frame that is not UTF-8");
+    }
+    Ok(Some((Frame { opcode, payload: payload.to_vec() }, 2 + length_bytes + length)))
+}
+
+/// Writes a client's frame. Only the last of a message's is final.
+pub fn write(out: &mut Vec<u8>, opcode: u8, is_final: bool, payload: &[u8], mask: [u8; 4]) {
+    out.push(opcode | if is_final { 0x80 } else { 0 });
+    match payload.len() {
+        length @ 0..=125 => out.push(0x80 | length as u8),
+        length @ 126..=65_535 => {
+            out.push(0x80 | 126);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            out.push(0x80 | 127);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&mask);
+    out.extend(payload.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
+}

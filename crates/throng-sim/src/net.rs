@@ -1,0 +1,136 @@
+//! The sockets of one worker, and what it hands to others.
+
+use std::io::IoSlice;
+use std::rc::Rc;
+
+use throng_core::WorkerId;
+use throng_edge::net::{Net, Transfer};
+
+use crate::notes::Notes;
+use crate::pipe::{FakeSocket, Ready, SharedPipe};
+use crate::random::Random;
+
+/// A worker's world.
+#[derive(Debug)]
+pub struct FakeNet {
+    notes: Rc<Notes>,
+    watched: Vec<SharedPipe>,
+    /// On their way to the control plane, with what was read of them.
+    pub to_control: Vec<(FakeSocket, Vec<u8>)>,
+    /// On their way to other workers.
+    pub to_workers: Vec<(WorkerId, FakeSocket)>,
+    /// Whether the ways to others are full for now.
+    pub refuses: bool,
+    /// Bytes that sockets took.
+    pub sent_bytes: u64,
+}
+
+impl FakeNet {
+    /// Without sockets.
+    pub fn new(notes: &Rc<Notes>) -> FakeNet {
+        FakeNet {
+            notes: Rc::clone(notes),
+            watched: Vec::new(),
+            to_control: Vec::new(),
+            to_workers: Vec::new(),
+            refuses: false,
+            sent_bytes: 0,
+        }
+    }
+
+    /// Whether an event waits.
+    pub fn has_events(&self) -> bool {
+        self.watched.iter().any(|pipe| pipe.borrow().has_edge())
+    }
+
+    /// Events, at most so many, in any order.
+    pub fn wait(&mut self, events_max: usize, random: &mut Random) -> Vec<Ready> {
+        self.watched.retain(|pipe| !pipe.borrow().is_closed());
+        let mut with_edge: Vec<_> =
+            self.watched.iter().filter(|pipe| pipe.borrow().has_edge()).cloned().collect();
+        let mut events = Vec::new();
+        while events.len() < events_max && !with_edge.is_empty() {
+            let pipe = with_edge.swap_remove(random.below(with_edge.len()));
+            events.extend(pipe.borrow_mut().ready());
+        }
+        events
+    }
+}
+
+impl Net for FakeNet {
+    type Socket = FakeSocket;
+
+    fn read(&mut self, socket: &FakeSocket, buffer: &mut [u8]) -> Transfer {
+        let transfer = socket.0.borrow_mut().read(buffer);
+        match transfer {
+            Transfer::Gone => self.notes.saw("read: reset"),
+            Transfer::End => self.notes.saw("read: end"),
+            Transfer::Bytes(_) | Transfer::Blocked => {}
+        }
+        transfer
+    }
+
+    fn write(&mut self, socket: &FakeSocket, slices: &[IoSlice<'_>]) -> Transfer {
+        let transfer = socket.0.borrow_mut().write(slices);
+        match transfer {
+            Transfer::Bytes(count) => {
+                self.sent_bytes += count as u64;
+                if count < slices.iter().map(|slice| slice.len()).sum() {
+                    self.notes.saw("write: short");
+                }
+                if slices.len() > 1 {
+                    self.notes.saw("write: several messages at once");
+                }
+            }
+            Transfer::Blocked => self.notes.saw("write: blocked"),
+            Transfer::Gone | Transfer::End => self.notes.saw("write: reset"),
+        }
+        transfer
+    }
+
+    fn watch(&mut self, socket: &FakeSocket, token: u64) -> bool {
+        socket.0.borrow_mut().watch(token, false);
+        self.remember(&socket.0);
+        true
+    }
+
+    fn watch_writable(&mut self, socket: &FakeSocket, token: u64) -> bool {
+        socket.0.borrow_mut().watch(token, true);
+        self.remember(&socket.0);
+        true
+    }
+
+    fn finish(&mut self, socket: &FakeSocket) {
+        socket.0.borrow_mut().finish();
+    }
+
+    fn to_control(&mut self, socket: FakeSocket, bytes: &[u8]) -> Result<(), FakeSocket> {
+        self.watched.retain(|pipe| !Rc::ptr_eq(pipe, &socket.0));
+        socket.0.borrow_mut().unwatch();
+        if self.refuses {
+            self.notes.saw("to control: refused");
+            socket.0.borrow_mut().was_turned_away = true;
+            return Err(socket);
+        }
+        self.to_control.push((socket, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn to_worker(&mut self, worker: WorkerId, socket: FakeSocket) -> Result<(), FakeSocket> {
+        if self.refuses {
+            self.notes.saw("to worker: refused");
+            return Err(socket);
+        }
+        self.notes.saw("to worker: moved");
+        self.to_workers.push((worker, socket));
+        Ok(())
+    }
+}
+
+impl FakeNet {
+    fn remember(&mut self, pipe: &SharedPipe) {
+        if !self.watched.iter().any(|known| Rc::ptr_eq(known, pipe)) {
+            self.watched.push(Rc::clone(pipe));
+        }
+    }
+}

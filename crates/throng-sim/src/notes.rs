@@ -1,0 +1,97 @@
+//! What a run leaves behind: its trace, and which of the interesting events it had.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Steps kept for a report.
+const TAIL: usize = 80;
+
+/// Trace and coverage of one run, written to from all over the world.
+#[derive(Debug, Default)]
+pub struct Notes {
+    trace: RefCell<Trace>,
+    coverage: RefCell<Coverage>,
+}
+
+#[derive(Debug)]
+struct Trace {
+    tail: VecDeque<String>,
+    hash: u64,
+    lines: u64,
+}
+
+impl Default for Trace {
+    fn default() -> Trace {
+        Trace { tail: VecDeque::new(), hash: 0xcbf2_9ce4_8422_2325, lines: 0 }
+    }
+}
+
+impl Notes {
+    /// Adds a line to the trace.
+    pub fn trace(&self, line: String) {
+        let mut trace = self.trace.borrow_mut();
+        for byte in line.bytes().chain([b'\n']) {
+            // FNV-1a.
+            trace.hash = (trace.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        trace.lines += 1;
+        if trace.tail.len() == TAIL {
+            trace.tail.pop_front();
+        }
+        let number = trace.lines;
+        trace.tail.push_back(format!("{number:6} {line}"));
+    }
+
+    /// Counts an interesting event.
+    pub fn saw(&self, event: &'static str) {
+        self.coverage.borrow_mut().add(event, 1);
+    }
+
+    /// Counts an interesting event that happened so often.
+    pub fn saw_times(&self, event: &'static str, times: u64) {
+        if times > 0 {
+            self.coverage.borrow_mut().add(event, times);
+        }
+    }
+
+    /// A number that tells traces apart.
+    pub fn hash(&self) -> u64 {
+        self.trace.borrow().hash
+    }
+
+    /// The last lines of the trace.
+    pub fn tail(&self) -> String {
+        let trace = self.trace.borrow();
+        trace.tail.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The events so far.
+    pub fn coverage(&self) -> Coverage {
+        self.coverage.borrow().clone()
+    }
+}
+
+/// How often each interesting event happened.
+#[derive(Debug, Clone, Default)]
+pub struct Coverage(BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    fn add(&mut self, event: &'static str, times: u64) {
+        *self.0.entry(event).or_default() += times;
+    }
+
+    /// Adds what another run had.
+    pub fn merge(&mut self, other: &Coverage) {
+        other.0.iter().for_each(|(event, times)| self.add(event, *times));
+    }
+
+    /// How often an event happened.
+    pub fn times(&self, event: &str) -> u64 {
+        self.0.get(event).copied().unwrap_or_default()
+    }
+
+    /// One line for each event.
+    pub fn report(&self) -> String {
+        self.0.iter().map(|(event, times)| format!("{times:>10}  {event}\n")).collect()
+    }
+}

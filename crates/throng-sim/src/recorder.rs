@@ -1,0 +1,171 @@
+//! The real engine, and a record of everything that is asked of it, in order.
+//!
+//! The world replays the record into its model after each call into a worker: so the model knows the
+//! moment of each subscription between publications, which no client could tell.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use throng_core::engine::EngineFigures;
+use throng_core::{
+    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery, Mail,
+    MemoryEngine, MessageId, Publication, PublishError, Published, Start, WorkerId,
+};
+
+use crate::stamp::Stamp;
+
+/// Something asked of the engine, and its answer.
+#[derive(Debug)]
+pub enum Record {
+    /// A publication.
+    Published {
+        /// When.
+        now_ms: u64,
+        /// Its number among those accepted, if it was.
+        number: u64,
+        /// What.
+        publication: Publication,
+        /// The answer.
+        result: Result<Published, PublishError>,
+        /// The client for whom a worker asked.
+        client: Option<usize>,
+    },
+    /// One more subscription.
+    Followed {
+        /// When.
+        now_ms: u64,
+        /// Which channel.
+        channel: ChannelName,
+        /// Where it is to start.
+        start: Start,
+        /// Where it starts.
+        cursor: MessageId,
+        /// Whether it is whole.
+        is_recovered: Option<bool>,
+        /// The ids of its backlog.
+        backlog: Vec<MessageId>,
+        /// The client for whom a worker asked.
+        client: Option<usize>,
+    },
+    /// One subscription less.
+    Unfollowed {
+        /// Of which channel; `None` if the engine does not know it.
+        channel: Option<ChannelName>,
+    },
+    /// A page of history.
+    Paged {
+        /// When.
+        now_ms: u64,
+        /// Of which channel.
+        channel: ChannelName,
+        /// Which part.
+        query: HistoryQuery,
+        /// At most so many.
+        limit: usize,
+        /// The ids of its messages.
+        ids: Vec<MessageId>,
+        /// Whether there are more.
+        has_more: bool,
+        /// Whether it is whole.
+        is_recovered: Option<bool>,
+        /// The client for whom a worker asked.
+        client: Option<usize>,
+    },
+}
+
+/// The engine.
+#[derive(Debug)]
+pub struct Recorder {
+    engine: MemoryEngine,
+    stamp: Arc<Stamp>,
+    records: Mutex<Vec<Record>>,
+}
+
+impl Recorder {
+    /// Records what is asked of `engine`.
+    pub fn new(engine: MemoryEngine, stamp: &Arc<Stamp>) -> Recorder {
+        Recorder { engine, stamp: Arc::clone(stamp), records: Mutex::default() }
+    }
+
+    /// What has been asked since the last call.
+    pub fn take(&self) -> Vec<Record> {
+        std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn record(&self, record: Record) {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    }
+}
+
+impl Engine for Recorder {
+    fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
+        let result = self.engine.publish(now_ms, publication.clone());
+        let number = match result {
+            Ok(Published { is_duplicate: false, .. }) => self.stamp.count_published(),
+            _ => 0,
+        };
+        let client = self.stamp.touched();
+        self.record(Record::Published { now_ms, number, publication, result, client });
+        result
+    }
+
+    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        let (channel, start) = (follow.channel.clone(), follow.start);
+        let followed = self.engine.follow(now_ms, follow);
+        self.record(Record::Followed {
+            now_ms,
+            channel,
+            start,
+            cursor: followed.cursor,
+            is_recovered: followed.is_recovered,
+            backlog: followed.backlog.iter().map(|message| message.id).collect(),
+            client: self.stamp.touched(),
+        });
+        followed
+    }
+
+    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
+        self.record(Record::Unfollowed { channel: self.engine.name(channel) });
+        self.engine.unfollow(now_ms, channel, worker);
+    }
+
+    fn history(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        let history = self.engine.history(now_ms, channel, query, limit);
+        self.record(Record::Paged {
+            now_ms,
+            channel: channel.clone(),
+            query,
+            limit,
+            ids: history.messages.iter().map(|message| message.id).collect(),
+            has_more: history.has_more,
+            is_recovered: history.is_recovered,
+            client: self.stamp.touched(),
+        });
+        history
+    }
+
+    fn audience(&self, channel: &ChannelName) -> Audience {
+        self.engine.audience(channel)
+    }
+
+    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
+        self.engine.name(channel)
+    }
+
+    fn post(&self, worker: WorkerId, mail: Mail) {
+        self.engine.post(worker, mail);
+    }
+
+    fn tick(&self, now_ms: u64) {
+        self.engine.tick(now_ms);
+    }
+
+    fn figures(&self) -> EngineFigures {
+        self.engine.figures()
+    }
+}

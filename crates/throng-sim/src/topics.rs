@@ -1,0 +1,84 @@
+//! The channels of a world: few, each with rules that make something happen.
+
+use throng_core::{BehindPolicy, ChannelName, Kind, Retention, Rule, Rules};
+
+/// A channel or a user.
+#[derive(Debug)]
+pub struct Topic {
+    /// Its public name.
+    pub name: &'static str,
+    /// Which of the two.
+    pub kind: Kind,
+    /// What holds for it.
+    pub rule: Rule,
+    /// Whether the world's witness follows it, so that the engine never forgets it.
+    pub is_pinned: bool,
+}
+
+impl Topic {
+    /// The engine's name.
+    pub fn channel_name(&self) -> ChannelName {
+        ChannelName::new(self.kind, self.name)
+    }
+
+    /// Whether subscribers that fall behind are told of a gap and go on.
+    pub fn skips(&self) -> bool {
+        self.rule.behind_policy == BehindPolicy::Skip
+    }
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// The channel that the engine may forget. Only one: which channels share a shard, and so raise each
+/// other's first offset when they are forgotten, differs from run to run.
+pub const BRIEF: usize = 6;
+
+/// The channel that everyone follows in a crowd.
+pub const SQUARE: usize = 0;
+
+/// All of them. `is_kept` says whether the brief one keeps anything.
+pub fn all(is_kept: bool) -> Vec<Topic> {
+    use BehindPolicy::{Close, Skip};
+    let channel = |name, kept, behind, policy| topic(Kind::Channel, name, kept, behind, policy);
+    let user = |name, kept, behind, policy| topic(Kind::User, name, kept, behind, policy);
+    let mut topics = vec![
+        channel("square", 100, 1000, Close),
+        channel("skipping/here", 3, 4, Skip),
+        channel("closing", 5, 5, Close),
+        channel("none kept", 0, 6, Skip),
+        channel("schön&gut", 12, 8, Close),
+        channel("bytes", 50, 50, Skip),
+        channel("brief", 4, 6, Close),
+        user("ann", 10, 6, Skip),
+        user("bo?", 10, 100, Close),
+    ];
+    topics[4].rule.retention.age_ms_max = 3000;
+    topics[5].rule.retention.bytes_max = 2500;
+    topics[5].rule.behind_bytes_max = 3000;
+    topics[BRIEF].is_pinned = false;
+    topics[BRIEF].rule.retention.age_ms_max = if is_kept { 1500 } else { 0 };
+    topics
+}
+
+fn topic(
+    kind: Kind,
+    name: &'static str,
+    messages_max: usize,
+    behind_messages_max: usize,
+    behind_policy: BehindPolicy,
+) -> Topic {
+    let rule = Rule {
+        kind: Some(kind),
+        pattern: name.to_owned(),
+        retention: Retention { messages_max, bytes_max: 1 << 20, age_ms_max: HOUR_MS },
+        behind_messages_max,
+        behind_bytes_max: 1 << 20,
+        behind_policy,
+    };
+    Topic { name, kind, rule, is_pinned: true }
+}
+
+/// The rules of all of them.
+pub fn rules(topics: &[Topic]) -> Rules {
+    Rules::new(topics.iter().map(|topic| topic.rule.clone()).collect(), Rule::default())
+}

@@ -1,0 +1,126 @@
+//! Engine, workers and clients, and the script that the seed writes for them.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `birth` | decides what kind of world it is |
+//! | `plans` | what clients ask for, what is published |
+//! | `script` | one step after the other, each chosen by chance |
+//! | `seat` | a worker and its event loop |
+//! | `record` | what the engine was asked, into the model |
+//! | `rest` | everything is sent, handled and read: is everything there? |
+//! | `finale` | the end: all leave, or the server drains |
+
+mod birth;
+mod finale;
+mod plans;
+mod record;
+mod rest;
+mod script;
+mod seat;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use throng_core::{Counter, Mailbox};
+use throng_edge::Figures;
+
+use crate::Check;
+use crate::client::{Client, Tamper, Terms, View};
+use crate::control::Control;
+use crate::model::Model;
+use crate::notes::Notes;
+use crate::random::Random;
+use crate::recorder::Recorder;
+use crate::stamp::{Moment, Stamp};
+use seat::Seat;
+
+/// When every world begins.
+const BEGINNING_MS: u64 = 1_700_000_000_000;
+
+/// What kind of world it is.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// So many on one channel that a sweep takes several slices.
+    is_crowd: bool,
+    /// Clients go before the end only if the server closes them.
+    nobody_leaves: bool,
+    /// It ends by draining, at this step; otherwise all leave.
+    drains_at: Option<usize>,
+    steps: usize,
+    clients_max: usize,
+}
+
+/// A world.
+pub struct World {
+    random: Random,
+    notes: Rc<Notes>,
+    stamp: Arc<Stamp>,
+    engine: Arc<Recorder>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    model: Model,
+    seats: Vec<Seat>,
+    control: Control,
+    clients: Vec<Client>,
+    figures: Figures,
+    terms: Terms,
+    kind: Kind,
+    drain: Option<Moment>,
+    tamper: Option<Tamper>,
+    /// Bodies made so far.
+    bodies: u64,
+    /// Per channel, the last offset of which the witness has heard.
+    witnessed: Vec<u64>,
+    /// Publications of clients.
+    spoken: u64,
+}
+
+impl World {
+    /// Plays the whole script of a seed. Returns whether `tamper` was applied.
+    pub fn play(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> (Check, bool) {
+        let mut world = World::new(seed, notes, tamper);
+        let result = world.live();
+        (result, tamper.is_some() && world.tamper.is_none())
+    }
+
+    fn live(&mut self) -> Check {
+        for step in 0..self.kind.steps {
+            if self.kind.drains_at == Some(step) {
+                self.start_drain()?;
+            }
+            self.step()?;
+        }
+        self.finale()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.stamp.now().now_ms
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.figures.workers().iter().map(|worker| worker.counters.get(counter)).sum()
+    }
+
+    /// A client and what it may look at.
+    fn client(&mut self, number: usize) -> (&mut Client, View<'_>) {
+        let view = View {
+            model: &self.model,
+            notes: &self.notes,
+            now: self.stamp.now(),
+            terms: &self.terms,
+            drain: self.drain,
+        };
+        (&mut self.clients[number], view)
+    }
+
+    /// A client reads and judges what it read. Returns how much that was.
+    fn read(&mut self, number: usize, bytes_max: usize) -> Check<usize> {
+        let mut tamper = self.tamper.take();
+        let (client, view) = self.client(number);
+        let result = client.read(bytes_max, &mut tamper, view);
+        self.tamper = tamper;
+        result.map_err(|objection| {
+            let plan = &self.clients[number].plan;
+            format!("client {number}, {:?} of {:?}: {objection}", plan.way, plan.targets)
+        })
+    }
+}

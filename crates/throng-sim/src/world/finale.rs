@@ -1,0 +1,115 @@
+//! The end: all leave, or the server drains.
+
+use throng_core::{Counter, Engine, Mail, WorkerId};
+
+use super::World;
+use super::seat::TICK_MS;
+use crate::{Check, ensure};
+
+/// A connection that closes is given this long, and a little more.
+const LINGER_MS: u64 = 2500;
+
+/// After the drain timeout a worker ends within this.
+const LAST_MS: u64 = 3500;
+
+impl World {
+    pub(super) fn finale(&mut self) -> Check {
+        match self.drain {
+            Some(_) => self.end_drain(),
+            None => self.everybody_leaves(),
+        }?;
+        self.note_counters();
+        Ok(())
+    }
+
+    pub(super) fn start_drain(&mut self) -> Check {
+        if self.random.percent(60) {
+            self.rest()?;
+        }
+        self.notes.trace("drain".into());
+        self.drain = Some(self.stamp.now());
+        for at in 0..self.seats.len() {
+            self.engine.post(WorkerId(at as u16), Mail::Drain);
+        }
+        Ok(())
+    }
+
+    fn end_drain(&mut self) -> Check {
+        let started_ms = self.drain.map_or(0, |drain| drain.now_ms);
+        let end_ms = started_ms + self.terms.drain_timeout_ms + LAST_MS;
+        while self.seats.iter().any(|seat| !seat.worker.is_ended()) {
+            ensure!(self.now_ms() <= end_ms, "a worker does not end");
+            for _ in 0..10 {
+                self.step()?;
+            }
+            self.pass(TICK_MS)?;
+        }
+        // Their sockets are closed with the workers.
+        self.seats.clear();
+        for number in 0..self.clients.len() {
+            self.read(number, usize::MAX)?;
+            let is_over = !self.clients[number].is_here();
+            ensure!(is_over, "client {number} was not sent home");
+        }
+        Ok(())
+    }
+
+    fn everybody_leaves(&mut self) -> Check {
+        self.rest()?;
+        for number in 0..self.clients.len() {
+            if self.clients[number].is_here() {
+                self.leave(number);
+            }
+        }
+        self.rest()?;
+        self.pass(LINGER_MS)?;
+        self.rest()?;
+        for (at, seat) in self.seats.iter().enumerate() {
+            let (connections, subscriptions) =
+                (seat.worker.connections(), seat.worker.subscriptions());
+            ensure!(connections == 0, "worker {at} keeps {connections} connections");
+            ensure!(subscriptions == 0, "worker {at} keeps {subscriptions} subscriptions");
+        }
+        ensure!(self.control.is_empty(), "the control plane keeps connections");
+        self.check_engine()
+    }
+
+    /// With its followers and its messages' time gone, the engine has forgotten everything.
+    fn check_engine(&mut self) -> Check {
+        for (nth, topic) in self.model.topics.iter().enumerate() {
+            let (subscribers, pinned) = (self.model.subscribers(nth), u64::from(topic.is_pinned));
+            ensure!(subscribers == pinned, "{} has {subscribers} subscribers", topic.name);
+            let audience = self.engine.audience(&topic.channel_name());
+            ensure!(audience.subscribers == pinned, "{}: {audience:?}", topic.name);
+            for (worker, _, channel) in audience.workers {
+                self.engine.unfollow(self.now_ms(), channel, worker);
+            }
+        }
+        self.absorb()?;
+        self.stamp.set_now(self.now_ms() + 2 * 3_600_000);
+        // Housekeeping takes a part at each call.
+        for _ in 0..256 {
+            self.engine.tick(self.now_ms());
+        }
+        let figures = self.engine.figures();
+        let is_empty = (figures.channels, figures.messages, figures.bytes) == (0, 0, 0);
+        ensure!(is_empty, "the engine keeps {figures:?}");
+        Ok(())
+    }
+
+    fn note_counters(&self) {
+        for (event, counter) in [
+            ("counter: blocked", Counter::Blocked),
+            ("counter: behind", Counter::ClosedBehind),
+            ("counter: silent", Counter::ClosedSilent),
+            ("counter: idle", Counter::ClosedIdle),
+            ("counter: draining", Counter::ClosedDraining),
+            ("counter: slow head", Counter::RefusedSlowHead),
+            ("counter: full", Counter::RefusedFull),
+            ("counter: violation", Counter::ClosedForViolation),
+            ("counter: deliveries", Counter::Deliveries),
+        ] {
+            self.notes.saw_times(event, self.count(counter));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What clients ask for, and what is published.
+
+use throng_core::{Body, ConnectionName, Kind, Publication};
+
+use super::World;
+use crate::client::plan::{From, Given, Plan, Way};
+use crate::topics::SQUARE;
+
+impl World {
+    pub(super) fn plan(&mut self) -> Plan {
+        let weights = if self.kind.is_crowd { [45, 5, 30, 15, 5] } else { [22, 22, 24, 12, 20] };
+        let way = [Way::Plain, Way::V1, Way::Sse, Way::Stream, Way::Poll]
+            [self.random.weighted(&weights)];
+        let targets = self.targets(way);
+        let is_http10 = !matches!(way, Way::Plain | Way::V1) && self.random.percent(8);
+        let from = if targets.is_empty() { From::Live } else { self.from(&targets) };
+        Plan {
+            way,
+            from,
+            // Without chunks, a line's end is the only one that can be seen.
+            envelope: self.random.percent(30) || (way == Way::Stream && is_http10),
+            welcome: self.random.percent(20).then(|| self.random.percent(50)),
+            is_http10,
+            keep_alive: self.random.percent(85),
+            wait_s: self.random.between(0, 5) as u64,
+            targets,
+        }
+    }
+
+    fn targets(&mut self, way: Way) -> Vec<usize> {
+        if self.kind.is_crowd && self.random.percent(85) {
+            return vec![SQUARE];
+        }
+        if way == Way::V1 && self.random.percent(10) {
+            return Vec::new();
+        }
+        let count = if self.random.percent(60) { 1 } else { self.random.between(2, 5) };
+        let mut targets: Vec<usize> = Vec::new();
+        let mut user = None;
+        for _ in 0..count {
+            let topic = self.random.below(self.model.topics.len());
+            if self.model.topics[topic].kind == Kind::User {
+                user = Some(topic);
+            } else if !targets.contains(&topic) {
+                targets.push(topic);
+            }
+        }
+        targets.extend(user);
+        targets
+    }
+
+    fn from(&mut self, targets: &[usize]) -> From {
+        match self.random.below(100) {
+            0..=41 => From::Live,
+            42..=61 => From::History(self.random.between(0, 12)),
+            62..=97 => {
+                let mut ids: Vec<Given> = targets.iter().map(|&topic| self.given(topic)).collect();
+                if self.random.percent(3) {
+                    ids.push(Given::Foreign(1));
+                }
+                From::Since(ids, self.random.percent(50))
+            }
+            _ => From::Nonsense,
+        }
+    }
+
+    fn given(&mut self, topic: usize) -> Given {
+        let head = self.model.head(topic);
+        match self.random.below(20) {
+            0 => {
+                self.notes.saw("resume: foreign epoch");
+                Given::Foreign(head)
+            }
+            1 => {
+                self.notes.saw("resume: future id");
+                Given::Ours(head + 1 + self.random.below(5) as u64)
+            }
+            2..=4 => Given::Ours(self.random.below(head as usize + 1) as u64),
+            _ => Given::Ours(head.saturating_sub(self.random.below(10) as u64)),
+        }
+    }
+
+    /// A body that no other message has.
+    pub(super) fn body(&mut self) -> Body {
+        self.bodies += 1;
+        let number = self.bodies;
+        let length = match self.random.below(20) {
+            0 => self.random.between(300, 2500),
+            1..=4 => self.random.between(20, 130),
+            _ => self.random.below(12),
+        };
+        let filler: String = (0..length)
+            .map(|at| match at % 17 {
+                5 if length % 3 == 0 => '\n',
+                9 if length % 5 == 0 => 'é',
+                11 if length % 7 == 0 => '\r',
+                _ => char::from(b'a' + (at % 26) as u8),
+            })
+            .collect();
+        match self.random.below(6) {
+            0 => {
+                let filler = filler.replace(['\n', '\r'], "\\n");
+                let space = if length % 4 == 0 { "\n " } else { "" };
+                Body::Json(format!("{{\"n\":{number},{space}\"text\":\"{filler}\"}}").into())
+            }
+            1 => {
+                let mut bytes = vec![0xff];
+                bytes.extend_from_slice(&number.to_be_bytes());
+                bytes.extend_from_slice(filler.as_bytes());
+                Body::Binary(bytes.into())
+            }
+            _ => Body::Text(format!("m{number} {filler}.").into()),
+        }
+    }
+
+    pub(super) fn publication(&mut self) -> Publication {
+        let topic = match self.kind.is_crowd && self.random.percent(80) {
+            true => SQUARE,
+            false => self.random.below(self.model.topics.len()),
+        };
+        let body = self.body();
+        let content_type = match (&body, self.random.below(10)) {
+            (Body::Text(_), 0) => Some("text/html"),
+            (Body::Json(_), 0) => Some("application/ld+json"),
+            (Body::Binary(_), 0) => Some("image/png"),
+            _ => None,
+        };
+        let names: Vec<u64> = self.clients.iter().filter_map(|client| client.name()).collect();
+        let is_for_all = names.is_empty() || self.random.percent(80);
+        let except = (!is_for_all).then(|| ConnectionName(self.random.pick(&names)));
+        Publication {
+            channel: self.model.topics[topic].channel_name(),
+            body,
+            content_type: content_type.map(Into::into),
+            idempotency_key: self.key().map(Into::into),
+            except,
+        }
+    }
+
+    /// One of a few keys, so that they repeat.
+    pub(super) fn key(&mut self) -> Option<String> {
+        self.random.percent(15).then(|| format!("key-{}", self.random.below(12)))
+    }
+}

@@ -1,0 +1,106 @@
+//! What the engine was asked, into the model; and what the witness heard.
+
+use throng_core::{HistoryQuery, Mail, MessageId};
+
+use super::World;
+use crate::recorder::Record;
+use crate::{Check, ensure};
+
+impl World {
+    /// Replays what the engine was asked since the last time.
+    pub(super) fn absorb(&mut self) -> Check {
+        for record in self.engine.take() {
+            self.replay(record)?;
+        }
+        self.hear_witness()
+    }
+
+    fn replay(&mut self, record: Record) -> Check {
+        match record {
+            Record::Published { now_ms, number, publication, result, client } => {
+                let answer = result.map_err(|error| error.to_string())?;
+                let topic = self.model.published(now_ms, number, &publication, &answer)?;
+                let (offset, client_text) = (answer.id.offset, text(client));
+                self.notes.trace(format!("  {topic} has {offset}, by {client_text}"));
+                if answer.is_duplicate {
+                    self.notes.saw("publish: known key");
+                }
+                if let Some(client) = client {
+                    self.spoken += 1;
+                    self.clients[client].is_heard(&publication, &answer)?;
+                }
+                if self.seats.iter().any(|seat| seat.has_work) {
+                    self.notes.saw("publish: in the middle of a fan-out");
+                }
+            }
+            Record::Followed {
+                now_ms, channel, start, cursor, is_recovered, backlog, client
+            } => {
+                let begin = self.model.followed(now_ms, &channel, start)?;
+                let is_it = cursor.to_string() == self.model.id(begin.cursor)
+                    && is_recovered == begin.is_recovered;
+                ensure!(is_it, "{start:?} begins at {cursor}, {is_recovered:?}; must: {begin:?}");
+                let all = begin.cursor + 1..=self.model.head(begin.topic);
+                ensure!(
+                    all.clone().map(|offset| self.model.id(offset)).eq(backlog
+                        .iter()
+                        .map(MessageId::to_string)),
+                    "the backlog {backlog:?} instead of {all:?}"
+                );
+                let Some(client) = client else { return Ok(()) };
+                let (topic, cursor) = (begin.topic, begin.cursor);
+                self.notes.trace(format!("  {client} follows {topic} after {cursor}"));
+                self.clients[client].begins(begin, self.stamp.now());
+                if self.seats.iter().any(|seat| seat.has_work) {
+                    self.notes.saw("subscribe: in the middle of a fan-out");
+                }
+                if !all.is_empty() {
+                    self.notes.saw("subscribe: with a backlog");
+                }
+            }
+            Record::Unfollowed { channel } => {
+                let channel = channel.ok_or("an unknown channel was left")?;
+                self.model.unfollowed(&channel)?;
+            }
+            Record::Paged {
+                now_ms, channel, query, limit, ids, has_more, is_recovered, client
+            } => {
+                let topic = self.model.topic(&channel)?;
+                let (offsets, more, whole) = self.model.page(now_ms, topic, query, limit);
+                let told: Vec<u64> = ids.iter().map(|id| id.offset).collect();
+                ensure!(told == offsets, "the page {told:?} instead of {offsets:?}");
+                ensure!(has_more == more, "the page has more: {has_more}");
+                let whole = whole.filter(|_| matches!(query, HistoryQuery::After(_)));
+                ensure!(is_recovered == whole, "the page is whole: {is_recovered:?}");
+                if let Some(client) = client {
+                    self.clients[client].pages(offsets, has_more);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The witness follows every pinned channel and must hear everything in order.
+    fn hear_witness(&mut self) -> Check {
+        let mut mail = Vec::new();
+        self.mailboxes[self.seats.len()].take(&mut mail);
+        for piece in mail {
+            match piece {
+                Mail::Message { message, .. } => {
+                    let topic = self.model.topic(&message.channel)?;
+                    let (heard, offset) = (self.witnessed[topic], message.id.offset);
+                    ensure!(offset == heard + 1, "the witness heard {offset} after {heard}");
+                    ensure!(message.previous == heard, "{offset} names {}", message.previous);
+                    self.witnessed[topic] = offset;
+                }
+                Mail::Presence { question, .. } => question.answer([], false),
+                Mail::Answer { .. } | Mail::Drain => return Err("the witness got mail".into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(client: Option<usize>) -> String {
+    client.map_or_else(|| "us".into(), |client| client.to_string())
+}

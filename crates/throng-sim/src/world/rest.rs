@@ -1,0 +1,90 @@
+//! Everything is sent, handled and read: is everything there?
+
+use throng_core::Counter;
+
+use super::World;
+use super::seat::Batch;
+use crate::{Check, ensure};
+
+/// Rounds after which a world that has not come to rest never will.
+const ROUNDS_MAX: usize = 20_000;
+
+impl World {
+    /// Lets everything be sent, handled and read, and asks everybody whether they have everything.
+    pub(super) fn rest(&mut self) -> Check {
+        self.notes.trace("rest".into());
+        self.come_to_rest()?;
+        for number in 0..self.clients.len() {
+            let (client, view) = self.client(number);
+            let judged = client.judge_rest(view);
+            judged.map_err(|objection| format!("client {number}, at rest: {objection}"))?;
+        }
+        self.check_counters()
+    }
+
+    pub(super) fn come_to_rest(&mut self) -> Check {
+        for _ in 0..ROUNDS_MAX {
+            let mut has_moved = false;
+            for number in 0..self.clients.len() {
+                let client = &mut self.clients[number];
+                if client.has_outgoing() {
+                    client.send(usize::MAX);
+                    has_moved = true;
+                }
+                let is_ending = client.is_here() && client.pipe.borrow().is_ended();
+                if client.pipe.borrow().has_news() || is_ending {
+                    self.read(number, usize::MAX)?;
+                    has_moved = true;
+                }
+            }
+            self.control_turn();
+            for at in 0..self.seats.len() {
+                if self.is_busy(at) {
+                    self.turn(at, Batch::ALL)?;
+                    has_moved = true;
+                }
+            }
+            if !has_moved {
+                return Ok(());
+            }
+        }
+        Err("the world does not come to rest".into())
+    }
+
+    fn is_busy(&mut self, at: usize) -> bool {
+        let seat = &mut self.seats[at];
+        if seat.worker.is_ended() {
+            return false;
+        }
+        seat.has_work
+            || seat.worker.net().has_events()
+            || !seat.backlog.is_empty()
+            || !seat.inlet.is_empty()
+            || !self.mailboxes[at].is_empty()
+    }
+
+    fn check_counters(&mut self) -> Check {
+        let open: u64 = self.seats.iter().map(|seat| seat.worker.connections() as u64).sum();
+        let taken: u64 = self.seats.iter().map(|seat| seat.taken).sum();
+        let gone = self.count(Counter::Closed)
+            + self.count(Counter::HandedToControl)
+            + self.count(Counter::HandedToWorker);
+        ensure!(taken == open + gone, "{taken} connections came, {gone} went, {open} are there");
+        let sent: u64 = self.seats.iter_mut().map(|seat| seat.worker.net().sent_bytes).sum();
+        let counted = self.count(Counter::SentBytes);
+        // What the answer to a long-poll or to a handshake takes is counted too.
+        ensure!(counted == sent, "{counted} bytes are counted, {sent} were taken");
+        let spoken = self.count(Counter::Published);
+        ensure!(spoken == self.spoken, "{spoken} counted as spoken, {} were", self.spoken);
+        let received: u64 = self.clients.iter().map(|client| client.messages).sum();
+        let gaps: u64 = self.clients.iter().map(|client| client.gaps).sum();
+        let (delivered, told) = (self.count(Counter::Deliveries), self.count(Counter::Gaps));
+        ensure!(delivered >= received, "{received} messages came, {delivered} are counted");
+        ensure!(told >= gaps, "{gaps} gaps were told of, {told} are counted");
+        if self.kind.nobody_leaves && self.drain.is_none() {
+            ensure!(delivered == received, "{received} messages came, {delivered} are counted");
+            ensure!(told == gaps, "{gaps} gaps were told of, {told} are counted");
+        }
+        Ok(())
+    }
+}

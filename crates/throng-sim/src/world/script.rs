@@ -1,0 +1,243 @@
+//! One step after the other, each chosen by chance.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use throng_core::Engine;
+
+use super::World;
+use super::seat::{Batch, TICK_MS};
+use crate::Check;
+use crate::client::plan::Way;
+use crate::client::{Client, Leave};
+use crate::pipe::{FakeSocket, Pipe};
+
+impl World {
+    pub(super) fn step(&mut self) -> Check {
+        let arrivals = if self.clients.len() < self.kind.clients_max { 16 } else { 0 };
+        let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
+        match self.random.weighted(&[arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1]) {
+            0 => self.connect(),
+            1 => self.send_some(),
+            2 => self.read_some(),
+            3 => self.some_turn(),
+            4 => {
+                let at = self.random.below(self.seats.len());
+                self.notes.trace(format!("work {at}"));
+                self.work(at)
+            }
+            5 => self.publish(1),
+            6 => {
+                let count = self.random.between(2, 15);
+                self.publish(count)
+            }
+            7 => self.talk(),
+            8 => self.change_pace(),
+            9 => self.leave_one(),
+            10 => {
+                let ticks = if self.random.percent(85) {
+                    self.random.between(1, 10)
+                } else {
+                    self.random.between(10, 120)
+                };
+                self.pass(ticks as u64 * TICK_MS)
+            }
+            11 => {
+                self.notes.trace("control".into());
+                self.control_turn();
+                Ok(())
+            }
+            _ if self.random.percent(20) => self.rest(),
+            _ if self.random.percent(10) => self.pass(3_700_000),
+            _ => Ok(()),
+        }
+    }
+
+    fn connect(&mut self) -> Check {
+        let number = self.clients.len();
+        let plan = self.plan();
+        let (capacity, low_water) = match self.random.below(10) {
+            0..=5 => (1 << 16, 1),
+            6..=7 => (self.random.between(1, 300), 1),
+            _ => {
+                let capacity = self.random.between(300, 3000);
+                (capacity, capacity / 3)
+            }
+        };
+        let worker = self.random.below(self.seats.len());
+        let visits_control = self.random.percent(8);
+        self.notes.trace(format!(
+            "{number} connects to {worker}, {capacity}: {:?} {:?} {:?}",
+            plan.way, plan.targets, plan.from
+        ));
+        let pipe = Pipe::new(number, &self.stamp, capacity, low_water);
+        let pipe = Rc::new(RefCell::new(pipe));
+        // A placeholder keeps the borrow of the clients apart from that of the view.
+        let client = {
+            let view = crate::client::View {
+                model: &self.model,
+                notes: &self.notes,
+                now: self.stamp.now(),
+                terms: &self.terms,
+                drain: self.drain,
+            };
+            Client::new(number, Rc::clone(&pipe), plan, visits_control, view)
+        };
+        self.clients.push(client);
+        self.clients[number].answers_pings = self.random.percent(90);
+        if self.random.percent(70) {
+            self.clients[number].send(usize::MAX);
+        }
+        if self.seats[worker].worker.is_ended() {
+            pipe.borrow_mut().was_turned_away = true;
+            drop(FakeSocket(pipe));
+        } else {
+            self.seats[worker].backlog.push_back(FakeSocket(pipe));
+        }
+        Ok(())
+    }
+
+    /// A client for which this holds, chosen by chance.
+    fn some(&mut self, is_fit: impl Fn(&Client) -> bool) -> Option<usize> {
+        let fit: Vec<usize> =
+            self.clients.iter().filter(|it| is_fit(it)).map(|it| it.number).collect();
+        (!fit.is_empty()).then(|| self.random.pick(&fit))
+    }
+
+    fn send_some(&mut self) -> Check {
+        for _ in 0..self.random.between(1, 3) {
+            let Some(number) = self.some(Client::has_outgoing) else { break };
+            let count = match self.random.percent(60) {
+                true => usize::MAX,
+                false => self.random.between(1, 60),
+            };
+            self.notes.trace(format!("{number} sends {count}"));
+            self.clients[number].send(count);
+        }
+        Ok(())
+    }
+
+    fn read_some(&mut self) -> Check {
+        let most = if self.kind.is_crowd { 30 } else { 4 };
+        for _ in 0..self.random.between(1, most) {
+            let has_news = |client: &Client| {
+                let pipe = client.pipe.borrow();
+                client.is_reading && (pipe.has_news() || pipe.is_ended() && client.is_here())
+            };
+            let Some(number) = self.some(has_news) else { break };
+            let most = match self.random.percent(60) {
+                true => usize::MAX,
+                false => self.random.between(1, 100),
+            };
+            let count = self.read(number, most)?;
+            self.notes.trace(format!("{number} reads {count}"));
+        }
+        Ok(())
+    }
+
+    fn some_turn(&mut self) -> Check {
+        let at = self.random.below(self.seats.len());
+        let batch = match self.random.percent(40) {
+            true => Batch::ALL,
+            false => {
+                Batch { events: self.random.below(5), sockets: self.random.below(3) }
+            }
+        };
+        self.notes.trace(format!("turn {at}, {} events", batch.events));
+        self.turn(at, batch)
+    }
+
+    fn publish(&mut self, count: usize) -> Check {
+        for _ in 0..count {
+            let publication = self.publication();
+            self.notes.trace(format!("publish on {:?}", publication.channel));
+            if publication.except.is_some() {
+                self.notes.saw("publish: not to its publisher");
+            }
+            self.stamp.touch(None);
+            // A refusal is in the record.
+            let _ = self.engine.publish(self.now_ms(), publication);
+        }
+        self.absorb()
+    }
+
+    fn talk(&mut self) -> Check {
+        if let Some(number) = self.some(Client::may_poll)
+            && self.random.percent(60)
+        {
+            self.notes.trace(format!("{number} polls again"));
+            let mut random = self.random.clone();
+            let (client, view) = self.client(number);
+            client.poll_again(&mut random, view);
+            self.random = random;
+            return Ok(());
+        }
+        let Some(number) = self.some(Client::may_speak) else { return Ok(()) };
+        let choice = self.random.below(100);
+        self.notes.trace(format!("{number} speaks, {choice}"));
+        let is_v1 = self.clients[number].plan.way == Way::V1;
+        let (body, key, topic) =
+            (self.body(), self.key(), self.random.below(self.model.topics.len()));
+        let is_echoed = self.random.percent(60);
+        let may_end = !self.kind.nobody_leaves;
+        let mut random = self.random.clone();
+        let (client, view) = self.client(number);
+        match choice {
+            0..=2 if may_end => client.say_goodbye(&mut random),
+            3..=4 if may_end => client.violate(&mut random),
+            5..=40 if is_v1 => client.publish_v1(topic, body, key, is_echoed, view),
+            _ if is_v1 => client.speak_v1(&mut random, view),
+            // Those who follow several channels may not: now and then is enough.
+            _ if client.plan.targets.len() < 2 || (choice < 8 && may_end) => {
+                client.publish_plain(body, view);
+            }
+            _ => {}
+        }
+        self.random = random;
+        Ok(())
+    }
+
+    fn change_pace(&mut self) -> Check {
+        let Some(number) = self.some(Client::is_here) else { return Ok(()) };
+        let is_reading = !self.clients[number].is_reading;
+        self.notes.trace(format!("{number} reads: {is_reading}"));
+        self.clients[number].is_reading = is_reading;
+        Ok(())
+    }
+
+    fn leave_one(&mut self) -> Check {
+        if let Some(number) = self.some(Client::is_here) {
+            self.leave(number);
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, number: usize) {
+        let how = self.random.pick(&[Leave::HalfClose, Leave::Vanish, Leave::Reset]);
+        self.notes.trace(format!("{number} leaves: {how:?}"));
+        self.notes.saw(match how {
+            Leave::HalfClose => "leave: half-close",
+            Leave::Vanish => "leave: vanish",
+            Leave::Reset => "leave: reset",
+        });
+        let client = &mut self.clients[number];
+        if client.pipe.borrow().has_news() {
+            self.notes.saw("leave: in the middle of a message");
+        }
+        if self.random.percent(50) {
+            client.send(usize::MAX);
+        }
+        client.leave(how, &mut self.random);
+    }
+
+    /// Time goes on; everybody has a tick.
+    pub(super) fn pass(&mut self, ms: u64) -> Check {
+        self.notes.trace(format!("{ms} ms pass"));
+        self.stamp.set_now(self.now_ms() + ms);
+        for at in 0..self.seats.len() {
+            self.turn(at, Batch { events: 2, sockets: 1 })?;
+        }
+        self.engine.tick(self.now_ms());
+        Ok(())
+    }
+}
