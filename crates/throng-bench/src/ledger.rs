@@ -86,6 +86,7 @@ impl Ledger {
             Goal::None => None,
             Goal::AtMost(most) => throng.map(|found| found.median <= most),
             Goal::RatioAtLeast(least) => ratio.map(|found| found.median >= least),
+            Goal::RatioAtMost(most) => ratio.map(|found| found.median <= most),
         };
         let Figure { key, label, unit, decimals, goal } = *figure;
         Some(Row { key, figure: label, unit, decimals, throng, raw, ratio, goal, is_reached })

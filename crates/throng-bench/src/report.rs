@@ -83,6 +83,7 @@ fn cells(row: &Row) -> [String; 7] {
         Goal::None => "-".to_owned(),
         Goal::AtMost(most) => format!("<= {most}"),
         Goal::RatioAtLeast(least) => format!("ratio >= {least}"),
+        Goal::RatioAtMost(most) => format!("ratio <= {most}"),
     };
     let reached = match row.is_reached {
         None => "-",

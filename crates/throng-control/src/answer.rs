@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE,
 };
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
@@ -103,7 +103,7 @@ pub(crate) struct Refused {
     pub(crate) code: Code,
     /// One sentence for the client.
     pub(crate) sentence: Cow<'static, str>,
-    /// The methods there are, for [`Code::MethodNotAllowed`].
+    /// The methods that there are, for [`Code::MethodNotAllowed`].
     pub(crate) allow: Option<&'static str>,
     /// Whether the rest of the request is not worth reading.
     pub(crate) closes: bool,
@@ -160,6 +160,9 @@ impl Refused {
         }
         if let Some(seconds) = self.code.retry_after_s() {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.code == Code::UpgradeRequired {
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         }
         if self.closes {
             close(&mut answer);

@@ -4,16 +4,18 @@
 //!
 //! A kept-alive connection may ask to subscribe, and then belongs to a worker. So every head passes
 //! [`framing`](crate::framing) first, and hyper is given exactly the bytes of the requests that are
-//! its own. When something else comes, the gate closes: hyper waits for bytes that never arrive, its
-//! connection is dropped once it has flushed all answers, and nothing of the next request is lost.
+//! its own. When something else comes, the gate closes: hyper waits for bytes that never arrive,
+//! its connection is dropped once it has flushed all answers, and nothing of the next request is
+//! lost.
 //!
 //! # Invariants
 //!
 //! * Bytes reach hyper in order, and none beyond the request that it is working on.
-//! * After a chunked request the gate gives hyper whatever comes, because only hyper knows where the
-//!   chunks end; the answer to it ends the connection.
-//! * What hyper writes is collected and leaves at the end of a turn of the connection's task, so that
-//!   pipelined requests share a system call. The task must call [`Gate::poll_drain`] before it sleeps.
+//! * After a chunked request the gate gives hyper whatever comes, because only hyper knows where
+//!   the chunks end; the answer to it ends the connection.
+//! * What hyper writes is collected and leaves at the end of a turn of the connection's task, so
+//!   that pipelined requests share a system call. The task must call [`Gate::poll_drain`] before it
+//!   sleeps.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -119,7 +121,8 @@ impl Gate {
         !self.out.is_empty()
     }
 
-    /// The socket, what was read from it and belongs to nobody yet, and what is still to be written.
+    /// The socket, what was read from it and belongs to nobody yet, and what is still to be
+    /// written.
     pub(crate) fn into_parts(self) -> (TcpStream, BytesMut, BytesMut) {
         (self.stream, self.unread, self.out)
     }
@@ -230,8 +233,8 @@ impl Gate {
     }
 }
 
-/// Hyper's hold on a [`Gate`]. The connection's task holds it too; the two never run at once, so the
-/// lock is always free.
+/// Hyper's hold on a [`Gate`]. The connection's task holds it too; the two never run at once, so
+/// the lock is always free.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle(pub(crate) Arc<Mutex<Gate>>);
 

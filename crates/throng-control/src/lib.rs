@@ -1,8 +1,8 @@
 //! The control plane: everything in the HTTP reference that is not a long-lived subscription.
 //!
 //! A worker of the data plane that reads a request which does not subscribe gives the socket to
-//! [`serve`], with the bytes it has read. Here hyper speaks HTTP on it for as long as the client keeps
-//! the connection; when the client asks to subscribe, the socket goes back.
+//! [`serve`], with the bytes it has read. Here hyper speaks HTTP on it for as long as the client
+//! keeps the connection; when the client asks to subscribe, the socket goes back.
 //!
 //! # Layout
 //!
@@ -11,7 +11,9 @@
 //! | [`control`] | settings, and what all connections share |
 //! | [`edge`] | what is needed of the data plane, as two traits |
 //! | `serve` | takes sockets in; shutdown |
-//! | `connection` | one socket's life: deadlines, the way back, the end |
+//! | `connection` | one socket's life |
+//! | `deadlines` | what must have happened by when |
+//! | `farewell` | the way back to a worker, last words, the end |
 //! | `gate` | the socket as hyper sees it |
 //! | `framing` | whose the next request is, and where it ends |
 //! | `service` | which answer to which request |

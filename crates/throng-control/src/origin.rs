@@ -27,8 +27,9 @@ pub(crate) fn check(allowed: &[String], head: &Parts) -> Result<Option<HeaderVal
     if origin_allowed(Some(text), host, allowed) {
         return Ok(Some(origin.clone()));
     }
-    let sentence =
-        format!("pages of {text} may not use this server; allow them with --allowed-origins {text}");
+    let sentence = format!(
+        "pages of {text} may not use this server; allow them with --allowed-origins {text}"
+    );
     Err(Refused::new(Code::OriginRefused, sentence))
 }
 

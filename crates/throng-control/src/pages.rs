@@ -48,8 +48,9 @@ macro_rules! file {
     }};
 }
 
-static FILES: [File; 5] = [
+static FILES: [File; 6] = [
     file!("/chat", "text/html; charset=utf-8", "../../../web/chat.html"),
+    file!("/chat-view.js", "text/javascript; charset=utf-8", "../../../web/chat-view.js"),
     file!("/chat.css", "text/css; charset=utf-8", "../../../web/chat.css"),
     file!("/chat.js", "text/javascript; charset=utf-8", "../../../web/chat.js"),
     file!("/icon.svg", "image/svg+xml", "../../../web/icon.svg"),

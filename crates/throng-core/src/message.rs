@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use throng_wire::envelope::{self, Data, Envelope};
 
-use crate::id::MessageId;
 use crate::WorkerId;
+use crate::id::MessageId;
 use crate::name::ChannelName;
 
 /// What was published.

@@ -89,7 +89,7 @@ fn handle(
                     worker.writable(token);
                 }
                 if ready.is_readable {
-                    worker.readable(token);
+                    worker.readable(token, ready.is_ended);
                 }
             }
         }

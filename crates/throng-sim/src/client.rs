@@ -20,8 +20,6 @@ mod speak;
 
 use std::collections::VecDeque;
 
-use throng_core::Publication;
-
 use crate::decode::Decoder;
 use crate::decode::http::Head;
 use crate::model::{Begin, Model};
@@ -145,9 +143,8 @@ pub struct Client {
     /// What it will follow once its commands are done.
     will_follow: Vec<usize>,
     /// What it has said on a WebSocket and the engine has not heard.
-    publishing: VecDeque<Publication>,
+    publishing: VecDeque<speak::Said>,
     opened_ms: u64,
-    active_ms: u64,
     /// It has ended, reset or vanished.
     has_left: bool,
     /// It has sent a close frame, or something that must be answered with this close code.
@@ -158,6 +155,8 @@ pub struct Client {
     close: Option<(u16, String)>,
     /// The connection is over for the client.
     is_over: bool,
+    /// The server has given up what it had for the client.
+    pub is_cut: bool,
     /// Messages received.
     pub messages: u64,
     /// Gaps told of.
@@ -195,7 +194,6 @@ impl Client {
             will_follow: plan.targets.clone(),
             publishing: VecDeque::new(),
             opened_ms: view.now.now_ms,
-            active_ms: view.now.now_ms,
             has_left: false,
             said: None,
             refused: false,
@@ -203,6 +201,7 @@ impl Client {
             has_retry: false,
             close: None,
             is_over: false,
+            is_cut: false,
             messages: 0,
             gaps: 0,
             received_bytes: 0,

@@ -37,10 +37,14 @@ pub struct Pipe {
     is_finished: bool,
     is_closed: bool,
     watch: Option<Watch>,
-    /// When the server finished or closed its end.
-    ended: Option<Moment>,
+    /// When and how the server finished or closed its end.
+    ended: Option<End>,
     /// When the server last read something.
-    pub heard_ms: u64,
+    heard_ms: u64,
+    /// The last write did not fit.
+    is_full: bool,
+    /// When something first did not fit.
+    full_since_ms: Option<u64>,
     /// The way to the control plane was full when it was to be handed over.
     pub was_turned_away: bool,
 }
@@ -52,6 +56,19 @@ struct Watch {
     has_edge: bool,
 }
 
+/// The end of the server's side.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// When.
+    pub at: Moment,
+    /// For how long the server had read nothing.
+    pub silent_ms: u64,
+    /// How long ago something first did not fit, if ever.
+    pub full_ms: Option<u64>,
+    /// Whether something did not fit to the end.
+    pub is_full: bool,
+}
+
 /// What is ready on a socket.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
@@ -59,6 +76,8 @@ pub struct Ready {
     pub token: u64,
     /// Something can be read, or the peer has gone.
     pub is_readable: bool,
+    /// The peer has ended its side, or is gone.
+    pub is_ended: bool,
     /// Something can be written.
     pub is_writable: bool,
 }
@@ -82,6 +101,8 @@ impl Pipe {
             watch: None,
             ended: None,
             heard_ms: stamp.now().now_ms,
+            is_full: false,
+            full_since_ms: None,
             was_turned_away: false,
         }
     }
@@ -151,7 +172,7 @@ impl Pipe {
     }
 
     /// When the server ended, once the client has read everything before.
-    pub fn end_seen(&self) -> Option<Moment> {
+    pub fn end_seen(&self) -> Option<End> {
         self.ended.filter(|_| self.outbound.is_empty())
     }
 
@@ -177,7 +198,13 @@ impl Pipe {
     }
 
     fn end(&mut self) {
-        self.ended.get_or_insert(self.stamp.now());
+        let at = self.stamp.now();
+        self.ended.get_or_insert(End {
+            at,
+            silent_ms: at.now_ms - self.heard_ms,
+            full_ms: self.full_since_ms.map(|since_ms| at.now_ms - since_ms),
+            is_full: self.is_full,
+        });
     }
 
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Transfer {
@@ -210,7 +237,11 @@ impl Pipe {
             return Transfer::Bytes(total);
         }
         let room = self.capacity.saturating_sub(self.outbound.len());
-        self.lacks_room |= room < total;
+        self.is_full = room < total;
+        if self.is_full {
+            self.lacks_room = true;
+            self.full_since_ms.get_or_insert(self.stamp.now().now_ms);
+        }
         if room == 0 {
             return Transfer::Blocked;
         }
@@ -254,10 +285,11 @@ impl Pipe {
     /// Delivers the edge.
     pub(crate) fn ready(&mut self) -> Option<Ready> {
         let (is_readable, has_room) = (self.is_readable(), self.has_room());
+        let is_ended = self.is_peer_ended || self.is_reset;
         let watch = self.watch.as_mut()?;
         watch.has_edge = false;
         let is_writable = watch.is_writable_too && has_room;
-        let ready = Ready { token: watch.token, is_readable, is_writable };
+        let ready = Ready { token: watch.token, is_readable, is_ended, is_writable };
         (is_readable || is_writable).then_some(ready)
     }
 }

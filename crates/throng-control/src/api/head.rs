@@ -82,8 +82,9 @@ fn since(request: &Request, channels: usize) -> Result<Option<Position>, Refused
     let position: Position = text.parse().map_err(bad)?;
     let ids = position.0.len();
     if ids != channels {
-        let sentence =
-            format!("{ids} ids were given for {channels} channels; give one each, joined by commas");
+        let sentence = format!(
+            "{ids} ids were given for {channels} channels; give one each, joined by commas"
+        );
         return Err(Refused::new(Code::BadId, sentence));
     }
     Ok(Some(position))

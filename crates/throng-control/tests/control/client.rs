@@ -93,12 +93,16 @@ impl Client {
 
     /// Everything up to the end of the connection.
     pub fn rest(&mut self) -> String {
+        String::from_utf8(self.rest_bytes()).unwrap()
+    }
+
+    pub fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.unread);
         match self.stream.read_to_end(&mut bytes) {
             Ok(_) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
         }
-        String::from_utf8(bytes).unwrap()
+        bytes
     }
 
     /// So many bytes.

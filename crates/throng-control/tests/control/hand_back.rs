@@ -133,7 +133,8 @@ fn empty_lines_between_requests_go_along() {
 #[test]
 fn a_half_closed_connection_goes_back_too() {
     let server = Server::new();
-    let mut client = server.connect([post("/channels/a", &[], "x"), subscription().into()].concat());
+    let mut client =
+        server.connect([post("/channels/a", &[], "x"), subscription().into()].concat());
     client.finish();
     assert_eq!(client.answer().status, 201);
     assert_eq!(server.edge.handed_back().1, subscription().as_bytes());

@@ -4,6 +4,7 @@
 //! Nothing here measures time. Where a deadline is the matter, it is set small, and the test waits
 //! for what follows from it.
 
+mod any_request;
 mod batch;
 mod client;
 mod drain;

@@ -77,6 +77,8 @@ fn head_of_a_subscription_refuses_what_a_worker_would() {
     refused("/channels/a?user=b&user=c", 400, "bad_parameter");
     refused("/channels/a?wait=x", 400, "bad_parameter");
     refused("/channels/a?transport=websocket", 426, "upgrade_required");
+    let answer = head(&server, "/channels/a?transport=websocket", &[]);
+    assert_eq!(answer.field("upgrade"), Some("websocket"));
     refused("/channels/a?since=x", 400, "bad_id");
     refused("/channels/a?since=z-1,z-1", 400, "bad_id");
     refused("/subscribe?channel=1&channel=2&channel=3&channel=4&user=u", 400, "bad_parameter");

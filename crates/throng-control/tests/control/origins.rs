@@ -92,7 +92,8 @@ fn own_and_loopback_pages_are_allowed() {
 
 #[test]
 fn any_origin_may_be_allowed() {
-    let server = Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::default() });
+    let server =
+        Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::default() });
     let answer = server.ask(request("GET", "/health", &["Origin: null"]));
     assert_eq!((answer.status, answer.field("access-control-allow-origin")), (200, Some("null")));
     assert_eq!(server.ask(get("/health")).field("access-control-allow-origin"), None);

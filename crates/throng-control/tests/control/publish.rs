@@ -68,10 +68,10 @@ fn the_content_type_decides_what_a_body_is() {
     assert_eq!(publish("application/ld+json", b"[1]").status, 201);
     assert_eq!(newest()["content_type"], "application/ld+json");
     assert_eq!(publish("application/octet-stream", b"\xff\x00").status, 201);
-    assert_eq!((newest()["data"].clone(), newest()["encoding"].clone()), (
-        json!("/wA="),
-        json!("base64")
-    ));
+    assert_eq!(
+        (newest()["data"].clone(), newest()["encoding"].clone()),
+        (json!("/wA="), json!("base64"))
+    );
     assert_eq!(publish("application/x-www-form-urlencoded", b"a=b").status, 201);
     assert_eq!(newest()["data"], "a=b");
     assert_eq!(newest().get("content_type"), None);
@@ -157,7 +157,8 @@ fn a_message_can_leave_one_connection_out() {
     server.follow(&ChannelName::channel("a"));
     server.follow(&ChannelName::channel("a"));
     let except = ConnectionName(0x17);
-    let mut client = server.connect(post("/channels/a", &["Throng-Exclude: 0000000000000017"], "x"));
+    let mut client =
+        server.connect(post("/channels/a", &["Throng-Exclude: 0000000000000017"], "x"));
     let Mail::Follows { connection, question, .. } = server.mail() else { panic!("a question") };
     assert_eq!(connection, except);
     (question.0)(true);

@@ -74,7 +74,8 @@ impl Server {
         });
         let (arrivals, arriving) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
-        let control = Control::new(Arc::clone(&engine) as _, access, Arc::clone(&edge) as _, settings);
+        let control =
+            Control::new(Arc::clone(&engine) as _, access, Arc::clone(&edge) as _, settings);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -208,7 +208,8 @@ fn unread_bodies_are_skipped() {
         let length = format!("Content-Length: {}", body.len());
         let head = request(method, target, &[&length]);
         // In one piece, and with the body late.
-        let mut client = server.connect([head.as_bytes(), &body, get("/health").as_bytes()].concat());
+        let mut client =
+            server.connect([head.as_bytes(), &body, get("/health").as_bytes()].concat());
         assert!(!client.answer().closes(), "{method} {target}");
         assert_eq!(client.answer().text(), "ok\n", "{method} {target}");
         client.send(head);

@@ -24,6 +24,8 @@ pub(crate) struct Poll {
 pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) is_readable: bool,
+    /// The peer has ended its side, perhaps behind what can be read.
+    pub(crate) is_ended: bool,
     pub(crate) is_writable: bool,
 }
 
@@ -84,6 +86,7 @@ impl Poll {
         let is_failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         Some(Ready {
             token: event.data.u64(),
+            is_ended: is_failed || flags.contains(EventFlags::RDHUP),
             is_readable: is_failed || flags.intersects(EventFlags::IN | EventFlags::RDHUP),
             is_writable: is_failed || flags.contains(EventFlags::OUT),
         })

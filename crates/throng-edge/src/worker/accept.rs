@@ -93,7 +93,7 @@ impl<N: Net> Worker<N> {
         }
         if self.index_of(token).is_some() {
             // The head mostly comes with the connection, so that looking at once saves an event.
-            self.read(index);
+            self.read(index, false);
         }
         if self.index_of(token).is_some() {
             self.watch(index);

@@ -271,9 +271,11 @@ impl<N: Net> Worker<N> {
 
     /// The user to whom a connection belongs.
     pub(super) fn user_of(&self, index: u32) -> Option<ChannelName> {
-        self.subscriptions(index).find_map(|subscription| match self.roster.channel(subscription)? {
-            (channel, true) => self.engine.name(channel),
-            _ => None,
+        self.subscriptions(index).find_map(|subscription| {
+            match self.roster.channel(subscription)? {
+                (channel, true) => self.engine.name(channel),
+                _ => None,
+            }
         })
     }
 }

@@ -43,12 +43,15 @@ impl<N: Net> Worker<N> {
     pub(super) fn flush_subscriptions(&mut self, index: u32) {
         let mut next = self.connections.get(index).and_then(|it| it.first);
         while let Some(subscription) = next {
+            // Once it takes no more this stalls the rest, so that their mirrors keep what they lack.
             self.deliver(index, subscription);
             let Some(connection) = self.connections.get(index) else { return };
-            if connection.has(Flags::BLOCKED) || connection.state != State::Parked {
+            if connection.state != State::Parked {
                 return;
             }
-            self.roster.resume(subscription);
+            if !connection.has(Flags::BLOCKED) {
+                self.roster.resume(subscription);
+            }
             next = self.roster.sibling(subscription);
         }
     }

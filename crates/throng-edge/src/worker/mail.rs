@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::{ChannelId, ConnectionName, LocalId, Mail, PresenceQuestion};
 
 use super::{UNSWEPT_BYTES_MAX, Worker};
-use crate::connection::Flags;
+use crate::connection::{Flags, State};
 use crate::net::Net;
 
 /// Connections looked at for one presence answer: the worker has other things to do.
@@ -69,7 +69,10 @@ impl<N: Net> Worker<N> {
     fn late_answer(&mut self, connection: ConnectionName, text: &str) {
         let index = connection.index();
         let is_it = self.name_of(index) == connection
-            && self.connections.get(index).is_some_and(|it| it.has(Flags::V1));
+            && self
+                .connections
+                .get(index)
+                .is_some_and(|it| it.has(Flags::V1) && it.state == State::Parked);
         if is_it {
             self.reply(index, |out| out.extend_from_slice(text.as_bytes()));
         }

@@ -14,21 +14,22 @@ use crate::net::{Net, Transfer};
 const READS_PER_ROUND: usize = 4;
 
 impl<N: Net> Worker<N> {
-    /// The connection has something to read, or its peer has gone.
-    pub fn readable(&mut self, token: u64) {
+    /// The connection has something to read, or its peer has gone. `is_ended` says that the peer's
+    /// end is there already, behind what can be read: no further event will tell.
+    pub fn readable(&mut self, token: u64, is_ended: bool) {
         if let Some(index) = self.index_of(token) {
-            self.read(index);
+            self.read(index, is_ended);
         }
     }
 
     /// Goes on with connections that had more to read than one round took.
     pub(super) fn read_on(&mut self) {
         for token in std::mem::take(&mut self.unread) {
-            self.readable(token);
+            self.readable(token, true);
         }
     }
 
-    pub(super) fn read(&mut self, index: u32) {
+    pub(super) fn read(&mut self, index: u32, is_ended: bool) {
         let Some(generation) = self.connections.get(index).map(|it| it.generation) else { return };
         let token = Self::token(index, generation);
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -43,7 +44,7 @@ impl<N: Net> Worker<N> {
                 Transfer::Bytes(count) => {
                     self.input(index, &mut buffer[..count]);
                     // An edge-triggered event comes again with the next byte.
-                    is_drained = count < buffer.len();
+                    is_drained = count < buffer.len() && !is_ended;
                 }
                 Transfer::Blocked => is_drained = true,
                 Transfer::End => {

@@ -1,69 +1,93 @@
 //! Whether the server was right to end the connection, and what must have come when all is quiet.
 
 use super::plan::Way;
-use super::{Asked, Client, View};
-use crate::stamp::Moment;
+use super::{Asked, Client, Cursor, View};
+use crate::pipe::End;
 use crate::{Check, ensure};
+
+/// A server may give up on one who has not read for so long.
+const UNREAD_MS: u64 = 30_000;
 
 impl Client {
     /// The server has ended its side, and everything before has been read.
-    pub(super) fn judge_end(&mut self, ended: Moment, view: View<'_>) -> Check {
-        if self.has_left {
+    pub(super) fn judge_end(&mut self, end: End, view: View<'_>) -> Check {
+        let was_turned_away = self.pipe.borrow().was_turned_away;
+        if self.has_left || self.refused || was_turned_away {
             return Ok(());
         }
-        let refused_socket = self.pipe.borrow().was_turned_away;
-        if self.refused || refused_socket {
+        let patience_ms = view.terms.idle_ms.min(UNREAD_MS);
+        if end.is_full && end.full_ms.is_some_and(|full_ms| full_ms >= patience_ms) {
+            self.is_cut = true;
+            view.notes.saw("closed: did not read");
             return Ok(());
         }
-        let is_late = view.drain.is_some_and(|drain| {
-            ended.now_ms >= drain.now_ms + view.terms.drain_timeout_ms
-        });
-        if !is_late {
-            ensure!(self.decoder.is_at_rest(), "the end comes within something");
+        if !self.asked.is_empty() && self.plan.way != Way::Poll {
+            // It has fallen behind before it has read that it follows anything.
+            let begins = self.known.begins.iter().take(self.plan.targets.len());
+            self.cursors =
+                begins.map(|(begin, _)| Cursor { topic: begin.topic, at: begin.cursor }).collect();
         }
-        if !self.asked.is_empty() || self.plan.way == Way::Poll {
-            return self.judge_idle_end(ended, view);
+        if self.cursors.is_empty() && self.plan.way != Way::V1 {
+            return self.judge_idle_end(end, view);
         }
+        let is_late = self.is_late(end, view);
         if self.plan.is_websocket() {
-            return self.judge_close(ended, is_late, view);
+            return self.judge_close(end, is_late, view);
         }
         if self.has_last_chunk || (self.plan.is_http10 && view.drain.is_some()) {
             ensure!(view.drain.is_some(), "a body ends for no reason");
             let is_sse = self.plan.way == Way::Sse;
             ensure!(!is_sse || self.has_retry || is_late, "sent home without a retry");
+            ensure!(is_late || self.decoder.is_at_rest(), "the end comes within something");
             let event = if is_sse { "drain: SSE" } else { "drain: stream" };
             view.notes.saw(event);
             return self.judge_parting(is_late, view);
         }
+        self.is_cut = true;
+        if is_late && end.is_full {
+            view.notes.saw("drain: too late for some");
+            return Ok(());
+        }
         view.notes.saw("behind: stream closed");
-        self.judge_behind(ended, view)
+        self.judge_behind(end, view)
+    }
+
+    fn is_late(&self, end: End, view: View<'_>) -> bool {
+        let timeout_ms = view.terms.drain_timeout_ms;
+        view.drain.is_some_and(|drain| end.at.now_ms >= drain.now_ms + timeout_ms)
     }
 
     /// Nothing was under way but a request, or not even that.
-    fn judge_idle_end(&self, ended: Moment, view: View<'_>) -> Check {
-        let is_idle = ended.now_ms >= self.opened_ms + view.terms.head_ms
-            && ended.now_ms >= self.active_ms + view.terms.head_ms.min(view.terms.idle_ms);
-        if view.drain.is_none() {
-            ensure!(is_idle, "closed while {:?} was asked", self.asked);
-            view.notes.saw("closed: idle");
+    fn judge_idle_end(&self, end: End, view: View<'_>) -> Check {
+        if view.drain.is_some() {
+            return Ok(());
         }
+        ensure!(self.decoder.is_at_rest(), "the end comes within an answer");
+        let patience_ms = view.terms.head_ms.min(view.terms.idle_ms);
+        let is_idle =
+            end.at.now_ms >= self.opened_ms + patience_ms && end.silent_ms >= patience_ms;
+        ensure!(is_idle, "closed while {:?} was asked", self.asked);
+        view.notes.saw("closed: idle");
         Ok(())
     }
 
-    fn judge_close(&self, ended: Moment, is_late: bool, view: View<'_>) -> Check {
+    fn judge_close(&self, end: End, is_late: bool, view: View<'_>) -> Check {
         let Some((code, reason)) = &self.close else {
             // The farewell was given up with the worker.
-            ensure!(is_late, "a WebSocket ends without a close frame");
+            let is_given_up = is_late && end.is_full;
+            let is_unasked = self.cursors.is_empty() && !self.asked.is_empty();
+            if is_unasked {
+                return self.judge_idle_end(end, view);
+            }
+            ensure!(is_given_up, "a WebSocket ends without a close frame: {end:?}");
             return Ok(());
         };
+        ensure!(self.decoder.is_at_rest(), "something follows the close frame");
         if let Some(said) = self.said
             && said.0 == *code
         {
-            view.notes.saw(if *code == 1000 || *code == 1005 {
-                "close: answered"
-            } else {
-                "close: violation"
-            });
+            let is_answer = matches!(code, 1000 | 1005);
+            view.notes.saw(if is_answer { "close: answered" } else { "close: violation" });
             return Ok(());
         }
         match code {
@@ -80,13 +104,14 @@ impl Client {
             }
             4000 => {
                 view.notes.saw("behind: WebSocket closed");
-                self.judge_behind(ended, view)
+                self.judge_behind(end, view)
             }
             4001 => {
                 view.notes.saw("close: silent");
-                let silent_ms = ended.now_ms - self.pipe.borrow().heard_ms;
+                // When the close was queued is not known, if it could not be written at once.
                 let least_ms = 2 * view.terms.heartbeat_ms;
-                ensure!(least_ms > 0 && silent_ms >= least_ms, "silent for {silent_ms} ms only");
+                let is_silent = end.silent_ms >= least_ms || end.full_ms.is_some();
+                ensure!(least_ms > 0 && is_silent, "silent for {} ms only", end.silent_ms);
                 Ok(())
             }
             _ => Err(format!("closed with {code} `{reason}`, having said {:?}", self.said)),
@@ -111,14 +136,14 @@ impl Client {
     }
 
     /// Closed for being behind: it must be, on a channel where that is the policy.
-    fn judge_behind(&self, ended: Moment, view: View<'_>) -> Check {
+    fn judge_behind(&self, end: End, view: View<'_>) -> Check {
         let may = self.cursors.iter().any(|cursor| {
-            let head = view.model.head_at(cursor.topic, ended.published);
+            let head = view.model.head_at(cursor.topic, end.at.published);
             !view.model.topics[cursor.topic].skips()
                 && view.model.may_be_behind(cursor.topic, cursor.at, head)
         });
         let cursors = &self.cursors;
-        let heads = cursors.iter().map(|it| view.model.head_at(it.topic, ended.published));
+        let heads = cursors.iter().map(|it| view.model.head_at(it.topic, end.at.published));
         ensure!(may, "closed as behind at {cursors:?}, heads {:?}", heads.collect::<Vec<_>>());
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Client {
             return Err(format!("got {received:?}, expected one of {expected:?}"));
         };
         let topic = self.cursors[nth].topic;
-        let skipped = (self.cursors[nth].at + 1..offset).len() as u64;
+        let skipped = offset - self.cursors[nth].at - 1;
         view.notes.saw_times("message: left out for its publisher", skipped);
         self.cursors[nth].at = offset;
         self.messages += 1;
@@ -110,8 +110,10 @@ pub(super) fn envelope(model: &Model, topic: usize, offset: u64, entry: &Entry) 
         "id": model.id(offset),
         "time": entry.time_ms,
     });
-    if let Some(content_type) = &entry.content_type {
-        value["content_type"] = json!(content_type);
+    match (&entry.content_type, &entry.body) {
+        (Some(content_type), _) => value["content_type"] = json!(content_type),
+        (None, Body::Binary(_)) => value["content_type"] = json!("application/octet-stream"),
+        (None, _) => {}
     }
     value["data"] = match &entry.body {
         Body::Text(text) => json!(text),

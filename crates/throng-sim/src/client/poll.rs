@@ -12,11 +12,11 @@ use crate::{Check, ensure};
 impl Client {
     /// Asks again: mostly where the last answer ended, sometimes from now on, sometimes twice at once.
     pub fn poll_again(&mut self, random: &mut Random, view: View<'_>) {
-        let since = |client: &Client| {
-            let ids = client.position.iter().map(|&offset| Given::Ours(offset)).collect();
-            From::Since(ids, random.clone().percent(50))
+        let ids = self.position.iter().map(|&offset| Given::Ours(offset)).collect();
+        let from = match random.percent(85) {
+            true => From::Since(ids, random.percent(50)),
+            false => From::Live,
         };
-        let from = if random.percent(85) { since(self) } else { From::Live };
         let plan = Plan { from, wait_s: random.between(0, 5) as u64, ..self.plan.clone() };
         if plan.keep_alive && random.percent(20) {
             view.notes.saw("poll: pipelined");

@@ -44,9 +44,6 @@ impl Client {
     ) -> Check<usize> {
         let bytes = self.pipe.borrow_mut().client_reads(bytes_max);
         self.received_bytes += bytes.len() as u64;
-        if !bytes.is_empty() {
-            self.active_ms = view.now.now_ms;
-        }
         let pieces = self.decoder.feed(&bytes)?;
         let mut told = Vec::new();
         for piece in pieces {
@@ -60,11 +57,11 @@ impl Client {
             self.hear(piece, view)?;
         }
         let end = self.pipe.borrow().end_seen();
-        if let Some(moment) = end
+        if let Some(end) = end
             && !self.is_over
         {
             self.is_over = true;
-            self.judge_end(moment, view)?;
+            self.judge_end(end, view)?;
         }
         Ok(bytes.len())
     }

@@ -16,6 +16,14 @@ use crate::{Check, ensure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation(pub u16);
 
+/// A publication on its way to the engine.
+#[derive(Debug)]
+pub(super) struct Said {
+    publication: Publication,
+    /// The client follows the channel, and is not to hear it.
+    is_spared: bool,
+}
+
 /// The largest message of a world, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 3000;
 
@@ -36,7 +44,7 @@ impl Client {
 
     /// Publishes on a plain WebSocket. Whether it may: it follows one channel, or one and a user.
     pub fn publish_plain(&mut self, body: Body, view: View<'_>) {
-        let targets = &self.plan.targets;
+        let targets = self.plan.targets.clone();
         let kind = |at: usize| targets.get(at).map(|&target| view.model.topics[target].kind);
         let may = matches!((kind(0), kind(1), targets.len()), (_, None, _) | (_, Some(Kind::User), 2));
         let opcode = if matches!(body, Body::Binary(_)) { frames::BINARY } else { frames::TEXT };
@@ -51,13 +59,14 @@ impl Client {
             other => other,
         };
         let channel = view.model.topics[targets[0]].channel_name();
-        self.publishing.push_back(Publication {
+        let publication = Publication {
             channel,
             body,
             content_type: None,
             idempotency_key: None,
             except: None,
-        });
+        };
+        self.publishing.push_back(Said { publication, is_spared: false });
     }
 
     /// Publishes with a command.
@@ -89,19 +98,22 @@ impl Client {
         if !is_echoed {
             value["echo"] = json!(false);
         }
-        self.publishing.push_back(Publication {
+        let publication = Publication {
             channel: view.model.topics[topic].channel_name(),
             body,
             content_type: None,
             idempotency_key: key.map(Into::into),
             except: if is_echoed { None } else { self.name.map(ConnectionName) },
-        });
+        };
+        let is_spared = !is_echoed && self.will_follow.contains(&topic);
+        self.publishing.push_back(Said { publication, is_spared });
         self.command(value, Command::Publish(topic));
     }
 
     /// The engine has heard what this client said.
     pub fn is_heard(&mut self, publication: &Publication, answer: &Published) -> Check {
         let said = self.publishing.pop_front().ok_or("published what nobody said")?;
+        let Said { publication: said, is_spared } = said;
         let is_it = said.channel == publication.channel
             && said.body == publication.body
             && said.idempotency_key == publication.idempotency_key
@@ -110,6 +122,7 @@ impl Client {
         ensure!(is_it, "said {said:?}, published {publication:?}");
         if self.plan.way == Way::V1 {
             let Published { id, subscribers, is_duplicate } = *answer;
+            let subscribers = subscribers.saturating_sub(u64::from(is_spared));
             self.known.published.push_back((id.to_string(), subscribers, is_duplicate));
         }
         Ok(())

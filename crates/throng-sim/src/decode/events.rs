@@ -33,12 +33,24 @@ impl Events {
     /// Takes bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Check {
         self.bytes.extend_from_slice(bytes);
-        while let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\n\n") {
+        loop {
+            // A comment is a line of its own, and needs no blank one behind it.
+            let line = self.bytes.iter().position(|&byte| byte == b'\n');
+            if self.bytes.first() == Some(&b':')
+                && let Some(end) = line
+            {
+                self.bytes.drain(..=end);
+                let comment = Event { is_comment: true, ..Event::default() };
+                pieces.push(Piece::Event(comment));
+                continue;
+            }
+            let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\n\n") else {
+                return Ok(());
+            };
             let block: Vec<u8> = self.bytes.drain(..end + 2).collect();
             let text = std::str::from_utf8(&block[..end]).map_err(|_| "an event is not UTF-8")?;
             pieces.push(Piece::Event(event(text)?));
         }
-        Ok(())
     }
 }
 
@@ -49,7 +61,6 @@ fn event(text: &str) -> Check<Event> {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
-            "" => event.is_comment = true,
             "id" => event.id = Some(value.to_owned()),
             "event" => event.name = Some(value.to_owned()),
             "retry" => {

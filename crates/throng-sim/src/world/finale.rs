@@ -66,7 +66,7 @@ impl World {
         self.rest()?;
         for (at, seat) in self.seats.iter().enumerate() {
             let (connections, subscriptions) =
-                (seat.worker.connections(), seat.worker.subscriptions());
+                (seat.worker.connections(), seat.worker.subscriptions_in_all());
             ensure!(connections == 0, "worker {at} keeps {connections} connections");
             ensure!(subscriptions == 0, "worker {at} keeps {subscriptions} subscriptions");
         }

@@ -94,7 +94,7 @@ impl World {
                     self.witnessed[topic] = offset;
                 }
                 Mail::Presence { question, .. } => question.answer([], false),
-                Mail::Answer { .. } | Mail::Drain => return Err("the witness got mail".into()),
+                Mail::Follows { .. } | Mail::Answer { .. } | Mail::Drain => return Err("the witness got mail".into()),
             }
         }
         Ok(())

@@ -65,7 +65,7 @@ impl World {
                 seat.worker.writable(event.token);
             }
             if event.is_readable {
-                seat.worker.readable(event.token);
+                seat.worker.readable(event.token, event.is_ended);
             }
         }
         for _ in 0..batch.sockets.min(seat.backlog.len()) {
