@@ -370,7 +370,7 @@ export function ask({ title, text, label, ok, clean, value = "", isRequired = fa
 
 /* Controls. */
 
-export function openSide() {
+function openSide() {
   document.body.classList.add("side-open");
   $("main").inert = true;
   $("side-open").setAttribute("aria-expanded", "true");

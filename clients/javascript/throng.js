@@ -35,6 +35,8 @@ const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008]);
 const CLOSE_TOO_LARGE = 1009;
 /** Statuses that say "this request will never do", as opposed to "not now" or "not this way". */
 const FINAL_STATUSES = new Set([400, 401, 403]);
+/** Those of them that concern one channel when only one was asked for. */
+const CHANNEL_STATUSES = new Set([400, 403]);
 
 const emit = Symbol("emit");
 
@@ -233,6 +235,15 @@ function delay(delayMs, signal) {
     };
     const timer = setTimeout(end, delayMs);
     signal.addEventListener("abort", end);
+  });
+}
+
+/** Waits for the abort, and throws its reason. */
+function aborted(signal) {
+  return new Promise((_, reject) => {
+    const end = () => reject(signal.reason);
+    if (signal.aborted) end();
+    else signal.addEventListener("abort", end, { once: true });
   });
 }
 
@@ -508,7 +519,10 @@ class HttpLink {
       try {
         const cursors = this.#cursors();
         await this.#settle(cursors, round.signal);
-        await this.follow(cursors, round.signal);
+        const settled = cursors.filter(({ isClosed }) => !isClosed);
+        // With every channel refused there is nothing to ask for until others are subscribed.
+        if (settled.length > 0) await this.follow(settled, round.signal);
+        else await aborted(round.signal);
       } catch (error) {
         const cause = round.signal.aborted ? round.signal.reason : error;
         if (this.isClosed || cause === this) continue;
@@ -602,7 +616,12 @@ class HttpLink {
   async #settle(cursors, signal) {
     const settle = async (cursor) => {
       const path = `${pathOf(cursor.target)}/history?limit=${Math.max(1, cursor.history)}`;
-      const response = await this.check(await this.host.request(path, { signal }));
+      const answer = await this.host.request(path, { signal });
+      if (CHANNEL_STATUSES.has(answer.status) && cursor !== this.#inbox) {
+        const error = await toError(answer.clone());
+        if (error.code !== "origin_refused") return this.host.dropped(cursor, error);
+      }
+      const response = await this.check(answer);
       const { id, messages } = await response.json();
       // Another round may have begun, and with it another request for the same position.
       if (signal.aborted || cursor.isClosed) return;
@@ -683,6 +702,9 @@ class PollLink extends HttpLink {
     cursors.forEach((cursor, index) => {
       cursor.position = ids[index];
     });
+    // A server that goes away says so in an answer that is otherwise good.
+    const hintMs = retryAfterMs(response, this.host.random);
+    if (hintMs !== undefined) throw new Loss("the server is going away", { hintMs });
   }
 }
 

@@ -82,11 +82,47 @@ test("without a WebSocket class it is left out", async (t) => {
 test("a refusal for good closes the client", async (t) => {
   const { server, connect } = await start(t);
   server.faults.request = (request, response) => {
-    response.writeHead(403).end('{"error":"forbidden","message":"not for you"}');
+    response.writeHead(403).end('{"error":"origin_refused","message":"not for this page"}');
     return true;
   };
   const client = connect({ transports: ["sse", "poll"] });
   client.subscribe("a");
   const { code, status } = await next(client, "error");
-  assert.deepEqual([code, status, client.state], ["forbidden", 403, "closed"]);
+  assert.deepEqual([code, status, client.state], ["origin_refused", 403, "closed"]);
+});
+
+for (const transport of ["sse", "poll"]) {
+  test(`a channel refused on ${transport} ends alone`, async (t) => {
+    const { server, connect } = await start(t);
+    server.faults.request = (request, response) => {
+      if (!request.url.startsWith("/channels/secret")) return false;
+      response.writeHead(403).end('{"error":"forbidden","message":"not for you"}');
+      return true;
+    };
+    const client = connect({ transports: [transport] });
+    const box = inbox();
+    const refused = next(client.subscribe("secret"), "error");
+    assert.equal((await refused).code, "forbidden");
+    // Alone it was, so that only now there is something to ask for.
+    client.subscribe("a", box.listen);
+    await next(client, "state", isOpen);
+    const again = next(client.subscribe("secret"), "error");
+    assert.equal((await again).code, "forbidden");
+    await client.publish("a", "hello");
+    assert.deepEqual(await box.until(1), ["hello"]);
+    assert.equal(client.state, "open");
+  });
+}
+
+test("a poll sent home by a server that stops comes back when it is told to", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ transports: ["poll"] });
+  client.subscribe("a");
+  server.faults.request = (request, response) => {
+    if (!request.url.includes("wait=25")) return false;
+    response.writeHead(204, { "Throng-Id": "e1-0", "Retry-After": "7" }).end();
+    return true;
+  };
+  const { delayMs } = await next(client, "state", ({ state }) => state === "waiting");
+  assert.equal(delayMs, 7_000);
 });

@@ -28,13 +28,7 @@ pub(crate) async fn read(
         return Err(too_large(bytes_max));
     }
     let reading = collect(control, body, bytes_max);
-    match timeout(control.settings.body_timeout, reading).await {
-        Ok(result) => result,
-        Err(_) => {
-            let sentence = "the request body did not arrive in time";
-            Err(Refused::new(Code::TooSlow, sentence).closing())
-        }
-    }
+    timeout(control.settings.body_timeout, reading).await.unwrap_or_else(|_| Err(too_slow()))
 }
 
 /// Reads what is left of a body that nobody wanted, because the next request stands behind it.
@@ -46,7 +40,7 @@ pub(crate) async fn discard(control: &Control, headers: &HeaderMap, body: &mut I
     // Who has been answered without `100 Continue` may or may not send the body.
     let is_coming = !headers.contains_key(EXPECT)
         && announced(headers).is_some_and(|n| n <= control.settings.message_bytes_max as u64);
-    let reading = async { while let Ok(Some(_)) = next(body).await {} };
+    let reading = async { while let Ok(Some(_)) = next(control, body).await {} };
     is_coming
         && timeout(control.settings.body_timeout, reading).await.is_ok()
         && body.is_end_stream()
@@ -55,6 +49,10 @@ pub(crate) async fn discard(control: &Control, headers: &HeaderMap, body: &mut I
 /// The length that the head announces.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn too_slow() -> Refused {
+    Refused::new(Code::TooSlow, "the request body did not arrive in time").closing()
 }
 
 fn too_large(bytes_max: usize) -> Refused {
@@ -68,7 +66,7 @@ async fn collect(
     bytes_max: usize,
 ) -> Result<Bytes, Refused> {
     // Most messages are one piece, and are not copied then.
-    let first = next(body).await?.unwrap_or_default();
+    let first = next(control, body).await?.unwrap_or_default();
     if first.len() > bytes_max {
         return Err(too_large(bytes_max));
     }
@@ -78,7 +76,7 @@ async fn collect(
     let mut share = Share { control, bytes: 0 };
     share.grow(first.len())?;
     let mut whole = BytesMut::from(first);
-    while let Some(piece) = next(body).await? {
+    while let Some(piece) = next(control, body).await? {
         if whole.len() + piece.len() > bytes_max {
             return Err(too_large(bytes_max));
         }
@@ -88,17 +86,19 @@ async fn collect(
     Ok(whole.freeze())
 }
 
-/// The next piece; trailers are skipped.
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Refused> {
+/// The next piece; trailers are skipped. A client that sends nothing for long is not waited for.
+async fn next(control: &Control, body: &mut Incoming) -> Result<Option<Bytes>, Refused> {
     loop {
-        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
-            None => return Ok(None),
-            Some(Ok(frame)) => {
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+        match timeout(control.settings.idle_timeout, frame).await {
+            Err(_) => return Err(too_slow()),
+            Ok(None) => return Ok(None),
+            Ok(Some(Ok(frame))) => {
                 if let Ok(piece) = frame.into_data() {
                     return Ok(Some(piece));
                 }
             }
-            Some(Err(_)) => {
+            Ok(Some(Err(_))) => {
                 let sentence = "the request body does not end as its length or chunks say";
                 return Err(Refused::new(Code::BadLength, sentence).closing());
             }

@@ -31,7 +31,7 @@ pub struct Settings {
     /// A request body must be complete after this.
     pub body_timeout: Duration,
     /// A kept-alive connection without a request is closed after this, and so is one whose client
-    /// takes nothing of its answer.
+    /// sends nothing more of a body or takes nothing of its answer.
     pub idle_timeout: Duration,
     /// On shutdown, connections that still have a request are given this long.
     pub drain_timeout: Duration,
@@ -73,7 +73,8 @@ impl fmt::Debug for Control {
 }
 
 impl Control {
-    /// A control plane in front of `engine`. It does nothing until [`crate::serve`] is called.
+    /// A control plane in front of `engine`. It does nothing until [`serve`](fn@crate::serve) is
+    /// called.
     pub fn new(
         engine: Arc<dyn Engine>,
         access: Arc<dyn Access>,

@@ -3,10 +3,9 @@
 //! # What it is for
 //!
 //! A kept-alive connection may ask to subscribe, and then belongs to a worker. So every head passes
-//! [`framing`](crate::framing) first, and hyper is given exactly the bytes of the requests that are
-//! its own. When something else comes, the gate closes: hyper waits for bytes that never arrive,
-//! its connection is dropped once it has flushed all answers, and nothing of the next request is
-//! lost.
+//! [`framing`] first, and hyper is given exactly the bytes of the requests that are its own. When
+//! something else comes, the gate closes: hyper waits for bytes that never arrive, its connection
+//! is dropped once it has flushed all answers, and nothing of the next request is lost.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,7 @@
 //! The control plane: everything in the HTTP reference that is not a long-lived subscription.
 //!
 //! A worker of the data plane that reads a request which does not subscribe gives the socket to
-//! [`serve`], with the bytes it has read. Here hyper speaks HTTP on it for as long as the client
+//! [`serve()`], with the bytes it has read. Here hyper speaks HTTP on it for as long as the client
 //! keeps the connection; when the client asks to subscribe, the socket goes back.
 //!
 //! # Layout

@@ -95,6 +95,8 @@ pub(crate) struct Io {
     /// To be written after that.
     pub(crate) outbound: Vec<u8>,
     pub(crate) poll: Option<Box<Poll>>,
+    /// The bytes that the worker counts for it; see [`Io::held_bytes`].
+    pub(crate) counted_bytes: usize,
 }
 
 /// A partly written message, shared with everyone else who gets it.
@@ -112,6 +114,11 @@ pub(crate) struct Poll {
 }
 
 impl Io {
+    /// Bytes that nobody shares: of what is half read, and of answers that wait to be written.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.inbound.capacity() + self.reader.buffered_bytes() + self.outbound.capacity()
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.inbound.is_empty()
             && self.reader.is_idle()
@@ -131,10 +138,16 @@ impl<S> Connection<S> {
         self.io.get_or_insert_with(Box::default)
     }
 
-    /// Gives back what is no longer needed.
-    pub(crate) fn shed(&mut self) {
-        if self.io.as_deref().is_some_and(Io::is_idle) {
-            self.io = None;
+    /// The bytes that the worker counts for it.
+    pub(crate) fn counted_bytes(&self) -> usize {
+        self.io.as_ref().map_or(0, |io| io.counted_bytes)
+    }
+
+    /// Gives back what is no longer needed. Returns the bytes that were counted for it.
+    pub(crate) fn shed(&mut self) -> usize {
+        match self.io.as_deref() {
+            Some(io) if io.is_idle() => self.io.take().map_or(0, |io| io.counted_bytes),
+            _ => 0,
         }
     }
 }

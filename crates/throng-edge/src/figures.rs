@@ -46,3 +46,23 @@ impl Figures {
         (most > 0).then_some(WorkerId(at as u16))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roomiest_has_room() {
+        let figures = Figures::new([2, 3].into_iter());
+        let fill = |worker| {
+            figures.worker(WorkerId(worker)).connections.fetch_add(1, Ordering::Relaxed);
+        };
+        assert_eq!(figures.roomiest(), Some(WorkerId(1)));
+        (0..3).for_each(|_| fill(1));
+        assert_eq!(figures.roomiest(), Some(WorkerId(0)));
+        (0..2).for_each(|_| fill(0));
+        assert_eq!(figures.roomiest(), None);
+        fill(0);
+        assert_eq!(figures.roomiest(), None, "one that is on its way may be one too many");
+    }
+}

@@ -98,3 +98,48 @@ fn event(message: &Message) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_core::{ChannelName, Epoch, MessageId};
+
+    fn message(body: Body) -> Message {
+        let id = MessageId { epoch: Epoch::starting_at(1), offset: 7 };
+        Message::new(id, 6, 1234, ChannelName::channel("a"), body, None, None)
+    }
+
+    fn encoded(framing: Framing, body: Body, is_chunked: bool) -> String {
+        String::from_utf8_lossy(framing.encode(&message(body), is_chunked)).into_owned()
+    }
+
+    #[test]
+    fn text_is_framed_in_each_way() {
+        let text = |framing, is_chunked| encoded(framing, Body::Text("hi".into()), is_chunked);
+        let id = message(Body::Text("".into())).id;
+        assert_eq!(text(Framing::WebSocket, false), "\u{fffd}\u{2}hi");
+        assert_eq!(text(Framing::Line, false), "hi\n");
+        assert_eq!(text(Framing::Line, true), "3\r\nhi\n\r\n");
+        assert_eq!(text(Framing::Sse, false), format!("id: {id}\ndata: hi\n\n"));
+        let envelope =
+            format!(r#"{{"type":"message","channel":"a","id":"{id}","time":1234,"data":"hi"}}"#);
+        assert_eq!(text(Framing::LineEnvelope, false), envelope.clone() + "\n");
+        assert_eq!(text(Framing::SseEnvelope, false), format!("id: {id}\ndata: {envelope}\n\n"));
+        assert!(text(Framing::WebSocketEnvelope, false).ends_with(&envelope));
+    }
+
+    #[test]
+    fn bytes_are_a_binary_frame_and_a_named_event() {
+        let bytes = |framing| encoded(framing, Body::Binary([0xff, 0].into()), false);
+        assert!(bytes(Framing::WebSocket).starts_with('\u{fffd}'));
+        assert_eq!(message(Body::Binary([0].into())).content_type(), "application/octet-stream");
+        assert!(bytes(Framing::Sse).ends_with("event: binary\ndata: /wA=\n\n"));
+    }
+
+    #[test]
+    fn an_encoding_is_made_once() {
+        let message = message(Body::Text("hi".into()));
+        let first = Framing::Line.encode(&message, true).as_ptr();
+        assert_eq!(Framing::Line.encode(&message, true).as_ptr(), first);
+    }
+}

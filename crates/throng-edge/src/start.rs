@@ -403,3 +403,41 @@ impl Inlets {
         entry.send(stream.as_fd(), bytes).map_err(|_| HandBackError)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(workers: usize, connections_max: usize) -> Settings {
+        Settings { workers, connections_max, ..Settings::default() }
+    }
+
+    #[test]
+    fn room_is_shared_out_to_the_last_connection() {
+        let shares = capacities(&settings(3, 10), 1024).unwrap();
+        assert_eq!(shares, [4, 3, 3]);
+    }
+
+    #[test]
+    fn a_low_descriptor_limit_is_met_with_more_workers() {
+        let shares = capacities(&settings(2, 1_000_000), 20_000).unwrap();
+        assert_eq!(shares.iter().sum::<u32>(), 1_000_000);
+        let per_worker = worker_connections_max(20_000, shares.len());
+        assert!(shares.iter().all(|&share| share as usize <= per_worker));
+    }
+
+    #[test]
+    fn without_a_number_the_limit_decides() {
+        let shares = capacities(&settings(2, 0), 1024).unwrap();
+        let per_worker = worker_connections_max(1024, 2) as u32;
+        assert_eq!(shares, [per_worker, per_worker]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_numbers() {
+        let refused = |settings, limit| capacities(&settings, limit).unwrap_err().to_string();
+        assert!(refused(settings(2, 0), 64).contains("the descriptor limit is 64"));
+        let sentence = refused(settings(2, 1_000_000_000), 20_000);
+        assert!(sentence.contains("1000000000 connections would take"), "{sentence}");
+    }
+}

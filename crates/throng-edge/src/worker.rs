@@ -70,6 +70,10 @@ const VISITS_PER_SLICE: u32 = 96;
 /// refused.
 const UNSWEPT_BYTES_MAX: usize = 64 << 20;
 
+/// Half-read messages and unread answers of all connections of all workers may take so many bytes;
+/// beyond their share, workers close connections that want more.
+const HELD_BYTES_MAX: usize = 1 << 30;
+
 /// The moment at which something happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
@@ -110,6 +114,8 @@ pub struct Worker<N: Net> {
     connections: Slab<Connection<N::Socket>>,
     /// Those of them that are closing, which take nobody's room.
     closing: u32,
+    /// What all connections hold of their own; see [`HELD_BYTES_MAX`].
+    held_bytes: usize,
     roster: Roster,
     now: Now,
     /// Where the sweep over the slab stands.
@@ -143,6 +149,7 @@ impl<N: Net> Worker<N> {
             figures: setup.figures,
             connections: Slab::default(),
             closing: 0,
+            held_bytes: 0,
             roster: Roster::new(setup.rules),
             now: Now::default(),
             sweep_at: 0,

@@ -268,6 +268,26 @@ impl Client {
         self.known.begins.push_back((begin, now));
     }
 
+    /// Gaps of subscriptions whose answer has not come.
+    pub fn gaps_to_come(&self) -> u64 {
+        let mut begins = self.known.begins.iter();
+        // Only long-polls wait, and one after the other.
+        u64::from(begins.any(|(begin, _)| begin.is_recovered == Some(false)))
+    }
+
+    /// How far it stands in each channel, if the server has more for it than it takes: the bytes that
+    /// wait, and channels with offsets.
+    pub fn stuck(&self) -> Option<(usize, Vec<(usize, u64)>)> {
+        let bytes = self.pipe.borrow().stuck_bytes().filter(|_| self.is_here())?;
+        let at = self.cursors.iter().map(|cursor| (cursor.topic, cursor.at)).collect();
+        Some((bytes, at))
+    }
+
+    /// How far it stands in a channel.
+    pub fn offset(&self, topic: usize) -> Option<u64> {
+        self.cursors.iter().find(|cursor| cursor.topic == topic).map(|cursor| cursor.at)
+    }
+
     /// The engine has answered this client's page.
     pub fn pages(&mut self, offsets: Vec<u64>, has_more: bool) {
         self.known.pages.push_back((offsets, has_more));

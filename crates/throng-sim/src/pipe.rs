@@ -15,6 +15,9 @@ use throng_edge::net::Transfer;
 
 use crate::stamp::{Moment, Stamp};
 
+/// What fits into a widened pipe.
+const WIDE_BYTES: usize = 4096;
+
 /// Both ends.
 pub type SharedPipe = Rc<RefCell<Pipe>>;
 
@@ -142,6 +145,12 @@ impl Pipe {
         bytes
     }
 
+    /// From now on more fits: a world that comes to rest would otherwise take for ever.
+    pub fn widen(&mut self) {
+        self.capacity = self.capacity.max(WIDE_BYTES);
+        self.client_reads(0);
+    }
+
     /// The client sends no more.
     pub fn client_ends(&mut self) {
         self.is_peer_ended = true;
@@ -186,9 +195,9 @@ impl Pipe {
         self.ended.is_some()
     }
 
-    /// Whether the server has read everything.
-    pub fn is_read(&self) -> bool {
-        self.inbound.is_empty()
+    /// Bytes that wait for the client while the server has more, if it has.
+    pub fn stuck_bytes(&self) -> Option<usize> {
+        self.is_full.then_some(self.outbound.len())
     }
 
     // The server's end.

@@ -83,6 +83,9 @@ impl World {
     }
 
     fn live(&mut self) -> Check {
+        if self.kind.is_crowd {
+            self.gather()?;
+        }
         for step in 0..self.kind.steps {
             if self.kind.drains_at == Some(step) {
                 self.start_drain()?;

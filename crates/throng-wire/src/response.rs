@@ -114,7 +114,8 @@ pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>) {
     push_header(out, "Access-Control-Allow-Origin", origin);
     out.extend_from_slice(
         b"Vary: Origin\r\n\
-        Access-Control-Expose-Headers: Throng-Id, Throng-Recovered, Throng-Connection\r\n",
+        Access-Control-Expose-Headers: \
+        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After\r\n",
     );
 }
 
@@ -149,7 +150,8 @@ mod tests {
 
     const START_LINES: &str = "Throng-Id: k3-17\r\nThrong-Recovered: true\r\n\
         Throng-Connection: c1\r\nAccess-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
-        Access-Control-Expose-Headers: Throng-Id, Throng-Recovered, Throng-Connection\r\n";
+        Access-Control-Expose-Headers: \
+        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After\r\n";
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

@@ -2,11 +2,12 @@
 //!
 //! # Order
 //!
-//! The plan binds, so that nothing is printed that does not hold. The runtime is there before the
-//! workers: each takes a copy of the descriptor table as it then is, and the descriptor that wakes the
-//! runtime must be in it, because workers wake it with their answers. On stop the control plane ends
-//! first, because its last publications are still to be delivered; then the workers send everybody
-//! home.
+//! The plan binds, so that a port that is taken ends it before anything else. Signals are caught before
+//! anybody can be told that the server runs, and it is told once it listens. The runtime is there before the
+//! workers: each takes a copy of the descriptor table as it then is, and the descriptor that wakes
+//! the runtime must be in it, because workers wake it with their answers. On stop the control plane
+//! ends first, because its last publications are still to be delivered; then the workers send
+//! everybody home.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -33,8 +34,6 @@ const TICK: Duration = Duration::from_millis(100);
 pub fn serve(settings: &Settings) -> Result<()> {
     start_log(settings);
     let plan = Plan::new(edge_settings(settings))?;
-    print_banner(&plan);
-
     let rules = Arc::new(channels::rules(settings));
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
         Epoch::starting_at(now_ms()),
@@ -46,7 +45,13 @@ pub fn serve(settings: &Settings) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
     // The workers' tables are copies of the process's own, which has the same room.
     let control_connections_max = plan.worker_connections_max();
+    let signals = {
+        let _entered = runtime.enter();
+        Signals::new().context("cannot wait for signals")?
+    };
+    let banner = banner(&plan);
     let edge = plan.start(&engine, &access, &rules)?;
+    print(&banner);
 
     let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
     let control = Control::new(
@@ -55,7 +60,7 @@ pub fn serve(settings: &Settings) -> Result<()> {
         Arc::new(workers),
         control_settings(settings, control_connections_max),
     );
-    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge))?;
+    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, signals))?;
 
     edge.drain();
     let figures = edge.figures.clone();
@@ -65,8 +70,12 @@ pub fn serve(settings: &Settings) -> Result<()> {
 }
 
 /// Serves requests until a signal comes and the last one is answered. Gives the data plane back.
-async fn control_plane(control: Arc<Control>, engine: Arc<dyn Engine>, edge: Edge) -> Result<Edge> {
-    let mut signals = Signals::new().context("cannot wait for signals")?;
+async fn control_plane(
+    control: Arc<Control>,
+    engine: Arc<dyn Engine>,
+    edge: Edge,
+    mut signals: Signals,
+) -> Result<Edge> {
     let edge = Arc::new(edge);
     let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
     let ticking = keep_ticking(Arc::clone(&control), engine);
@@ -106,7 +115,7 @@ fn start_log(settings: &Settings) {
         .init();
 }
 
-fn print_banner(plan: &Plan) {
+fn banner(plan: &Plan) -> String {
     let banner = Banner {
         address: plan.address(),
         workers: plan.workers(),
@@ -115,8 +124,11 @@ fn print_banner(plan: &Plan) {
         connections_max: plan.connections_max(),
         machine: &Machine::look(),
     };
+    banner.text(Paint::on(&io::stdout()))
+}
+
+fn print(text: &str) {
     let mut out = io::stdout().lock();
-    let text = banner.text(Paint::on(&out));
     // A server is not stopped because nobody looks.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

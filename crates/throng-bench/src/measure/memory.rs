@@ -44,7 +44,7 @@ fn slope(
     ledger: &mut Ledger,
 ) -> Result<()> {
     let mut session = Session::start(settings, Side::Throng, "0")?;
-    let Server::Throng(process, _) = &session.server else { return Ok(()) };
+    let Server::Throng(process) = &session.server else { return Ok(()) };
     let pid = process.id();
     let further = settings.connections.saturating_sub(settings.connections_low).max(1);
 

@@ -45,8 +45,8 @@ pub struct Session {
 pub enum Server {
     /// The raw loop.
     Raw(RawProcess),
-    /// Throng, and a connection to publish on.
-    Throng(ServerProcess, Http),
+    /// Throng.
+    Throng(ServerProcess),
 }
 
 impl Server {
@@ -54,7 +54,7 @@ impl Server {
     pub fn cpu_ns(&self) -> Result<u64> {
         match self {
             Self::Raw(raw) => Ok(raw.cpu_ns),
-            Self::Throng(process, _) => proc::cpu_ns(process.id()),
+            Self::Throng(process) => proc::cpu_ns(process.id()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Server {
     pub fn health_port(&self) -> u16 {
         match self {
             Self::Raw(raw) => raw.health_port,
-            Self::Throng(process, _) => process.port,
+            Self::Throng(process) => process.port,
         }
     }
 }
@@ -74,14 +74,12 @@ impl Session {
         let server = match side {
             Side::Raw => Server::Raw(RawProcess::start(settings.senders, connections)?),
             Side::Throng => {
-                let process = ServerProcess::start(&Setup {
+                Server::Throng(ServerProcess::start(&Setup {
                     program: &settings.server,
                     connections,
                     workers: settings.senders,
                     heartbeat,
-                })?;
-                let publisher = Http::connect(process.port)?;
-                Server::Throng(process, publisher)
+                })?)
             }
         };
         Ok(Self { client: Client::start(settings.client_threads)?, server })
@@ -97,7 +95,7 @@ impl Session {
                 // Connected only means queued: the raw server, too, has to have them.
                 raw.await_accepted()?;
             }
-            Server::Throng(process, _) => {
+            Server::Throng(process) => {
                 self.client.connect(target, &[process.port], count)?;
             }
         }
@@ -116,7 +114,11 @@ impl Session {
                 raw.finish_send()?;
                 Ok(deliveries)
             }
-            Server::Throng(_, publisher) => {
+            Server::Throng(process) => {
+                // A connection that waited since the session's start might be closed as idle.
+                let mut publisher = Http::connect(process.port)?;
+                publisher.send(&http::get("/health"))?;
+                publisher.expect_success()?;
                 let (requests, answers) = requests(publish, &payload);
                 let messages = if publish == Publish::Single { 1 } else { BURST_MESSAGES };
                 client.round(message_bytes * messages, ROUND_DEADLINE, || {

@@ -120,7 +120,12 @@ fn heads_that_trickle() {
 
 #[test]
 fn slow_bodies() {
-    let server = Server::with(Settings { body_timeout: SHORT, ..Settings::default() });
+    slow_bodies_with(Settings { body_timeout: SHORT, ..Settings::default() });
+    slow_bodies_with(Settings { idle_timeout: SHORT, ..Settings::default() });
+}
+
+fn slow_bodies_with(settings: Settings) {
+    let server = Server::with(settings);
     for request in [
         request("POST", "/channels/a", &["Content-Length: 3"]) + "x",
         request("POST", "/publish", &["Content-Length: 3"]),

@@ -94,3 +94,49 @@ impl AsFd for Exit {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_socket_crosses_with_its_bytes() {
+        let (entry, exit) = pair().unwrap();
+        let mut bytes = Vec::new();
+        assert!(exit.receive(&mut bytes).unwrap().is_none());
+        let (mut near, far) = UnixStream::pair().unwrap();
+        entry.send(far.as_fd(), b"GET / HTTP/1.1\r\n").unwrap();
+        entry.send(far.as_fd(), b"").unwrap();
+        drop(far);
+        let mut there = UnixStream::from(exit.receive(&mut bytes).unwrap().unwrap());
+        assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
+        there.write_all(b"answer").unwrap();
+        drop(there);
+        drop(exit.receive(&mut bytes).unwrap().unwrap());
+        assert!(bytes.is_empty());
+        let mut answer = String::new();
+        near.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "answer");
+    }
+
+    #[test]
+    fn a_full_way_over_says_so_and_loses_nothing() {
+        let (entry, exit) = pair().unwrap();
+        let (_near, far) = UnixStream::pair().unwrap();
+        let bytes = vec![7; BYTES_MAX];
+        let mut sent = 0;
+        while entry.send(far.as_fd(), &bytes).is_ok() {
+            sent += 1;
+            assert!(sent < 10_000, "there is no limit");
+        }
+        assert!(entry.send(far.as_fd(), &vec![7; BYTES_MAX + 1]).is_err(), "more than one read");
+        let mut received = Vec::new();
+        for _ in 0..sent {
+            assert!(exit.receive(&mut received).unwrap().is_some());
+            assert_eq!(received, bytes);
+        }
+        assert!(exit.receive(&mut received).unwrap().is_none());
+    }
+}

@@ -80,3 +80,45 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpStream};
+
+    fn any_port() -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    }
+
+    #[test]
+    fn a_port_is_taken_once() {
+        let first = Reservation::take(any_port()).unwrap();
+        let address = first.address();
+        assert_ne!(address.port(), 0);
+        let _listener = open(address, Duration::from_secs(25)).unwrap();
+        let error = Reservation::take(address).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn listeners_share_the_port_and_its_connections() {
+        let reservation = Reservation::take(any_port()).unwrap();
+        let address = reservation.address();
+        let listeners = [(); 2].map(|()| open(address, Duration::ZERO).unwrap());
+        let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for client in &clients {
+            std::io::Write::write_all(&mut &*client, b"x").unwrap();
+        }
+        let accept = |listener| {
+            std::iter::from_fn(|| crate::sys::sockets::accept(listener).unwrap()).count()
+        };
+        let mut accepted = [0; 2];
+        while accepted.iter().sum::<usize>() < clients.len() {
+            for (count, listener) in accepted.iter_mut().zip(&listeners) {
+                *count += accept(listener);
+            }
+            std::thread::yield_now();
+        }
+        assert!(accepted.iter().all(|&count| count > 0), "the kernel spreads them by address");
+    }
+}

@@ -120,6 +120,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn forget(&mut self, index: u32, why: Counter) {
         self.leave_all(index);
         let Some(connection) = self.connections.remove(index) else { return };
+        self.held_bytes -= connection.counted_bytes();
         self.closing -= u32::from(connection.state == State::Closing);
         self.publish_load();
         let is_counted_already = connection.state == State::Closing || why == Counter::Closed;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::{ChannelId, ConnectionName, LocalId, Mail, PresenceQuestion};
 
 use super::{UNSWEPT_BYTES_MAX, Worker};
-use crate::connection::{Flags, State};
+use crate::connection::{Connection, Flags, State};
 use crate::net::Net;
 
 /// Connections looked at for one presence answer: the worker has other things to do.
@@ -68,12 +68,9 @@ impl<N: Net> Worker<N> {
 
     fn late_answer(&mut self, connection: ConnectionName, text: &str) {
         let index = connection.index();
-        let is_it = self.name_of(index) == connection
-            && self
-                .connections
-                .get(index)
-                .is_some_and(|it| it.has(Flags::V1) && it.state == State::Parked);
-        if is_it {
+        // Nothing may follow the last words of one that is closing.
+        let is_open = |it: &Connection<_>| it.has(Flags::V1) && it.state == State::Parked;
+        if self.name_of(index) == connection && self.connections.get(index).is_some_and(is_open) {
             self.reply(index, |out| out.extend_from_slice(text.as_bytes()));
         }
     }

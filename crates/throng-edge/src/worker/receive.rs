@@ -6,7 +6,7 @@ use throng_wire::origin_allowed;
 use throng_wire::refusal::ResponseOptions;
 use throng_wire::subscribe::{self, Route};
 
-use super::Worker;
+use super::{HELD_BYTES_MAX, Worker};
 use crate::connection::{Flags, State};
 use crate::net::{Net, Transfer};
 
@@ -73,13 +73,13 @@ impl<N: Net> Worker<N> {
         let generation = connection.generation;
         let kept = connection.io.as_mut().map(|io| std::mem::take(&mut io.inbound));
         let mut kept = kept.unwrap_or_default();
-        let rest = if kept.is_empty() {
+        let (rest, is_new) = if kept.is_empty() {
             let consumed = self.consume(index, bytes);
-            &bytes[consumed.min(bytes.len())..]
+            (&bytes[consumed.min(bytes.len())..], true)
         } else {
             kept.extend_from_slice(bytes);
             let consumed = self.consume(index, &mut kept);
-            &kept[consumed.min(kept.len())..]
+            (&kept[consumed.min(kept.len())..], consumed > 0 || bytes.is_empty())
         };
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.generation != generation {
@@ -87,8 +87,35 @@ impl<N: Net> Worker<N> {
         }
         if !rest.is_empty() {
             connection.io_mut().inbound = rest.to_vec();
+            let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
+            if is_new && is_awaited && connection.has(Flags::SERVED) {
+                // It is idle no longer: from here on it may be slow.
+                let head_timeout = Self::ticks(self.settings.head_timeout);
+                connection.due = self.now.tick.saturating_add(head_timeout);
+            }
         }
-        connection.shed();
+        self.held_bytes -= connection.shed();
+        self.count_held(index);
+    }
+
+    /// Counts what the connection holds of its own, and closes it if all together hold too much.
+    fn count_held(&mut self, index: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let is_websocket = connection.has(Flags::WEBSOCKET);
+        let Some(io) = &mut connection.io else { return };
+        let (before, now) = (io.counted_bytes, io.held_bytes());
+        io.counted_bytes = now;
+        self.held_bytes = self.held_bytes - before + now;
+        let share = HELD_BYTES_MAX / self.figures.workers().len();
+        if now <= before || self.held_bytes <= share {
+            return;
+        }
+        if is_websocket {
+            let sentence = "too much is half sent or not read yet; try again later";
+            self.close_websocket(index, 1013, sentence, Counter::ClosedOverload);
+        } else {
+            self.forget(index, Counter::ClosedOverload);
+        }
     }
 
     /// Handles as much of `bytes` as is complete. Returns how much that was; all of it if the
@@ -168,6 +195,7 @@ impl<N: Net> Worker<N> {
 
     fn give_to_control(&mut self, index: u32, bytes: &[u8]) {
         let Some(connection) = self.connections.remove(index) else { return };
+        self.held_bytes -= connection.counted_bytes();
         self.publish_load();
         match self.net.to_control(connection.socket, bytes) {
             Ok(()) => self.count(Counter::HandedToControl),

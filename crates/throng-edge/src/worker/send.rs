@@ -71,7 +71,7 @@ impl<N: Net> Worker<N> {
             State::Polling => {}
         }
         if let Some(connection) = self.connections.get_mut(index) {
-            connection.shed();
+            self.held_bytes -= connection.shed();
         }
     }
 

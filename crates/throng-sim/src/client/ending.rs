@@ -62,10 +62,9 @@ impl Client {
         if view.drain.is_some() {
             return Ok(());
         }
-        ensure!(self.decoder.is_at_rest(), "the end comes within an answer");
+        ensure!(self.decoder.is_at_rest(), "the end comes within an answer: {end:?}");
         let patience_ms = view.terms.head_ms.min(view.terms.idle_ms);
-        let is_idle =
-            end.at.now_ms >= self.opened_ms + patience_ms && end.silent_ms >= patience_ms;
+        let is_idle = end.at.now_ms >= self.opened_ms + patience_ms && end.silent_ms >= patience_ms;
         ensure!(is_idle, "closed while {:?} was asked", self.asked);
         view.notes.saw("closed: idle");
         Ok(())

@@ -57,7 +57,8 @@ impl Client {
             let is_ours = begin.cursor <= to && to <= view.model.head(begin.topic);
             ensure!(is_ours, "from {} to {to}", begin.cursor);
             let range = (begin.cursor + 1)..=to;
-            promised.extend(range.filter_map(|at| Some((begin.topic, at, view.model.entry(begin.topic, at)?))));
+            let entry = |at| Some((begin.topic, at, view.model.entry(begin.topic, at)?));
+            promised.extend(range.filter_map(entry));
         }
         let expected = (!promised.is_empty()).then(|| join(&promised, &plan, view));
         ensure!(
@@ -84,7 +85,9 @@ impl Client {
     fn end_poll(&mut self, head: &Head, plan: &Plan, view: View<'_>) -> Check {
         let is_parting = head.header("retry-after").is_some();
         ensure!(!is_parting || view.drain.is_some(), "sent away: {head:?}");
-        self.has_retry |= is_parting;
+        if is_parting {
+            view.notes.saw("drain: long-poll");
+        }
         let is_kept = plan.keep_alive && !is_parting;
         let told = head.header("connection");
         let expected = if is_kept { "keep-alive" } else { "close" };

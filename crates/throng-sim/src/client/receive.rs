@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::message::{Content, Received};
 use super::plan::{ACCEPT, Plan, Way};
 use super::{Asked, Client, Cursor, Greeting, View};
+use crate::decode::Piece;
 use crate::decode::events::Event;
 use crate::decode::frames::{self, Frame};
 use crate::decode::http::Head;
-use crate::decode::Piece;
 use crate::model::Begin;
 use crate::{Check, ensure};
 
@@ -124,7 +124,9 @@ impl Client {
                 Ok(())
             }
             Told::Other(Piece::Line(_)) => self.heartbeat(view),
-            Told::Other(Piece::Event(Event { retry_ms: Some(ms), id: None, data: None, .. })) => {
+            Told::Other(Piece::Event(Event {
+                retry_ms: Some(ms), id: None, data: None, ..
+            })) => {
                 ensure!(ms <= view.terms.drain_window_ms, "come back in {ms} ms");
                 self.has_retry = true;
                 Ok(())

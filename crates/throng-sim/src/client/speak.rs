@@ -46,7 +46,8 @@ impl Client {
     pub fn publish_plain(&mut self, body: Body, view: View<'_>) {
         let targets = self.plan.targets.clone();
         let kind = |at: usize| targets.get(at).map(|&target| view.model.topics[target].kind);
-        let may = matches!((kind(0), kind(1), targets.len()), (_, None, _) | (_, Some(Kind::User), 2));
+        let may =
+            matches!((kind(0), kind(1), targets.len()), (_, None, _) | (_, Some(Kind::User), 2));
         let opcode = if matches!(body, Body::Binary(_)) { frames::BINARY } else { frames::TEXT };
         self.say(opcode, body.bytes());
         if !may {
@@ -59,13 +60,8 @@ impl Client {
             other => other,
         };
         let channel = view.model.topics[targets[0]].channel_name();
-        let publication = Publication {
-            channel,
-            body,
-            content_type: None,
-            idempotency_key: None,
-            except: None,
-        };
+        let publication =
+            Publication { channel, body, content_type: None, idempotency_key: None, except: None };
         self.publishing.push_back(Said { publication, is_spared: false });
     }
 

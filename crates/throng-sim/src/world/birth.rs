@@ -30,7 +30,7 @@ impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
         let kind = kind(&mut random);
-        let workers = random.between(1, 3);
+        let workers = if kind.is_crowd { 1 } else { random.between(1, 3) };
         let is_scarce = !kind.is_crowd && random.percent(25);
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
         let terms = terms(&mut random, is_scarce);
@@ -105,7 +105,7 @@ impl World {
 
 fn kind(random: &mut Random) -> Kind {
     let is_crowd = random.percent(8);
-    let steps = if is_crowd { random.between(900, 1500) } else { random.between(250, 900) };
+    let steps = if is_crowd { random.between(1000, 2000) } else { random.between(600, 4000) };
     let drains = random.percent(50);
     let drains_at = steps - if random.percent(50) { 0 } else { random.below(steps / 2) };
     Kind {
@@ -113,7 +113,7 @@ fn kind(random: &mut Random) -> Kind {
         nobody_leaves: random.percent(20),
         drains_at: drains.then_some(drains_at.min(steps - 1)),
         steps,
-        clients_max: if is_crowd { random.between(110, 170) } else { random.between(3, 22) },
+        clients_max: if is_crowd { random.between(150, 260) } else { random.between(3, 60) },
     }
 }
 

@@ -4,6 +4,7 @@ use throng_core::{Counter, Engine, Mail, WorkerId};
 
 use super::World;
 use super::seat::TICK_MS;
+use crate::control::Control;
 use crate::{Check, ensure};
 
 /// A connection that closes is given this long, and a little more.
@@ -31,7 +32,8 @@ impl World {
         for at in 0..self.seats.len() {
             self.engine.post(WorkerId(at as u16), Mail::Drain);
         }
-        Ok(())
+        // The mail wakes them: their deadline is counted from now.
+        self.pass(0)
     }
 
     fn end_drain(&mut self) -> Check {
@@ -44,8 +46,9 @@ impl World {
             }
             self.pass(TICK_MS)?;
         }
-        // Their sockets are closed with the workers.
+        // Their sockets are closed with the workers; those elsewhere are none of theirs.
         self.seats.clear();
+        self.control = Control::default();
         for number in 0..self.clients.len() {
             self.read(number, usize::MAX)?;
             let is_over = !self.clients[number].is_here();

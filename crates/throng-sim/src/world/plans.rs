@@ -9,8 +9,8 @@ use crate::topics::SQUARE;
 impl World {
     pub(super) fn plan(&mut self) -> Plan {
         let weights = if self.kind.is_crowd { [45, 5, 30, 15, 5] } else { [22, 22, 24, 12, 20] };
-        let way = [Way::Plain, Way::V1, Way::Sse, Way::Stream, Way::Poll]
-            [self.random.weighted(&weights)];
+        let way =
+            [Way::Plain, Way::V1, Way::Sse, Way::Stream, Way::Poll][self.random.weighted(&weights)];
         let targets = self.targets(way);
         let is_http10 = !matches!(way, Way::Plain | Way::V1) && self.random.percent(8);
         let from = if targets.is_empty() { From::Live } else { self.from(&targets) };

@@ -29,31 +29,26 @@ impl World {
                     self.spoken += 1;
                     self.clients[client].is_heard(&publication, &answer)?;
                 }
-                if self.seats.iter().any(|seat| seat.has_work) {
-                    self.notes.saw("publish: in the middle of a fan-out");
-                }
+                self.saw_in_fan_out("publish: in the middle of a fan-out");
             }
-            Record::Followed {
-                now_ms, channel, start, cursor, is_recovered, backlog, client
-            } => {
+            Record::Followed { now_ms, channel, start, cursor, is_recovered, backlog, client } => {
                 let begin = self.model.followed(now_ms, &channel, start)?;
                 let is_it = cursor.to_string() == self.model.id(begin.cursor)
                     && is_recovered == begin.is_recovered;
                 ensure!(is_it, "{start:?} begins at {cursor}, {is_recovered:?}; must: {begin:?}");
                 let all = begin.cursor + 1..=self.model.head(begin.topic);
                 ensure!(
-                    all.clone().map(|offset| self.model.id(offset)).eq(backlog
-                        .iter()
-                        .map(MessageId::to_string)),
+                    all.clone()
+                        .map(|offset| self.model.id(offset))
+                        .eq(backlog.iter().map(MessageId::to_string)),
                     "the backlog {backlog:?} instead of {all:?}"
                 );
                 let Some(client) = client else { return Ok(()) };
                 let (topic, cursor) = (begin.topic, begin.cursor);
-                self.notes.trace(format!("  {client} follows {topic} after {cursor}"));
+                self.notes
+                    .trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
                 self.clients[client].begins(begin, self.stamp.now());
-                if self.seats.iter().any(|seat| seat.has_work) {
-                    self.notes.saw("subscribe: in the middle of a fan-out");
-                }
+                self.saw_in_fan_out("subscribe: in the middle of a fan-out");
                 if !all.is_empty() {
                     self.notes.saw("subscribe: with a backlog");
                 }
@@ -63,7 +58,14 @@ impl World {
                 self.model.unfollowed(&channel)?;
             }
             Record::Paged {
-                now_ms, channel, query, limit, ids, has_more, is_recovered, client
+                now_ms,
+                channel,
+                query,
+                limit,
+                ids,
+                has_more,
+                is_recovered,
+                client,
             } => {
                 let topic = self.model.topic(&channel)?;
                 let (offsets, more, whole) = self.model.page(now_ms, topic, query, limit);
@@ -94,7 +96,9 @@ impl World {
                     self.witnessed[topic] = offset;
                 }
                 Mail::Presence { question, .. } => question.answer([], false),
-                Mail::Follows { .. } | Mail::Answer { .. } | Mail::Drain => return Err("the witness got mail".into()),
+                Mail::Follows { .. } | Mail::Answer { .. } | Mail::Drain => {
+                    return Err("the witness got mail".into());
+                }
             }
         }
         Ok(())

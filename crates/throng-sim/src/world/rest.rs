@@ -3,17 +3,35 @@
 use throng_core::Counter;
 
 use super::World;
-use super::seat::Batch;
+use super::seat::{Batch, TICK_MS};
+use crate::client::Client;
 use crate::{Check, ensure};
 
 /// Rounds after which a world that has not come to rest never will.
 const ROUNDS_MAX: usize = 20_000;
 
+/// No message takes less on the wire.
+const MESSAGE_BYTES_MIN: usize = 6;
+
+/// A client that takes less than the server has.
+struct Stuck {
+    number: usize,
+    /// That wait for it to read them.
+    bytes: usize,
+    gaps: u64,
+    /// Channel, the client's offset, and the head.
+    cursors: Vec<(usize, u64, u64)>,
+}
+
 impl World {
     /// Lets everything be sent, handled and read, and asks everybody whether they have everything.
     pub(super) fn rest(&mut self) -> Check {
         self.notes.trace("rest".into());
+        let stuck = self.let_servers_rest()?;
         self.come_to_rest()?;
+        for stuck in stuck {
+            self.check_bounded(&stuck)?;
+        }
         for number in 0..self.clients.len() {
             let (client, view) = self.client(number);
             let judged = client.judge_rest(view);
@@ -22,7 +40,55 @@ impl World {
         self.check_counters()
     }
 
+    /// Lets the workers do everything that they can without the clients' help. Returns the clients
+    /// that are stuck then.
+    fn let_servers_rest(&mut self) -> Check<Vec<Stuck>> {
+        for _ in 0..2 {
+            for at in 0..self.seats.len() {
+                while self.is_busy(at) {
+                    self.turn(at, Batch::ALL)?;
+                }
+            }
+            // Whoever has fallen behind is found by the sweep over the connections.
+            self.pass(TICK_MS)?;
+        }
+        let stuck = |client: &Client| {
+            let (bytes, cursors) = client.stuck()?;
+            let gaps = client.gaps;
+            let with_head = |(topic, at)| (topic, at, self.model.head(topic));
+            let cursors = cursors.into_iter().map(with_head).collect();
+            Some(Stuck { number: client.number, bytes, gaps, cursors })
+        };
+        Ok(self.clients.iter().filter_map(stuck).collect())
+    }
+
+    /// One who was stuck gets no more, without being told of a gap, than one may be behind.
+    fn check_bounded(&self, stuck: &Stuck) -> Check {
+        let client = &self.clients[stuck.number];
+        if client.gaps != stuck.gaps {
+            return Ok(());
+        }
+        for &(topic, at, head) in &stuck.cursors {
+            let Some(offset) = client.offset(topic) else { continue };
+            let rule = &self.model.topics[topic].rule;
+            // Those under way, and the one of which a part is.
+            let sent = stuck.bytes / MESSAGE_BYTES_MIN + 1;
+            let may_wait = rule.behind_messages_max.max(rule.retention.messages_max);
+            let got = offset.min(head) - at;
+            ensure!(
+                got <= (may_wait + sent) as u64,
+                "client {} was kept {got} messages of {topic}, {sent} of them sent",
+                stuck.number
+            );
+            self.notes.saw("behind: within bounds");
+        }
+        Ok(())
+    }
+
     pub(super) fn come_to_rest(&mut self) -> Check {
+        for client in &self.clients {
+            client.pipe.borrow_mut().widen();
+        }
         for _ in 0..ROUNDS_MAX {
             let mut has_moved = false;
             for number in 0..self.clients.len() {
@@ -77,8 +143,9 @@ impl World {
         let spoken = self.count(Counter::Published);
         ensure!(spoken == self.spoken, "{spoken} counted as spoken, {} were", self.spoken);
         let received: u64 = self.clients.iter().map(|client| client.messages).sum();
-        let gaps: u64 = self.clients.iter().map(|client| client.gaps).sum();
+        let gaps = self.clients.iter().map(|client| client.gaps + client.gaps_to_come()).sum();
         let (delivered, told) = (self.count(Counter::Deliveries), self.count(Counter::Gaps));
+        let gaps: u64 = gaps;
         ensure!(delivered >= received, "{received} messages came, {delivered} are counted");
         ensure!(told >= gaps, "{gaps} gaps were told of, {told} are counted");
         let is_cut = self.clients.iter().any(|client| client.is_cut);

@@ -14,7 +14,9 @@ use crate::pipe::{FakeSocket, Pipe};
 
 impl World {
     pub(super) fn step(&mut self) -> Check {
-        let arrivals = if self.clients.len() < self.kind.clients_max { 16 } else { 0 };
+        // Those who come while the server drains are told so.
+        let has_room = self.clients.len() < self.kind.clients_max || self.drain.is_some();
+        let arrivals = if has_room { 16 } else { 0 };
         let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
         match self.random.weighted(&[arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1]) {
             0 => self.connect(),
@@ -35,7 +37,7 @@ impl World {
             8 => self.change_pace(),
             9 => self.leave_one(),
             10 => {
-                let ticks = if self.random.percent(85) {
+                let ticks = if self.drain.is_some() || self.random.percent(85) {
                     self.random.between(1, 10)
                 } else {
                     self.random.between(10, 120)
@@ -47,10 +49,18 @@ impl World {
                 self.control_turn();
                 Ok(())
             }
-            _ if self.random.percent(20) => self.rest(),
-            _ if self.random.percent(10) => self.pass(3_700_000),
+            _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
+            _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
         }
+    }
+
+    /// A crowd comes at once.
+    pub(super) fn gather(&mut self) -> Check {
+        for _ in 0..self.kind.clients_max * 2 / 3 {
+            self.connect()?;
+        }
+        self.come_to_rest()
     }
 
     fn connect(&mut self) -> Check {
@@ -139,9 +149,7 @@ impl World {
         let at = self.random.below(self.seats.len());
         let batch = match self.random.percent(40) {
             true => Batch::ALL,
-            false => {
-                Batch { events: self.random.below(5), sockets: self.random.below(3) }
-            }
+            false => Batch { events: self.random.below(5), sockets: self.random.below(3) },
         };
         self.notes.trace(format!("turn {at}, {} events", batch.events));
         self.turn(at, batch)
@@ -220,6 +228,7 @@ impl World {
             Leave::Vanish => "leave: vanish",
             Leave::Reset => "leave: reset",
         });
+        self.saw_in_fan_out("leave: in the middle of a fan-out");
         let client = &mut self.clients[number];
         if client.pipe.borrow().has_news() {
             self.notes.saw("leave: in the middle of a message");
@@ -230,6 +239,13 @@ impl World {
         client.leave(how, &mut self.random);
     }
 
+    /// Counts an event if some worker is in the middle of a fan-out.
+    pub(super) fn saw_in_fan_out(&self, event: &'static str) {
+        if self.seats.iter().any(|seat| seat.has_work) {
+            self.notes.saw(event);
+        }
+    }
+
     /// Time goes on; everybody has a tick.
     pub(super) fn pass(&mut self, ms: u64) -> Check {
         self.notes.trace(format!("{ms} ms pass"));
@@ -237,7 +253,14 @@ impl World {
         for at in 0..self.seats.len() {
             self.turn(at, Batch { events: 2, sockets: 1 })?;
         }
-        self.engine.tick(self.now_ms());
+        // Housekeeping takes a part at each call: all of it, so that chance has no part in when a
+        // channel is forgotten.
+        for _ in 0..64 {
+            self.engine.tick(self.now_ms());
+        }
+        if self.engine.figures().channels < self.model.topics.len() as u64 {
+            self.notes.saw("engine: a channel is forgotten");
+        }
         Ok(())
     }
 }
