@@ -15,7 +15,8 @@ macro_rules! counters {
             /// All of them.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
 
-            /// The name under which it is published, without prefix. What stands in braces are labels.
+            /// The name under which it is published, without prefix. What stands in braces are
+            /// labels.
             pub fn name(self) -> &'static str {
                 match self { $(Counter::$variant => $name,)* }
             }
@@ -30,13 +31,18 @@ macro_rules! counters {
 
 counters! {
     Accepted "connections_accepted_total" "Connections accepted.",
-    AcceptFailed "accept_failures_total" "Times that no connection could be accepted for want of descriptors or memory.",
+    AcceptFailed "accept_failures_total"
+        "Times that no connection could be accepted for want of descriptors or memory.",
     Closed "connections_closed_total" "Connections closed, for whatever reason.",
-    HandedToControl "connections_handed_to_control_total" "Connections handed to the control plane.",
-    HandedToWorker "connections_handed_to_worker_total" "Connections handed to another worker for want of room.",
-    SubscribedWebSocket "subscriptions_total{transport=\"websocket\"}" "Connections parked, by transport.",
+    HandedToControl "connections_handed_to_control_total"
+        "Connections handed to the control plane.",
+    HandedToWorker "connections_handed_to_worker_total"
+        "Connections handed to another worker for want of room.",
+    SubscribedWebSocket "subscriptions_total{transport=\"websocket\"}"
+        "Connections parked, by transport.",
     SubscribedSse "subscriptions_total{transport=\"sse\"}" "Connections parked, by transport.",
-    SubscribedStream "subscriptions_total{transport=\"stream\"}" "Connections parked, by transport.",
+    SubscribedStream "subscriptions_total{transport=\"stream\"}"
+        "Connections parked, by transport.",
     SubscribedPoll "subscriptions_total{transport=\"poll\"}" "Connections parked, by transport.",
     Published "messages_published_total" "Messages accepted from connections of this worker.",
     Deliveries "deliveries_total" "Messages written to subscribers.",
@@ -44,17 +50,22 @@ counters! {
     Blocked "writes_blocked_total" "Writes that the socket did not take whole.",
     Heartbeats "heartbeats_total" "Heartbeats sent.",
     Gaps "gaps_total" "Resumes or subscribers that were told of a gap.",
-    MissedMessages "messages_missed_total" "Messages that a subscriber behind did not get (policy skip).",
+    MissedMessages "messages_missed_total"
+        "Messages that a subscriber behind did not get (policy skip).",
     RefusedHead "refused_total{reason=\"head\"}" "Connections or requests refused, by reason.",
-    RefusedSlowHead "refused_total{reason=\"too_slow\"}" "Connections or requests refused, by reason.",
+    RefusedSlowHead "refused_total{reason=\"too_slow\"}"
+        "Connections or requests refused, by reason.",
     RefusedOrigin "refused_total{reason=\"origin\"}" "Connections or requests refused, by reason.",
-    RefusedSubscribe "refused_total{reason=\"subscribe\"}" "Connections or requests refused, by reason.",
+    RefusedSubscribe "refused_total{reason=\"subscribe\"}"
+        "Connections or requests refused, by reason.",
     RefusedFull "refused_total{reason=\"full\"}" "Connections or requests refused, by reason.",
     RefusedBusy "refused_total{reason=\"busy\"}" "Connections or requests refused, by reason.",
-    RefusedCommand "refused_total{reason=\"command\"}" "Connections or requests refused, by reason.",
+    RefusedCommand "refused_total{reason=\"command\"}"
+        "Connections or requests refused, by reason.",
     ClosedByPeer "closed_total{reason=\"peer\"}" "Connections closed, by reason.",
     ClosedByError "closed_total{reason=\"socket_error\"}" "Connections closed, by reason.",
-    ClosedForViolation "closed_total{reason=\"protocol_violation\"}" "Connections closed, by reason.",
+    ClosedForViolation "closed_total{reason=\"protocol_violation\"}"
+        "Connections closed, by reason.",
     ClosedBehind "closed_total{reason=\"behind\"}" "Connections closed, by reason.",
     ClosedSilent "closed_total{reason=\"silent\"}" "Connections closed, by reason.",
     ClosedIdle "closed_total{reason=\"idle\"}" "Connections closed, by reason.",

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One life of the logs. It changes when the logs are lost, so that an id from before is recognised.
+/// One life of the logs. It changes when the logs are lost, so that an id from before is
+/// recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch(u64);
 

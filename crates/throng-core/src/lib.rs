@@ -30,7 +30,8 @@
 //! * Mail about one channel reaches a worker in the order of offsets: the engine posts it under the
 //!   same lock that appends to the log.
 //! * Following a channel and reading its backlog happen under that lock too, so that a subscriber
-//!   gets each message either as backlog or by mail; what comes both ways is recognised by its offset.
+//!   gets each message either as backlog or by mail; what comes both ways is recognised by its
+//!   offset.
 
 pub mod access;
 pub mod counters;

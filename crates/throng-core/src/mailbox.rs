@@ -141,8 +141,8 @@ impl Mailbox {
         }
     }
 
-    /// The worker is about to sleep: from now on posting wakes it. Returns whether it may sleep, that
-    /// is whether there is no mail.
+    /// The worker is about to sleep: from now on posting wakes it. Returns whether it may sleep,
+    /// that is whether there is no mail.
     pub fn doze(&self) -> bool {
         self.is_awake.store(false, Ordering::SeqCst);
         if self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
@@ -220,7 +220,9 @@ mod tests {
                 mailbox.rouse();
             }
         }
-        posters.map(|poster| poster.join().expect("it only posts"));
+        for poster in posters {
+            poster.join().expect("it only posts");
+        }
         assert!(mailbox.has_room() && mailbox.doze());
     }
 

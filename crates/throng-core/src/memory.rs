@@ -3,11 +3,11 @@
 //! Channels are spread over shards by their name's hash; a shard's lock is held for an append and
 //! the posting of its mail, never while a worker is woken.
 //!
-//! **Forgetting.** A channel without subscribers and without messages is forgotten. Its offsets must
-//! not come again, or an old id would name a new message: so a shard remembers the highest offset of
-//! all its forgotten channels, and a channel that is new to it starts there. That also makes a stale
-//! mail about a forgotten channel recognisable by its offset. A channel that keeps no history
-//! and has no subscribers is not even created by a publication.
+//! **Forgetting.** A channel without subscribers and without messages is forgotten. Its offsets
+//! must not come again, or an old id would name a new message: so a shard remembers the highest
+//! offset of all its forgotten channels, and a channel that is new to it starts there. That also
+//! makes a stale mail about a forgotten channel recognisable by its offset. A channel that keeps no
+//! history and has no subscribers is not even created by a publication.
 
 mod channel;
 mod idempotency;

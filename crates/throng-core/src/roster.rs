@@ -1,25 +1,27 @@
 //! Subscriptions, cursors and sweeps of one worker.
 //!
 //! A **subscription** joins a connection to a channel and holds a cursor: the offset of the last
-//! message that was written to that connection. A channel's subscriptions form a ring; a **sweep** goes
-//! around it and offers each subscription what it lacks. The messages still to be offered are in the
-//! channel's **mirror**; a channel that everyone has caught up with has none.
+//! message that was written to that connection. A channel's subscriptions form a ring; a **sweep**
+//! goes around it and offers each subscription what it lacks. The messages still to be offered are
+//! in the channel's **mirror**; a channel that everyone has caught up with has none.
 //!
 //! The roster does no I/O: [`Roster::next`] names a subscription that is behind, the worker writes
 //! what [`Roster::waiting`] returns, and says with [`Roster::advance`] how far it came, or with
-//! [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left out of sweeps; its
-//! worker offers the rest when the socket is writable, and calls [`Roster::resume`] when done. Likewise
-//! it offers a new subscription its backlog at once, then calls [`Roster::settle`].
+//! [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left out
+//! of sweeps; its worker offers the rest when the socket is writable, and calls [`Roster::resume`]
+//! when done. Likewise it offers a new subscription its backlog at once, then calls
+//! [`Roster::settle`].
 //!
 //! # Invariants
 //!
 //! * A sweep ends only when every subscription of the channel has been visited since the last
-//!   append: `left` counts visits down, is set to the ring's length by an append, and grows with each
-//!   subscription that joins meanwhile. One that leaves hands the sweep's position to its successor.
+//!   append: `left` counts visits down, is set to the ring's length by an append, and grows with
+//!   each subscription that joins meanwhile. One that leaves hands the sweep's position to its
+//!   successor.
 //! * The mirror drops only what everyone who is not stalled has been offered (`swept`).
 //! * Offsets in cursors are cut to 32 bits, as no cursor is ever [`REACH`] twice away from its
-//!   channel's head: each time the head passes a multiple of it, those left behind are pulled up, and told
-//!   of the gap.
+//!   channel's head: each time the head passes a multiple of it, those left behind are pulled up,
+//!   and told of the gap.
 
 mod channel;
 mod ring;
@@ -125,7 +127,8 @@ pub struct Roster {
     rules: Arc<Rules>,
     channels: Slab<LocalChannel>,
     subscriptions: Slab<Subscription>,
-    /// Channels with a sweep under way, taking turns. One whose sweep was stopped may still be here.
+    /// Channels with a sweep under way, taking turns. One whose sweep was stopped may still be
+    /// here.
     sweeping: VecDeque<LocalId>,
     /// Bytes of messages that some sweep has not offered to everyone yet.
     unswept_bytes: usize,
@@ -149,9 +152,9 @@ impl Roster {
     }
 
     /// Subscribes `connection` to a channel as the engine answered, from `cursor` on, with the
-    /// backlog after it. `sibling` is the connection's subscription before this one. No sweep offers
-    /// the backlog: do that at once, [stall](Roster::stall) it if it cannot be written whole, and
-    /// call [`Roster::settle`].
+    /// backlog after it. `sibling` is the connection's subscription before this one. No sweep
+    /// offers the backlog: do that at once, [stall](Roster::stall) it if it cannot be written
+    /// whole, and call [`Roster::settle`].
     pub fn join(
         &mut self,
         connection: u32,
@@ -205,8 +208,8 @@ impl Roster {
         Some(left)
     }
 
-    /// Takes a subscription out of its connection's chain, in which `first` comes first. Returns the
-    /// new first one.
+    /// Takes a subscription out of its connection's chain, in which `first` comes first. Returns
+    /// the new first one.
     pub fn unchain(
         &mut self,
         first: Option<SubscriptionId>,

@@ -148,7 +148,7 @@ mod tests {
                 }
                 prop_assert_eq!(slab.len(), model.len());
             }
-            let all: HashMap<u32, u32> = slab.iter().map(|(index, value)| (index, *value)).collect();
+            let all: HashMap<_, _> = slab.iter().map(|(index, value)| (index, *value)).collect();
             prop_assert_eq!(all, model);
         }
     }

@@ -1,7 +1,7 @@
 //! The thread of a worker: waits for events and tells the worker.
 //!
-//! Everything is taken in batches, and between two batches the worker has one slice of its own work:
-//! neither a fan-out to a million nor a million new connections keep the other waiting.
+//! Everything is taken in batches, and between two batches the worker has one slice of its own
+//! work: neither a fan-out to a million nor a million new connections keep the other waiting.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,8 @@
 //! The data plane: workers that park connections and deliver to them.
 //!
-//! Worker threads share nothing but mailboxes and figures: each has its own event loop, its own slab
-//! of connections, its own subscriptions and its own descriptor table. There is no `async` here.
+//! Worker threads share nothing but mailboxes and figures: each has its own event loop, its own
+//! slab of connections, its own subscriptions and its own descriptor table. There is no `async`
+//! here.
 //!
 //! # Layout
 //!

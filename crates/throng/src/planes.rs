@@ -20,8 +20,8 @@ use tokio::net::UnixDatagram;
 pub struct Handover {
     /// Shared, because it is needed again for draining.
     edge: Arc<Edge>,
-    /// A duplicate of the arrivals' descriptor, by which the runtime learns that one is there. It is a
-    /// Unix socket; nothing is read through this type, so that its kind does not matter.
+    /// A duplicate of the arrivals' descriptor, by which the runtime learns that one is there. It
+    /// is a Unix socket; nothing is read through this type, so that its kind does not matter.
     watched: UnixDatagram,
 }
 

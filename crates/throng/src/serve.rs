@@ -2,12 +2,12 @@
 //!
 //! # Order
 //!
-//! The plan binds, so that a port that is taken ends it before anything else. Signals are caught before
-//! anybody can be told that the server runs, and it is told once it listens. The runtime is there before the
-//! workers: each takes a copy of the descriptor table as it then is, and the descriptor that wakes
-//! the runtime must be in it, because workers wake it with their answers. On stop the control plane
-//! ends first, because its last publications are still to be delivered; then the workers send
-//! everybody home.
+//! The plan binds, so that a port that is taken ends it before anything else. Signals are caught
+//! before anybody can be told that the server runs, and it is told once it listens. The runtime is
+//! there before the workers: each takes a copy of the descriptor table as it then is, and the
+//! descriptor that wakes the runtime must be in it, because workers wake it with their answers. On
+//! stop the control plane ends first, because its last publications are still to be delivered; then
+//! the workers send everybody home.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;

@@ -73,14 +73,12 @@ impl Session {
         let connections = settings.connections;
         let server = match side {
             Side::Raw => Server::Raw(RawProcess::start(settings.senders, connections)?),
-            Side::Throng => {
-                Server::Throng(ServerProcess::start(&Setup {
-                    program: &settings.server,
-                    connections,
-                    workers: settings.senders,
-                    heartbeat,
-                })?)
-            }
+            Side::Throng => Server::Throng(ServerProcess::start(&Setup {
+                program: &settings.server,
+                connections,
+                workers: settings.senders,
+                heartbeat,
+            })?),
         };
         Ok(Self { client: Client::start(settings.client_threads)?, server })
     }

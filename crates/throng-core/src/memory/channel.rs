@@ -38,8 +38,8 @@ impl Followers {
         self.as_slice().iter().map(|follower| u64::from(follower.subscribers)).sum()
     }
 
-    /// One more subscription of `worker`, which keeps the channel at `local_if_new` unless it has it
-    /// already. Returns where it keeps it.
+    /// One more subscription of `worker`, which keeps the channel at `local_if_new` unless it has
+    /// it already. Returns where it keeps it.
     pub(super) fn add(&mut self, worker: WorkerId, local_if_new: LocalId) -> LocalId {
         let known = match self {
             Followers::None => None,

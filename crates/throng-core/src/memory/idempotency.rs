@@ -1,6 +1,7 @@
 //! Idempotency keys of the last minutes.
 //!
-//! A key is kept as 128 bits of randomly seeded hash, so that it costs the same whatever its length.
+//! A key is kept as 128 bits of randomly seeded hash, so that it costs the same whatever its
+//! length.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::IDEMPOTENCY_MS;
 
-/// Keys remembered by all shards together, about 80 MB of them: a publisher in a frenzy must not fill the
-/// memory. Beyond it a shard forgets its oldest for each new one.
+/// Keys remembered by all shards together, about 80 MB of them: a publisher in a frenzy must not
+/// fill the memory. Beyond it a shard forgets its oldest for each new one.
 const KEYS_MAX: usize = 1 << 20;
 
 /// Stands for a channel and a key.

@@ -1,8 +1,8 @@
 //! The names of a shard's channels, one behind the other.
 //!
-//! A name of its own on the heap costs 16 bytes of pointer and length and at least 32 of allocation;
-//! here it costs its bytes and one. Names of forgotten channels leave holes; when half of the bytes are
-//! holes, the owner packs them.
+//! A name of its own on the heap costs 16 bytes of pointer and length and at least 32 of
+//! allocation; here it costs its bytes and one. Names of forgotten channels leave holes; when half
+//! of the bytes are holes, the owner packs them.
 
 use crate::name::{ChannelName, NAME_BYTES_MAX};
 

@@ -342,7 +342,8 @@ fn last(channel: &Channel, count: usize) -> u64 {
 }
 
 /// The cursor of one who has everything up to `id`, and whether nothing is missing after it. An id
-/// that this log never gave out, from another epoch or ahead of the head, has a gap: what is kept follows.
+/// that this log never gave out, from another epoch or ahead of the head, has a gap: what is kept
+/// follows.
 fn after(shared: &Shared, channel: &Channel, id: MessageId) -> (u64, Option<bool>) {
     let is_known = id.epoch == shared.epoch && id.offset <= channel.head;
     let is_recovered = is_known && id.offset >= channel.floor();

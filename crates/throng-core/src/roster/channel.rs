@@ -87,8 +87,8 @@ impl Active {
         bytes
     }
 
-    /// Not everyone has been offered what comes after `offset`, after all. Returns its bytes, as far as
-    /// they count as offered.
+    /// Not everyone has been offered what comes after `offset`, after all. Returns its bytes, as
+    /// far as they count as offered.
     fn offer_again(&mut self, offset: u64) -> usize {
         let offset = offset.max(self.floor);
         self.lap_head = self.lap_head.min(offset);
@@ -103,7 +103,8 @@ impl Active {
         bytes
     }
 
-    /// Drops every message: the log goes on after `floor`. Returns the bytes not offered to everyone.
+    /// Drops every message: the log goes on after `floor`. Returns the bytes not offered to
+    /// everyone.
     fn restart_after(&mut self, floor: u64) -> usize {
         self.mirror.clear();
         self.bytes = 0;
@@ -221,8 +222,8 @@ impl Roster {
         cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
     }
 
-    /// Keeps the mirror within what a stalled subscriber may be behind, or, while one is catching up,
-    /// within what it can have asked for; nobody else needs what everyone has been offered.
+    /// Keeps the mirror within what a stalled subscriber may be behind, or, while one is catching
+    /// up, within what it can have asked for; nobody else needs what everyone has been offered.
     pub(super) fn trim(&mut self, local: LocalId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let Some(active) = &mut channel.active else { return };
@@ -254,7 +255,8 @@ impl Roster {
         }
     }
 
-    /// Sees to it that a sweep offers `id` what comes after `cursor`, although sweeps have passed it.
+    /// Sees to it that a sweep offers `id` what comes after `cursor`, although sweeps have passed
+    /// it.
     pub(super) fn revisit(&mut self, local: LocalId, id: SubscriptionId, cursor: u64) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let head = channel.head;

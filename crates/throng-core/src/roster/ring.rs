@@ -57,7 +57,8 @@ impl Roster {
         let Some(active) = &mut channel.active else { return };
         active.left = active.left.min(channel.count);
         if was_first && active.position == rest {
-            // The first is gone after its visit: its successor is first now, and the lap begins anew.
+            // The first is gone after its visit: its successor is first now, and the lap begins
+            // anew.
             active.lap_head = active.swept;
         }
         if active.position == Some(id) {

@@ -1,8 +1,9 @@
 //! The roster against a simple model.
 //!
 //! A script of random steps drives a roster through a small engine whose mail may wait, with
-//! connections that block in the middle of a write. The model knows every message of every channel, so
-//! that each subscription must get the very next one after what it got last, or a gap that says so.
+//! connections that block in the middle of a write. The model knows every message of every channel,
+//! so that each subscription must get the very next one after what it got last, or a gap that says
+//! so.
 
 mod check;
 mod model;

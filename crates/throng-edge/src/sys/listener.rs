@@ -31,7 +31,8 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Takes the port. It must not be in use: a second server would share connections with the first.
+    /// Takes the port. It must not be in use: a second server would share connections with the
+    /// first.
     pub(crate) fn take(address: SocketAddr) -> io::Result<Reservation> {
         let probe = socket(address)?;
         bind(&probe, &address)?;

@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 fn set(socket: impl AsFd, name: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: the descriptor is borrowed for the call, the pointer is to `value`, the length its size.
+    // SAFETY: the descriptor is borrowed for the call, the pointer is to `value`, the length its
+    // size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

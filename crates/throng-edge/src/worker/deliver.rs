@@ -43,7 +43,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn flush_subscriptions(&mut self, index: u32) {
         let mut next = self.connections.get(index).and_then(|it| it.first);
         while let Some(subscription) = next {
-            // Once it takes no more this stalls the rest, so that their mirrors keep what they lack.
+            // Once it takes no more this stalls the rest, so that their mirrors keep what they
+            // lack.
             self.deliver(index, subscription);
             let Some(connection) = self.connections.get(index) else { return };
             if connection.state != State::Parked {
@@ -160,8 +161,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Writes a JSON notice in the way of the connection's transport: a text frame, a named event, or
-    /// a line.
+    /// Writes a JSON notice in the way of the connection's transport: a text frame, a named event,
+    /// or a line.
     pub(super) fn notify(&mut self, index: u32, event: &str, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(connection) = self.connections.get(index) else { return };
         let mut json = Vec::new();

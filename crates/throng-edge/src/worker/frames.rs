@@ -8,8 +8,8 @@ use super::close::Farewell;
 use crate::connection::{Flags, State};
 use crate::net::Net;
 
-/// How much larger than a message a command of `throng.v1` may be: its JSON may escape every byte of
-/// a body as six.
+/// How much larger than a message a command of `throng.v1` may be: its JSON may escape every byte
+/// of a body as six.
 const COMMAND_FACTOR: usize = 6;
 /// And room for its other fields, in bytes.
 const COMMAND_SLACK_BYTES: usize = 4096;

@@ -81,7 +81,7 @@ impl<N: Net> Worker<N> {
                 if position.0.len() != names.len() {
                     let (ids, channels) = (position.0.len(), names.len());
                     let sentence = format!(
-                        "{ids} ids were given for {channels} channels; give one each, joined by commas"
+                        "{ids} ids for {channels} channels; give one each, joined by commas"
                     );
                     return Err(Refusal::new(400, "bad_id", sentence));
                 }

@@ -1,8 +1,8 @@
 //! Every setting, defined once: a flag, a `THRONG_*` variable and a key of `throng.toml`.
 //!
 //! A source of settings is read into [`Options`], which holds only what that source says; flags win
-//! over variables, variables over the file, the file over what holds unless set. [`Settings`] is the
-//! outcome, checked. Nothing here binds, starts or changes anything.
+//! over variables, variables over the file, the file over what holds unless set. [`Settings`] is
+//! the outcome, checked. Nothing here binds, starts or changes anything.
 
 pub mod channels;
 mod check;

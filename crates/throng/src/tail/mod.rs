@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * The position is that of what was printed: a connection that breaks is resumed exactly there, so
-//!   that nothing is printed twice or left out without a word.
-//! * On the first try every problem ends the command, because it is most likely a wrong address. From
-//!   then on only a refusal does; everything else is tried again, with growing pauses.
+//! * The position is that of what was printed: a connection that breaks is resumed exactly there,
+//!   so that nothing is printed twice or left out without a word.
+//! * On the first try every problem ends the command, because it is most likely a wrong address.
+//!   From then on only a refusal does; everything else is tried again, with growing pauses.
 
 mod print;
 mod sse;
@@ -28,8 +28,8 @@ use crate::terminal::remark;
 use print::Printer;
 use sse::{Event, Events};
 
-/// Longer silence than this is taken for a dead connection. Where the server sends no heartbeats this
-/// comes about now and then without need; resuming costs one request.
+/// Longer silence than this is taken for a dead connection. Where the server sends no heartbeats
+/// this comes about now and then without need; resuming costs one request.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// The first pause before another try is at most this long, and doubles each time …
@@ -224,8 +224,8 @@ impl Follower {
         }
     }
 
-    /// How long to wait before the next try. What the server said is exact, for it spreads its clients
-    /// by itself; anything else is random, so that many clients do not come at once.
+    /// How long to wait before the next try. What the server said is exact, for it spreads its
+    /// clients by itself; anything else is random, so that many clients do not come at once.
     fn pause(&mut self) -> Duration {
         self.tries += 1;
         if let Some(ms) = self.retry_ms.take() {

@@ -151,7 +151,10 @@ mod tests {
                 r#"00:00:00 user ann {"n": [1, -2.5e3], "s": "a\"b, c", "t": true}"#,
             ),
             (
-                r#""channel":"a","time":0,"data":"aGk=","encoding":"base64","content_type":"image/png""#,
+                concat!(
+                    r#""channel":"a","time":0,"data":"aGk=","encoding":"base64","#,
+                    r#""content_type":"image/png""#
+                ),
                 "00:00:00 a (image/png, 2 bytes)",
             ),
         ] {

@@ -15,7 +15,9 @@ fn id(offset: u64) -> MessageId {
 #[test]
 fn history_pages_both_ways() {
     let fixture = Fixture::new(retention(10), 0, usize::MAX);
-    (0..13).for_each(|n| drop(fixture.publish(0, &name(), &n.to_string())));
+    for n in 0..13 {
+        fixture.publish(0, &name(), &n.to_string());
+    }
     let page = |query, limit| {
         let page = fixture.engine.history(0, &name(), query, limit);
         assert_eq!(page.head, id(13));
@@ -34,7 +36,9 @@ fn history_pages_both_ways() {
 #[test]
 fn a_resume_is_told_whether_it_is_whole() {
     let fixture = Fixture::new(retention(3), 1, usize::MAX);
-    (0..5).for_each(|n| drop(fixture.publish(0, &name(), &n.to_string())));
+    for n in 0..5 {
+        fixture.publish(0, &name(), &n.to_string());
+    }
     let resume = |id| {
         let followed = fixture.follow(0, &name(), 0, Start::After(id));
         fixture.engine.unfollow(0, followed.channel, WorkerId(0));
@@ -128,8 +132,12 @@ fn over_the_total_each_channel_keeps_its_newest() {
     };
     let fixture = Fixture::new(retention(9), 0, 5 * weight_bytes);
     let other = ChannelName::channel("other");
-    (0..3).for_each(|_| drop(fixture.publish(0, &name(), "a")));
-    (0..3).for_each(|_| drop(fixture.publish(0, &other, "b")));
+    for _ in 0..3 {
+        fixture.publish(0, &name(), "a");
+    }
+    for _ in 0..3 {
+        fixture.publish(0, &other, "b");
+    }
     let kept =
         |name| offsets(&fixture.engine.history(0, name, HistoryQuery::Newest, 9).messages).len();
     assert_eq!((kept(&name()), kept(&other)), (3, 1));

@@ -149,7 +149,7 @@ impl World {
         let new = message(topic.head + skip, topic.head);
         topic.head = new.id.offset;
         topic.log.push(Arc::clone(&new));
-        let is_lost = self.offsets == Offsets::WithHoles && nth % 11 == 0;
+        let is_lost = self.offsets == Offsets::WithHoles && nth.is_multiple_of(11);
         if let Some((local, _)) = topic.followed
             && !is_lost
         {
@@ -271,16 +271,15 @@ impl World {
             }
             Waiting::Messages(messages) => {
                 let log = &self.topics[usize::from(topic)].log;
-                let mut at = log.partition_point(|message| message.id.offset <= last);
+                let due = log.partition_point(|message| message.id.offset <= last);
                 assert!(messages.len() > 0);
-                for message in messages {
+                for (message, expected) in messages.zip(&log[due..]) {
                     if *room == Some(0) {
                         break;
                     }
                     *room = room.map(|room| room - 1);
-                    assert_eq!(message.id, log[at].id, "the next one, once");
+                    assert_eq!(message.id, expected.id, "the next one, once");
                     last = message.id.offset;
-                    at += 1;
                     self.delivered += 1;
                 }
                 last
