@@ -47,7 +47,9 @@ pub enum Mail {
         /// One text for it, framed by the worker.
         text: String,
     },
-    /// Take no new connections, deliver what was accepted, send everybody home, and end.
+    /// Take no new connections and no new subscriptions.
+    CloseDoors,
+    /// Do so, deliver what was accepted, send everybody home, and end.
     Drain,
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
             wake_listener(&mut worker, &mut sources)?;
         }
         has_work = worker.work();
-        if worker.is_draining() {
+        if worker.are_doors_closed() {
             close_listener(&mut worker, &mut sources)?;
         }
     }

@@ -199,8 +199,9 @@ impl Plan {
         }
         drop(started);
         for _ in &threads {
-            let result = starts.recv().unwrap_or_else(|_| Err(io::Error::other("a worker died")));
-            result.map_err(|source| StartError::Listen { address: settings.listen, source })?;
+            let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
+            let result = starts.recv().unwrap_or_else(died);
+            result?;
         }
         Ok(Edge {
             arrivals: Arrivals(self.to_control.1),
@@ -283,7 +284,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(self, started: &mpsc::Sender<io::Result<()>>) {
+    fn run(self, started: &mpsc::Sender<Result<(), StartError>>) {
         let prepared = self.prepare();
         let (worker, sources) = match prepared {
             Ok(prepared) => {
@@ -302,10 +303,12 @@ impl Thread {
         }
     }
 
-    fn prepare(self) -> io::Result<(Worker<Sockets>, Sources)> {
-        crate::sys::unshare()?;
+    fn prepare(self) -> Result<(Worker<Sockets>, Sources), StartError> {
+        crate::sys::unshare().map_err(system("give a worker a descriptor table of its own"))?;
         let settings = &self.setup.settings;
-        let listener = listener::open(settings.listen, settings.heartbeat)?;
+        let address = settings.listen;
+        let listener = listener::open(address, settings.heartbeat)
+            .map_err(|source| StartError::Listen { address, source })?;
         let sources = Sources {
             listener: Some(listener),
             is_listener_resting: false,
@@ -314,7 +317,7 @@ impl Thread {
             mailbox: Arc::clone(&self.setup.mailbox),
         };
         let sockets = Sockets {
-            poll: Poll::new()?,
+            poll: Poll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control,
             to_workers: self.to_workers,
         };
@@ -337,10 +340,19 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Takes no new connections, delivers what was accepted, sends everybody home, and ends.
+    /// From now on takes no new connections and no new subscriptions; what is there goes on.
+    pub fn close_doors(&self) {
+        self.tell_all(|| Mail::CloseDoors);
+    }
+
+    /// Delivers what was accepted, sends everybody home, and ends.
     pub fn drain(&self) {
+        self.tell_all(|| Mail::Drain);
+    }
+
+    fn tell_all(&self, mail: impl Fn() -> Mail) {
         for mailbox in &self.mailboxes {
-            mailbox.post(Mail::Drain);
+            mailbox.post(mail());
             mailbox.wake();
         }
     }

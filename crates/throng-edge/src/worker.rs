@@ -129,6 +129,7 @@ pub struct Worker<N: Net> {
     unread: Vec<u64>,
     /// Connections to close once what was published before is delivered to them.
     farewells: Vec<Farewell>,
+    are_doors_closed: bool,
     drain: Option<Drain>,
     /// The engine's epoch, known from the first subscription on.
     epoch: Option<Epoch>,
@@ -159,6 +160,7 @@ impl<N: Net> Worker<N> {
             mail: Vec::new(),
             unread: Vec::new(),
             farewells: Vec::new(),
+            are_doors_closed: false,
             drain: None,
             epoch: None,
         }
@@ -193,9 +195,9 @@ impl<N: Net> Worker<N> {
         self.drain.as_ref().is_some_and(Drain::is_ended)
     }
 
-    /// Whether the worker has been told to end.
-    pub fn is_draining(&self) -> bool {
-        self.drain.is_some()
+    /// Whether the worker has been told to take no new connections.
+    pub fn are_doors_closed(&self) -> bool {
+        self.are_doors_closed
     }
 
     /// Open connections.

@@ -8,7 +8,7 @@
 //! | `answers` | the answers of `throng.v1` and the notices |
 //! | `poll` | the answers to long-polls |
 //! | `speak` | what it says on a WebSocket |
-//! | `ending` | whether the server was right to end the connection, and what must have come when all is quiet |
+//! | `ending` | whether the server was right to end, and what must have come by then |
 
 mod answers;
 mod ending;
@@ -144,7 +144,11 @@ pub struct Client {
     will_follow: Vec<usize>,
     /// What it has said on a WebSocket and the engine has not heard.
     publishing: VecDeque<speak::Said>,
+    /// The number of the last message that it published.
+    spoken: u64,
     opened_ms: u64,
+    /// When the last heartbeat came, or the subscription's first answer.
+    beat_ms: u64,
     /// It has ended, reset or vanished.
     has_left: bool,
     /// It has sent a close frame, or something that must be answered with this close code.
@@ -193,6 +197,8 @@ impl Client {
             next_reference: 1,
             will_follow: plan.targets.clone(),
             publishing: VecDeque::new(),
+            spoken: 0,
+            beat_ms: view.now.now_ms,
             opened_ms: view.now.now_ms,
             has_left: false,
             said: None,
@@ -275,8 +281,8 @@ impl Client {
         u64::from(begins.any(|(begin, _)| begin.is_recovered == Some(false)))
     }
 
-    /// How far it stands in each channel, if the server has more for it than it takes: the bytes that
-    /// wait, and channels with offsets.
+    /// If the server has more for it than it takes: the bytes that wait, and channels with the
+    /// offsets at which it stands.
     pub fn stuck(&self) -> Option<(usize, Vec<(usize, u64)>)> {
         let bytes = self.pipe.borrow().stuck_bytes().filter(|_| self.is_here())?;
         let at = self.cursors.iter().map(|cursor| (cursor.topic, cursor.at)).collect();

@@ -22,7 +22,8 @@
 //!
 //! # Invariants
 //!
-//! * Nothing here uses the server's encoders or decoders: a mistake there must not cancel itself out.
+//! * Nothing here uses the server's encoders or decoders: a mistake in one must not cancel out with
+//!   that in the other.
 //! * Nothing but the seed decides what happens: no clock, no thread, no hash order.
 //! * What the peer gets wrong is a value (`Err`), so that a test can ask for it; only misuse of a
 //!   socket by the worker panics.

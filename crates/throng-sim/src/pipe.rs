@@ -3,7 +3,8 @@
 //! The server's end behaves like a non-blocking TCP socket under edge-triggered epoll: an *edge* is
 //! raised when bytes arrive, when the peer goes, when room is made after a write that was not taken
 //! whole, and when watching begins while something is ready. What is ready is looked up when the
-//! edge is delivered, as the kernel does, so that an event about bytes also says "writable" if it is.
+//! edge is delivered, as the kernel does, so that an event about bytes also says "writable" if the
+//! socket is.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -193,6 +194,11 @@ impl Pipe {
     /// Whether the server has ended its side or dropped its end.
     pub fn is_ended(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// Whether the server has ever had more than fitted.
+    pub fn was_full(&self) -> bool {
+        self.full_since_ms.is_some()
     }
 
     /// Bytes that wait for the client while the server has more, if it has.

@@ -1,7 +1,7 @@
 //! The real engine, and a record of everything that is asked of it, in order.
 //!
-//! The world replays the record into its model after each call into a worker: so the model knows the
-//! moment of each subscription between publications, which no client could tell.
+//! The world replays the record into its model after each call into a worker: so the model knows
+//! the moment of each subscription between publications, which no client could tell.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

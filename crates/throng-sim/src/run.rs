@@ -1,6 +1,6 @@
 //! Seeds: which, how, and what is said of one that fails.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use crate::client::Tamper;
@@ -60,7 +60,10 @@ pub fn seed(seed: u64, tamper: Option<Tamper>) -> Outcome {
 
 /// The seeds to play: `THRONG_SEED` names one, `THRONG_SEEDS` says how many.
 pub fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is `{text}`, and no number")))
+    };
     match number("THRONG_SEED") {
         Some(one) => one..one + 1,
         None => 0..number("THRONG_SEEDS").unwrap_or(SEEDS),
@@ -73,7 +76,10 @@ pub fn all(seeds: std::ops::Range<u64>) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| half(1).map(|it| seed(it, None)).collect::<Vec<_>>());
         let mut outcomes: Vec<_> = half(0).map(|it| seed(it, None)).collect();
-        outcomes.extend(other.join().unwrap_or_default());
+        match other.join() {
+            Ok(others) => outcomes.extend(others),
+            Err(panic) => resume_unwind(panic),
+        }
         outcomes.sort_by_key(|outcome| outcome.seed);
         outcomes
     })

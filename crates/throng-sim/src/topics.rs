@@ -29,8 +29,8 @@ impl Topic {
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// The channel that the engine may forget. Only one: which channels share a shard, and so raise each
-/// other's first offset when they are forgotten, differs from run to run.
+/// The channel that the engine may forget. Only one: which channels share a shard, and so raise
+/// each other's first offset when they are forgotten, differs from run to run.
 pub const BRIEF: usize = 6;
 
 /// The channel that everyone follows in a crowd.

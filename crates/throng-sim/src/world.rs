@@ -5,12 +5,14 @@
 //! | `birth` | decides what kind of world it is |
 //! | `plans` | what clients ask for, what is published |
 //! | `script` | one step after the other, each chosen by chance |
+//! | `crowd` | a crowd comes, and changes places in the middle of fan-outs |
 //! | `seat` | a worker and its event loop |
 //! | `record` | what the engine was asked, into the model |
 //! | `rest` | everything is sent, handled and read: is everything there? |
 //! | `finale` | the end: all leave, or the server drains |
 
 mod birth;
+mod crowd;
 mod finale;
 mod plans;
 mod record;
@@ -48,6 +50,8 @@ struct Kind {
     drains_at: Option<usize>,
     steps: usize,
     clients_max: usize,
+    /// How often some of a crowd still change places in the middle of a fan-out.
+    stirs: usize,
 }
 
 /// A world.
@@ -103,7 +107,18 @@ impl World {
         self.figures.workers().iter().map(|worker| worker.counters.get(counter)).sum()
     }
 
-    /// A client and what it may look at.
+    /// What clients may look at.
+    fn view(&self) -> View<'_> {
+        View {
+            model: &self.model,
+            notes: &self.notes,
+            now: self.stamp.now(),
+            terms: &self.terms,
+            drain: self.drain,
+        }
+    }
+
+    /// A client, to change, and what it may look at meanwhile.
     fn client(&mut self, number: usize) -> (&mut Client, View<'_>) {
         let view = View {
             model: &self.model,

@@ -3,8 +3,8 @@
 use throng_sim::client::Tamper;
 use throng_sim::run;
 
-/// Plays seeds with one message spoilt. Returns in how many something was spoilt, and in how many of
-/// these somebody objected.
+/// Plays seeds with one message spoilt. Returns in how many something was spoilt, and in how many
+/// of these somebody objected.
 fn play(tamper: Tamper) -> (usize, usize) {
     let outcomes: Vec<_> = (0..40).map(|seed| run::seed(seed, Some(tamper))).collect();
     let spoilt = outcomes.iter().filter(|outcome| outcome.is_spoilt);

@@ -80,8 +80,11 @@ async fn control_plane(
     let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
     let ticking = keep_ticking(Arc::clone(&control), engine);
     notify("READY=1");
+    let doors = Arc::clone(&edge);
     let drain = async move {
         let name = signals.next().await;
+        doors.close_doors();
+        drop(doors);
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; once more to stop at once");
         tokio::spawn(async move {

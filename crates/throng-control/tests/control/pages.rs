@@ -16,6 +16,7 @@ fn files_are_served_and_remembered() {
         ("/chat", "text/html; charset=utf-8"),
         ("/chat.css", "text/css; charset=utf-8"),
         ("/chat.js", "text/javascript; charset=utf-8"),
+        ("/chat-view.js", "text/javascript; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
         ("/throng.js", "text/javascript; charset=utf-8"),
     ] {

@@ -38,6 +38,7 @@ impl Drain {
 
 impl<N: Net> Worker<N> {
     pub(super) fn start_drain(&mut self) {
+        self.are_doors_closed = true;
         if self.drain.is_none() {
             let timeout = Self::ticks(self.settings.drain_timeout);
             let deadline = self.now.tick.saturating_add(timeout);

@@ -32,6 +32,7 @@ impl<N: Net> Worker<N> {
                     (question.0)(self.follows(connection, channel));
                 }
                 Mail::Answer { connection, text } => self.late_answer(connection, &text),
+                Mail::CloseDoors => self.are_doors_closed = true,
                 Mail::Drain => self.start_drain(),
             }
         }

@@ -50,7 +50,7 @@ impl<N: Net> Worker<N> {
 
     /// Names and starts, if the request may have what it asks for.
     fn check(&self, request: &Request) -> Result<(Vec<ChannelName>, Vec<From>), Refusal> {
-        if self.is_draining() {
+        if self.are_doors_closed {
             return Err(Refusal::new(503, "draining", "the server is going away; come back soon"));
         }
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());

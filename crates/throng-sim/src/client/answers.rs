@@ -24,7 +24,8 @@ impl Client {
         let at = at.ok_or_else(|| format!("an answer to nothing: {value}"))?;
         let (_, command) = self.commands.remove(at);
         // Presence is found out by all workers; everything else is answered in order.
-        let is_next = self.commands[..at].iter().all(|(_, it)| matches!(it, Command::Presence(_)));
+        let mut before = self.commands[..at].iter();
+        let is_next = before.all(|(_, it)| matches!(it, Command::Presence(_)));
         ensure!(is_next, "answered out of order: {value}");
         self.answer(&command, value, view)
     }
@@ -114,7 +115,7 @@ impl Client {
         Ok(())
     }
 
-    /// Messages are gone: only if the policy says so, and only if the client may be that far behind.
+    /// Messages are gone: only if the policy says so, and only if it may be that far behind.
     fn gap(&mut self, value: &Value, view: View<'_>) -> Check {
         let model = view.model;
         let name = self.name;

@@ -8,6 +8,9 @@ use crate::{Check, ensure};
 /// A server may give up on one who has not read for so long.
 const UNREAD_MS: u64 = 30_000;
 
+/// Ticks of a world are at most so far apart, but for one that comes at once after a leap.
+const SLACK_MS: u64 = 13_000;
+
 impl Client {
     /// The server has ended its side, and everything before has been read.
     pub(super) fn judge_end(&mut self, end: End, view: View<'_>) -> Check {
@@ -15,8 +18,8 @@ impl Client {
         if self.has_left || self.refused || was_turned_away {
             return Ok(());
         }
-        let patience_ms = view.terms.idle_ms.min(UNREAD_MS);
-        if end.is_full && end.full_ms.is_some_and(|full_ms| full_ms >= patience_ms) {
+        let full_ms = end.full_ms.filter(|_| end.is_full);
+        if full_ms.is_some_and(|full_ms| full_ms >= self.patience_ms(view)) {
             self.is_cut = true;
             view.notes.saw("closed: did not read");
             return Ok(());
@@ -50,6 +53,18 @@ impl Client {
         }
         view.notes.saw("behind: stream closed");
         self.judge_behind(end, view)
+    }
+
+    /// How long the server waits for one who does not read.
+    fn patience_ms(&self, view: View<'_>) -> u64 {
+        let is_refused = !self.asked.is_empty() && self.known.begins.is_empty();
+        match self.plan.way {
+            Way::Poll => view.terms.idle_ms.min(UNREAD_MS),
+            Way::Plain | Way::V1 => UNREAD_MS,
+            Way::Sse | Way::Stream if is_refused => UNREAD_MS,
+            // A stream is only ended for being behind.
+            Way::Sse | Way::Stream => u64::MAX,
+        }
     }
 
     fn is_late(&self, end: End, view: View<'_>) -> bool {
@@ -87,6 +102,9 @@ impl Client {
         {
             let is_answer = matches!(code, 1000 | 1005);
             view.notes.saw(if is_answer { "close: answered" } else { "close: violation" });
+            if is_answer && end.full_ms.is_none() {
+                self.judge_whole(self.spoken, view)?;
+            }
             return Ok(());
         }
         match code {
@@ -124,12 +142,17 @@ impl Client {
             view.notes.saw("drain: too late for some");
             return Ok(());
         }
+        self.judge_whole(drain.published, view)
+    }
+
+    /// The first `number` messages of the world have come, as far as they are for the client.
+    fn judge_whole(&self, number: u64, view: View<'_>) -> Check {
         for cursor in &self.cursors {
-            let head = view.model.head_at(cursor.topic, drain.published);
+            let head = view.model.head_at(cursor.topic, number);
             let is_whole = cursor.at >= head
                 || view.model.is_only_excepted(cursor.topic, cursor.at, head, self.name);
             let name = view.model.topics[cursor.topic].name;
-            ensure!(is_whole, "sent home at {} of {head} on {name}", cursor.at);
+            ensure!(is_whole, "ended at {} of {head} on {name}", cursor.at);
         }
         Ok(())
     }
@@ -168,6 +191,11 @@ impl Client {
             let (name, head) =
                 (view.model.topics[cursor.topic].name, view.model.head(cursor.topic));
             ensure!(next.is_none(), "got {} of {head} on {name}", cursor.at);
+        }
+        let interval_ms = view.terms.heartbeat_ms;
+        if interval_ms > 0 && !self.cursors.is_empty() && !pipe.was_full() {
+            let quiet_ms = view.now.now_ms - self.beat_ms;
+            ensure!(quiet_ms <= interval_ms + SLACK_MS, "no heartbeat for {quiet_ms} ms");
         }
         match self.asked.front() {
             Some(Asked::Page) => Err("the page was not answered".into()),

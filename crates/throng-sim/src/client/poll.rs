@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::{Check, ensure};
 
 impl Client {
-    /// Asks again: mostly where the last answer ended, sometimes from now on, sometimes twice at once.
+    /// Asks again: mostly where the last answer ended, sometimes from now on, sometimes twice.
     pub fn poll_again(&mut self, random: &mut Random, view: View<'_>) {
         let ids = self.position.iter().map(|&offset| Given::Ours(offset)).collect();
         let from = match random.percent(85) {

@@ -138,8 +138,9 @@ impl Client {
         }
     }
 
-    fn heartbeat(&self, view: View<'_>) -> Check {
+    fn heartbeat(&mut self, view: View<'_>) -> Check {
         view.notes.saw("heartbeat");
+        self.beat_ms = view.now.now_ms;
         ensure!(view.terms.heartbeat_ms > 0, "a heartbeat where there are none");
         Ok(())
     }
@@ -230,6 +231,7 @@ impl Client {
         let name = head.header("throng-connection").ok_or("no Throng-Connection")?;
         let name = u64::from_str_radix(name, 16).map_err(|_| format!("the name `{name}`"))?;
         self.name = Some(name);
+        self.beat_ms = view.now.now_ms;
         let recovered = all_recovered(&begins);
         if plan.way == Way::V1 {
             self.greetings.push_back(Greeting::WelcomeV1);

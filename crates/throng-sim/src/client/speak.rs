@@ -107,7 +107,13 @@ impl Client {
     }
 
     /// The engine has heard what this client said.
-    pub fn is_heard(&mut self, publication: &Publication, answer: &Published) -> Check {
+    pub fn is_heard(
+        &mut self,
+        number: u64,
+        publication: &Publication,
+        answer: &Published,
+    ) -> Check {
+        self.spoken = self.spoken.max(number);
         let said = self.publishing.pop_front().ok_or("published what nobody said")?;
         let Said { publication: said, is_spared } = said;
         let is_it = said.channel == publication.channel

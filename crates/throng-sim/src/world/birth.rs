@@ -113,6 +113,7 @@ fn kind(random: &mut Random) -> Kind {
         nobody_leaves: random.percent(20),
         drains_at: drains.then_some(drains_at.min(steps - 1)),
         steps,
+        stirs: if is_crowd { 8 } else { 0 },
         clients_max: if is_crowd { random.between(150, 260) } else { random.between(3, 60) },
     }
 }

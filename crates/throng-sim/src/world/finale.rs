@@ -5,6 +5,7 @@ use throng_core::{Counter, Engine, Mail, WorkerId};
 use super::World;
 use super::seat::TICK_MS;
 use crate::control::Control;
+use crate::topics::SQUARE;
 use crate::{Check, ensure};
 
 /// A connection that closes is given this long, and a little more.
@@ -27,6 +28,11 @@ impl World {
         if self.random.percent(60) {
             self.rest()?;
         }
+        // Something that is still to be delivered, to a crowd in several slices.
+        for _ in 0..self.random.between(0, 3) {
+            self.publish_on(SQUARE);
+        }
+        self.absorb()?;
         self.notes.trace("drain".into());
         self.drain = Some(self.stamp.now());
         for at in 0..self.seats.len() {

@@ -113,11 +113,7 @@ impl World {
         }
     }
 
-    pub(super) fn publication(&mut self) -> Publication {
-        let topic = match self.kind.is_crowd && self.random.percent(80) {
-            true => SQUARE,
-            false => self.random.below(self.model.topics.len()),
-        };
+    pub(super) fn publication(&mut self, topic: usize) -> Publication {
         let body = self.body();
         let content_type = match (&body, self.random.below(10)) {
             (Body::Text(_), 0) => Some("text/html"),

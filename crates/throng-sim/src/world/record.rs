@@ -27,7 +27,7 @@ impl World {
                 }
                 if let Some(client) = client {
                     self.spoken += 1;
-                    self.clients[client].is_heard(&publication, &answer)?;
+                    self.clients[client].is_heard(number, &publication, &answer)?;
                 }
                 self.saw_in_fan_out("publish: in the middle of a fan-out");
             }
@@ -96,7 +96,10 @@ impl World {
                     self.witnessed[topic] = offset;
                 }
                 Mail::Presence { question, .. } => question.answer([], false),
-                Mail::Follows { .. } | Mail::Answer { .. } | Mail::Drain => {
+                Mail::Follows { .. }
+                | Mail::Answer { .. }
+                | Mail::CloseDoors
+                | Mail::Drain => {
                     return Err("the witness got mail".into());
                 }
             }

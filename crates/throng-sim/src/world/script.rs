@@ -11,6 +11,7 @@ use crate::Check;
 use crate::client::plan::Way;
 use crate::client::{Client, Leave};
 use crate::pipe::{FakeSocket, Pipe};
+use crate::topics::SQUARE;
 
 impl World {
     pub(super) fn step(&mut self) -> Check {
@@ -18,7 +19,9 @@ impl World {
         let has_room = self.clients.len() < self.kind.clients_max || self.drain.is_some();
         let arrivals = if has_room { 16 } else { 0 };
         let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
-        match self.random.weighted(&[arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1]) {
+        let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
+        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs];
+        match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
             2 => self.read_some(),
@@ -49,21 +52,14 @@ impl World {
                 self.control_turn();
                 Ok(())
             }
+            13 => self.stir(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
         }
     }
 
-    /// A crowd comes at once.
-    pub(super) fn gather(&mut self) -> Check {
-        for _ in 0..self.kind.clients_max * 2 / 3 {
-            self.connect()?;
-        }
-        self.come_to_rest()
-    }
-
-    fn connect(&mut self) -> Check {
+    pub(super) fn connect(&mut self) -> Check {
         let number = self.clients.len();
         let plan = self.plan();
         let (capacity, low_water) = match self.random.below(10) {
@@ -82,17 +78,7 @@ impl World {
         ));
         let pipe = Pipe::new(number, &self.stamp, capacity, low_water);
         let pipe = Rc::new(RefCell::new(pipe));
-        // A placeholder keeps the borrow of the clients apart from that of the view.
-        let client = {
-            let view = crate::client::View {
-                model: &self.model,
-                notes: &self.notes,
-                now: self.stamp.now(),
-                terms: &self.terms,
-                drain: self.drain,
-            };
-            Client::new(number, Rc::clone(&pipe), plan, visits_control, view)
-        };
+        let client = Client::new(number, Rc::clone(&pipe), plan, visits_control, self.view());
         self.clients.push(client);
         self.clients[number].answers_pings = self.random.percent(90);
         if self.random.percent(70) {
@@ -157,16 +143,24 @@ impl World {
 
     fn publish(&mut self, count: usize) -> Check {
         for _ in 0..count {
-            let publication = self.publication();
-            self.notes.trace(format!("publish on {:?}", publication.channel));
-            if publication.except.is_some() {
-                self.notes.saw("publish: not to its publisher");
-            }
-            self.stamp.touch(None);
-            // A refusal is in the record.
-            let _ = self.engine.publish(self.now_ms(), publication);
+            let topic = match self.kind.is_crowd && self.random.percent(80) {
+                true => SQUARE,
+                false => self.random.below(self.model.topics.len()),
+            };
+            self.publish_on(topic);
         }
         self.absorb()
+    }
+
+    pub(super) fn publish_on(&mut self, topic: usize) {
+        let publication = self.publication(topic);
+        self.notes.trace(format!("publish on {:?}", publication.channel));
+        if publication.except.is_some() {
+            self.notes.saw("publish: not to its publisher");
+        }
+        self.stamp.touch(None);
+        // A refusal is in the record.
+        let _ = self.engine.publish(self.now_ms(), publication);
     }
 
     fn talk(&mut self) -> Check {

@@ -272,7 +272,7 @@ impl World {
             Waiting::Messages(messages) => {
                 let log = &self.topics[usize::from(topic)].log;
                 let due = log.partition_point(|message| message.id.offset <= last);
-                assert!(messages.len() > 0);
+                assert!((1..=log.len() - due).contains(&messages.len()));
                 for (message, expected) in messages.zip(&log[due..]) {
                     if *room == Some(0) {
                         break;
