@@ -42,6 +42,8 @@ pub struct View<'a> {
     pub now: Moment,
     /// The server's settings.
     pub terms: &'a Terms,
+    /// Whether the server was told to take nobody in any more.
+    pub are_doors_closed: bool,
     /// When the server was told to end.
     pub drain: Option<Moment>,
 }

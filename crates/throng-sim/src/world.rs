@@ -68,6 +68,7 @@ pub struct World {
     figures: Figures,
     terms: Terms,
     kind: Kind,
+    are_doors_closed: bool,
     drain: Option<Moment>,
     tamper: Option<Tamper>,
     /// Bodies made so far.
@@ -114,6 +115,7 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
+            are_doors_closed: self.are_doors_closed,
             drain: self.drain,
         }
     }
@@ -125,6 +127,7 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
+            are_doors_closed: self.are_doors_closed,
             drain: self.drain,
         };
         (&mut self.clients[number], view)

@@ -146,7 +146,7 @@ impl Client {
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                view.terms.is_scarce || view.drain.is_some()
+                view.terms.is_scarce || view.are_doors_closed
             }
             _ => false,
         };
@@ -155,7 +155,7 @@ impl Client {
         match head.status {
             400 => view.notes.saw("refused: bad request"),
             408 => view.notes.saw("refused: slow head"),
-            _ if view.drain.is_some() => view.notes.saw("refused: draining"),
+            _ if view.are_doors_closed => view.notes.saw("refused: draining"),
             _ => view.notes.saw("refused: full"),
         }
         self.refused = true;

@@ -72,6 +72,7 @@ impl World {
             figures,
             terms,
             kind,
+            are_doors_closed: false,
             drain: None,
             tamper,
             bodies: 0,

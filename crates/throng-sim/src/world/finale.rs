@@ -28,18 +28,36 @@ impl World {
         if self.random.percent(60) {
             self.rest()?;
         }
+        if self.random.percent(50) {
+            self.close_doors()?;
+        }
         // Something that is still to be delivered, to a crowd in several slices.
         for _ in 0..self.random.between(0, 3) {
             self.publish_on(SQUARE);
         }
         self.absorb()?;
         self.notes.trace("drain".into());
+        self.are_doors_closed = true;
         self.drain = Some(self.stamp.now());
         for at in 0..self.seats.len() {
             self.engine.post(WorkerId(at as u16), Mail::Drain);
         }
         // The mail wakes them: their deadline is counted from now.
         self.pass(0)
+    }
+
+    /// Before it drains the server takes nobody in any more; all else goes on for a while.
+    fn close_doors(&mut self) -> Check {
+        self.notes.trace("close doors".into());
+        self.are_doors_closed = true;
+        for at in 0..self.seats.len() {
+            self.engine.post(WorkerId(at as u16), Mail::CloseDoors);
+        }
+        self.pass(0)?;
+        for _ in 0..40 {
+            self.step()?;
+        }
+        self.rest()
     }
 
     fn end_drain(&mut self) -> Check {

@@ -96,10 +96,7 @@ impl World {
                     self.witnessed[topic] = offset;
                 }
                 Mail::Presence { question, .. } => question.answer([], false),
-                Mail::Follows { .. }
-                | Mail::Answer { .. }
-                | Mail::CloseDoors
-                | Mail::Drain => {
+                Mail::Follows { .. } | Mail::Answer { .. } | Mail::CloseDoors | Mail::Drain => {
                     return Err("the witness got mail".into());
                 }
             }

@@ -16,7 +16,7 @@ use crate::topics::SQUARE;
 impl World {
     pub(super) fn step(&mut self) -> Check {
         // Those who come while the server drains are told so.
-        let has_room = self.clients.len() < self.kind.clients_max || self.drain.is_some();
+        let has_room = self.clients.len() < self.kind.clients_max || self.are_doors_closed;
         let arrivals = if has_room { 16 } else { 0 };
         let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
