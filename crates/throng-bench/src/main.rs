@@ -11,14 +11,15 @@
 //! - [`raw_server`], [`raw_process`]: the raw loop and the handle on it; [`server_process`]: the
 //!   handle on Throng; [`child`]: what keeps either from outliving this process.
 //! - [`ledger`], [`stats`], [`report`]: from values to a table.
-//! - [`preflight`], [`proc`]: what the machine allows, and what a process costs.
-//! - [`private_table`], [`net`], [`http`], [`frame`]: the tools.
+//! - [`preflight`], [`cost`]: what the machine allows, and what a process costs.
+//! - [`net`], [`http`], [`frame`]: the tools.
 //!
 //! Exit codes: 0 measured (whatever was found), 1 not measured, 64 wrong usage.
 
 mod child;
 mod cli;
 mod client;
+mod cost;
 mod figures;
 mod frame;
 mod http;
@@ -26,8 +27,6 @@ mod ledger;
 mod measure;
 mod net;
 mod preflight;
-mod private_table;
-mod proc;
 mod raw_process;
 mod raw_server;
 mod report;

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use throng_machine::sysctl;
 
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;
-use crate::proc;
 
 /// Descriptors of a thread beside its connections: standard streams, pipes to children, epoll.
 const DESCRIPTORS_SLACK: usize = 128;
@@ -41,7 +41,7 @@ pub fn connections_per_thread() -> Result<usize> {
 
 /// The kernel settings that are too small for `connections` over `listeners`.
 pub fn shortages(connections: usize, listeners: usize) -> Vec<Shortage> {
-    let setting = |name| proc::sysctl(name).unwrap_or_default();
+    let setting = |name| sysctl::read(name).unwrap_or_default();
     let queue = setting("net.core.somaxconn").parse().unwrap_or(usize::MAX);
     let reserved = setting("net.ipv4.ip_local_reserved_ports");
     let ports = port_range_len(&setting("net.ipv4.ip_local_port_range"))
@@ -54,7 +54,8 @@ pub fn shortages(connections: usize, listeners: usize) -> Vec<Shortage> {
 
 /// Makes up for a shortage.
 pub fn apply(shortage: &Shortage) -> Result<()> {
-    proc::set_sysctl(shortage.name, &shortage.value)
+    let Shortage { name, value, .. } = shortage;
+    sysctl::set(name, value).with_context(|| format!("cannot set {name} to {value}"))
 }
 
 /// The raw loop's clients are connected before they are accepted, so all may be waiting at once;

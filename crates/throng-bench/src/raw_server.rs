@@ -28,8 +28,9 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, sockopt};
 use rustix::time::{ClockId, clock_gettime};
+use throng_machine::private_table;
 
-use crate::{frame, net, private_table};
+use crate::{frame, net};
 
 /// What the `/health` listener answers, so that the probe has something to compare with.
 const HEALTH_RESPONSE: &[u8] =

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use throng_machine::sysctl;
 
 use crate::figures::Goal;
 use crate::ledger::{Ledger, Row};
 use crate::measure::Settings;
-use crate::proc;
 use crate::stats::Summary;
 
 /// Said beneath every table with a fan-out.
@@ -58,7 +58,7 @@ pub fn table(ledger: &Ledger) -> String {
 /// Writes everything to a file.
 pub fn write_json(path: &Path, ledger: &Ledger, settings: &Settings) -> Result<()> {
     let json = Json {
-        kernel: proc::sysctl("kernel.osrelease"),
+        kernel: sysctl::read("kernel.osrelease"),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
         settings,
         rows: &ledger.rows(),

@@ -14,6 +14,7 @@ use throng_wire::refusal::ResponseOptions;
 use throng_wire::v1::CommandError;
 
 use crate::control::Control;
+use crate::figures::Share;
 
 /// The body of an answer: whole for the API, axum's for pages.
 pub(crate) type Payload = Either<Full<Bytes>, Body>;
@@ -27,6 +28,8 @@ pub(crate) const THRONG_ID: HeaderName = HeaderName::from_static("throng-id");
 pub(crate) const THRONG_RECOVERED: HeaderName = HeaderName::from_static("throng-recovered");
 /// The connection that does not get the message.
 pub(crate) const THRONG_EXCLUDE: HeaderName = HeaderName::from_static("throng-exclude");
+/// The content type of most answers.
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The same key on the same channel publishes once.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -207,14 +210,50 @@ pub(crate) fn close(answer: &mut Answer) {
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// A JSON answer. What it says is true only now.
+/// A short answer in JSON. What it says is true only now.
 pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Answer {
-    whole(status, HeaderValue::from_static("application/json"), body)
+    whole(status, JSON, body.into())
 }
 
-/// An answer of any type that is not to be kept.
-pub(crate) fn whole(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Answer {
-    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(body))));
+/// An answer that may be large, of any type. It takes of the limit of all such answers until the
+/// client has taken it.
+pub(crate) fn large(content_type: HeaderValue, body: Vec<u8>, room: Room) -> Answer {
+    let Room(mut share) = room;
+    share.settle(body.len());
+    whole(StatusCode::OK, content_type, Bytes::from_owner(Counted { body, _share: share }))
+}
+
+/// Room for an answer of `bytes`, unless clients leave too much unread.
+pub(crate) fn room(control: &Control, bytes: usize) -> Result<Room, Refused> {
+    let mut share = Share::of(&control.figures.answer_bytes);
+    // Whatever the limit is, one answer alone can be given.
+    let max = control.settings.answer_bytes_max.max(bytes as u64);
+    if share.grow_within(bytes, max) {
+        return Ok(Room(share));
+    }
+    let sentence = "too many answers have not been read by their clients; try again in a second";
+    Err(Refused::new(Code::Busy, sentence))
+}
+
+/// Room for a large answer.
+#[derive(Debug)]
+pub(crate) struct Room(Share);
+
+/// Bytes that are counted for as long as they are there. Hyper keeps them, not a copy, until they
+/// are written.
+struct Counted {
+    body: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+fn whole(status: StatusCode, content_type: HeaderValue, body: Bytes) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::new(body)));
     *answer.status_mut() = status;
     answer.headers_mut().reserve(4);
     answer.headers_mut().insert(CONTENT_TYPE, content_type);

@@ -1,20 +1,38 @@
 //! Request bodies: limited in size, in time, and all together.
 
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, EXPECT};
 use hyper::body::{Body as _, Incoming};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::answer::{Code, Refused};
 use crate::control::Control;
+use crate::figures::Share;
 
-/// Bodies that have arrived in part keep at most this much in all, in bytes: many slow clients with
-/// a large batch each must not fill the memory.
-const PARTIAL_BYTES_MAX: u64 = 256 << 20;
+/// Bodies that have arrived in part, or are being worked on, keep at most this much in all, in
+/// bytes: many slow clients with a large batch each must not fill the memory.
+const BODIES_BYTES_MAX: u64 = 256 << 20;
+
+/// A body that has arrived.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    bytes: Bytes,
+    /// What it takes of [`BODIES_BYTES_MAX`]; nothing if it came in one piece, which is small.
+    _share: Option<Share>,
+}
+
+impl Deref for Whole {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// Reads the whole body, of at most `bytes_max`.
 pub(crate) async fn read(
@@ -22,7 +40,7 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Incoming,
     bytes_max: usize,
-) -> Result<Bytes, Refused> {
+) -> Result<Whole, Refused> {
     // Refused before a byte of it is read, or `100 Continue` is sent.
     if announced(headers).is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(too_large(bytes_max));
@@ -64,68 +82,61 @@ async fn collect(
     control: &Control,
     body: &mut Incoming,
     bytes_max: usize,
-) -> Result<Bytes, Refused> {
+) -> Result<Whole, Refused> {
     // Most messages are one piece, and are not copied then.
     let first = next(control, body).await?.unwrap_or_default();
     if first.len() > bytes_max {
         return Err(too_large(bytes_max));
     }
     if body.is_end_stream() {
-        return Ok(first);
+        return Ok(Whole { bytes: first, _share: None });
     }
-    let mut share = Share { control, bytes: 0 };
-    share.grow(first.len())?;
+    let mut share = Share::of(&control.figures.body_bytes);
+    grow(&mut share, first.len())?;
     let mut whole = BytesMut::from(first);
     while let Some(piece) = next(control, body).await? {
         if whole.len() + piece.len() > bytes_max {
             return Err(too_large(bytes_max));
         }
-        share.grow(piece.len())?;
+        grow(&mut share, piece.len())?;
         whole.extend_from_slice(&piece);
     }
-    Ok(whole.freeze())
+    Ok(Whole { bytes: whole.freeze(), _share: Some(share) })
 }
 
-/// The next piece; trailers are skipped. A client that sends nothing for long is not waited for.
+fn grow(share: &mut Share, bytes: usize) -> Result<(), Refused> {
+    if share.grow_within(bytes, BODIES_BYTES_MAX) {
+        return Ok(());
+    }
+    let sentence = "too many large requests at once; try again in a second";
+    Err(Refused::new(Code::Busy, sentence).closing())
+}
+
+/// The next piece; trailers are skipped. A client that sends nothing for long is not waited for,
+/// nor one that is slow when the server shuts down.
 async fn next(control: &Control, body: &mut Incoming) -> Result<Option<Bytes>, Refused> {
     loop {
+        let settings = &control.settings;
         let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        match timeout(control.settings.idle_timeout, frame).await {
-            Err(_) => return Err(too_slow()),
-            Ok(None) => return Ok(None),
-            Ok(Some(Ok(frame))) => {
+        let frame = tokio::select! {
+            biased;
+            frame = frame => frame,
+            () = sleep(settings.idle_timeout) => return Err(too_slow()),
+            () = control.drain.wait_with(settings.drain_patience) => {
+                return Err(Refused::draining().closing());
+            }
+        };
+        match frame {
+            None => return Ok(None),
+            Some(Ok(frame)) => {
                 if let Ok(piece) = frame.into_data() {
                     return Ok(Some(piece));
                 }
             }
-            Ok(Some(Err(_))) => {
+            Some(Err(_)) => {
                 let sentence = "the request body does not end as its length or chunks say";
                 return Err(Refused::new(Code::BadLength, sentence).closing());
             }
         }
-    }
-}
-
-/// What one body takes of [`PARTIAL_BYTES_MAX`] while it arrives.
-struct Share<'a> {
-    control: &'a Control,
-    bytes: u64,
-}
-
-impl Share<'_> {
-    fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
-        let bytes = bytes as u64;
-        if !self.control.figures.body_bytes.add_within(bytes, PARTIAL_BYTES_MAX) {
-            let sentence = "too many large requests at once; try again in a second";
-            return Err(Refused::new(Code::Busy, sentence).closing());
-        }
-        self.bytes += bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        self.control.figures.body_bytes.subtract(self.bytes);
     }
 }

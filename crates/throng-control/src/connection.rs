@@ -3,15 +3,15 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
+use http::header::CONNECTION;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 
 use crate::control::Control;
 use crate::deadlines::{Deadlines, Missed};
@@ -27,19 +27,14 @@ const HEAD_SPARE_BYTES: usize = 1 << 10;
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 
 /// Serves one socket until it ends or goes back to a worker.
-pub(crate) async fn run(
-    control: &Control,
-    service: Service,
-    arrival: Arrival,
-    draining: watch::Receiver<bool>,
-) {
+pub(crate) async fn run(control: &Control, service: Service, arrival: Arrival) {
     let Ok(stream) = TcpStream::from_std(arrival.stream) else {
         return;
     };
     let gate = Gate::new(stream, &arrival.bytes, control.settings.head_bytes_max);
     drop(arrival.bytes);
     let handle = Handle(Arc::new(Mutex::new(gate)));
-    let end = serve(control, &service, handle.clone(), draining).await;
+    let end = serve(control, &service, handle.clone()).await;
     let Some(gate) = Arc::into_inner(handle.0) else {
         return;
     };
@@ -57,15 +52,12 @@ pub(crate) async fn refuse(control: &Control, arrival: Arrival) {
 }
 
 /// Hyper's part.
-async fn serve(
-    control: &Control,
-    service: &Service,
-    handle: Handle,
-    mut draining: watch::Receiver<bool>,
-) -> End {
+async fn serve(control: &Control, service: &Service, handle: Handle) -> End {
     let answers = AtomicU64::new(0);
+    let has_closed = AtomicBool::new(false);
     let answer = service_fn(|request| async {
         let answer = service.answer(control, request).await;
+        has_closed.fetch_or(answer.headers().contains_key(CONNECTION), Ordering::Relaxed);
         answers.fetch_add(1, Ordering::Relaxed);
         Ok::<_, Infallible>(answer)
     });
@@ -76,8 +68,7 @@ async fn serve(
         .max_buf_size(BUFFER_BYTES_MIN.max(head_bytes_max + HEAD_SPARE_BYTES))
         .serve_connection(TokioIo::new(handle.clone()), answer);
     let mut connection = pin!(connection);
-    let mut draining =
-        pin!(async move { draining.wait_for(|is_draining| *is_draining).await.is_ok() });
+    let mut draining = pin!(control.drain.beginning());
     let mut is_draining = false;
     let mut deadlines = Deadlines::new(&control.settings);
     std::future::poll_fn(|cx| {
@@ -93,7 +84,9 @@ async fn serve(
             return Poll::Ready(End::Gate);
         }
         if is_finished {
-            return Poll::Ready(End::Finished);
+            // Behind an answer that says so nothing may come.
+            let is_cut = is_draining && gate.is_mid_head() && !has_closed.load(Ordering::Relaxed);
+            return Poll::Ready(if is_cut { End::Draining } else { End::Finished });
         }
         if let Poll::Ready(Err(_)) = gate.poll_drain(cx) {
             return Poll::Ready(End::Broken);

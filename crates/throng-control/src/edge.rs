@@ -38,6 +38,9 @@ pub trait Edge: Send + Sync {
     /// a request that subscribes. When no worker has room the socket comes back.
     fn hand_back(&self, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream>;
 
+    /// Connections that the workers hold now. Asked for each arrival.
+    fn connections(&self) -> u64;
+
     /// The figures of all workers, in order.
     fn workers(&self) -> Vec<WorkerFigures>;
 }

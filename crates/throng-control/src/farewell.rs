@@ -1,6 +1,7 @@
 //! A connection's end: back to a worker, or last words and a close that does not destroy them.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::net::TcpStream as StdTcpStream;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -28,6 +29,8 @@ pub(crate) enum End {
     Finished,
     /// The gate has closed.
     Gate,
+    /// The server is shutting down, and of the next request the head has come in part.
+    Draining,
     /// A head has begun and does not end.
     SlowHead,
     /// Nothing has come or gone for too long.
@@ -42,6 +45,7 @@ pub(crate) async fn take_leave(control: &Control, mut gate: Gate, end: End) -> i
         End::Broken | End::Idle => return Ok(()),
         End::Finished if gate.is_clean() && !gate.has_output() => return Ok(()),
         End::Finished => None,
+        End::Draining => Some(Refused::draining()),
         End::SlowHead => {
             Some(Refused::new(Code::TooSlow, "the request head did not arrive in time"))
         }
@@ -59,6 +63,15 @@ pub(crate) async fn take_leave(control: &Control, mut gate: Gate, end: End) -> i
     };
     let (stream, unread, out) = gate.into_parts();
     say_and_close(control, stream, &unread, out, refused).await
+}
+
+/// Refuses a connection for want of room, and for want of room to wait until it has heard. Mostly
+/// its request was read whole, and then the words survive.
+pub(crate) fn refuse_full_at_once(control: &Control, mut stream: StdTcpStream, bytes: &[u8]) {
+    let mut words = Vec::new();
+    write_refusal(control, &full(), bytes, &mut words);
+    // So few bytes fit into an empty socket, or it is broken.
+    let _ = stream.write(&words);
 }
 
 /// Refuses a connection for want of room. `bytes` begin with its request.
@@ -105,15 +118,18 @@ async fn say_and_close(
     refused: Option<Refused>,
 ) -> io::Result<()> {
     if let Some(refused) = refused {
-        let settings = &control.settings;
-        let origin =
-            framing::allowed_origin(unread, settings.head_bytes_max, &settings.allowed_origins);
         let mut words = Vec::new();
-        refused.write_raw(control, origin.as_deref(), &mut words);
+        write_refusal(control, &refused, unread, &mut words);
         out.extend_from_slice(&words);
     }
     write_all(&mut stream, &mut out).await?;
     linger(stream).await
+}
+
+/// Appends a refusal of the request that `unread` begins with.
+fn write_refusal(control: &Control, refused: &Refused, unread: &[u8], out: &mut Vec<u8>) {
+    let origin = framing::allowed_origin(unread, &control.settings);
+    refused.write_raw(control, origin.as_deref(), out);
 }
 
 async fn write_all(stream: &mut TcpStream, out: &mut BytesMut) -> io::Result<()> {

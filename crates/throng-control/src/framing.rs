@@ -10,12 +10,18 @@
 use http::Uri;
 use throng_wire::Refusal;
 use throng_wire::head::{self, Limits, Parsed};
-use throng_wire::origin_allowed;
 use throng_wire::subscribe::{self, Route};
+
+use crate::control::Settings;
+use crate::origin;
 
 /// No body is longer, whatever the limits are set to: sums of lengths do not overflow, and hyper
 /// takes the length.
 const BODY_BYTES_MAX: u64 = 1 << 62;
+
+/// No request target for hyper is longer: its type for them holds no more. A `GET` that subscribes
+/// may be, and never gets here.
+const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 
 /// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +62,12 @@ pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
         Err(refusal) => return Inspection::Subscription(Some(refusal)),
         Ok(Route::Other) => {}
     }
-    if Uri::try_from(raw_target(bytes)).is_err() {
+    let target = raw_target(bytes);
+    if target.len() > TARGET_BYTES_MAX {
+        let sentence = format!("the request target is longer than {TARGET_BYTES_MAX} bytes");
+        return Inspection::Refused(Refusal::new(414, "uri_too_long", sentence));
+    }
+    if Uri::try_from(target).is_err() {
         let sentence = "the request target has a character that must be percent-encoded";
         return Inspection::Refused(Refusal::new(400, "bad_request", sentence));
     }
@@ -75,16 +86,13 @@ pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
 }
 
 /// The origin of the request that `bytes` begin with, if its pages may read the answer.
-pub(crate) fn allowed_origin(
-    bytes: &[u8],
-    head_bytes_max: usize,
-    allowed: &[String],
-) -> Option<String> {
-    let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, Limits { head_bytes_max }) else {
+pub(crate) fn allowed_origin(bytes: &[u8], settings: &Settings) -> Option<String> {
+    let limits = Limits { head_bytes_max: settings.head_bytes_max };
+    let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
         return None;
     };
     let origin = str::from_utf8(head.header("origin")?).ok()?;
-    origin_allowed(Some(origin), head.host(), allowed).then(|| origin.to_owned())
+    origin::is_allowed(settings, origin, head.host()).then(|| origin.to_owned())
 }
 
 /// The target as it stands in a well-formed head.

@@ -32,8 +32,9 @@ use crate::framing::{self, Body, Inspection};
 
 /// Bytes read at once: most requests are smaller.
 const READ_BYTES: usize = 8 << 10;
-/// Collected answers beyond this are written before hyper may add to them.
-const OUT_BYTES_MAX: usize = 64 << 10;
+/// Collected answers beyond this are written before hyper may add to them. A client that reads
+/// nothing keeps so much here, beside what is counted with its answer.
+const OUT_BYTES_MAX: usize = 16 << 10;
 /// An empty buffer larger than this is given back.
 const OUT_BYTES_KEPT: usize = 4 << 10;
 /// Stands for "as long as hyper reads".

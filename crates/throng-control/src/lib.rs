@@ -13,6 +13,7 @@
 //! | `serve` | takes sockets in; shutdown |
 //! | `connection` | one socket's life |
 //! | `deadlines` | what must have happened by when |
+//! | `drain` | the shutdown, as requests see it |
 //! | `farewell` | the way back to a worker, last words, the end |
 //! | `gate` | the socket as hyper sees it |
 //! | `framing` | whose the next request is, and where it ends |
@@ -21,13 +22,15 @@
 //! | `pages`, `metrics` | everything that is not the API |
 //! | `answer`, `origin` | answers, refusals, CORS |
 //! | `body`, `names`, `query` | reading requests |
-//! | `clock`, `figures` | the time; what is counted |
+//! | `figures` | what is counted |
 //!
 //! # Invariants
 //!
 //! * A request that subscribes never reaches hyper, and no byte of it is lost on the way back.
 //! * What a client says last is answered before its connection goes anywhere.
 //! * Every refusal has a code of the reference, and is counted under it.
+//! * What may become large is counted against a limit of all connections together: bodies until
+//!   they are worked off, answers until they are taken.
 
 pub mod control;
 pub mod edge;
@@ -35,9 +38,9 @@ pub mod edge;
 mod answer;
 mod api;
 mod body;
-mod clock;
 mod connection;
 mod deadlines;
+mod drain;
 mod farewell;
 mod figures;
 mod framing;
@@ -50,7 +53,6 @@ mod query;
 mod serve;
 mod service;
 
-pub use clock::Clock;
 pub use control::{Control, Settings};
 pub use edge::{Arrival, Arrivals, Edge, WorkerFigures};
 pub use serve::serve;

@@ -48,8 +48,13 @@ pub(crate) fn text(control: &Control) -> String {
     );
     page.gauge(
         "http_partial_body_bytes",
-        "Bytes of request bodies that are still arriving.",
+        "Bytes of request bodies that are still arriving or being worked on.",
         figures.body_bytes.get(),
+    );
+    page.gauge(
+        "http_unread_answer_bytes",
+        "Bytes of large answers that clients have not taken yet.",
+        figures.answer_bytes.get(),
     );
     let help = "Requests and lines of batches that the control plane refused.";
     page.describe("http_refused_total", help, "counter");

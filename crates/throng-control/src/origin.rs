@@ -8,12 +8,18 @@ use http::uri::Authority;
 use throng_wire::origin_allowed;
 
 use crate::answer::{Answer, Code, Refused};
+use crate::control::Settings;
 
 /// Response headers that a page may read.
 const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";
 
+/// Whether a page of this origin may talk to the server under this host.
+pub(crate) fn is_allowed(settings: &Settings, origin: &str, host: Option<&str>) -> bool {
+    origin_allowed(Some(origin), host, &settings.allowed_origins, settings.listen)
+}
+
 /// The origin of a request, if it has one and is answered.
-pub(crate) fn check(allowed: &[String], head: &Parts) -> Result<Option<HeaderValue>, Refused> {
+pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderValue>, Refused> {
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next() else { return Ok(None) };
     if origins.next().is_some() {
@@ -24,7 +30,7 @@ pub(crate) fn check(allowed: &[String], head: &Parts) -> Result<Option<HeaderVal
     let host = host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok()));
     // Bytes that are not text are the origin of nobody.
     let text = origin.to_str().unwrap_or_default();
-    if origin_allowed(Some(text), host, allowed) {
+    if is_allowed(settings, text, host) {
         return Ok(Some(origin.clone()));
     }
     let sentence = format!(

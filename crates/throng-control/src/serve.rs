@@ -1,84 +1,183 @@
 //! Takes the sockets in, and sees them off when the server shuts down.
 
-use std::future::{Future, ready};
+use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, interval, sleep, timeout_at};
 
-use crate::answer::Code;
 use crate::connection;
 use crate::control::Control;
-use crate::edge::Arrivals;
+use crate::edge::{Arrival, Arrivals};
+use crate::farewell;
 use crate::service::Service;
 
 /// After an error sockets are asked for again so much later: it is not over at once, and the log
 /// must not be flooded.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections beyond [`Settings::connections_max`](crate::Settings::connections_max) that are kept
-/// for a moment, to tell them that there is no room. Still further ones are closed.
+/// Places beyond [`Settings::connections_max`](crate::Settings::connections_max), so that a server
+/// full of subscribers can still be published to.
+const RESERVE: usize = 64;
+
+/// Connections for which there is no room that are kept for a moment, until they have heard it.
+/// Still further ones are told so and closed.
 const REFUSALS_MAX: usize = 64;
+
+/// At the end, whether the workers still have somebody is looked at this often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// And they are found to have nobody so often in a row: a socket on its way from one plane to the
+/// other is counted by neither for a moment.
+const LOOKS: u32 = 2;
+
+/// Publications under way end with the drain timeout, and their clients are told; so much later
+/// the connections that are still there are cut off.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// And so much after the drain timeout nobody is waited for any more. By then the workers, which
+/// have the same timeout, have closed everything.
+const LAST_LOOK: Duration = Duration::from_secs(5);
 
 /// Serves what arrives, until there is nothing more to come and all has ended, or until `drain` is
 /// ready. From then on connections end with the request that they are at, and requests to publish
-/// or to subscribe are refused; returns when all have ended, or after `drain_timeout`.
+/// or to subscribe are refused.
+///
+/// Once no publication is under way, which is after `drain_timeout` at the latest, calls `part`,
+/// which is to tell the workers to send everybody home. Meanwhile what still comes from them is
+/// answered. Returns when neither plane has anybody left, or a few seconds after `drain_timeout`.
 pub async fn serve(
     control: Arc<Control>,
-    mut arrivals: impl Arrivals,
+    arrivals: impl Arrivals,
     drain: impl Future<Output = ()>,
+    part: impl FnOnce(),
 ) {
-    let service = Service::new(Arc::clone(&control));
-    let (announce, draining) = watch::channel(false);
-    let connections_max = control.settings.connections_max;
-    let mut connections = JoinSet::new();
-    let mut drain = pin!(drain);
-    let mut deadline = pin!(sleep_until(Instant::now()));
-    let mut is_open = true;
-    let mut is_draining = false;
-    while is_open || is_draining || !connections.is_empty() {
-        tokio::select! {
-            biased;
-            () = &mut drain, if !is_draining => {
-                is_draining = true;
-                control.start_draining();
-                announce.send_replace(true);
-                deadline.as_mut().reset(Instant::now() + control.settings.drain_timeout);
+    let mut house = House {
+        service: Service::new(Arc::clone(&control)),
+        arrivals,
+        is_open: true,
+        guests: JoinSet::new(),
+        refusals: JoinSet::new(),
+        control: Arc::clone(&control),
+    };
+    house.receive_until(drain).await;
+    let deadline = Instant::now() + control.settings.drain_timeout;
+    control.drain.begin(deadline);
+    let settled = timeout_at(deadline + LAST_WORDS, control.drain.settled());
+    house.receive_until(async { drop(settled.await) }).await;
+    part();
+    house.see_off(deadline).await;
+    house.guests.shutdown().await;
+    house.refusals.shutdown().await;
+}
+
+/// Everybody who is here.
+struct House<A> {
+    control: Arc<Control>,
+    service: Service,
+    arrivals: A,
+    /// Whether somebody may still come.
+    is_open: bool,
+    guests: JoinSet<()>,
+    refusals: JoinSet<()>,
+}
+
+impl<A: Arrivals> House<A> {
+    /// Takes in what arrives until `end` is ready, or nobody is there nor will come.
+    async fn receive_until(&mut self, end: impl Future<Output = ()>) {
+        let mut end = pin!(end);
+        while self.is_open || !self.is_empty() {
+            tokio::select! {
+                biased;
+                () = &mut end => return,
+                () = self.turn() => {}
             }
-            () = &mut deadline, if is_draining => {
-                tracing::warn!(connections = connections.len(), "requests cut off by shutdown");
-                break;
-            }
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            arrival = arrivals.next(), if is_open => match arrival {
-                Ok(Some(arrival)) if connections.len() < connections_max => {
-                    let life = Life::begin(&control);
-                    let (service, draining) = (service.clone(), draining.clone());
-                    connections.spawn(async move {
-                        connection::run(&life.0, service, arrival, draining).await;
-                    });
-                }
-                Ok(Some(arrival)) if connections.len() < connections_max + REFUSALS_MAX => {
-                    let life = Life::begin(&control);
-                    connections.spawn(async move {
-                        connection::refuse(&life.0, arrival).await;
-                    });
-                }
-                Ok(Some(_)) => control.figures.refused(Code::Full).add(1),
-                Ok(None) => is_open = false,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken over");
-                    sleep(ERROR_PAUSE).await;
-                }
-            },
-            // Last of all: what has arrived by now is still served.
-            () = ready(()), if is_draining && connections.is_empty() => break,
         }
     }
-    connections.shutdown().await;
+
+    /// Answers what still comes from the workers, until they have nobody left.
+    async fn see_off(&mut self, deadline: Instant) {
+        let mut looks = interval(LOOK_INTERVAL);
+        let mut empty_looks = 0;
+        let mut is_cut = false;
+        while empty_looks < LOOKS {
+            tokio::select! {
+                biased;
+                now = looks.tick() => {
+                    let is_empty = self.is_empty() && self.control.edge.connections() == 0;
+                    empty_looks = if is_empty { empty_looks + 1 } else { 0 };
+                    if now >= deadline + LAST_LOOK {
+                        return;
+                    }
+                    if now >= deadline + LAST_WORDS && !is_cut {
+                        is_cut = true;
+                        self.cut_off();
+                    }
+                }
+                () = self.turn() => {}
+            }
+        }
+    }
+
+    fn cut_off(&mut self) {
+        if !self.guests.is_empty() {
+            tracing::warn!(connections = self.guests.len(), "requests cut off by shutdown");
+        }
+        self.guests.abort_all();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.guests.is_empty() && self.refusals.is_empty()
+    }
+
+    /// Somebody leaves or comes. Nothing is lost if this is dropped before.
+    async fn turn(&mut self) {
+        tokio::select! {
+            biased;
+            Some(_) = self.guests.join_next() => {}
+            Some(_) = self.refusals.join_next() => {}
+            arrival = self.arrivals.next(), if self.is_open => self.take(arrival).await,
+            // Nobody is here and nobody comes: whoever waits for a turn has something else to do.
+            else => std::future::pending().await,
+        }
+    }
+
+    async fn take(&mut self, arrival: io::Result<Option<Arrival>>) {
+        let control = &self.control;
+        match arrival {
+            Ok(Some(arrival)) if self.has_room() => {
+                let (life, service) = (Life::begin(control), self.service.clone());
+                self.guests.spawn(async move {
+                    connection::run(&life.0, service, arrival).await;
+                });
+            }
+            Ok(Some(arrival)) if self.refusals.len() < REFUSALS_MAX => {
+                let life = Life::begin(control);
+                self.refusals.spawn(async move {
+                    connection::refuse(&life.0, arrival).await;
+                });
+            }
+            Ok(Some(Arrival { stream, bytes })) => {
+                farewell::refuse_full_at_once(control, stream, &bytes);
+            }
+            Ok(None) => self.is_open = false,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken over");
+                sleep(ERROR_PAUSE).await;
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let settings = &self.control.settings;
+        let own = self.guests.len();
+        let workers = usize::try_from(self.control.edge.connections()).unwrap_or(usize::MAX);
+        own < settings.own_connections_max
+            && workers.saturating_add(own) < settings.connections_max.saturating_add(RESERVE)
+    }
 }
 
 /// Counts a connection for as long as it is there.

@@ -32,7 +32,7 @@ impl Service {
     pub(crate) async fn answer(&self, control: &Control, request: Request<Incoming>) -> Answer {
         control.figures.requests.add(1);
         let (head, mut body) = request.into_parts();
-        let origin = origin::check(&control.settings.allowed_origins, &head);
+        let origin = origin::check(&control.settings, &head);
         let (result, origin) = match origin {
             Ok(origin) => (self.respond(control, &head, &mut body).await, origin),
             Err(refused) => (Err(refused), None),

@@ -52,6 +52,8 @@ counters! {
     Gaps "gaps_total" "Resumes or subscribers that were told of a gap.",
     MissedMessages "messages_missed_total"
         "Messages that a subscriber behind did not get (policy skip).",
+    DroppedForRoom "messages_dropped_for_room_total"
+        "Messages no longer held for subscribers that do not read, as those took too much in all.",
     RefusedHead "refused_total{reason=\"head\"}" "Connections or requests refused, by reason.",
     RefusedSlowHead "refused_total{reason=\"too_slow\"}"
         "Connections or requests refused, by reason.",

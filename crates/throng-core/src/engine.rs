@@ -27,7 +27,8 @@ pub struct Publication {
     pub except: Option<ConnectionName>,
 }
 
-/// For how long an idempotency key is remembered, in milliseconds.
+/// For how long an idempotency key is remembered, in milliseconds, unless a million others came
+/// after it.
 pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
 
 /// What became of a publication.
@@ -177,6 +178,9 @@ pub trait Engine: Send + Sync {
     /// Housekeeping: forgets what is too old, a part of it at each call. Wants to be called about
     /// ten times a second.
     fn tick(&self, now_ms: u64);
+
+    /// Bytes of all logs together; cheap, unlike [`Engine::figures`].
+    fn log_bytes(&self) -> u64;
 
     /// Figures about the logs.
     fn figures(&self) -> EngineFigures;

@@ -23,6 +23,8 @@
 //! | [`access`] | the one place that is asked "may this connection do this?" |
 //! | [`counters`] | what each worker counts |
 //! | [`slab`] | storage with stable indices |
+//! | `ages` | who keeps the oldest message |
+//! | [`clock`] | the time that a running server passes in |
 //!
 //! # Invariants
 //!
@@ -34,6 +36,8 @@
 //!   offset.
 
 pub mod access;
+mod ages;
+pub mod clock;
 pub mod counters;
 pub mod engine;
 pub mod id;
@@ -56,7 +60,7 @@ pub use engine::{
 pub use id::{Epoch, MessageId, Position};
 pub use mailbox::{FollowsQuestion, Mail, Mailbox};
 pub use memory::MemoryEngine;
-pub use message::{Body, BodyError, ConnectionName, Message};
+pub use message::{Body, BodyError, ConnectionName, Content, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceQuestion};
 pub use roster::{Roster, SubscriptionId, Waiting};

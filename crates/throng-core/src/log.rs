@@ -1,49 +1,77 @@
 //! The retained messages of one channel.
 //!
-//! Invariant: offsets grow, and each message's `previous` is the offset of the one before it, in
-//! the log or dropped from it. `floor`, the offset of the newest message that was dropped, tells
-//! whether a reader that stands at an offset can be made whole.
+//! Invariant: offsets grow, times do not fall, and each message's `previous` is the offset of the
+//! one before it, in the log or dropped from it. `floor`, the offset of the newest message that was
+//! dropped, tells whether a reader that stands at an offset can be made whole.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use crate::message::Message;
+use crate::message::{Content, Message};
 use crate::rules::Retention;
+
+/// A message in a log.
+#[derive(Debug)]
+pub struct Kept {
+    content: Arc<Content>,
+    /// The message while it is on its way to somebody, with what has been encoded of it.
+    message: Weak<Message>,
+}
+
+impl Kept {
+    /// The message, on its way to one more: the very one that is on its way to others, if any.
+    pub fn message(&mut self) -> Arc<Message> {
+        self.message.upgrade().unwrap_or_else(|| {
+            let message = Arc::new(Message::from(Arc::clone(&self.content)));
+            self.message = Arc::downgrade(&message);
+            message
+        })
+    }
+}
 
 /// The tail of a channel's log.
 #[derive(Debug, Default)]
 pub struct Log {
-    messages: VecDeque<Arc<Message>>,
+    messages: VecDeque<Kept>,
     bytes: usize,
 }
 
 impl Log {
-    /// Adds the newest message. Returns the growth in bytes.
-    pub fn append(&mut self, message: Arc<Message>) -> usize {
-        let bytes = message.weight_bytes();
-        debug_assert!(self.messages.back().is_none_or(|last| last.id.offset == message.previous));
+    /// Adds the newest message; `message` is the one on its way, if it is. Returns the growth in
+    /// bytes.
+    pub fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
+        let bytes = content.weight_bytes();
+        debug_assert!(self.messages.back().is_none_or(|last| {
+            last.content.id.offset == content.previous && last.content.time_ms <= content.time_ms
+        }));
         self.bytes += bytes;
-        self.messages.push_back(message);
+        self.messages.push_back(Kept { content, message });
         bytes
     }
 
     /// Drops what `retention` does not cover at `now_ms`. Returns the bytes given back.
     pub fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
         let before = self.bytes;
-        while let Some(first) = self.messages.front() {
+        while let Some(oldest_ms) = self.oldest_ms() {
             let is_over = self.messages.len() > retention.messages_max
                 || self.bytes > retention.bytes_max
-                || first.time_ms.saturating_add(retention.age_ms_max) <= now_ms;
+                || oldest_ms.saturating_add(retention.age_ms_max) <= now_ms;
             if !is_over {
                 break;
             }
-            self.bytes -= first.weight_bytes();
-            self.messages.pop_front();
+            self.drop_oldest();
         }
+        before - self.bytes
+    }
+
+    /// Drops the oldest message. Returns the bytes given back.
+    pub fn drop_oldest(&mut self) -> usize {
+        let bytes = self.messages.pop_front().map_or(0, |first| first.content.weight_bytes());
+        self.bytes -= bytes;
         if self.messages.capacity() > 32 && self.messages.len() * 4 < self.messages.capacity() {
             self.messages.shrink_to(self.messages.len() * 2);
         }
-        before - self.bytes
+        bytes
     }
 
     /// Whether nothing is kept.
@@ -56,31 +84,81 @@ impl Log {
         self.messages.len()
     }
 
-    /// Bytes kept, by `Message::weight_bytes`.
+    /// Bytes kept, by `Content::weight_bytes`.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// When the oldest message was published.
+    pub fn oldest_ms(&self) -> Option<u64> {
+        self.messages.front().map(|first| first.content.time_ms)
+    }
+
+    /// When the newest message was published.
+    pub fn newest_ms(&self) -> Option<u64> {
+        self.messages.back().map(|last| last.content.time_ms)
+    }
+
     /// The offset of the newest message that is no longer there; `None` if the log is empty.
     pub fn floor(&self) -> Option<u64> {
-        self.messages.front().map(|first| first.previous)
+        self.messages.front().map(|first| first.content.previous)
+    }
+
+    /// The offset before the last `count` messages, more than none; `None` if there are fewer.
+    pub fn before_last(&self, count: usize) -> Option<u64> {
+        let at = self.messages.len().checked_sub(count)?;
+        self.messages.get(at).map(|kept| kept.content.previous)
     }
 
     /// The kept messages after `offset`, oldest first.
     pub fn after(
-        &self,
+        &mut self,
         offset: u64,
-    ) -> impl DoubleEndedIterator<Item = &Arc<Message>> + ExactSizeIterator {
-        let from = self.messages.partition_point(|message| message.id.offset <= offset);
-        self.messages.range(from..)
+    ) -> impl DoubleEndedIterator<Item = &mut Kept> + ExactSizeIterator {
+        let from = self.messages.partition_point(|kept| kept.content.id.offset <= offset);
+        self.messages.range_mut(from..)
     }
 
     /// The kept messages before `offset`, oldest first.
     pub fn before(
-        &self,
+        &mut self,
         offset: u64,
-    ) -> impl DoubleEndedIterator<Item = &Arc<Message>> + ExactSizeIterator {
-        let to = self.messages.partition_point(|message| message.id.offset < offset);
-        self.messages.range(..to)
+    ) -> impl DoubleEndedIterator<Item = &mut Kept> + ExactSizeIterator {
+        let to = self.messages.partition_point(|kept| kept.content.id.offset < offset);
+        self.messages.range_mut(..to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Body, ChannelName, Epoch, MessageId};
+
+    fn log_of_one() -> Log {
+        let content = Content {
+            id: MessageId { epoch: Epoch::starting_at(1), offset: 1 },
+            previous: 0,
+            time_ms: 0,
+            channel: ChannelName::channel("a"),
+            body: Body::Text("hi".into()),
+            content_type: None,
+            except: None,
+        };
+        let mut log = Log::default();
+        log.append(Arc::new(content), Weak::new());
+        log
+    }
+
+    #[test]
+    fn encodings_are_shared_by_all_on_the_way_and_end_with_the_last() {
+        let mut log = log_of_one();
+        let mut message = || log.after(0).next().expect("it is kept").message();
+        let (first, second) = (message(), message());
+        let encoded = first.encoding(0, |_| b"encoded".to_vec()).as_ptr();
+        assert_eq!(second.encoding(0, |_| unreachable!("it is there")).as_ptr(), encoded);
+        drop(first);
+        assert!(message().is_encoded(), "the second is still on its way");
+        drop(second);
+        assert!(!message().is_encoded());
     }
 }

@@ -8,6 +8,11 @@
 //! offset of all its forgotten channels, and a channel that is new to it starts there. That also
 //! makes a stale mail about a forgotten channel recognisable by its offset. A channel that keeps no
 //! history and has no subscribers is not even created by a publication.
+//!
+//! **Room.** A publication that brings all logs together over their limit makes room before it
+//! returns, by dropping the oldest messages of the whole server, be they the last of their
+//! channels. So the limit is exceeded by no more than one message for each thread that publishes.
+//! Whose turn it is shows in a time for each shard, read without its lock.
 
 mod channel;
 mod idempotency;
@@ -35,6 +40,9 @@ use shard::{Shard, Wake};
 const SHARDS: usize = 64;
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 
+/// Nothing is kept.
+const NEVER_MS: u64 = u64::MAX;
+
 /// What all shards share.
 #[derive(Debug)]
 struct Shared {
@@ -53,10 +61,19 @@ struct Shared {
     evicted: AtomicU64,
 }
 
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.bytes_max
+    }
+}
+
 /// Logs in memory.
 #[derive(Debug)]
 pub struct MemoryEngine {
     shards: Vec<Mutex<Shard>>,
+    /// Nothing that a shard keeps is older than this; [`NEVER_MS`] if it keeps nothing. Written
+    /// under the shard's lock.
+    oldest_ms: Vec<AtomicU64>,
     hasher: foldhash::quality::RandomState,
     shared: Shared,
     next_tick: AtomicUsize,
@@ -73,6 +90,7 @@ impl MemoryEngine {
     ) -> MemoryEngine {
         MemoryEngine {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            oldest_ms: (0..SHARDS).map(|_| AtomicU64::new(NEVER_MS)).collect(),
             hasher: foldhash::quality::RandomState::default(),
             shared: Shared {
                 epoch,
@@ -93,6 +111,39 @@ impl MemoryEngine {
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes known how old a locked shard's messages are at most.
+    fn note_oldest(&self, at: usize, shard: &Shard) {
+        let oldest_ms = shard.oldest_bound_ms().unwrap_or(NEVER_MS);
+        // It seldom changes, and all publishers read it.
+        if self.oldest_ms[at].load(Ordering::Relaxed) != oldest_ms {
+            self.oldest_ms[at].store(oldest_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops the oldest messages of the whole server while there are too many bytes of them. Called
+    /// without any lock held. A round drops something, or finds that a shard's messages are younger
+    /// than was known; so it ends.
+    fn make_room(&self) {
+        while self.shared.is_over() {
+            let (mut oldest, mut oldest_ms, mut others_oldest_ms) = (0, NEVER_MS, NEVER_MS);
+            for (at, time_ms) in self.oldest_ms.iter().enumerate() {
+                let time_ms = time_ms.load(Ordering::Relaxed);
+                if time_ms < oldest_ms {
+                    others_oldest_ms = oldest_ms;
+                    (oldest, oldest_ms) = (at, time_ms);
+                } else {
+                    others_oldest_ms = others_oldest_ms.min(time_ms);
+                }
+            }
+            if oldest_ms == NEVER_MS {
+                return;
+            }
+            let mut shard = self.lock(oldest);
+            shard.evict(&self.shared, others_oldest_ms);
+            self.note_oldest(oldest, &shard);
+        }
     }
 
     /// The shard of a name, and the hash to use within it.
@@ -118,9 +169,13 @@ impl Engine for MemoryEngine {
             let mut shard = self.lock(at);
             let id_of = |slot| MemoryEngine::id(at, slot);
             let hash_of = |key: &str| self.hasher.hash_one(key);
-            shard.publish(&self.shared, now_ms, hash, publication, id_of, hash_of, &mut wake)
+            let result =
+                shard.publish(&self.shared, now_ms, hash, publication, id_of, hash_of, &mut wake);
+            self.note_oldest(at, &shard);
+            result
         };
         wake.each(|worker| self.shared.mailboxes[usize::from(worker.0)].wake());
+        self.make_room();
         result
     }
 
@@ -169,7 +224,13 @@ impl Engine for MemoryEngine {
     fn tick(&self, now_ms: u64) {
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let hash_of = |key: &str| self.hasher.hash_one(key);
-        self.lock(at).tick(&self.shared, now_ms, hash_of);
+        let mut shard = self.lock(at);
+        shard.tick(&self.shared, now_ms, hash_of);
+        self.note_oldest(at, &shard);
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed) as u64
     }
 
     fn figures(&self) -> EngineFigures {

@@ -1,8 +1,14 @@
 //! A message, shared by everyone who is still to get it.
+//!
+//! Its [`Content`] lives as long as a log or a reader keeps it. How it looks on the wire is kept in
+//! the [`Message`], which lives only while it is on its way: in a mailbox, in a mirror, in a write
+//! that stopped half-way. A log holds the content, and the message weakly; so encodings end with
+//! the fan-out, and what a log counts is what it costs.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use throng_wire::envelope::{self, Data, Envelope};
 
@@ -119,14 +125,14 @@ impl FromStr for ConnectionName {
 /// How many encodings of one message may be kept: one for each way to frame it.
 pub const ENCODINGS: usize = 6;
 
-/// A published message.
+/// What was published, and what the engine made of it.
 #[derive(Debug)]
-pub struct Message {
+pub struct Content {
     /// Its id.
     pub id: MessageId,
     /// The offset of the channel's message before it: a reader that stands elsewhere has a gap.
     pub previous: u64,
-    /// When it was published, milliseconds since 1970.
+    /// When it was published, milliseconds since 1970. Never before the log's message before it.
     pub time_ms: u64,
     /// Where.
     pub channel: ChannelName,
@@ -136,24 +142,16 @@ pub struct Message {
     pub content_type: Option<Box<str>>,
     /// The connection that does not get it.
     pub except: Option<ConnectionName>,
-    encodings: [OnceLock<Box<[u8]>>; ENCODINGS],
 }
 
-impl Message {
-    /// A message that nothing has been encoded of yet.
-    pub fn new(
-        id: MessageId,
-        previous: u64,
-        time_ms: u64,
-        channel: ChannelName,
-        body: Body,
-        content_type: Option<Box<str>>,
-        except: Option<ConnectionName>,
-    ) -> Message {
-        let encodings = Default::default();
-        Message { id, previous, time_ms, channel, body, content_type, except, encodings }
-    }
+/// What a message takes besides its texts: it, its content, the counts of both, and its place in a
+/// log.
+pub const OVERHEAD_BYTES: usize = size_of::<Message>()
+    + size_of::<Content>()
+    + 4 * size_of::<usize>()
+    + 2 * size_of::<Arc<Content>>();
 
+impl Content {
     /// The content type to announce.
     pub fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or(match self.body {
@@ -163,9 +161,10 @@ impl Message {
         })
     }
 
-    /// What it counts for against limits, in bytes.
+    /// What it counts for against limits, in bytes: all that it takes, without encodings.
     pub fn weight_bytes(&self) -> usize {
-        self.body.bytes().len() + std::mem::size_of::<Message>()
+        let content_type = self.content_type.as_deref().map_or(0, str::len);
+        self.body.bytes().len() + self.channel.key().len() + content_type + OVERHEAD_BYTES
     }
 
     /// Writes the message as one JSON object.
@@ -185,11 +184,65 @@ impl Message {
         };
         envelope::write(out, &envelope);
     }
+}
+
+/// One for each way to frame a message, as far as somebody needed it.
+type Encodings = [OnceLock<Box<[u8]>>; ENCODINGS];
+
+/// A message on its way.
+#[derive(Debug)]
+pub struct Message {
+    content: Arc<Content>,
+    /// Boxed, as most messages of most logs have none.
+    encodings: OnceLock<Box<Encodings>>,
+}
+
+const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
+
+impl Message {
+    /// A message that nothing has been encoded of yet.
+    pub fn new(
+        id: MessageId,
+        previous: u64,
+        time_ms: u64,
+        channel: ChannelName,
+        body: Body,
+        content_type: Option<Box<str>>,
+        except: Option<ConnectionName>,
+    ) -> Message {
+        let content = Content { id, previous, time_ms, channel, body, content_type, except };
+        Message::from(Arc::new(content))
+    }
 
     /// The encoding kept in `slot` (below [`ENCODINGS`]), made by the first who asks for it and
-    /// shared by all workers and connections.
+    /// shared by all workers and connections while the message is on its way.
     pub fn encoding(&self, slot: usize, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
-        self.encodings[slot].get_or_init(|| encode(self).into_boxed_slice())
+        self.encodings.get_or_init(Box::default)[slot]
+            .get_or_init(|| encode(self).into_boxed_slice())
+    }
+
+    /// Whether anything has been encoded of it.
+    pub fn is_encoded(&self) -> bool {
+        self.encodings.get().is_some()
+    }
+
+    /// The same message without its encodings.
+    pub fn unencoded(&self) -> Message {
+        Message::from(Arc::clone(&self.content))
+    }
+}
+
+impl From<Arc<Content>> for Message {
+    fn from(content: Arc<Content>) -> Message {
+        Message { content, encodings: OnceLock::new() }
+    }
+}
+
+impl Deref for Message {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        &self.content
     }
 }
 

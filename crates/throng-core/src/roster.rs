@@ -19,6 +19,9 @@
 //!   each subscription that joins meanwhile. One that leaves hands the sweep's position to its
 //!   successor.
 //! * The mirror drops only what everyone who is not stalled has been offered (`swept`).
+//! * What all mirrors hold for the stalled alone, that is what everyone else has been offered,
+//!   stays within [`HELD_BYTES_MAX`] or what [`Roster::set_held_bytes_max`] says. Beyond it the
+//!   oldest of it is dropped, and those who lack it have a gap.
 //! * Offsets in cursors are cut to 32 bits, as no cursor is ever [`REACH`] twice away from its
 //!   channel's head: each time the head passes a multiple of it, those left behind are pulled up,
 //!   and told of the gap.
@@ -32,6 +35,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::ages::Ages;
 use crate::message::Message;
 use crate::rules::{BehindPolicy, Rules};
 use crate::slab::Slab;
@@ -64,6 +68,10 @@ impl LocalId {
 
 /// Room for this many sweeps is kept once all are done.
 const SWEEPING_KEPT: usize = 1024;
+
+/// Mirrors may hold this many bytes for stalled subscribers. All workers together had better not
+/// exceed it; see [`Roster::set_held_bytes_max`].
+pub const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Marks a stalled subscription in the connection's number.
 const STALLED: u32 = 1 << 31;
@@ -130,8 +138,14 @@ pub struct Roster {
     /// Channels with a sweep under way, taking turns. One whose sweep was stopped may still be
     /// here.
     sweeping: VecDeque<LocalId>,
-    /// Bytes of messages that some sweep has not offered to everyone yet.
+    /// Bytes of messages in mirrors.
+    mirror_bytes: usize,
+    /// Bytes of those that some sweep has not offered to everyone yet.
     unswept_bytes: usize,
+    /// Channels whose mirrors hold messages for the stalled.
+    held: Ages,
+    held_bytes_max: usize,
+    dropped: u64,
 }
 
 impl Roster {
@@ -142,8 +156,17 @@ impl Roster {
             channels: Slab::default(),
             subscriptions: Slab::default(),
             sweeping: VecDeque::new(),
+            mirror_bytes: 0,
             unswept_bytes: 0,
+            held: Ages::default(),
+            held_bytes_max: HELD_BYTES_MAX,
+            dropped: 0,
         }
+    }
+
+    /// Mirrors may hold this many bytes for stalled subscribers: a worker's share.
+    pub fn set_held_bytes_max(&mut self, bytes_max: usize) {
+        self.held_bytes_max = bytes_max;
     }
 
     /// Where the next channel that is new here will be kept.
@@ -250,6 +273,16 @@ impl Roster {
     /// Bytes of messages that some sweep has not offered to everyone yet.
     pub fn unswept_bytes(&self) -> usize {
         self.unswept_bytes
+    }
+
+    /// Bytes of messages that everyone has been offered, kept for those who were stalled.
+    pub fn held_bytes(&self) -> usize {
+        self.mirror_bytes - self.unswept_bytes
+    }
+
+    /// Messages that mirrors held and dropped because all together held too much.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Goes on with the sweep whose turn it is, to the next subscription that is behind and not

@@ -1,32 +1,91 @@
 //! Storage with stable indices.
 //!
 //! Values live in pages that never move, so growing costs neither a copy nor a moment with two
-//! copies in memory, and a million entries waste at most one page. A vacant entry links to the next
-//! vacant one; for a value with a niche the two kinds of entry cost no tag.
+//! copies in memory, and a million entries waste at most one page. A vacant entry links to the
+//! page's next vacant one; for a value with a niche the two kinds of entry cost no tag.
+//!
+//! A page without values is given back, but for one: whoever hovers around the end of a page must
+//! not allocate each time. Empty pages stay so while others have room.
 
 const PAGE_BITS: u32 = 8;
 const PAGE_ENTRIES: usize = 1 << PAGE_BITS;
 
+/// Where a chain of pages ends.
+const NO_PAGE: u32 = u32::MAX;
+
 #[derive(Debug)]
 enum Entry<T> {
     Occupied(T),
-    /// The next vacant entry, or the length of the slab at the end of the chain.
+    /// The page's next vacant entry, or the number of its entries at the end of the chain.
     Vacant(u32),
 }
 
-/// A growing table of values.
+#[derive(Debug)]
+struct Page<T> {
+    /// Those ever used since the page was allocated.
+    entries: Vec<Entry<T>>,
+    vacant: u32,
+    length: u32,
+    /// Neighbours in the chain of pages with values and room, or in that of those given back.
+    before: u32,
+    next: u32,
+}
+
+impl<T> Page<T> {
+    fn new() -> Page<T> {
+        Page { entries: Vec::new(), vacant: 0, length: 0, before: NO_PAGE, next: NO_PAGE }
+    }
+
+    fn insert(&mut self, value: T) {
+        let at = self.vacant as usize;
+        if at == self.entries.len() {
+            if at == 0 {
+                self.entries.reserve_exact(PAGE_ENTRIES);
+            }
+            self.entries.push(Entry::Occupied(value));
+            self.vacant += 1;
+        } else {
+            let Entry::Vacant(next) = self.entries[at] else {
+                unreachable!("the chain holds vacant entries")
+            };
+            self.entries[at] = Entry::Occupied(value);
+            self.vacant = next;
+        }
+        self.length += 1;
+    }
+
+    fn remove(&mut self, at: usize) -> Option<T> {
+        let entry = self.entries.get_mut(at)?;
+        if matches!(entry, Entry::Vacant(_)) {
+            return None;
+        }
+        let vacant = Entry::Vacant(self.vacant);
+        let Entry::Occupied(value) = std::mem::replace(entry, vacant) else {
+            unreachable!("checked above")
+        };
+        self.vacant = at as u32;
+        self.length -= 1;
+        Some(value)
+    }
+}
+
+/// A growing and shrinking table of values.
 #[derive(Debug)]
 pub struct Slab<T> {
-    pages: Vec<Vec<Entry<T>>>,
-    /// Entries ever used.
-    extent: u32,
-    vacant: u32,
+    pages: Vec<Page<T>>,
+    /// The first page with values and room.
+    with_room: u32,
+    /// The first page without memory.
+    given_back: u32,
+    /// An empty page that keeps its memory.
+    spare: u32,
     length: u32,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { pages: Vec::new(), extent: 0, vacant: 0, length: 0 }
+        let (with_room, given_back, spare) = (NO_PAGE, NO_PAGE, NO_PAGE);
+        Slab { pages: Vec::new(), with_room, given_back, spare, length: 0 }
     }
 }
 
@@ -36,26 +95,31 @@ impl<T> Slab<T> {
 
     /// The index that the next [`Slab::insert`] returns.
     pub fn next_index(&self) -> u32 {
-        self.vacant
+        if let Some(page) = self.pages.get(self.with_room as usize) {
+            return self.with_room << PAGE_BITS | page.vacant;
+        }
+        let empty = [self.spare, self.given_back].into_iter().find(|&at| at != NO_PAGE);
+        empty.unwrap_or(self.pages.len() as u32) << PAGE_BITS
     }
 
     /// Stores `value`.
     pub fn insert(&mut self, value: T) -> u32 {
-        let index = self.vacant;
-        if index == self.extent {
-            if self.extent as usize == self.pages.len() * PAGE_ENTRIES {
-                self.pages.push(Vec::with_capacity(PAGE_ENTRIES));
+        let index = self.next_index();
+        let at = index >> PAGE_BITS;
+        if at != self.with_room {
+            if at == self.spare {
+                self.spare = NO_PAGE;
+            } else if at == self.given_back {
+                unlink(&mut self.pages, &mut self.given_back, at);
+            } else {
+                self.pages.push(Page::new());
             }
-            self.pages[index as usize >> PAGE_BITS].push(Entry::Occupied(value));
-            self.extent += 1;
-            self.vacant = self.extent;
-        } else {
-            let entry = self.entry_mut(index);
-            let Entry::Vacant(next) = *entry else {
-                unreachable!("the chain holds vacant entries")
-            };
-            *entry = Entry::Occupied(value);
-            self.vacant = next;
+            link(&mut self.pages, &mut self.with_room, at);
+        }
+        let page = &mut self.pages[at as usize];
+        page.insert(value);
+        if page.length as usize == PAGE_ENTRIES {
+            unlink(&mut self.pages, &mut self.with_room, at);
         }
         self.length += 1;
         index
@@ -63,13 +127,18 @@ impl<T> Slab<T> {
 
     /// Takes out the value at `index`.
     pub fn remove(&mut self, index: u32) -> Option<T> {
-        self.get(index)?;
-        let vacant = Entry::Vacant(self.vacant);
-        let Entry::Occupied(value) = std::mem::replace(self.entry_mut(index), vacant) else {
-            unreachable!("checked above")
-        };
-        self.vacant = index;
+        let at = index >> PAGE_BITS;
+        let page = self.pages.get_mut(at as usize)?;
+        let was_full = page.length as usize == PAGE_ENTRIES;
+        let value = page.remove(index as usize & (PAGE_ENTRIES - 1))?;
+        let is_empty = page.length == 0;
         self.length -= 1;
+        if was_full {
+            link(&mut self.pages, &mut self.with_room, at);
+        }
+        if is_empty {
+            self.empty(at);
+        }
         Some(value)
     }
 
@@ -77,7 +146,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         let page = self.pages.get(index as usize >> PAGE_BITS)?;
-        match page.get(index as usize & (PAGE_ENTRIES - 1))? {
+        match page.entries.get(index as usize & (PAGE_ENTRIES - 1))? {
             Entry::Occupied(value) => Some(value),
             Entry::Vacant(_) => None,
         }
@@ -87,7 +156,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         let page = self.pages.get_mut(index as usize >> PAGE_BITS)?;
-        match page.get_mut(index as usize & (PAGE_ENTRIES - 1))? {
+        match page.entries.get_mut(index as usize & (PAGE_ENTRIES - 1))? {
             Entry::Occupied(value) => Some(value),
             Entry::Vacant(_) => None,
         }
@@ -103,26 +172,68 @@ impl<T> Slab<T> {
         self.length == 0
     }
 
-    /// Every index in use lies below.
+    /// Every index in use lies below. Falls when the last pages are given back.
     pub fn extent(&self) -> u32 {
-        self.extent
+        self.pages.last().map_or(0, |last| {
+            ((self.pages.len() - 1) << PAGE_BITS) as u32 + last.entries.len() as u32
+        })
     }
 
     /// All values with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0..self.extent).filter_map(|index| Some((index, self.get(index)?)))
+        (0..self.extent()).filter_map(|index| Some((index, self.get(index)?)))
     }
 
     /// All values, to change.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.pages.iter_mut().flatten().filter_map(|entry| match entry {
+        let entries = self.pages.iter_mut().flat_map(|page| &mut page.entries);
+        entries.filter_map(|entry| match entry {
             Entry::Occupied(value) => Some(value),
             Entry::Vacant(_) => None,
         })
     }
 
-    fn entry_mut(&mut self, index: u32) -> &mut Entry<T> {
-        &mut self.pages[index as usize >> PAGE_BITS][index as usize & (PAGE_ENTRIES - 1)]
+    /// A page has lost its last value: it becomes the spare one, and the spare one before it is
+    /// given back.
+    fn empty(&mut self, at: u32) {
+        unlink(&mut self.pages, &mut self.with_room, at);
+        let page = &mut self.pages[at as usize];
+        page.entries.clear();
+        page.vacant = 0;
+        let before = std::mem::replace(&mut self.spare, at);
+        let Some(page) = self.pages.get_mut(before as usize) else { return };
+        page.entries = Vec::new();
+        link(&mut self.pages, &mut self.given_back, before);
+        // The table of pages ends with one that has memory.
+        while self.pages.last().is_some_and(|last| last.entries.capacity() == 0) {
+            let last = self.pages.len() as u32 - 1;
+            unlink(&mut self.pages, &mut self.given_back, last);
+            self.pages.pop();
+        }
+        if self.pages.len() * 4 < self.pages.capacity() {
+            self.pages.shrink_to(self.pages.len() * 2);
+        }
+    }
+}
+
+/// Puts a page before the `first` of a chain.
+fn link<T>(pages: &mut [Page<T>], first: &mut u32, at: u32) {
+    let next = std::mem::replace(first, at);
+    if let Some(page) = pages.get_mut(next as usize) {
+        page.before = at;
+    }
+    (pages[at as usize].before, pages[at as usize].next) = (NO_PAGE, next);
+}
+
+/// Takes a page out of the chain that begins with `first`.
+fn unlink<T>(pages: &mut [Page<T>], first: &mut u32, at: u32) {
+    let (before, next) = (pages[at as usize].before, pages[at as usize].next);
+    match pages.get_mut(before as usize) {
+        Some(page) => page.next = next,
+        None => *first = next,
+    }
+    if let Some(page) = pages.get_mut(next as usize) {
+        page.before = before;
     }
 }
 
@@ -132,24 +243,69 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
+    impl<T> Slab<T> {
+        /// Panics unless each page is where it belongs.
+        fn check(&self) {
+            let chain = |first: u32| {
+                let (mut at, mut before, mut chain) = (first, NO_PAGE, Vec::new());
+                while let Some(page) = self.pages.get(at as usize) {
+                    assert_eq!(page.before, before);
+                    chain.push(at);
+                    (before, at) = (at, page.next);
+                }
+                chain.sort_unstable();
+                chain
+            };
+            let pages = |is_one: fn(&Page<T>) -> bool| -> Vec<u32> {
+                let all = (0..).zip(&self.pages);
+                all.filter(|(_, page)| is_one(page)).map(|(at, _)| at).collect()
+            };
+            let with_room = |page: &Page<T>| (1..PAGE_ENTRIES as u32).contains(&page.length);
+            assert_eq!(chain(self.with_room), pages(with_room));
+            let without_memory = |page: &Page<T>| page.entries.capacity() == 0;
+            assert_eq!(chain(self.given_back), pages(without_memory));
+            let spare = |page: &Page<T>| page.length == 0 && page.entries.capacity() > 0;
+            let found = Some(self.spare).filter(|&at| at != NO_PAGE);
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), pages(spare));
+        }
+    }
+
     proptest! {
         #[test]
-        fn behaves_like_a_map(steps in prop::collection::vec((any::<bool>(), 0u32..600), 0..2000)) {
+        fn behaves_like_a_map(
+            steps in prop::collection::vec((0u8..5, 0u32..1500), 0..25),
+        ) {
             let mut slab = Slab::default();
             let mut model = HashMap::new();
-            for (is_insert, number) in steps {
-                if is_insert {
-                    let expected = slab.next_index();
-                    let index = slab.insert(number);
-                    prop_assert_eq!(index, expected);
-                    prop_assert!(model.insert(index, number).is_none());
-                } else {
-                    prop_assert_eq!(slab.remove(number), model.remove(&number));
+            for (what, number) in steps {
+                for number in number..number + 200 {
+                    if what < 2 {
+                        let expected = slab.next_index();
+                        let index = slab.insert(number);
+                        prop_assert_eq!(index, expected);
+                        prop_assert!(index < slab.extent());
+                        prop_assert!(model.insert(index, number).is_none());
+                    } else {
+                        prop_assert_eq!(slab.remove(number), model.remove(&number));
+                    }
                 }
+                slab.check();
                 prop_assert_eq!(slab.len(), model.len());
+                let all: HashMap<_, _> = slab.iter().map(|(at, value)| (at, *value)).collect();
+                prop_assert_eq!(&all, &model);
+                prop_assert_eq!(slab.iter_mut().count(), model.len());
             }
-            let all: HashMap<_, _> = slab.iter().map(|(index, value)| (index, *value)).collect();
-            prop_assert_eq!(all, model);
         }
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let mut slab = Slab::default();
+        (0..100_000).for_each(|number| assert_eq!(slab.insert(number), number));
+        (1..100_000).for_each(|number| assert_eq!(slab.remove(number), Some(number)));
+        let capacity: usize = slab.pages.iter().map(|page| page.entries.capacity()).sum();
+        assert!(capacity <= 2 * PAGE_ENTRIES, "{capacity} entries");
+        assert!(slab.pages.capacity() < 1000 && slab.get(0) == Some(&0));
+        slab.check();
     }
 }

@@ -68,6 +68,12 @@ impl Flags {
     pub(crate) const WEBSOCKET: Flags = Flags(1 << 10);
     /// It has had a request before: silence is idleness, not slowness.
     pub(crate) const SERVED: Flags = Flags(1 << 11);
+    /// It has more to read, or to act upon, and is in the worker's list of those.
+    pub(crate) const UNREAD: Flags = Flags(1 << 12);
+    /// What it asks is the control plane's to answer, which takes no more for now.
+    pub(crate) const AWAITS_CONTROL: Flags = Flags(1 << 13);
+    /// The peer has ended its side while an answer was being written to it.
+    pub(crate) const PEER_ENDED: Flags = Flags(1 << 14);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use throng_core::Mailbox;
 
@@ -18,6 +18,9 @@ use crate::worker::{Now, TICKS_PER_S, Worker};
 const ACCEPTS_PER_BATCH: usize = 64;
 
 const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
+
+/// When something waits that no event will tell of, the worker looks again after this.
+const SOON: Duration = Duration::from_millis(2);
 
 /// Tokens that no connection has: generations grow from one.
 pub(crate) const LISTENER: u64 = 0;
@@ -49,8 +52,11 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
     let mut handed = Vec::new();
     while !worker.is_ended() {
         let may_sleep = !has_work && sources.mailbox.doze();
-        let timeout =
-            if may_sleep { next_tick.saturating_sub(clock.elapsed()) } else { Duration::ZERO };
+        let timeout = match may_sleep {
+            true if worker.is_waiting() => SOON,
+            true => next_tick.saturating_sub(clock.elapsed()),
+            false => Duration::ZERO,
+        };
         worker.net().poll.wait(timeout)?;
         sources.mailbox.rouse();
         worker.set_now(clock.now());
@@ -145,16 +151,14 @@ fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Re
     Ok(())
 }
 
-/// The worker's clock: wall time that never goes back, by the monotonic clock.
+/// The worker's clock.
 struct Clock {
     started: Instant,
-    started_unix_ms: u64,
 }
 
 impl Clock {
     fn start() -> Clock {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), started_unix_ms: since_1970.as_millis() as u64 }
+        Clock { started: Instant::now() }
     }
 
     fn elapsed(&self) -> Duration {
@@ -164,7 +168,7 @@ impl Clock {
     fn now(&self) -> Now {
         let elapsed_ms = self.elapsed().as_millis() as u64;
         Now {
-            unix_ms: self.started_unix_ms + elapsed_ms,
+            unix_ms: throng_core::clock::now_ms(),
             tick: (elapsed_ms * u64::from(TICKS_PER_S) / 1000) as u32,
         }
     }

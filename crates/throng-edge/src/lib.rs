@@ -38,3 +38,4 @@ pub mod worker;
 pub use figures::{Figures, WorkerFigures};
 pub use settings::Settings;
 pub use start::{Arrival, Arrivals, Edge, HandBackError, Inlets, Plan, StartError};
+pub use sys::heap::release_unused;

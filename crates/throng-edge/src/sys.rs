@@ -4,9 +4,12 @@
 //! | module | reason for `unsafe` |
 //! |---|---|
 //! | `private_table` | a thread gets a descriptor table of its own |
+//! | `heap` | one function of the C library |
 //! | `options` | two socket options that no library sets |
 //! | `listener`, `poll`, `hand_over`, `sockets` | none |
 
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod heap;
 #[allow(unsafe_code, reason = "see the module's doc")]
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]

@@ -38,13 +38,14 @@ mod send;
 mod subscribe;
 mod tick;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throng_core::slab::Slab;
 use throng_core::{
-    Access, ConnectionName, Counter, Counters, Engine, Epoch, Mail, Mailbox, Roster, Rules,
-    WorkerId,
+    Access, ChannelId, ConnectionName, Counter, Counters, Engine, Epoch, LocalId, Mail, Mailbox,
+    PresenceQuestion, Roster, Rules, WorkerId,
 };
 
 use crate::connection::Connection;
@@ -117,6 +118,8 @@ pub struct Worker<N: Net> {
     /// What all connections hold of their own; see [`HELD_BYTES_MAX`].
     held_bytes: usize,
     roster: Roster,
+    /// What the roster has dropped for want of room, as far as it is counted.
+    dropped: u64,
     now: Now,
     /// Where the sweep over the slab stands.
     sweep_at: u32,
@@ -125,11 +128,18 @@ pub struct Worker<N: Net> {
     /// For heads and notices on their way out.
     scratch: Vec<u8>,
     mail: Vec<Mail>,
-    /// Connections that had more to read than one round took.
-    unread: Vec<u64>,
+    /// Connections that had more to read, or to act upon, than one turn allows.
+    unread: VecDeque<u64>,
+    /// What is left of the turn of the connection that is being read, in heads and frames.
+    steps: u32,
+    /// Connections that wait for room on the way to the control plane.
+    awaiting_control: VecDeque<u64>,
     /// Connections to close once what was published before is delivered to them.
     farewells: Vec<Farewell>,
-    are_doors_closed: bool,
+    /// Presence questions that wait for their turn.
+    questions: VecDeque<(LocalId, ChannelId, Arc<PresenceQuestion>)>,
+    /// Since when, in ticks, nobody is taken in any more.
+    doors_closed: Option<u32>,
     drain: Option<Drain>,
     /// The engine's epoch, known from the first subscription on.
     epoch: Option<Epoch>,
@@ -139,6 +149,10 @@ impl<N: Net> Worker<N> {
     /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let counters = Arc::clone(&setup.figures.worker(setup.id).counters);
+        let mut roster = Roster::new(setup.rules);
+        roster.set_held_bytes_max(
+            throng_core::roster::HELD_BYTES_MAX / setup.figures.workers().len().max(1),
+        );
         Worker {
             net,
             id: setup.id,
@@ -151,16 +165,20 @@ impl<N: Net> Worker<N> {
             connections: Slab::default(),
             closing: 0,
             held_bytes: 0,
-            roster: Roster::new(setup.rules),
+            roster,
+            dropped: 0,
             now: Now::default(),
             sweep_at: 0,
             next_generation: 0,
             buffer: vec![0; READ_BYTES],
             scratch: Vec::new(),
             mail: Vec::new(),
-            unread: Vec::new(),
+            unread: VecDeque::new(),
+            steps: 0,
+            awaiting_control: VecDeque::new(),
             farewells: Vec::new(),
-            are_doors_closed: false,
+            questions: VecDeque::new(),
+            doors_closed: None,
             drain: None,
             epoch: None,
         }
@@ -180,14 +198,22 @@ impl<N: Net> Worker<N> {
     /// batch of events, and again while it returns `true`: there is more to do.
     pub fn work(&mut self) -> bool {
         self.read_on();
+        self.hand_on();
         self.take_mail();
+        self.answer_question();
         self.fan_out();
         self.say_farewells();
         self.drain_on();
         self.roster.is_sweeping()
             || !self.unread.is_empty()
             || !self.farewells.is_empty()
+            || !self.questions.is_empty()
             || self.is_parting()
+    }
+
+    /// Whether something waits that no event will tell of: call [`Worker::work`] soon.
+    pub fn is_waiting(&self) -> bool {
+        !self.awaiting_control.is_empty()
     }
 
     /// Whether the worker has been told to end and has.
@@ -197,7 +223,7 @@ impl<N: Net> Worker<N> {
 
     /// Whether the worker has been told to take no new connections.
     pub fn are_doors_closed(&self) -> bool {
-        self.are_doors_closed
+        self.doors_closed.is_some()
     }
 
     /// Open connections.

@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 
 use throng_core::engine::IDEMPOTENCY_MS;
-use throng_core::{
-    Body, ChannelName, HistoryQuery, Message, MessageId, Publication, Published, Start,
-};
+use throng_core::message::OVERHEAD_BYTES;
+use throng_core::{Body, ChannelName, HistoryQuery, MessageId, Publication, Published, Start};
 
 use crate::topics::Topic;
 use crate::{Check, ensure};
@@ -27,12 +26,8 @@ pub struct Entry {
     pub content_type: Option<Box<str>>,
     /// The connection that does not get it.
     pub except: Option<u64>,
-}
-
-impl Entry {
-    fn weight_bytes(&self) -> usize {
-        self.body.bytes().len() + std::mem::size_of::<Message>()
-    }
+    /// What it counts for.
+    weight_bytes: usize,
 }
 
 /// A channel's log: the message with offset `n` is `entries[n - 1]`.
@@ -99,7 +94,7 @@ impl Model {
         let (mut count, mut bytes) = (0, 0);
         if !retention.is_none() {
             for entry in entries.iter().rev() {
-                bytes += entry.weight_bytes();
+                bytes += entry.weight_bytes;
                 let is_old = entry.time_ms + retention.age_ms_max <= now_ms;
                 if is_old || count == retention.messages_max || bytes > retention.bytes_max {
                     break;
@@ -153,7 +148,7 @@ impl Model {
         let (mut count, mut bytes) = (0, 0);
         for entry in waiting {
             count += 1;
-            bytes += entry.weight_bytes();
+            bytes += entry.weight_bytes;
         }
         count > rule.behind_messages_max || bytes > rule.behind_bytes_max
     }
@@ -189,7 +184,13 @@ impl Model {
         if let Some(key) = key {
             log.keys.insert(key.into(), (offset, now_ms));
         }
+        let texts = [
+            publication.body.bytes().len(),
+            publication.channel.key().len(),
+            publication.content_type.as_deref().map_or(0, str::len),
+        ];
         log.entries.push(Entry {
+            weight_bytes: texts.iter().sum::<usize>() + OVERHEAD_BYTES,
             number,
             time_ms: now_ms,
             body: publication.body.clone(),

@@ -165,6 +165,10 @@ impl Engine for Recorder {
         self.engine.tick(now_ms);
     }
 
+    fn log_bytes(&self) -> u64 {
+        self.engine.log_bytes()
+    }
+
     fn figures(&self) -> EngineFigures {
         self.engine.figures()
     }

@@ -25,16 +25,14 @@ use crate::refusal::Refusal;
 /// The most headers of one request. Browsers send about 15, proxies add a handful.
 pub const HEADERS_MAX: usize = 64;
 
-/// The longest request line: what RFC 9112 asks servers to take at least.
-pub const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
-
 /// Empty lines before a request that are skipped: old clients send one after a body.
 const LEADING_LINES_MAX: usize = 2;
 
 /// What a head may measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Request line and headers, with the empty lines around them.
+    /// Request line and headers, with the empty lines around them. The request line has no limit
+    /// of its own: it may name as many channels as one connection may follow.
     pub head_bytes_max: usize,
 }
 
@@ -154,7 +152,7 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
         let line = &bytes[line_start..line_feed];
         let is_request_line = line_start == start;
         if is_request_line {
-            check_request_line(line, line_feed + 1, head_bytes_max)?;
+            check_request_line(line_feed + 1, head_bytes_max)?;
         }
         if line_feed >= head_bytes_max {
             return Err(head_too_large());
@@ -178,7 +176,7 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
         line_start = line_feed + 1;
     }
     if line_start == start {
-        check_request_line(&bytes[start..], bytes.len() + 1, head_bytes_max)?;
+        check_request_line(bytes.len() + 1, head_bytes_max)?;
     }
     if bytes.len() >= head_bytes_max {
         return Err(head_too_large());
@@ -188,14 +186,12 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
 
 /// Checks the request line, or what there is of it; `end` is the least that the head measures
 /// once the line has ended.
-fn check_request_line(line: &[u8], end: usize, head_bytes_max: usize) -> Result<(), Refusal> {
-    let length = line.strip_suffix(b"\r").unwrap_or(line).len();
-    if length > REQUEST_LINE_BYTES_MAX || end > head_bytes_max {
-        let limit = REQUEST_LINE_BYTES_MAX.min(head_bytes_max);
-        let message = format!("the request line is longer than {limit} bytes");
-        return Err(Refusal::new(414, "uri_too_long", message));
+fn check_request_line(end: usize, head_bytes_max: usize) -> Result<(), Refusal> {
+    if end <= head_bytes_max {
+        return Ok(());
     }
-    Ok(())
+    let message = format!("the request line is longer than {head_bytes_max} bytes");
+    Err(Refusal::new(414, "uri_too_long", message))
 }
 
 fn head_too_large() -> Refusal {

@@ -3,12 +3,22 @@
 //! A browser names the page's origin in a header that the page cannot forge. Without this check,
 //! any page could reach a server on its visitor's own machine or network. Programs send no origin;
 //! keys, not origins, keep those out.
+//!
+//! That an origin equals `Host` proves little: whoever owns a name may let it lead to 127.0.0.1,
+//! and a page of that name then sends both (DNS rebinding). So a server that listens on loopback
+//! believes only hosts that no name server answers for.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whether a request with this `Origin`, sent to this `Host`, is answered. `allowed` is the list
-/// of the settings: origins, `null`, or `*` for any.
-pub fn origin_allowed(origin: Option<&str>, host: Option<&str>, allowed: &[String]) -> bool {
+/// of the settings: origins, `null`, or `*` for any. `listen` is the address that the server
+/// listens on.
+pub fn origin_allowed(
+    origin: Option<&str>,
+    host: Option<&str>,
+    allowed: &[String],
+    listen: IpAddr,
+) -> bool {
     let Some(origin) = origin else { return true };
     if allowed.iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(origin)) {
         return true;
@@ -19,8 +29,11 @@ pub fn origin_allowed(origin: Option<&str>, host: Option<&str>, allowed: &[Strin
     }
     let Some((host, port)) = host.and_then(split_authority) else { return false };
     let port = port.or(origin.default_port());
+    if is_loopback(host) {
+        return is_loopback(origin.host);
+    }
     let is_own = origin.host.eq_ignore_ascii_case(host) && origin.port == port;
-    is_own || (is_loopback(origin.host) && is_loopback(host))
+    is_own && (is_address(host) || !listen.to_canonical().is_loopback())
 }
 
 /// `scheme://host[:port]`.
@@ -101,19 +114,57 @@ fn is_loopback(host: &str) -> bool {
         || host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// Whether a host is an address rather than a name.
+fn is_address(host: &str) -> bool {
+    host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn allowed(origin: &str, host: &str, list: &[&str]) -> bool {
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+    fn allowed_on(listen: IpAddr, origin: &str, host: &str, list: &[&str]) -> bool {
         let list: Vec<String> = list.iter().map(|&entry| entry.to_owned()).collect();
-        origin_allowed(Some(origin), Some(host), &list)
+        origin_allowed(Some(origin), Some(host), &list, listen)
+    }
+
+    fn allowed(origin: &str, host: &str, list: &[&str]) -> bool {
+        allowed_on(ANY, origin, host, list)
     }
 
     #[test]
     fn no_origin_is_allowed() {
-        assert!(origin_allowed(None, Some("a"), &[]));
-        assert!(origin_allowed(None, None, &[]));
+        assert!(origin_allowed(None, Some("a"), &[], LOCAL));
+        assert!(origin_allowed(None, None, &[], LOCAL));
+    }
+
+    /// Its page says `Origin: http://evil.example:9409` and `Host: evil.example:9409`, and its
+    /// name leads to the visitor's own machine.
+    #[test]
+    fn a_name_that_leads_to_loopback_is_not_the_servers_own() {
+        let mapped = "::ffff:127.0.0.1".parse().unwrap();
+        for listen in [LOCAL, IpAddr::V6(Ipv6Addr::LOCALHOST), mapped, "127.9.9.9".parse().unwrap()]
+        {
+            let allowed = |origin, host, list: &[&str]| allowed_on(listen, origin, host, list);
+            let (origin, host) = ("http://evil.example:9409", "evil.example:9409");
+            assert!(!allowed(origin, host, &[]));
+            assert!(!allowed(origin, host, &["http://other.example"]));
+            assert!(!allowed("http://127.0.0.1.evil.example", "127.0.0.1.evil.example", &[]));
+            assert!(!allowed("http://127.0.0.1:9409", host, &[]));
+            // The name of a proxy is to be listed, and then it does not matter what it forwards.
+            assert!(allowed(origin, host, &[origin]));
+            assert!(allowed(origin, "127.0.0.1:9409", &[origin]));
+            // No name server answers for these.
+            assert!(allowed("http://127.0.0.1:9409", "127.0.0.1:9409", &[]));
+            assert!(allowed("http://localhost:9409", "localhost:9409", &[]));
+            assert!(allowed("http://[::1]:9409", "[::1]:9409", &[]));
+            assert!(allowed("http://192.168.0.1", "192.168.0.1", &[]));
+            assert!(allowed("http://[2001:db8::1]", "[2001:db8::1]", &[]));
+            assert!(!allowed("http://192.168.0.1", "192.168.0.2", &[]));
+        }
     }
 
     #[test]
@@ -145,7 +196,7 @@ mod tests {
         ] {
             assert!(!allowed(origin, host, &[]), "{origin} {host}");
         }
-        assert!(!origin_allowed(Some("http://a"), None, &[]));
+        assert!(!origin_allowed(Some("http://a"), None, &[], ANY));
     }
 
     #[test]

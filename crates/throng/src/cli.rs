@@ -82,6 +82,8 @@ pub enum Command {
     /// Follow channels and print what is published there
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArguments),
+    /// Load a push server, this one or another, and measure what it delivers
+    Flood(Box<throng_flood::cli::Arguments>),
 }
 
 /// Where settings come from, beside the variables.

@@ -23,6 +23,12 @@ pub struct Machine {
     pub conntrack_max: Option<u64>,
 }
 
+/// The limit is there with the kernel's module; whether anything is followed, the count tells.
+fn conntrack_max() -> Option<u64> {
+    number("/proc/sys/net/netfilter/nf_conntrack_count", 0).filter(|&count| count > 0)?;
+    number("/proc/sys/net/netfilter/nf_conntrack_max", 0)
+}
+
 impl Machine {
     /// Looks at this machine.
     pub fn look() -> Machine {
@@ -31,7 +37,7 @@ impl Machine {
             tcp_pages_max: number("/proc/sys/net/ipv4/tcp_mem", 1),
             available_bytes: available_bytes(),
             files_max: number("/proc/sys/fs/file-max", 0),
-            conntrack_max: number("/proc/sys/net/netfilter/nf_conntrack_max", 0),
+            conntrack_max: conntrack_max(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The `throng` binary: the server, and two commands to try it with.
+//! The `throng` binary: the server, two commands to try it with, and the load generator.
 //!
 //! # Layout
 //!
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         }
     };
     match run(arguments.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             terminal::complain(&format!("{error:#}"));
             let is_settings = error.is::<SettingsError>();
@@ -60,13 +60,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(sources) => serve::serve(&load(sources)?),
-        Command::Check(sources) => print_settings(&load(sources)?),
-        Command::Publish(arguments) => publish::publish(arguments),
-        Command::Tail(arguments) => tail::tail(&arguments),
+        Command::Serve(sources) => serve::serve(&load(sources)?)?,
+        Command::Check(sources) => print_settings(&load(sources)?)?,
+        Command::Publish(arguments) => publish::publish(arguments)?,
+        Command::Tail(arguments) => tail::tail(&arguments)?,
+        Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn load(sources: Sources) -> Result<Settings, SettingsError> {

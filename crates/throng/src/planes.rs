@@ -57,6 +57,11 @@ impl throng_control::Edge for Workers {
         self.inlets.hand_back(&stream, bytes).map_err(|_| stream)
     }
 
+    fn connections(&self) -> u64 {
+        let workers = self.figures.workers().iter();
+        workers.map(|worker| u64::from(worker.connections.load(Ordering::Relaxed))).sum()
+    }
+
     fn workers(&self) -> Vec<WorkerFigures> {
         let figures = self.figures.workers().iter().map(|worker| WorkerFigures {
             connections: u64::from(worker.connections.load(Ordering::Relaxed)),

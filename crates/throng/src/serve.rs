@@ -6,16 +6,17 @@
 //! before anybody can be told that the server runs, and it is told once it listens. The runtime is
 //! there before the workers: each takes a copy of the descriptor table as it then is, and the
 //! descriptor that wakes the runtime must be in it, because workers wake it with their answers. On
-//! stop the control plane ends first, because its last publications are still to be delivered; then
-//! the workers send everybody home.
+//! stop the workers close their doors; then the control plane accepts no more, and when its last
+//! publication is made, which is still to be delivered, the workers send everybody home. Until they
+//! have, the control plane answers whatever they hand over.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use throng_control::Control;
-use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine};
+use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine, clock};
 use throng_edge::{Edge, Figures, Plan};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -30,21 +31,28 @@ use crate::terminal::{Paint, grouped};
 /// The engine forgets what is too old a part at each call.
 const TICK: Duration = Duration::from_millis(100);
 
+/// The workers get so long to take in who has connected already, before publications are refused:
+/// whoever came in time is answered.
+const CLOSING_DOORS: Duration = Duration::from_millis(100);
+
+/// When the logs have shrunk by so many bytes and by half, what the allocator keeps of it goes back to
+/// the system.
+const RELEASE_BYTES: u64 = 64 << 20;
+
 /// Runs the server until a signal ends it.
 pub fn serve(settings: &Settings) -> Result<()> {
     start_log(settings);
     let plan = Plan::new(edge_settings(settings))?;
     let rules = Arc::new(channels::rules(settings));
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
-        Epoch::starting_at(now_ms()),
+        Epoch::starting_at(clock::now_ms()),
         Arc::clone(&rules),
         plan.mailboxes(),
         settings.history.total_bytes.0,
     ));
     let access: Arc<dyn Access> = Arc::new(Allow);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
-    // The workers' tables are copies of the process's own, which has the same room.
-    let control_connections_max = plan.worker_connections_max();
+    let control_settings = control_settings(settings, &plan);
     let signals = {
         let _entered = runtime.enter();
         Signals::new().context("cannot wait for signals")?
@@ -54,22 +62,17 @@ pub fn serve(settings: &Settings) -> Result<()> {
     print(&banner);
 
     let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
-    let control = Control::new(
-        Arc::clone(&engine),
-        access,
-        Arc::new(workers),
-        control_settings(settings, control_connections_max),
-    );
+    let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, signals))?;
 
-    edge.drain();
     let figures = edge.figures.clone();
     edge.join();
     log_outcome(&figures);
     Ok(())
 }
 
-/// Serves requests until a signal comes and the last one is answered. Gives the data plane back.
+/// Serves requests until a signal comes, the last one is answered and the workers have nobody left.
+/// Gives the data plane back, which is ending.
 async fn control_plane(
     control: Arc<Control>,
     engine: Arc<dyn Engine>,
@@ -78,13 +81,12 @@ async fn control_plane(
 ) -> Result<Edge> {
     let edge = Arc::new(edge);
     let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
-    let ticking = keep_ticking(Arc::clone(&control), engine);
+    let ticking = keep_ticking(engine);
     notify("READY=1");
     let doors = Arc::clone(&edge);
     let drain = async move {
         let name = signals.next().await;
         doors.close_doors();
-        drop(doors);
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; once more to stop at once");
         tokio::spawn(async move {
@@ -92,19 +94,28 @@ async fn control_plane(
             tracing::warn!("{name} again: stopped at once");
             std::process::exit(1);
         });
+        tokio::time::sleep(CLOSING_DOORS).await;
     };
-    throng_control::serve(control, handover, drain).await;
+    let parting = Arc::clone(&edge);
+    throng_control::serve(control, handover, drain, move || parting.drain()).await;
     ticking.abort();
     Arc::into_inner(edge).context("the control plane still holds the data plane")
 }
 
-fn keep_ticking(control: Arc<Control>, engine: Arc<dyn Engine>) -> JoinHandle<()> {
+fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut most_bytes = 0;
         loop {
             ticks.tick().await;
-            engine.tick(control.now_ms());
+            engine.tick(clock::now_ms());
+            let bytes = engine.log_bytes();
+            most_bytes = bytes.max(most_bytes);
+            if most_bytes - bytes >= RELEASE_BYTES.max(most_bytes / 2) {
+                most_bytes = bytes;
+                tokio::task::spawn_blocking(throng_edge::release_unused);
+            }
         }
     })
 }
@@ -168,23 +179,20 @@ fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     }
 }
 
-fn control_settings(settings: &Settings, connections_max: usize) -> throng_control::Settings {
+fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Settings {
     throng_control::Settings {
+        listen: plan.address().ip(),
         allowed_origins: settings.allowed_origins.0.clone(),
         head_bytes_max: settings.max_head_bytes.0,
         message_bytes_max: settings.max_message_bytes.0,
         batch_bytes_max: settings.max_batch_bytes.0,
         channels_max: settings.max_channels_per_connection.0,
-        connections_max,
+        connections_max: plan.connections_max(),
+        // The workers' tables are copies of the process's own, which has the same room.
+        own_connections_max: plan.worker_connections_max(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
         drain_timeout: settings.drain_timeout.0,
         ..throng_control::Settings::default()
     }
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

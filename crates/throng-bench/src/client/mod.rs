@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use throng_machine::private_table;
 
-use crate::private_table;
 use subscribers::{Batch, Parking, Part, Subscribers};
 use target::Target;
 

@@ -11,7 +11,7 @@ use crate::http::{self, Http};
 use crate::ledger::Side;
 use crate::raw_process::RawProcess;
 use crate::server_process::{ServerProcess, Setup};
-use crate::{frame, proc};
+use crate::{cost, frame};
 
 /// The channel that all subscribers follow.
 const CHANNEL_PATH: &str = "/channels/bench";
@@ -54,7 +54,7 @@ impl Server {
     pub fn cpu_ns(&self) -> Result<u64> {
         match self {
             Self::Raw(raw) => Ok(raw.cpu_ns),
-            Self::Throng(process) => proc::cpu_ns(process.id()),
+            Self::Throng(process) => cost::cpu_ns(process.id()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `POST /publish`: many messages, one JSON object a line; one answer line each, in order.
 
+use http::HeaderValue;
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
 use hyper::body::Incoming;
 use throng_core::{Action, Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
@@ -12,6 +12,14 @@ use crate::api::{permit, publish};
 use crate::body;
 use crate::control::Control;
 
+/// Lines of one batch. Each is answered, and the shortest lines have answers fifty times as long:
+/// the size of the batch alone does not bound them.
+const LINES_MAX: usize = 10_000;
+
+/// An answer line has at most so many bytes, about; room for them all is taken beforehand, so that
+/// a batch is not refused half-way.
+const ANSWER_LINE_BYTES: usize = 256;
+
 /// After so many lines other requests get their turn: a message's fan-out to the workers may take
 /// some microseconds.
 const LINES_PER_TURN: usize = 64;
@@ -21,13 +29,18 @@ pub(crate) async fn answer(
     head: &Parts,
     body: &mut Incoming,
 ) -> Result<Answer, Refused> {
-    if control.is_draining() {
-        return Err(Refused::draining());
-    }
+    let _publication = control.drain.publication()?;
     let bytes = body::read(control, &head.headers, body, control.settings.batch_bytes_max).await?;
+    let count = lines(&bytes).count();
+    if count > LINES_MAX {
+        let sentence = format!(
+            "the batch has {count} lines, and {LINES_MAX} are the most; none was published"
+        );
+        return Err(Refused::new(Code::TooLarge, sentence));
+    }
+    let room = answer::room(control, count * ANSWER_LINE_BYTES)?;
     let mut answers = Vec::new();
-    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    for (nth, line) in lines.enumerate() {
+    for (nth, line) in lines(&bytes).enumerate() {
         if nth % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
@@ -40,8 +53,12 @@ pub(crate) async fn answer(
         }
         answers.push(b'\n');
     }
-    let content_type = HeaderValue::from_static("application/x-ndjson");
-    Ok(answer::whole(StatusCode::OK, content_type, answers))
+    Ok(answer::large(HeaderValue::from_static("application/x-ndjson"), answers, room))
+}
+
+/// The lines that are not empty.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
 async fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {

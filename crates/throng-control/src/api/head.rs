@@ -1,10 +1,15 @@
 //! `HEAD` of the URLs that subscribe: what the same `GET` would be told, without a subscription.
+//!
+//! Three things differ, as the reference says. There is no `Throng-Connection`, because nothing is
+//! connected. A long-poll is not waited for: without messages it is told what the `GET` would be
+//! once its time is up. And where the `GET` of one would say in `Throng-Id` what comes after its
+//! body, here stands what comes before it: whoever goes on from there has not seen the body.
 
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_core::id::IdError;
-use throng_core::{Action, ChannelName, HistoryQuery, Position};
+use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Position, Start};
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route, Transport};
 
@@ -15,7 +20,13 @@ use crate::control::Control;
 /// The request has passed its limits already.
 const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
 
+/// Asks proxies not to collect what should arrive at once.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
 pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused> {
+    if control.is_draining() {
+        return Err(Refused::draining());
+    }
     let request = as_get(head)?;
     let max = control.settings.channels_max;
     if request.targets.len() > max {
@@ -27,30 +38,64 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
     for channel in &channels {
         permit(control, Action::Subscribe(channel))?;
     }
-    let since = since(&request, channels.len())?;
-    let now_ms = control.now_ms();
-    let mut position = Vec::with_capacity(channels.len());
-    let mut is_recovered = true;
-    for (nth, channel) in channels.iter().enumerate() {
-        let id = since.as_ref().map(|since| since.0[nth]);
-        let asked = id.map_or(HistoryQuery::Newest, HistoryQuery::After);
-        let history = control.engine.history(now_ms, channel, asked, 0);
-        is_recovered &= history.is_recovered.unwrap_or(true);
-        position.push(history.head);
-    }
-    let mut answer = answer::empty(StatusCode::OK);
-    if !position.is_empty() {
-        set_id(&mut answer, Position(position));
+    let starts = starts(&request, channels.len())?;
+    let places: Vec<_> = channels
+        .iter()
+        .zip(starts)
+        .map(|(channel, start)| Place::find(control, channel, start))
+        .collect();
+    let is_empty = places.iter().all(|place| !place.has_backlog);
+    let is_poll = matches!(request.transport, Transport::Poll { .. });
+    let status = if is_poll && is_empty { StatusCode::NO_CONTENT } else { StatusCode::OK };
+    let mut answer = answer::empty(status);
+    if !places.is_empty() {
+        set_id(&mut answer, Position(places.iter().map(|place| place.cursor).collect()));
     }
     let headers = answer.headers_mut();
-    if since.is_some() {
+    let told = places.iter().filter_map(|place| place.is_recovered);
+    if let Some(is_recovered) = told.reduce(|all, one| all && one) {
         let value = HeaderValue::from_static(if is_recovered { "true" } else { "false" });
         headers.insert(THRONG_RECOVERED, value);
     }
+    if !matches!(request.transport, Transport::WebSocket { .. }) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     if let Some(content_type) = content_type(&request) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     }
     Ok(answer)
+}
+
+/// Where a subscription of one channel would start.
+struct Place {
+    /// The id after which it would.
+    cursor: MessageId,
+    /// Whether messages are there already.
+    has_backlog: bool,
+    /// If an id was given, whether everything after it is there.
+    is_recovered: Option<bool>,
+}
+
+impl Place {
+    /// Finds out what [`Engine::follow`](throng_core::Engine::follow) would say, without following.
+    fn find(control: &Control, channel: &ChannelName, start: Start) -> Place {
+        let (query, limit) = match start {
+            Start::Live => (HistoryQuery::Newest, 0),
+            Start::Last(count) => (HistoryQuery::Newest, count),
+            // The oldest of them is enough to know where the gap ends.
+            Start::After(id) => (HistoryQuery::After(id), 1),
+        };
+        let history = control.engine.history(control.now_ms(), channel, query, limit);
+        let is_recovered = history.is_recovered;
+        let first = history.messages.first();
+        let cursor = match (start, first) {
+            (Start::After(id), _) if is_recovered == Some(true) => id,
+            (_, Some(first)) => MessageId { offset: first.previous, ..history.head },
+            (_, None) => history.head,
+        };
+        Place { cursor, has_backlog: first.is_some(), is_recovered }
+    }
 }
 
 /// What the same request would ask for as a `GET`. It is put together again for the reader that
@@ -75,9 +120,12 @@ fn as_get(head: &Parts) -> Result<Box<Request>, Refused> {
     }
 }
 
-/// The ids to go on from.
-fn since(request: &Request, channels: usize) -> Result<Option<Position>, Refused> {
-    let Some(text) = &request.since else { return Ok(None) };
+/// Where each subscription is to start.
+fn starts(request: &Request, channels: usize) -> Result<Vec<Start>, Refused> {
+    let Some(text) = &request.since else {
+        let start = request.history.map_or(Start::Live, |count| Start::Last(count as usize));
+        return Ok(vec![start; channels]);
+    };
     let bad = |error: IdError| Refused::new(Code::BadId, error.to_string());
     let position: Position = text.parse().map_err(bad)?;
     let ids = position.0.len();
@@ -87,7 +135,7 @@ fn since(request: &Request, channels: usize) -> Result<Option<Position>, Refused
         );
         return Err(Refused::new(Code::BadId, sentence));
     }
-    Ok(Some(position))
+    Ok(position.0.into_iter().map(Start::After).collect())
 }
 
 /// What would follow, as far as that is known before a message comes.

@@ -20,7 +20,7 @@ use crate::query;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Entries of a page that one request may ask for …
-const LIMIT_MAX: usize = 1000;
+const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 /// … and gets unless it says.
 const LIMIT: usize = 100;
 

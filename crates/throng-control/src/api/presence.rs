@@ -1,6 +1,5 @@
 //! `GET /channels/{channel}/presence`: who follows it.
 
-use http::StatusCode;
 use http::request::Parts;
 use throng_core::{Action, Kind, Presence};
 use throng_wire::v1;
@@ -34,7 +33,8 @@ pub(crate) async fn answer(
     let Presence { connections, users, is_cut } = presence;
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), connections, &users, is_cut);
-    let mut answer = answer::json(StatusCode::OK, body);
+    let room = answer::room(control, body.len())?;
+    let mut answer = answer::large(answer::JSON, body, room);
     set_id(&mut answer, newest(control, &channel));
     Ok(answer)
 }

@@ -1,6 +1,5 @@
 //! `POST` and `PUT /channels/{channel}`, `/users/{user}`: one message.
 
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -26,9 +25,7 @@ pub(crate) async fn answer(
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, Refused> {
-    if control.is_draining() {
-        return Err(Refused::draining());
-    }
+    let _publication = control.drain.publication()?;
     let channel = names::from_segment(kind, segment)?;
     permit(control, Action::Publish(&channel))?;
     let options = Options::of(&head.headers)?;
@@ -69,7 +66,7 @@ impl<'a> Options<'a> {
 async fn publish(
     control: &Control,
     channel: ChannelName,
-    bytes: &Bytes,
+    bytes: &[u8],
     options: Options<'_>,
 ) -> Result<Published, Refused> {
     let (body, content_type) = Body::parse(bytes, options.content_type).map_err(bad_body)?;

@@ -93,3 +93,21 @@ fn lines_and_batches_have_limits() {
     assert!(answer.json()["message"].as_str().unwrap().contains("10000"));
     server.ask(request("GET", "/publish", &[])).expect_refusal(405, "method_not_allowed");
 }
+
+/// The shortest lines have answers fifty times as long, so that the size alone is not enough.
+#[test]
+fn a_batch_has_so_many_lines() {
+    let server = Server::new();
+    let line = r#"{"channel":"a","data":1}"#;
+    let refused = server.ask(post("/publish", &[], format!("{line}\n{}", "x\n".repeat(10_000))));
+    refused.expect_refusal(413, "too_large");
+    let sentence = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(sentence.contains("10001 lines") && sentence.contains("10000"), "{sentence}");
+    assert_eq!((server.refused("too_large"), server.refused("bad_json")), (1, 0));
+    assert_eq!(server.ask(get("/channels/a/history")).json()["id"], "z-0");
+    // Empty lines are none.
+    let body = format!("{}{line}", "x\n\n".repeat(9_999));
+    let answers = lines(server.ask(post("/publish", &[], body)).text());
+    assert_eq!((answers.len(), &answers[9_999]["id"]), (10_000, &json!("z-1")));
+    assert_eq!(server.figure("throng_http_partial_body_bytes"), 0);
+}

@@ -1,6 +1,7 @@
 //! `GET …/history`.
 
 use serde_json::{Value, json};
+use throng_control::Settings;
 
 use crate::client::{get, post};
 use crate::server::Server;
@@ -76,6 +77,43 @@ fn a_page_has_100_messages_unless_it_says() {
     assert_eq!(page_of_all["messages"].as_array().unwrap().len(), 100);
     // The channel keeps no more than that.
     assert_eq!(page_of_all["more"], false);
+}
+
+/// Bytes count as they are sent: as JSON these are six times as long.
+#[test]
+fn a_page_has_so_many_bytes() {
+    let server = Server::new();
+    for _ in 0..8 {
+        assert_eq!(server.ask(post("/channels/a", &[], vec![1; 60_000])).status, 201);
+    }
+    let ids = |page: &Value| {
+        let messages = page["messages"].as_array().unwrap().iter();
+        messages.map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let newest = page(&server, "");
+    assert_eq!((ids(&newest), &newest["more"]), (vec!["z-7".into(), "z-8".into()], &json!(true)));
+    let before = page(&server, "?before=z-7");
+    assert_eq!((ids(&before), &before["more"]), (vec!["z-5".into(), "z-6".into()], &json!(true)));
+    let after = page(&server, "?after=z-0");
+    assert_eq!((ids(&after), &after["more"]), (vec!["z-1".into(), "z-2".into()], &json!(true)));
+    let last = page(&server, "?after=z-6");
+    assert_eq!((ids(&last), &last["more"]), (vec!["z-7".into(), "z-8".into()], &json!(false)));
+}
+
+#[test]
+fn a_page_has_one_message_at_least() {
+    let server = Server::with(Settings { message_bytes_max: 1 << 20, ..Settings::default() });
+    for bytes in [1, 300_000, 1] {
+        assert_eq!(server.ask(post("/channels/a", &[], vec![1; bytes])).status, 201);
+    }
+    for (query, offset, more) in
+        [("?before=z-3", 2, true), ("?after=z-1", 2, true), ("?before=z-2", 1, false)]
+    {
+        let page = page(&server, query);
+        assert_eq!(page["messages"].as_array().unwrap().len(), 1, "{query}");
+        assert_eq!(page["messages"][0]["id"], format!("z-{offset}"), "{query}");
+        assert_eq!(page["more"], more, "{query}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Everything has a limit, and a status that says so.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_control::Settings;
@@ -181,7 +182,7 @@ fn the_server_does_not_hurry_itself() {
 
 #[test]
 fn connections() {
-    let server = Server::with(Settings { connections_max: 1, ..Settings::default() });
+    let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
     let mut first = server.connect_again();
     let mut second = server.connect(get("/health"));
     let answer = second.answer();
@@ -194,4 +195,77 @@ fn connections() {
     drop(first);
     // There is room again once the server has noticed.
     while server.connect(get("/health")).answer().status != 200 {}
+}
+
+#[test]
+fn everybody_is_told_that_there_is_no_room() {
+    let server = Server::with(Settings { own_connections_max: 0, ..Settings::default() });
+    // More than are waited for.
+    let mut all: Vec<_> = (0..100).map(|_| server.connect(get("/health"))).collect();
+    for client in &mut all {
+        client.answer().expect_refusal(503, "full");
+        client.expect_end();
+    }
+}
+
+/// Those of the workers take room, too. A few may come nevertheless, to publish.
+#[test]
+fn connections_of_both_planes() {
+    let server = Server::with(Settings { connections_max: 10, ..Settings::default() });
+    server.edge.connections.store(10, Ordering::SeqCst);
+    let mut first = server.connect_again();
+    server.edge.connections.store(73, Ordering::SeqCst);
+    server.ask(get("/health")).expect_refusal(503, "full");
+    // What is there stays.
+    first.send(get("/health"));
+    assert_eq!(first.answer().status, 200);
+    server.edge.connections.store(72, Ordering::SeqCst);
+    assert_eq!(server.ask(get("/health")).status, 200);
+    server.edge.connections.store(0, Ordering::SeqCst);
+    assert_eq!(server.refused("full"), 1);
+}
+
+/// A request line may be as long as the head. Where hyper's own type for it holds less, the refusal
+/// is ours.
+#[test]
+fn long_targets() {
+    let server = Server::new();
+    let target = |bytes: usize| format!("/health?{}", "x".repeat(bytes - "/health?".len()));
+    assert_eq!(server.ask(get(&target(15_000))).status, 200);
+    server.ask(get(&target(17_000))).expect_refusal(414, "uri_too_long");
+    let head_bytes_max = 128 << 10;
+    let server = Server::with(Settings { head_bytes_max, ..Settings::default() });
+    assert_eq!(server.ask(get(&target(65_534))).status, 200);
+    server.ask(get(&target(65_535))).expect_refusal(414, "uri_too_long");
+}
+
+/// Answers that nobody reads fill the memory only so far.
+#[test]
+fn unread_answers() {
+    let message_bytes_max = 1 << 20;
+    let answer_bytes_max = 1 << 20;
+    let settings = Settings { message_bytes_max, answer_bytes_max, ..Settings::default() };
+    let server = Server::with(settings);
+    // Six times as long as JSON, and more than any socket takes from a server unread.
+    let body = vec![1; 1_000_000];
+    assert_eq!(server.ask(post("/channels/a", &[], body)).status, 201);
+    let page = || server.connect(get("/channels/a/history"));
+    let unread = || server.figure("throng_http_unread_answer_bytes");
+    // One alone may be larger than the limit.
+    let mut stuck = page();
+    while unread() < 6_000_000 {}
+    let refused = page().answer();
+    refused.expect_refusal(503, "busy");
+    assert!(!refused.closes());
+    let batch = r#"{"channel":"b","data":1}"#;
+    server.ask(post("/publish", &[], batch)).expect_refusal(503, "busy");
+    server.ask(get("/channels/a/presence")).expect_refusal(503, "busy");
+    // Short answers are given always.
+    assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
+    assert_eq!(stuck.answer().status, 200);
+    while unread() > 0 {}
+    assert_eq!(page().answer().status, 200);
+    while unread() > 0 {}
+    assert_eq!(server.ask(post("/publish", &[], batch)).status, 200);
+    assert_eq!(server.ask(get("/channels/b/history")).json()["id"], "z-1");
 }

@@ -1,5 +1,9 @@
 //! `HEAD`, `OPTIONS`, and methods that there are not.
 
+use std::num::NonZeroU32;
+
+use throng_core::{ChannelName, Engine as _, Follow, LocalId, MessageId, Start, WorkerId};
+
 use crate::client::{Answer, get, post, request};
 use crate::server::{Server, small};
 
@@ -30,19 +34,79 @@ fn head_of_a_subscription_says_where_it_would_start() {
     server.edge.expect_nothing_back();
 }
 
+/// Whoever goes on from the id must not skip what the same `GET` would have begun with.
+#[test]
+fn head_of_a_subscription_starts_where_get_does() {
+    let server = Server::new();
+    // More than are kept.
+    for _ in 0..103 {
+        server.ask(post("/channels/a", &[], "x"));
+    }
+    let id = |text: &str| text.parse::<MessageId>().unwrap();
+    for (query, start) in [
+        ("", Start::Live),
+        ("?history=0", Start::Last(0)),
+        ("?history=5", Start::Last(5)),
+        ("?history=100", Start::Last(100)),
+        ("?history=5000", Start::Last(5000)),
+        ("?since=z-100", Start::After(id("z-100"))),
+        ("?since=z-103", Start::After(id("z-103"))),
+        ("?since=z-3", Start::After(id("z-3"))),
+        ("?since=z-2", Start::After(id("z-2"))),
+        ("?since=z-104", Start::After(id("z-104"))),
+        ("?since=y-1", Start::After(id("y-1"))),
+        ("?since=z-100&history=1", Start::After(id("z-100"))),
+    ] {
+        for name in ["a", "never-seen"] {
+            let answer = head(&server, &format!("/channels/{name}{query}"), &[]);
+            let channel = ChannelName::channel(name);
+            let followed = server.engine.follow(
+                0,
+                Follow {
+                    channel: &channel,
+                    worker: WorkerId(0),
+                    local_if_new: LocalId(NonZeroU32::MIN),
+                    start,
+                },
+            );
+            server.engine.unfollow(0, followed.channel, WorkerId(0));
+            let cursor = followed.cursor.to_string();
+            assert_eq!(answer.field("throng-id"), Some(&*cursor), "{name}{query}");
+            let recovered = followed.is_recovered.map(|it| it.to_string());
+            let told = answer.field("throng-recovered");
+            assert_eq!(told, recovered.as_deref(), "{name}{query}");
+        }
+    }
+    let both = head(&server, "/subscribe?channel=never&channel=a&history=5", &[]);
+    assert_eq!(both.field("throng-id"), Some("z-0,z-98"));
+}
+
 #[test]
 fn head_of_a_subscription_says_what_would_come() {
     let server = Server::new();
-    let type_of = |target: &str, fields: &[&str]| {
-        head(&server, target, fields).field("content-type").map(str::to_owned)
+    server.ask(post("/channels/full", &[], "x"));
+    let told = |target: &str, fields: &[&str]| {
+        let answer = head(&server, target, fields);
+        assert_eq!(answer.field("throng-connection"), None);
+        assert_eq!(answer.field("content-length"), None);
+        let field = |name: &str| answer.field(name).map(str::to_owned);
+        let said = ["content-type", "cache-control", "x-accel-buffering"].map(field);
+        (answer.status, said.map(Option::unwrap_or_default))
     };
-    let text = Some("text/plain; charset=utf-8");
-    assert_eq!(type_of("/channels/a", &[]).as_deref(), text);
-    let lines = Some("application/x-ndjson");
-    assert_eq!(type_of("/channels/a?envelope=true", &[]).as_deref(), lines);
-    let events = Some("text/event-stream");
-    assert_eq!(type_of("/channels/a", &["Accept: text/event-stream"]).as_deref(), events);
-    assert_eq!(type_of("/channels/a?wait=1", &[]).as_deref(), None);
+    let stream = |status, kind: &str| (status, [kind, "no-store", "no"].map(String::from));
+    let poll = |status| (status, ["", "no-store", ""].map(String::from));
+    let events = ["Accept: text/event-stream"];
+    assert_eq!(told("/channels/a", &[]), stream(200, "text/plain; charset=utf-8"));
+    let lines = stream(200, "application/x-ndjson");
+    assert_eq!(told("/channels/a?envelope=true", &[]), lines);
+    assert_eq!(told("/channels/a", &events), stream(200, "text/event-stream"));
+    assert_eq!(told("/channels/a?wait=0", &[]), poll(204));
+    assert_eq!(told("/channels/a?wait=300", &[]), poll(204));
+    assert_eq!(told("/channels/full?wait=0", &[]), poll(204));
+    assert_eq!(told("/channels/full?wait=0&since=z-1", &[]), poll(204));
+    assert_eq!(told("/channels/full?wait=0&since=z-0", &[]), poll(200));
+    assert_eq!(told("/channels/full?transport=poll&history=1", &[]), poll(200));
+    assert_eq!(told("/channels/full?transport=poll&since=y-7", &[]), poll(200));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Pages of other origins.
 
+use std::net::Ipv4Addr;
+
 use throng_control::Settings;
 
 use crate::client::{get, post, request};
@@ -10,6 +12,12 @@ const ALLOWED: &str = "Origin: https://page.example";
 fn server() -> Server {
     let allowed_origins = vec!["https://page.example".into()];
     Server::with(Settings { allowed_origins, ..Settings::default() })
+}
+
+/// Others can reach it by a name of its own.
+fn public() -> Server {
+    let listen = Ipv4Addr::UNSPECIFIED.into();
+    Server::with(Settings { listen, ..Settings::default() })
 }
 
 /// One request of each kind.
@@ -70,7 +78,7 @@ fn other_pages_are_refused() {
 
 #[test]
 fn own_and_loopback_pages_are_allowed() {
-    let server = Server::new();
+    let server = public();
     for (host, origin) in [
         ("throng.example", "https://throng.example"),
         ("throng.example:8080", "http://throng.example:8080"),
@@ -88,6 +96,25 @@ fn own_and_loopback_pages_are_allowed() {
     answer.expect_refusal(403, "origin_refused");
     let answer = server.ask(request("GET", target, &["Origin: http://other.example"]));
     assert_eq!(answer.status, 200);
+}
+
+/// DNS rebinding: the name of the page leads to this machine.
+#[test]
+fn a_page_whose_name_leads_to_loopback_is_not_our_own() {
+    let server = Server::new();
+    let ask = |host: &str, origin: &str| {
+        server.ask(format!(
+            "POST /channels/a HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\n\
+             Content-Length: 1\r\n\r\nx"
+        ))
+    };
+    let answer = ask("evil.example:9409", "http://evil.example:9409");
+    answer.expect_refusal(403, "origin_refused");
+    assert_eq!(answer.field("access-control-allow-origin"), None);
+    assert_eq!(server.texts("a"), [""; 0]);
+    for host in ["127.0.0.1:9409", "localhost:9409", "[::1]:9409"] {
+        assert_eq!(ask(host, &format!("http://{host}")).status, 201, "{host}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Everything that is not the API.
 
+use std::sync::atomic::Ordering;
+
 use crate::client::{get, post, request};
 use crate::server::Server;
 
@@ -56,6 +58,7 @@ fn other_paths_lead_nowhere() {
 fn figures_are_prometheus_text() {
     let server = Server::new();
     server.ask(post("/channels/a", &[], "x"));
+    server.edge.connections.store(7, Ordering::SeqCst);
     let answer = server.ask(get("/metrics"));
     let content_type = answer.field("content-type").unwrap();
     assert!(content_type.starts_with("text/plain; version=0.0.4"));

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub struct Server {
     listener: TcpListener,
     arrivals: UnboundedSender<io::Result<Arrival>>,
     drain: Option<oneshot::Sender<()>>,
+    parted: mpsc::Receiver<()>,
     mailbox: Arc<Mailbox>,
     woken: mpsc::Receiver<()>,
 }
@@ -68,6 +69,7 @@ impl Server {
         let (give, handed_back) = mpsc::channel();
         let edge = Arc::new(FakeEdge {
             is_full: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
             give,
             handed_back: Mutex::new(handed_back),
             counters: Arc::default(),
@@ -87,7 +89,13 @@ impl Server {
                 std::future::pending::<()>().await;
             }
         };
-        let serving = runtime.spawn(serve(Arc::new(control), Arriving(arriving), drain_begins));
+        let (part, parted) = mpsc::channel();
+        let part = move || {
+            // As above.
+            let _ = part.send(());
+        };
+        let arriving = Arriving(arriving);
+        let serving = runtime.spawn(serve(Arc::new(control), arriving, drain_begins, part));
         Server {
             engine,
             edge,
@@ -96,6 +104,7 @@ impl Server {
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
             arrivals,
             drain: Some(drain),
+            parted,
             mailbox,
             woken,
         }
@@ -129,6 +138,16 @@ impl Server {
 
     pub fn begin_drain(&mut self) {
         self.drain.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until the workers are told to send everybody home.
+    pub fn expect_parting(&self) {
+        self.parted.recv_timeout(PATIENCE).unwrap();
+    }
+
+    /// That the workers have not been told so yet.
+    pub fn expect_no_parting(&self) {
+        assert!(self.parted.try_recv().is_err());
     }
 
     /// Waits until `serve` has returned.
@@ -195,6 +214,8 @@ impl Arrivals for Arriving {
 pub struct FakeEdge {
     /// Whether nobody has room.
     pub is_full: AtomicBool,
+    /// Connections that the only worker holds.
+    pub connections: AtomicU64,
     give: mpsc::Sender<(TcpStream, Vec<u8>)>,
     handed_back: Mutex<mpsc::Receiver<(TcpStream, Vec<u8>)>>,
     counters: Arc<Counters>,
@@ -220,7 +241,12 @@ impl Edge for FakeEdge {
         Ok(())
     }
 
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
+    }
+
     fn workers(&self) -> Vec<WorkerFigures> {
-        vec![WorkerFigures { connections: 7, counters: Arc::clone(&self.counters) }]
+        let connections = self.connections();
+        vec![WorkerFigures { connections, counters: Arc::clone(&self.counters) }]
     }
 }

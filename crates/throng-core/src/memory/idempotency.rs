@@ -1,4 +1,4 @@
-//! Idempotency keys of the last minutes.
+//! Idempotency keys of the last minutes, as far as there is room for them.
 //!
 //! A key is kept as 128 bits of randomly seeded hash, so that it costs the same whatever its
 //! length.
@@ -41,7 +41,9 @@ impl Idempotency {
         if all.fetch_add(1, Ordering::Relaxed) >= KEYS_MAX {
             self.forget_oldest(all);
         }
-        self.order.push_back((now_ms, key));
+        // The threads that publish have a clock each, and expiry goes by the first in order.
+        let at_ms = self.order.back().map_or(now_ms, |(last_ms, _)| now_ms.max(*last_ms));
+        self.order.push_back((at_ms, key));
         self.offsets.insert(key, offset);
     }
 

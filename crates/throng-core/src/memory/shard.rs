@@ -1,7 +1,7 @@
 //! A part of the channels, behind one lock.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
 
@@ -9,16 +9,20 @@ use super::Shared;
 use super::channel::{Channel, Followers};
 use super::idempotency::{Idempotency, Key};
 use super::names::Names;
+use crate::ages::Ages;
 use crate::engine::{
     Audience, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published, Start,
 };
 use crate::id::MessageId;
-use crate::log::Log;
+use crate::log::{Kept, Log};
 use crate::mailbox::Mail;
-use crate::message::Message;
+use crate::message::{Content, Message};
 use crate::name::ChannelName;
 use crate::slab::Slab;
 use crate::{ChannelId, WorkerId};
+
+/// A table for fewer names than this is not worth shrinking.
+const TABLE_MIN: usize = 256;
 
 /// The workers to wake once the lock is released.
 #[derive(Debug, Default)]
@@ -36,6 +40,8 @@ pub(super) struct Shard {
     by_name: HashTable<u32>,
     names: Names,
     idempotency: Idempotency,
+    /// The channels that have a log.
+    ages: Ages,
     /// No offset up to this one may be given to a channel that is new here.
     forgotten_head: u64,
 }
@@ -43,6 +49,17 @@ pub(super) struct Shard {
 impl Shard {
     pub(super) fn len(&self) -> usize {
         self.channels.len()
+    }
+
+    /// Room in the tables, in channels.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.channels.extent() as usize + self.by_name.capacity() + self.ages.capacity()
+    }
+
+    /// Nothing that is kept here is older; `None` if nothing is kept.
+    pub(super) fn oldest_bound_ms(&self) -> Option<u64> {
+        self.ages.bound_ms()
     }
 
     pub(super) fn name(&self, slot: u32) -> Option<ChannelName> {
@@ -139,20 +156,76 @@ impl Shard {
         }
         let id = MessageId { epoch: shared.epoch, offset: channel.head + 1 };
         let Publication { channel: name, body, content_type, except, .. } = publication;
-        let message =
-            Arc::new(Message::new(id, channel.head, now_ms, name, body, content_type, except));
-        for follower in followers {
+        // The threads that publish have a clock each, and expiry goes by the oldest message.
+        let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
+        let content = Arc::new(Content {
+            id,
+            previous: channel.head,
+            time_ms: now_ms.max(newest_ms),
+            channel: name,
+            body,
+            content_type,
+            except,
+        });
+        let message = (!followers.is_empty()).then(|| Arc::new(Arc::clone(&content).into()));
+        for (follower, message) in followers.iter().zip(std::iter::repeat(&message).flatten()) {
             shared.mailboxes[usize::from(follower.worker.0)].post(Mail::Message {
                 local: follower.local,
                 channel: id_of(slot),
-                message: Arc::clone(&message),
+                message: Arc::clone(message),
             });
             wake.0.push(follower.worker);
         }
         let subscribers = channel.followers.subscribers();
         channel.head = id.offset;
-        keep(shared, channel, message, now_ms);
+        self.keep(shared, slot, content, message.as_ref(), now_ms);
         Ok(self.published(shared, now_ms, key, id.offset, subscribers))
+    }
+
+    /// Appends to the channel's log as far as its rule says.
+    fn keep(
+        &mut self,
+        shared: &Shared,
+        slot: u32,
+        content: Arc<Content>,
+        message: Option<&Arc<Message>>,
+        now_ms: u64,
+    ) {
+        let Some(channel) = self.channels.get_mut(slot) else { return };
+        if shared.rules.get(channel.rule).retention.is_none() {
+            return;
+        }
+        let time_ms = content.time_ms;
+        let is_first = channel.log.is_none();
+        let log = channel.log.get_or_insert_with(Box::default);
+        let bytes = log.append(content, message.map_or(Weak::new(), Arc::downgrade));
+        shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        shared.messages.fetch_add(1, Ordering::Relaxed);
+        expire(shared, channel, now_ms);
+        if is_first && channel.log.is_some() {
+            let Shard { ages, channels, .. } = self;
+            ages.add(time_ms, slot, |slot| oldest_ms(channels, slot));
+        }
+    }
+
+    /// Drops the oldest messages, whatever their channel, while all logs together are over their
+    /// limit and none of the other shards' is older, as far as is known of them.
+    pub(super) fn evict(&mut self, shared: &Shared, others_oldest_ms: u64) {
+        let Shard { ages, channels, .. } = self;
+        // Looked for once more at the end, so that the bound which others go by is up to date.
+        while let Some(slot) = ages.oldest(|slot| oldest_ms(channels, slot)) {
+            let is_oldest = ages.bound_ms().is_some_and(|bound_ms| bound_ms <= others_oldest_ms);
+            let Some(channel) = channels.get_mut(slot) else { return };
+            let Some(log) = channel.log.as_mut().filter(|_| is_oldest && shared.is_over()) else {
+                return;
+            };
+            give_back(shared, log, Log::drop_oldest);
+            shared.evicted.fetch_add(1, Ordering::Relaxed);
+            if log.is_empty() {
+                // The channel itself goes with the next housekeeping.
+                channel.log = None;
+            }
+        }
     }
 
     fn published(
@@ -188,8 +261,8 @@ impl Shard {
             Start::Last(count) => (last(channel, count), None),
             Start::After(id) => after(shared, channel, id),
         };
-        let backlog = match &channel.log {
-            Some(log) => log.after(from).cloned().collect(),
+        let backlog = match &mut channel.log {
+            Some(log) => log.after(from).map(Kept::message).collect(),
             None => Vec::new(),
         };
         let id = |offset| MessageId { epoch: shared.epoch, offset };
@@ -245,14 +318,14 @@ impl Shard {
             HistoryQuery::After(id) => after(shared, channel, id),
             _ => (0, None),
         };
-        let Some(log) = &channel.log else {
+        let Some(log) = &mut channel.log else {
             return History { head, messages: Vec::new(), has_more: false, is_recovered };
         };
         let (messages, has_more): (Vec<_>, bool) = match query {
             HistoryQuery::After(_) => {
                 let all = log.after(from);
                 let has_more = all.len() > limit;
-                (all.take(limit).cloned().collect(), has_more)
+                (all.take(limit).map(Kept::message).collect(), has_more)
             }
             HistoryQuery::Newest | HistoryQuery::Before(_) => {
                 let end = match query {
@@ -261,7 +334,7 @@ impl Shard {
                 };
                 let all = log.before(end);
                 let skipped = all.len().saturating_sub(limit);
-                (all.skip(skipped).cloned().collect(), skipped > 0)
+                (all.skip(skipped).map(Kept::message).collect(), skipped > 0)
             }
         };
         History { head, messages, has_more, is_recovered }
@@ -292,26 +365,25 @@ impl Shard {
                 self.forget(slot, &hash_of);
             }
         }
+        self.shrink(hash_of);
+    }
+
+    /// Gives back the memory of tables that have become mostly empty.
+    fn shrink(&mut self, hash_of: impl Fn(&str) -> u64) {
+        let Shard { channels, names, by_name, ages, .. } = self;
+        if by_name.capacity() > TABLE_MIN && by_name.len() * 4 < by_name.capacity() {
+            by_name.shrink_to(by_name.len() * 2, |&slot| {
+                channels.get(slot).map_or(0, |channel| hash_of(names.get(channel.name)))
+            });
+        }
+        if ages.wants_tidying(channels.len()) {
+            ages.tidy(|slot| oldest_ms(channels, slot));
+        }
     }
 }
 
-/// Appends to the channel's log as far as its rule says.
-fn keep(shared: &Shared, channel: &mut Channel, message: Arc<Message>, now_ms: u64) {
-    let retention = &shared.rules.get(channel.rule).retention;
-    if retention.is_none() {
-        return;
-    }
-    let log = channel.log.get_or_insert_with(Box::default);
-    let bytes = log.append(message);
-    let bytes_all = shared.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    shared.messages.fetch_add(1, Ordering::Relaxed);
-    if bytes_all > shared.bytes_max && log.len() > 1 {
-        let newest_only = crate::Retention { messages_max: 1, ..*retention };
-        let before = log.len();
-        give_back(shared, log, |log| log.trim(&newest_only, now_ms));
-        shared.evicted.fetch_add((before - log.len()) as u64, Ordering::Relaxed);
-    }
-    expire(shared, channel, now_ms);
+fn oldest_ms(channels: &Slab<Channel>, slot: u32) -> Option<u64> {
+    channels.get(slot)?.log.as_ref()?.oldest_ms()
 }
 
 /// Drops what the channel's rule no longer covers.
@@ -334,10 +406,9 @@ fn give_back(shared: &Shared, log: &mut Log, trim: impl FnOnce(&mut Log) -> usiz
 /// The cursor before the last `count` messages.
 fn last(channel: &Channel, count: usize) -> u64 {
     let Some(log) = &channel.log else { return channel.head };
-    let mut newest = log.after(0).rev();
     match count {
         0 => channel.head,
-        _ => newest.nth(count - 1).map_or(channel.floor(), |message| message.previous),
+        _ => log.before_last(count).unwrap_or(channel.floor()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod model;
 mod promises;
+mod room;
 mod threads;
 
 use super::*;
@@ -17,6 +18,11 @@ fn local(number: u32) -> LocalId {
 
 fn retention(messages_max: usize) -> Retention {
     Retention { messages_max, bytes_max: usize::MAX, age_ms_max: DAY_MS }
+}
+
+/// What a message counts for.
+fn weight_bytes(name: &ChannelName, text: &str) -> usize {
+    name.key().len() + text.len() + crate::message::OVERHEAD_BYTES
 }
 
 /// An engine, and its workers' mailboxes.

@@ -66,6 +66,10 @@ pub(super) struct Active {
     /// Bytes of the messages after `swept`.
     pub(super) unswept_bytes: usize,
     pub(super) is_sweeping: bool,
+    /// Whether the roster knows that messages are held here.
+    pub(super) is_known_to_hold: bool,
+    /// Messages up to here have been rid of the encodings of their fan-out.
+    bare: u64,
 }
 
 impl Active {
@@ -100,23 +104,52 @@ impl Active {
         let bytes = again.map(|message| message.weight_bytes()).sum();
         self.swept = offset;
         self.unswept_bytes += bytes;
+        self.is_known_to_hold &= self.held_bytes() > 0;
         bytes
     }
 
-    /// Drops every message: the log goes on after `floor`. Returns the bytes not offered to
-    /// everyone.
-    fn restart_after(&mut self, floor: u64) -> usize {
+    /// Drops every message: the log goes on after `floor`.
+    fn restart_after(&mut self, floor: u64) {
         self.mirror.clear();
-        self.bytes = 0;
         self.floor = floor;
         self.swept = self.swept.max(floor);
-        std::mem::take(&mut self.unswept_bytes)
+        (self.bytes, self.unswept_bytes, self.is_known_to_hold) = (0, 0, false);
     }
 
-    fn pop_front(&mut self) {
-        let Some(first) = self.mirror.pop_front() else { return };
-        self.bytes -= first.weight_bytes();
+    /// Drops the oldest message. Returns its bytes.
+    fn pop_front(&mut self) -> usize {
+        let Some(first) = self.mirror.pop_front() else { return 0 };
+        let bytes = first.weight_bytes();
+        self.bytes -= bytes;
         self.floor = first.id.offset;
+        self.is_known_to_hold &= self.held_bytes() > 0;
+        bytes
+    }
+
+    /// Bytes of what everyone has been offered. It is still here for those who were stalled then.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes - self.unswept_bytes
+    }
+
+    /// When the oldest message was published that everyone has been offered.
+    pub(super) fn oldest_held_ms(&self) -> Option<u64> {
+        let first = self.mirror.front().filter(|first| first.id.offset <= self.swept)?;
+        Some(first.time_ms)
+    }
+
+    /// Rids what everyone has been offered of its encodings: the fan-out is over, and those who
+    /// were stalled then are few.
+    fn bare(&mut self) {
+        if self.bare >= self.swept {
+            return;
+        }
+        let (from, to) = (self.index_after(self.bare), self.index_after(self.swept));
+        for message in self.mirror.range_mut(from..to) {
+            if message.is_encoded() {
+                *message = Arc::new(message.unencoded());
+            }
+        }
+        self.bare = self.swept;
     }
 
     /// The index of the first message after `cursor`.
@@ -146,6 +179,12 @@ impl Active {
     }
 }
 
+/// The least floor that a mirror may be given while `head` is the channel's head. It never falls:
+/// a cursor below it has a gap for good.
+fn oldest_floor(head: u64) -> u64 {
+    head.saturating_sub(REACH - 1)
+}
+
 impl Roster {
     /// Appends a message to the channel's mirror and makes sure that a sweep offers it to everyone.
     pub(super) fn push_back(&mut self, local: LocalId, message: &Arc<Message>) {
@@ -157,10 +196,12 @@ impl Roster {
         let active = channel.active.get_or_insert_with(|| Box::new(Active::new(known)));
         if message.previous > known {
             // A hole that the engine could not fill: whoever stands before it is told.
-            self.unswept_bytes -= active.restart_after(message.previous);
+            self.mirror_bytes -= active.bytes;
+            self.unswept_bytes -= active.unswept_bytes;
+            active.restart_after(message.previous);
         }
         if is_far {
-            self.pull_up(local, offset);
+            self.pull_up(local, message);
         }
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let Some(active) = &mut channel.active else { return };
@@ -169,6 +210,7 @@ impl Roster {
         active.bytes += bytes;
         active.unswept_bytes += bytes;
         active.left = channel.count;
+        self.mirror_bytes += bytes;
         self.unswept_bytes += bytes;
         if !active.is_sweeping {
             active.is_sweeping = true;
@@ -176,24 +218,28 @@ impl Roster {
         }
     }
 
-    /// Before the channel's head moves to `head`, far away: brings mirror and cursors within
+    /// Before the channel's head moves to `news`, far away: brings mirror and cursors within
     /// [`REACH`] of it, so that 32 bits of a cursor still tell it. Rare enough to visit everyone.
-    fn pull_up(&mut self, local: LocalId, head: u64) {
+    fn pull_up(&mut self, local: LocalId, news: &Message) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let Some(active) = &mut channel.active else { return };
-        let (known, oldest) = (channel.head, head.saturating_sub(REACH - 1));
+        let (known, head) = (channel.head, news.id.offset);
+        let oldest = oldest_floor(head);
         if active.floor < oldest {
             // All of it, although the newer part could stay: such a mirror spans hours at least.
-            self.unswept_bytes -= active.restart_after(head - 1);
+            self.mirror_bytes -= active.bytes;
+            self.unswept_bytes -= active.unswept_bytes;
+            active.restart_after(head - 1);
         }
-        let floor = active.floor;
         let mut at = channel.first;
         for _ in 0..channel.count {
             let Some(subscription) = at.and_then(|id| self.subscription_mut(id)) else { return };
             let cursor = full_cursor(known, subscription.cursor);
             if cursor < oldest {
-                let is_behind = cursor < known;
-                subscription.cursor = (if is_behind { floor - 1 } else { head - 1 }) as u32;
+                // Whoever lacks more than the news has a gap, also after a backlog has lowered the
+                // floor: so it stands below every floor to come.
+                let lacks_only_news = news.previous <= cursor;
+                subscription.cursor = (if lacks_only_news { head - 1 } else { oldest - 1 }) as u32;
             }
             at = Some(subscription.next);
         }
@@ -207,7 +253,7 @@ impl Roster {
         let head = channel.head;
         let floor = channel.active.as_ref().map_or(head, |active| active.floor);
         // Further back 32 bits of a cursor do not reach; whoever stands there has a gap.
-        let oldest = floor.min(head.saturating_sub(REACH));
+        let oldest = floor.min(oldest_floor(head));
         let near = backlog.partition_point(|message| message.id.offset <= oldest);
         let is_whole = backlog.get(near).is_some_and(|message| message.previous <= cursor);
         let to = backlog.partition_point(|message| message.id.offset <= floor);
@@ -215,6 +261,7 @@ impl Roster {
             let active = channel.active.get_or_insert_with(|| Box::new(Active::new(head)));
             for message in older.iter().rev() {
                 active.bytes += message.weight_bytes();
+                self.mirror_bytes += message.weight_bytes();
                 active.floor = message.previous.max(oldest);
                 active.mirror.push_front(Arc::clone(message));
             }
@@ -239,19 +286,57 @@ impl Roster {
         };
         while active.mirror.len() > messages_max || active.bytes > bytes_max {
             match active.mirror.front() {
-                Some(first) if first.id.offset <= active.swept => active.pop_front(),
+                Some(first) if first.id.offset <= active.swept => {
+                    self.mirror_bytes -= active.pop_front();
+                }
                 _ => break,
             }
         }
+        active.bare();
+        self.hold(local);
     }
 
-    /// Drops the mirror if nobody lacks anything. Called after a new subscription was written its
-    /// backlog; the roster itself calls it wherever else it may apply.
+    /// Keeps what all mirrors hold for the stalled within its limit, whereof the channel's mirror
+    /// may hold more now: the oldest messages go first, and with them those who have been stalled
+    /// longest. (A backlog may have put older ones before those that are known of; they go with
+    /// them.)
+    pub(super) fn hold(&mut self, local: LocalId) {
+        let Roster { channels, held, .. } = self;
+        let oldest_of = |index| channels.get(index)?.active.as_ref()?.oldest_held_ms();
+        let oldest_ms = oldest_of(local.index());
+        if let Some(channel) = channels.get(local.index())
+            && let (Some(active), Some(oldest_ms)) = (&channel.active, oldest_ms)
+            && !active.is_known_to_hold
+        {
+            held.add(oldest_ms, local.index(), oldest_of);
+            if let Some(active) = self.active_mut(local.index()) {
+                active.is_known_to_hold = true;
+            }
+        }
+        while self.held_bytes() > self.held_bytes_max {
+            let Roster { channels, held, .. } = self;
+            let oldest_of = |index| channels.get(index)?.active.as_ref()?.oldest_held_ms();
+            let oldest = held.oldest(oldest_of);
+            let Some(active) = oldest.and_then(|index| self.active_mut(index)) else { return };
+            self.mirror_bytes -= active.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    fn active_mut(&mut self, index: u32) -> Option<&mut Active> {
+        self.channels.get_mut(index)?.active.as_deref_mut()
+    }
+
+    /// Drops the mirror if nobody lacks anything, or what of it nobody can lack. Called after a new
+    /// subscription was written its backlog; the roster itself calls it wherever else it may apply.
     pub fn settle(&mut self, local: LocalId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
-        let is_needed = |active: &Active| active.is_sweeping || channel.stalled > 0;
-        if channel.active.as_deref().is_some_and(|active| !is_needed(active)) {
-            channel.active = None;
+        let Some(active) = &channel.active else { return };
+        if active.is_sweeping || channel.stalled > 0 {
+            // Perhaps with a backlog that nobody lacks by now.
+            self.trim(local);
+        } else {
+            self.stop(local);
         }
     }
 
@@ -277,6 +362,7 @@ impl Roster {
     pub(super) fn stop(&mut self, local: LocalId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let Some(active) = channel.active.take() else { return };
+        self.mirror_bytes -= active.bytes;
         self.unswept_bytes -= active.unswept_bytes;
     }
 }

@@ -100,7 +100,6 @@ impl Roster {
             active.is_sweeping = false;
             self.unswept_bytes -= active.offered(head);
         }
-        self.trim(local);
         self.settle(local);
     }
 }

@@ -76,6 +76,21 @@ proptest! {
     }
 
     #[test]
+    fn also_where_little_is_held_for_the_stalled(
+        rules in any_rules(),
+        offsets in prop::sample::select(vec![
+            Offsets::CountingFrom(0),
+            Offsets::SkippingFrom(7),
+            Offsets::Leaping,
+            Offsets::WithHoles,
+        ]),
+        steps in steps(),
+        messages_max in 0usize..8,
+    ) {
+        World::new(rules, offsets).holding(messages_max).run(&steps);
+    }
+
+    #[test]
     fn a_hole_in_the_mail_is_told(rules in any_rules(), steps in steps()) {
         World::new(rules, Offsets::WithHoles).run(&steps);
     }
@@ -118,4 +133,92 @@ fn unsubscribing_the_last_of_the_ring_in_a_sweep_keeps_the_count() {
     world.unsubscribe(2, 0);
     world.finish();
     assert_eq!(world.roster.unswept_bytes(), 0);
+}
+
+/// Found by chance: a message was skipped silently.
+#[test]
+fn a_gap_that_a_leap_made_stands_below_the_least_floor() {
+    let mut roster = Roster::new(rules(9, 9, 9, BehindPolicy::Skip));
+    let (channel, local) = (ChannelId(0), roster.next_local());
+    let id = roster.join(0, &model::followed(channel, local, 0), false, None);
+    roster.stall(id);
+    let far = REACH + 5;
+    let messages = [(1, 0), (7, 1), (far, 7)].map(|(at, previous)| model::message(at, previous));
+    messages.iter().for_each(|message| roster.append(local, channel, message));
+    let is_told = |roster: &Roster| matches!(roster.waiting(id), Waiting::Gap { .. });
+    assert!(is_told(&roster));
+    // A backlog brings the mirror back to just this side of where cursors are pulled up to.
+    let mut followed = model::followed(channel, local, far);
+    (followed.cursor.offset, followed.backlog) = (1, messages[1..].to_vec());
+    roster.join(1, &followed, false, None);
+    assert!(is_told(&roster));
+    roster.check_invariants();
+}
+
+#[test]
+fn a_hole_before_a_leap_is_told_to_whoever_had_everything() {
+    let mut roster = Roster::new(rules(0, 9, 9, BehindPolicy::Skip));
+    let (channel, local) = (ChannelId(0), roster.next_local());
+    let id = roster.join(0, &model::followed(channel, local, 5), false, None);
+    // The message after 5 is lost, and so is what came before the leap.
+    let previous = 3 * REACH;
+    roster.append(local, channel, &model::message(previous + 1, previous));
+    match roster.waiting(id) {
+        Waiting::Gap { missed, resume_at, .. } => assert!(missed > 0 && resume_at == previous),
+        other => panic!("{other:?}"),
+    }
+    roster.check_invariants();
+}
+
+#[test]
+fn beyond_the_room_for_the_stalled_the_oldest_goes_first() {
+    let world = World::new(rules(0, 9, 9, BehindPolicy::Skip), Offsets::CountingFrom(0));
+    let mut world = world.holding(6);
+    // One is stalled in two channels, another later in a third; a fourth channel keeps up.
+    for (connection, topic) in [(0, 0), (0, 1), (1, 2), (2, 2)] {
+        world.subscribe(connection, topic, crate::Start::Live);
+    }
+    world.block(0, 0);
+    world.block(1, 0);
+    let publish = |world: &mut World, topic, count| {
+        (0..count).for_each(|_| world.publish(topic));
+        world.take_mail(usize::MAX);
+        while world.roster.is_sweeping() {
+            world.sweep(9, usize::MAX);
+        }
+    };
+    publish(&mut world, 0, 3);
+    publish(&mut world, 1, 3);
+    assert_eq!((world.missed(0, 0), world.missed(0, 1), world.roster.dropped()), (0, 0, 0));
+    publish(&mut world, 2, 5);
+    // Offsets count as age here: 1 to 3, 1 to 3 and 1 to 5, of which six are left.
+    assert_eq!(world.roster.dropped(), 5);
+    let missed =
+        [(0, 0), (0, 1), (1, 2)].map(|(connection, topic)| world.missed(connection, topic));
+    assert_eq!(missed.iter().sum::<u64>(), 5);
+    assert!(missed.iter().all(|&missed| missed <= 2), "{missed:?}");
+    assert_eq!(world.missed(2, 2), 0, "it kept up");
+    world.finish();
+}
+
+#[test]
+fn what_is_held_for_the_stalled_is_not_encoded() {
+    let mut roster = Roster::new(rules(0, 9, 9, BehindPolicy::Skip));
+    let (channel, local) = (ChannelId(0), roster.next_local());
+    let ids = [0, 1].map(|connection| {
+        roster.join(connection, &model::followed(channel, local, 0), false, None)
+    });
+    roster.stall(ids[0]);
+    let message = model::message(1, 0);
+    roster.append(local, channel, &message);
+    let mut visits = 9;
+    while let Some((id, _)) = roster.next(&mut visits) {
+        let Waiting::Messages(mut messages) = roster.waiting(id) else { panic!("it is behind") };
+        let encode = |_: &Message| b"encoded".to_vec();
+        let first = messages.next().expect("at least one").encoding(0, encode).as_ptr();
+        assert_eq!(first, message.encoding(0, |_| unreachable!("it is shared")).as_ptr());
+        roster.advance(id, 1);
+    }
+    let Waiting::Messages(mut messages) = roster.waiting(ids[0]) else { panic!("it is stalled") };
+    assert!(messages.next().is_some_and(|held| held.id == message.id && !held.is_encoded()));
 }

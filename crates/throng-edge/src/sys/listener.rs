@@ -60,7 +60,10 @@ pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<Owned
     let listener = socket(address)?;
     sockopt::set_socket_reuseport(&listener, true)?;
     sockopt::set_tcp_nodelay(&listener, true)?;
-    let two_heartbeats_ms = u32::try_from(heartbeat.as_millis() * 2).unwrap_or(u32::MAX);
+    // The kernel takes it for an `int`.
+    let most_ms = i32::MAX as u32;
+    let two_heartbeats_ms =
+        u32::try_from(heartbeat.as_millis() * 2).unwrap_or(most_ms).min(most_ms);
     sockopt::set_tcp_user_timeout(&listener, two_heartbeats_ms.max(USER_TIMEOUT_MS_MIN))?;
     if heartbeat.is_zero() {
         // Nothing else would find out that a silent peer is gone.

@@ -1,5 +1,6 @@
 //! Takes a socket in, or passes it on for want of room.
 
+use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use throng_core::Counter;
@@ -68,19 +69,22 @@ impl<N: Net> Worker<N> {
 
     fn refuse_full(&mut self, socket: N::Socket) {
         self.count(Counter::RefusedFull);
+        let refusal =
+            Refusal::new(503, "full", "there is no room for another connection; try again later");
+        let options =
+            ResponseOptions { retry_after_s: Some(RETRY_AFTER_S), ..ResponseOptions::default() };
         if self.connections.len() as u32 >= self.capacity() + REFUSALS_MAX {
-            drop(socket);
+            let mut out = Vec::new();
+            refusal.write_response(&mut out, &options);
+            // What it has sent is read first, as closing a socket with unread bytes resets it.
+            let _ = self.net.read(&socket, &mut self.buffer);
+            let _ = self.net.write(&socket, &[IoSlice::new(&out)]);
+            self.net.finish(&socket);
             self.count(Counter::Closed);
             return;
         }
         let index = self.insert(socket);
-        let refusal =
-            Refusal::new(503, "full", "there is no room for another connection; try again later");
-        self.refuse(
-            index,
-            &refusal,
-            &ResponseOptions { retry_after_s: Some(RETRY_AFTER_S), ..ResponseOptions::default() },
-        );
+        self.refuse(index, &refusal, &options);
         self.watch(index);
     }
 
@@ -89,6 +93,7 @@ impl<N: Net> Worker<N> {
         let Some(generation) = self.connections.get(index).map(|it| it.generation) else { return };
         let token = Self::token(index, generation);
         if !bytes.is_empty() {
+            self.begin_turn();
             self.input(index, bytes);
         }
         if self.index_of(token).is_some() {

@@ -38,6 +38,24 @@ impl<N: Net> Worker<N> {
         self.scratch = out;
     }
 
+    /// The control plane takes no more for now.
+    pub(super) fn refuse_busy(&mut self, index: u32) {
+        self.count(Counter::RefusedBusy);
+        let sentence = "the server does not keep up with requests; try again later";
+        let retry_after_s = Some(super::accept::RETRY_AFTER_S);
+        let options = ResponseOptions { retry_after_s, ..ResponseOptions::default() };
+        self.refuse(index, &Refusal::new(503, "busy", sentence), &options);
+    }
+
+    /// The server is going away.
+    pub(super) fn refuse_draining(&mut self, index: u32) {
+        self.count(Counter::ClosedDraining);
+        let retry_after_s = Some(super::accept::RETRY_AFTER_S);
+        let options = ResponseOptions { retry_after_s, ..ResponseOptions::default() };
+        let refusal = Refusal::new(503, "draining", "the server is going away; come back soon");
+        self.refuse(index, &refusal, &options);
+    }
+
     /// Closes a WebSocket with a code and one sentence.
     pub(super) fn close_websocket(&mut self, index: u32, code: u16, sentence: &str, why: Counter) {
         let mut out = Vec::with_capacity(sentence.len() + 4);

@@ -197,10 +197,14 @@ impl<N: Net> Worker<N> {
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize).clamp(1, PAGE_MAX);
         let history = self.engine.history(self.now.unix_ms, &name, query, limit);
-        let mut bytes = 0;
+        let (mut bytes, mut encoded) = (0, Vec::new());
+        // The first one always fits, so that a page is never empty for want of room.
         let mut fits = |message: &&Arc<throng_core::Message>| {
-            bytes += message.weight_bytes();
-            bytes <= PAGE_BYTES_MAX
+            encoded.clear();
+            message.write_envelope(&mut encoded);
+            let is_first = bytes == 0;
+            bytes += encoded.len();
+            is_first || bytes <= PAGE_BYTES_MAX
         };
         let all = history.messages.iter();
         let kept: Vec<_> = match query {

@@ -15,6 +15,9 @@ const PARTINGS_PER_SLICE: u32 = 512;
 /// See `tick`.
 const GOLDEN: u32 = 0x9e37_79b9;
 
+/// However late the drain begins, messages under way are given this long, in ticks.
+const GOODBYE_TICKS: u32 = TICKS_PER_S;
+
 /// After the drain timeout, closing connections are given this long, in ticks.
 const LAST_TICKS: u32 = 3 * TICKS_PER_S;
 
@@ -37,11 +40,17 @@ impl Drain {
 }
 
 impl<N: Net> Worker<N> {
+    pub(super) fn close_doors(&mut self) {
+        self.doors_closed.get_or_insert(self.now.tick);
+    }
+
     pub(super) fn start_drain(&mut self) {
-        self.are_doors_closed = true;
+        self.close_doors();
         if self.drain.is_none() {
+            // What the control plane took of it is gone, but for a moment to say goodbye.
             let timeout = Self::ticks(self.settings.drain_timeout);
-            let deadline = self.now.tick.saturating_add(timeout);
+            let deadline = self.doors_closed.unwrap_or_default().saturating_add(timeout);
+            let deadline = deadline.max(self.now.tick.saturating_add(GOODBYE_TICKS));
             self.drain = Some(Drain { deadline, at: None, next_round: 0, is_ended: false });
         }
     }
@@ -83,6 +92,7 @@ impl<N: Net> Worker<N> {
         match connection.state {
             State::Closing => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
+            State::Head if connection.io.is_some() => self.refuse_draining(index),
             State::Head => self.forget(index, Counter::ClosedDraining),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
             _ => self.send_home(index),

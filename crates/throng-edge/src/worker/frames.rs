@@ -28,7 +28,8 @@ impl<N: Net> Worker<N> {
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
         let mut at = 0;
-        loop {
+        while self.steps > 0 {
+            self.steps -= 1;
             match reader.next(&mut bytes[at..], bytes_max) {
                 Ok(Step::Incomplete { consumed }) => {
                     at += consumed;

@@ -1,16 +1,19 @@
 //! What engine and control plane say.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use throng_core::{ChannelId, ConnectionName, LocalId, Mail, PresenceQuestion};
+use throng_core::{ChannelId, ConnectionName, Mail};
 
 use super::{UNSWEPT_BYTES_MAX, Worker};
 use crate::connection::{Connection, Flags, State};
 use crate::net::Net;
 
 /// Connections looked at for one presence answer: the worker has other things to do.
-const PRESENCE_VISITS_MAX: usize = 20_000;
+const PRESENCE_VISITS_MAX: usize = 4096;
+
+/// Presence questions that may wait for their turn, one in a slice. Beyond it they are answered
+/// without looking.
+const QUESTIONS_MAX: usize = 1024;
 
 impl<N: Net> Worker<N> {
     /// Takes all mail in, unless fan-outs are so far behind that it had better wait.
@@ -25,26 +28,26 @@ impl<N: Net> Worker<N> {
                 Mail::Message { local, channel, message } => {
                     self.roster.append(local, channel, &message);
                 }
+                Mail::Presence { question, .. } if self.questions.len() >= QUESTIONS_MAX => {
+                    question.answer([], true);
+                }
                 Mail::Presence { local, channel, question } => {
-                    self.answer_presence(local, channel, &question);
+                    self.questions.push_back((local, channel, question));
                 }
                 Mail::Follows { channel, connection, question } => {
                     (question.0)(self.follows(connection, channel));
                 }
                 Mail::Answer { connection, text } => self.late_answer(connection, &text),
-                Mail::CloseDoors => self.are_doors_closed = true,
+                Mail::CloseDoors => self.close_doors(),
                 Mail::Drain => self.start_drain(),
             }
         }
         self.mail = mail;
     }
 
-    fn answer_presence(
-        &self,
-        local: LocalId,
-        channel: ChannelId,
-        question: &Arc<PresenceQuestion>,
-    ) {
+    /// Answers one presence question.
+    pub(super) fn answer_question(&mut self) {
+        let Some((local, channel, question)) = self.questions.pop_front() else { return };
         let mut users = BTreeSet::new();
         let mut is_cut = false;
         for (nth, index) in self.roster.members(local, channel).enumerate() {

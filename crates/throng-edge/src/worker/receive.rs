@@ -7,62 +7,115 @@ use throng_wire::refusal::ResponseOptions;
 use throng_wire::subscribe::{self, Route};
 
 use super::{HELD_BYTES_MAX, Worker};
-use crate::connection::{Flags, State};
+use crate::connection::{Connection, Flags, Io, State};
+use crate::framing::Framing;
 use crate::net::{Net, Transfer};
 
 /// Reads of one connection before others have their turn.
-const READS_PER_ROUND: usize = 4;
+const READS_PER_TURN: usize = 4;
+
+/// Heads and frames of one connection before others have their turn. Each may cost a write.
+const STEPS_PER_TURN: u32 = 32;
+
+/// Turns of connections that had more to read than one took, in one slice.
+const TURNS_PER_SLICE: usize = 16;
+
+/// At most this is read where a head is expected: what follows a head that is not for here has to
+/// travel to the control plane with it.
+const HEAD_READ_BYTES: usize = 16 << 10;
+
+/// Connections handed to the control plane in one slice, of those that have waited.
+const HAND_ONS_PER_SLICE: usize = 64;
 
 impl<N: Net> Worker<N> {
     /// The connection has something to read, or its peer has gone. `is_ended` says that the peer's
     /// end is there already, behind what can be read: no further event will tell.
     pub fn readable(&mut self, token: u64, is_ended: bool) {
-        if let Some(index) = self.index_of(token) {
+        let Some(index) = self.index_of(token) else { return };
+        // One that is in the list has its turn when it comes.
+        if self.connections.get(index).is_some_and(|it| !it.has(Flags::UNREAD)) {
             self.read(index, is_ended);
         }
     }
 
-    /// Goes on with connections that had more to read than one round took.
+    /// Goes on with connections that had more to read than one turn took.
     pub(super) fn read_on(&mut self) {
-        for token in std::mem::take(&mut self.unread) {
-            self.readable(token, true);
+        for _ in 0..self.unread.len().min(TURNS_PER_SLICE) {
+            let Some(token) = self.unread.pop_front() else { return };
+            let Some(index) = self.index_of(token) else { continue };
+            if let Some(connection) = self.connections.get_mut(index) {
+                connection.flags.set(Flags::UNREAD, false);
+            }
+            self.begin_turn();
+            self.input(index, &mut []);
+            // An event may have come meanwhile: it may have been the peer's end.
+            let has_turn = |it: &Connection<N::Socket>| !it.has(Flags::UNREAD);
+            if self.index_of(token).is_some() && self.connections.get(index).is_some_and(has_turn) {
+                self.read_more(index, true);
+            }
         }
     }
 
+    pub(super) fn begin_turn(&mut self) {
+        self.steps = STEPS_PER_TURN;
+    }
+
+    /// Gives the connection a turn.
     pub(super) fn read(&mut self, index: u32, is_ended: bool) {
+        self.begin_turn();
+        self.read_more(index, is_ended);
+    }
+
+    fn read_more(&mut self, index: u32, is_ended: bool) {
         let Some(generation) = self.connections.get(index).map(|it| it.generation) else { return };
         let token = Self::token(index, generation);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut is_drained = false;
-        for _ in 0..READS_PER_ROUND {
-            if self.index_of(token).is_none() {
-                is_drained = true;
+        let mut is_more = true;
+        for _ in 0..READS_PER_TURN {
+            let connection = self.index_of(token).and_then(|it| self.connections.get(it));
+            let may_read = |it: &&Connection<N::Socket>| {
+                !it.has(Flags::AWAITS_CONTROL) && !it.has(Flags::UNREAD)
+            };
+            let Some(connection) = connection.filter(may_read) else {
+                is_more = false;
                 break;
-            }
-            let Some(connection) = self.connections.get(index) else { break };
-            match self.net.read(&connection.socket, &mut buffer) {
+            };
+            let room = match connection.state {
+                State::Head => HEAD_READ_BYTES,
+                _ => buffer.len(),
+            };
+            match self.net.read(&connection.socket, &mut buffer[..room]) {
                 Transfer::Bytes(count) => {
                     self.input(index, &mut buffer[..count]);
                     // An edge-triggered event comes again with the next byte.
-                    is_drained = count < buffer.len() && !is_ended;
+                    is_more = count == room || is_ended;
                 }
-                Transfer::Blocked => is_drained = true,
+                Transfer::Blocked => is_more = false,
                 Transfer::End => {
                     self.peer_ended(index);
-                    is_drained = true;
+                    is_more = false;
                 }
                 Transfer::Gone => {
                     self.forget(index, Counter::ClosedByPeer);
-                    is_drained = true;
+                    is_more = false;
                 }
             }
-            if is_drained {
+            if !is_more {
                 break;
             }
         }
         self.buffer = buffer;
-        if !is_drained {
-            self.unread.push(token);
+        if is_more && self.index_of(token).is_some() {
+            self.defer(index);
+        }
+    }
+
+    /// Puts the connection into the list of those that have more to read.
+    fn defer(&mut self, index: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if !connection.has(Flags::UNREAD) {
+            connection.flags.set(Flags::UNREAD, true);
+            self.unread.push_back(Self::token(index, connection.generation));
         }
     }
 
@@ -94,14 +147,18 @@ impl<N: Net> Worker<N> {
                 connection.due = self.now.tick.saturating_add(head_timeout);
             }
         }
+        let is_cut = !rest.is_empty() && self.steps == 0;
         self.held_bytes -= connection.shed();
+        if is_cut {
+            self.defer(index);
+        }
         self.count_held(index);
     }
 
     /// Counts what the connection holds of its own, and closes it if all together hold too much.
-    fn count_held(&mut self, index: u32) {
+    pub(super) fn count_held(&mut self, index: u32) {
         let Some(connection) = self.connections.get_mut(index) else { return };
-        let is_websocket = connection.has(Flags::WEBSOCKET);
+        let may_explain = connection.has(Flags::WEBSOCKET) && connection.state == State::Parked;
         let Some(io) = &mut connection.io else { return };
         let (before, now) = (io.counted_bytes, io.held_bytes());
         io.counted_bytes = now;
@@ -110,7 +167,7 @@ impl<N: Net> Worker<N> {
         if now <= before || self.held_bytes <= share {
             return;
         }
-        if is_websocket {
+        if may_explain {
             let sentence = "too much is half sent or not read yet; try again later";
             self.close_websocket(index, 1013, sentence, Counter::ClosedOverload);
         } else {
@@ -122,7 +179,8 @@ impl<N: Net> Worker<N> {
     /// connection is gone.
     fn consume(&mut self, index: u32, bytes: &mut [u8]) -> usize {
         let mut at = 0;
-        while at < bytes.len() {
+        while at < bytes.len() && self.steps > 0 {
+            self.steps -= 1;
             let Some(connection) = self.connections.get(index) else { return bytes.len() };
             let step = match connection.state {
                 State::Closing => return bytes.len(),
@@ -189,27 +247,69 @@ impl<N: Net> Worker<N> {
     /// The origin of the page that may read a refusal.
     fn reader_of(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
-        let is_allowed = origin_allowed(Some(origin), head.host(), &self.settings.allowed_origins);
+        let (allowed, listen) = (&self.settings.allowed_origins, self.settings.listen.ip());
+        let is_allowed = origin_allowed(Some(origin), head.host(), allowed, listen);
         is_allowed.then(|| origin.to_owned())
     }
 
-    fn give_to_control(&mut self, index: u32, bytes: &[u8]) {
-        let Some(connection) = self.connections.remove(index) else { return };
+    /// Hands the connection to the control plane with what was read from it. When there is no room on
+    /// the way, it stays, and [`Worker::hand_on`] tries again. Returns whether it has gone.
+    fn give_to_control(&mut self, index: u32, bytes: &[u8]) -> bool {
+        let Some(connection) = self.connections.remove(index) else { return true };
         self.held_bytes -= connection.counted_bytes();
-        self.publish_load();
-        match self.net.to_control(connection.socket, bytes) {
-            Ok(()) => self.count(Counter::HandedToControl),
-            Err(socket) => {
-                drop(socket);
-                self.count(Counter::RefusedBusy);
-                self.count(Counter::Closed);
+        let Connection { socket, generation, mut flags, due, .. } = connection;
+        let socket = match self.net.to_control(socket, bytes) {
+            Ok(()) => {
+                self.publish_load();
+                self.count(Counter::HandedToControl);
+                return true;
+            }
+            Err(socket) => socket,
+        };
+        let is_first_try = !flags.has(Flags::AWAITS_CONTROL);
+        flags.set(Flags::AWAITS_CONTROL, true);
+        let timeout = self.now.tick.saturating_add(Self::ticks(self.settings.head_timeout));
+        let io = Io { inbound: bytes.to_vec(), ..Io::default() };
+        let again = Connection {
+            socket,
+            generation,
+            due: if is_first_try { timeout } else { due },
+            first: None,
+            io: Some(Box::new(io)),
+            state: State::Head,
+            framing: Framing::WebSocket,
+            flags,
+        };
+        let index = self.connections.insert(again);
+        self.awaiting_control.push_back(Self::token(index, generation));
+        self.count_held(index);
+        false
+    }
+
+    /// Hands on connections that have waited for room on the way to the control plane.
+    pub(super) fn hand_on(&mut self) {
+        for _ in 0..self.awaiting_control.len().min(HAND_ONS_PER_SLICE) {
+            let Some(token) = self.awaiting_control.pop_front() else { return };
+            let Some(index) = self.index_of(token) else { continue };
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
+            let Some(io) = connection.io.as_mut().filter(|_| may_go) else { continue };
+            let bytes = std::mem::take(&mut io.inbound);
+            if !self.give_to_control(index, &bytes) {
+                return;
             }
         }
     }
 
     /// The client has ended its side. Whoever only listens is taken to be gone.
     fn peer_ended(&mut self, index: u32) {
-        let Some(connection) = self.connections.get(index) else { return };
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let is_answered = matches!(connection.state, State::Head | State::Closing);
+        if is_answered && connection.has(Flags::BLOCKED) {
+            // It has said all it has to say, and still reads the answer.
+            connection.flags.set(Flags::PEER_ENDED, true);
+            return;
+        }
         let reason = match connection.state {
             State::Head if connection.has(Flags::SERVED) => Counter::ClosedIdle,
             State::Closing => Counter::Closed,

@@ -31,12 +31,14 @@ impl<N: Net> Worker<N> {
         self.counters.add(Counter::SentBytes, written as u64);
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else { return };
         let outbound = &mut connection.io_mut().outbound;
-        if outbound.len() + rest.len() > OUTBOUND_BYTES_MAX {
+        // One answer may always wait, however long it is.
+        if !outbound.is_empty() && outbound.len() + rest.len() > OUTBOUND_BYTES_MAX {
             self.forget(index, Counter::ClosedOverload);
             return;
         }
         outbound.extend_from_slice(rest);
         self.block(index);
+        self.count_held(index);
     }
 
     /// The socket takes no more: an event will tell when it does.
@@ -62,8 +64,12 @@ impl<N: Net> Worker<N> {
         if !self.flush(index) {
             return;
         }
+        self.begin_turn();
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.flags.set(Flags::BLOCKED, false);
+        if connection.has(Flags::PEER_ENDED) {
+            return self.forget(index, Counter::ClosedByPeer);
+        }
         match connection.state {
             State::Parked => self.flush_subscriptions(index),
             State::Head => self.input(index, &mut []),

@@ -50,11 +50,12 @@ impl<N: Net> Worker<N> {
 
     /// Names and starts, if the request may have what it asks for.
     fn check(&self, request: &Request) -> Result<(Vec<ChannelName>, Vec<From>), Refusal> {
-        if self.are_doors_closed {
+        if self.doors_closed.is_some() {
             return Err(Refusal::new(503, "draining", "the server is going away; come back soon"));
         }
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
-        if !origin_allowed(origin, host, &self.settings.allowed_origins) {
+        let (allowed, listen) = (&self.settings.allowed_origins, self.settings.listen.ip());
+        if !origin_allowed(origin, host, allowed, listen) {
             let origin = origin.unwrap_or_default();
             let sentence = format!(
                 "pages of {origin} may not connect; allow them with --allowed-origins {origin}"
@@ -103,7 +104,8 @@ impl<N: Net> Worker<N> {
             .with(Flags::MULTIPLE, request.is_multiple())
             .with(Flags::KEEP_ALIVE, request.keep_alive)
             .with(Flags::BLOCKED, connection.has(Flags::BLOCKED))
-            .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE));
+            .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE))
+            .with(Flags::UNREAD, connection.has(Flags::UNREAD));
         connection.state = State::Parked;
         (connection.framing, connection.flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
@@ -166,7 +168,8 @@ impl<N: Net> Worker<N> {
             let origin = request.origin.clone();
             connection.io_mut().poll = Some(Box::new(Poll { origin, is_recovered }));
         }
-        if wait_ms == 0 {
+        // A gap is told at once, although nothing may be left to tell it with.
+        if wait_ms == 0 || is_recovered == Some(false) {
             return self.answer_poll_empty(index, None);
         }
         self.answer_poll(index);

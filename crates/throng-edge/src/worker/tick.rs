@@ -32,6 +32,9 @@ impl<N: Net> Worker<N> {
     pub fn tick(&mut self) {
         // Sets right what others have counted for connections that never came.
         self.publish_load();
+        let dropped = self.roster.dropped();
+        self.counters.add(Counter::DroppedForRoom, dropped - self.dropped);
+        self.dropped = dropped;
         let extent = self.connections.extent();
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
@@ -56,6 +59,9 @@ impl<N: Net> Worker<N> {
             State::Polling => self.answer_poll_empty(index, None),
             State::Closing => self.forget(index, Counter::Closed),
             State::Head => {
+                if connection.has(Flags::AWAITS_CONTROL) {
+                    return self.refuse_busy(index);
+                }
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
                 if has_begun && !connection.has(Flags::BLOCKED) {
                     self.count(Counter::RefusedSlowHead);
@@ -86,6 +92,11 @@ impl<N: Net> Worker<N> {
         let interval = Self::ticks(self.settings.heartbeat).max(1);
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.due = self.now.tick.saturating_add(interval);
+        if connection.has(Flags::BLOCKED) {
+            // No ping gets through to be answered. If the peer takes nothing at all, the kernel
+            // finds out (`TCP_USER_TIMEOUT`).
+            return self.check_stalled(index);
+        }
         let was_heard = connection.has(Flags::HEARD);
         let is_websocket = connection.has(Flags::WEBSOCKET);
         if is_websocket && !was_heard && connection.has(Flags::MISSED) {
@@ -94,9 +105,6 @@ impl<N: Net> Worker<N> {
         }
         connection.flags.set(Flags::MISSED, !was_heard);
         connection.flags.set(Flags::HEARD, false);
-        if connection.has(Flags::BLOCKED) {
-            return self.check_stalled(index);
-        }
         let is_chunked = connection.has(Flags::CHUNKED);
         let beat: &[u8] = match connection.framing {
             Framing::WebSocket | Framing::WebSocketEnvelope => PING,

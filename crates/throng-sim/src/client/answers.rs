@@ -141,12 +141,13 @@ impl Client {
     pub(super) fn refusal(&mut self, head: &Head, plan: Option<&Plan>, view: View<'_>) -> Check {
         let expected = plan.and_then(Plan::refusal);
         let waited_ms = view.now.now_ms - self.opened_ms;
+        let was_turned_away = self.pipe.borrow().was_turned_away;
         let may = match head.status {
             400 => expected.is_some(),
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                view.terms.is_scarce || view.are_doors_closed
+                view.terms.is_scarce || view.are_doors_closed || was_turned_away
             }
             _ => false,
         };

@@ -17,7 +17,9 @@ impl Client {
             true => From::Since(ids, random.percent(50)),
             false => From::Live,
         };
-        let plan = Plan { from, wait_s: random.between(0, 5) as u64, ..self.plan.clone() };
+        // Some wait until the end comes.
+        let wait_s = if random.percent(30) { 60 } else { random.between(0, 5) as u64 };
+        let plan = Plan { from, wait_s, ..self.plan.clone() };
         if plan.keep_alive && random.percent(20) {
             view.notes.saw("poll: pipelined");
             self.ask(plan.clone(), view);

@@ -94,7 +94,7 @@ impl World {
         if seat.worker.is_ended() {
             return Ok(());
         }
-        seat.has_work = seat.worker.work();
+        seat.has_work = seat.worker.work() || seat.worker.is_waiting();
         if seat.has_work {
             self.notes.saw("work: more than a slice");
         }

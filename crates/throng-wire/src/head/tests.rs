@@ -261,12 +261,18 @@ fn limits_hold_to_the_byte() {
         let path = "x".repeat(length - "GET / HTTP/1.1".len());
         format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
     };
-    complete(&line(REQUEST_LINE_BYTES_MAX));
-    let long = line(REQUEST_LINE_BYTES_MAX + 1);
-    assert_eq!(refused(&long), "414 uri_too_long");
-    assert_eq!(refused(&long[..REQUEST_LINE_BYTES_MAX]), "incomplete");
-    assert_eq!(refused(&long[..=REQUEST_LINE_BYTES_MAX]), "414 uri_too_long");
+    // A line of any length, as long as the head fits.
+    let long = line(50_000);
+    let exact = Limits { head_bytes_max: long.len() };
+    assert_eq!(refused_within(&long, exact), "complete");
+    let tight = Limits { head_bytes_max: long.len() - 1 };
+    assert_eq!(refused_within(&long, tight), "431 head_too_large");
     let small = Limits { head_bytes_max: 100 };
+    let whole_line = Limits { head_bytes_max: line(98).len() - "Host: a\r\n\r\n".len() };
+    assert_eq!(whole_line.head_bytes_max, 100);
+    assert_eq!(refused_within(&line(98), small), "431 head_too_large");
+    assert_eq!(refused_within(&line(99), small), "414 uri_too_long");
+    assert_eq!(refused_within(&line(99)[..99], small), "incomplete");
     assert_eq!(refused_within(&line(200), small), "414 uri_too_long");
     assert_eq!(refused_within(&line(200)[..100], small), "414 uri_too_long");
 }

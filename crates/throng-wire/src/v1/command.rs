@@ -11,6 +11,9 @@ use crate::{Kind, Target, check_name};
 /// The longest `ref` that comes back: a client names its requests with numbers or short strings.
 pub const REFERENCE_BYTES_MAX: usize = 64;
 
+/// Entries of a page, of messages or of users, that one request may ask for, here and over HTTP.
+pub const LIMIT_MAX: u32 = 1000;
+
 /// What a client may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -41,7 +44,7 @@ pub enum Command {
     History {
         /// The channel or user.
         target: Target,
-        /// At most this many.
+        /// At most this many, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
         /// Those before this id.
         before: Option<String>,
@@ -52,7 +55,7 @@ pub enum Command {
     Presence {
         /// The channel or user.
         target: Target,
-        /// At most this many users.
+        /// At most this many users, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
     },
     /// Answer with a pong.
@@ -147,13 +150,11 @@ impl<'a> Fields<'a> {
             },
             "history" => Command::History {
                 target: self.target()?,
-                limit: count(self.limit, "limit")?,
+                limit: self.limit()?,
                 before: owned(self.before, "before")?,
                 after: owned(self.after, "after")?,
             },
-            "presence" => {
-                Command::Presence { target: self.target()?, limit: count(self.limit, "limit")? }
-            }
+            "presence" => Command::Presence { target: self.target()?, limit: self.limit()? },
             "ping" => Command::Ping,
             _ => return Err(CommandError::bad_request("the value of `type` is unknown")),
         })
@@ -174,6 +175,16 @@ impl<'a> Fields<'a> {
         check_name(&name, kind.noun())
             .map_err(|error| CommandError::new("bad_name", error.to_string()))?;
         Ok(Target { kind, name: name.into_owned() })
+    }
+
+    fn limit(&self) -> Result<Option<u32>, CommandError> {
+        let message = || format!("the field `limit` must be a number from 1 to {LIMIT_MAX}");
+        match scalar(self.limit, message)? {
+            Some(limit) if !(1..=LIMIT_MAX).contains(&limit) => {
+                Err(CommandError::bad_request(message()))
+            }
+            limit => Ok(limit),
+        }
     }
 
     pub(crate) fn exclude(&self) -> Result<Option<String>, CommandError> {

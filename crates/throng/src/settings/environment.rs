@@ -9,8 +9,16 @@ use super::suggest::nearest;
 use super::written::quoted;
 use super::{Names, Options, SettingsError, names};
 
-/// Variables of that kind that are not settings of the server.
-const NOT_SETTINGS: [&str; 4] = ["THRONG_URL", "THRONG_SEED", "THRONG_BIN", "THRONG_FUZZ_SECONDS"];
+/// Variables of that kind that are not settings of the server: the client commands have one, our
+/// tests the others, and whoever exports those must still be able to start a server.
+const NOT_SETTINGS: [&str; 6] = [
+    "THRONG_URL",
+    "THRONG_BIN",
+    "THRONG_FLOOD_SAMPLES",
+    "THRONG_FUZZ_SECONDS",
+    "THRONG_SEED",
+    "THRONG_SEEDS",
+];
 
 /// Kubernetes puts such variables into every container beside a service that is named `throng`.
 fn is_from_kubernetes(name: &str) -> bool {
@@ -80,6 +88,10 @@ mod tests {
             ("THRONG_URL", "http://localhost:1"),
             ("THRONG_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
             ("THRONG_SERVICE_HOST", "10.0.0.1"),
+            ("THRONG_SEEDS", "10000"),
+            ("THRONG_SEED", "7"),
+            ("THRONG_FUZZ_SECONDS", "60"),
+            ("THRONG_BIN", "target/release/throng"),
         ]);
         let settings = options.unwrap().resolve();
         assert!(settings.welcome.0);

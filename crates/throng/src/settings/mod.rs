@@ -175,7 +175,7 @@ settings! {
         "history-age" age: Time = "1h",
             "For how long, per channel";
         "history-total-bytes" total_bytes: Size = "1GiB",
-            "Bytes kept in all; beyond it each channel keeps only its newest message";
+            "Bytes kept in all; beyond it the oldest messages go first, whatever their channel";
     }
     tables {}
     lists {}

@@ -90,7 +90,7 @@ impl World {
             topic.followers.values().map(|&n| u64::from(n)).sum::<u64>()
         );
         topic.highest = offset;
-        let weight_bytes = std::mem::size_of::<crate::Message>() + bytes;
+        let weight_bytes = weight_bytes(&World::name(at), &text);
         let known = Known { offset, at_ms: self.now_ms, weight_bytes, text: text.clone() };
         topic.messages.push(known);
         for worker in topic.followers.keys() {

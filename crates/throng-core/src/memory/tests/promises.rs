@@ -124,26 +124,43 @@ fn a_full_mailbox_refuses_for_its_channels_only() {
 }
 
 #[test]
-fn over_the_total_each_channel_keeps_its_newest() {
-    let weight_bytes = {
-        let fixture = Fixture::new(retention(9), 0, usize::MAX);
-        fixture.publish(0, &name(), "a");
-        fixture.engine.figures().bytes as usize
+fn a_log_expires_although_a_clock_was_ahead() {
+    let fixture = Fixture::new(Retention { age_ms_max: 100, ..retention(9) }, 1, usize::MAX);
+    let publish = |now_ms| fixture.publish(now_ms, &name(), "a");
+    for now_ms in [1000, 1060, 1050, 1070] {
+        publish(now_ms);
+    }
+    let times = |now_ms| {
+        let page = fixture.engine.history(now_ms, &name(), HistoryQuery::Newest, 9);
+        page.messages.iter().map(|message| message.time_ms).collect::<Vec<_>>()
     };
-    let fixture = Fixture::new(retention(9), 0, 5 * weight_bytes);
-    let other = ChannelName::channel("other");
-    for _ in 0..3 {
-        fixture.publish(0, &name(), "a");
-    }
-    for _ in 0..3 {
-        fixture.publish(0, &other, "b");
-    }
-    let kept =
-        |name| offsets(&fixture.engine.history(0, name, HistoryQuery::Newest, 9).messages).len();
-    assert_eq!((kept(&name()), kept(&other)), (3, 1));
-    let figures = fixture.engine.figures();
-    assert_eq!((figures.messages, figures.evicted), (4, 2));
-    assert_eq!(figures.bytes as usize, 4 * weight_bytes);
+    assert_eq!(times(1099), [1000, 1060, 1060, 1070]);
+    assert_eq!(times(1159), [1060, 1060, 1070]);
+    assert_eq!(times(1160), [1070]);
+}
+
+#[test]
+fn an_encoding_lasts_as_long_as_the_message_is_on_its_way() {
+    let fixture = Fixture::new(retention(9), 2, usize::MAX);
+    let followed = [0, 1].map(|worker| fixture.follow(0, &name(), worker, Start::Live));
+    fixture.publish(0, &name(), "a");
+    let take = |worker: usize| {
+        let mut mail = Vec::new();
+        fixture.mailboxes[worker].take(&mut mail);
+        let Some(Mail::Message { message, .. }) = mail.pop() else { panic!("no message") };
+        message
+    };
+    let first = take(0);
+    let encoded = first.encoding(0, |_| b"encoded".to_vec()).as_ptr();
+    drop(first);
+    let second = take(1);
+    let again = second.encoding(0, |_| unreachable!("the other worker did it")).as_ptr();
+    assert_eq!(encoded, again);
+    let resume = || fixture.follow(0, &name(), 0, Start::Last(1)).backlog.remove(0);
+    assert!(Arc::ptr_eq(&resume(), &second), "a resume shares what is on its way");
+    drop(second);
+    assert!(!resume().is_encoded());
+    assert_eq!(followed[0].channel, followed[1].channel);
 }
 
 #[test]

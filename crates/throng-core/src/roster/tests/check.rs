@@ -6,16 +6,18 @@ impl Roster {
     /// Panics if an invariant does not hold.
     pub(super) fn check_invariants(&self) {
         let mut subscriptions = 0;
-        let mut unswept_bytes = 0;
+        let (mut mirror_bytes, mut unswept_bytes) = (0, 0);
         for (index, channel) in self.channels.iter() {
             let local = LocalId::from_index(index);
             let ring = self.check_ring(local, channel);
             subscriptions += ring.len();
             unswept_bytes += self.check_active(local, channel);
+            mirror_bytes += channel.active.as_ref().map_or(0, |active| active.bytes);
             self.check_window(channel, &ring);
         }
         assert_eq!(subscriptions, self.subscriptions.len());
-        assert_eq!(unswept_bytes, self.unswept_bytes);
+        assert_eq!((mirror_bytes, unswept_bytes), (self.mirror_bytes, self.unswept_bytes));
+        assert!(self.held_bytes() <= self.held_bytes_max);
     }
 
     fn check_ring(&self, local: LocalId, channel: &LocalChannel) -> Vec<SubscriptionId> {
@@ -62,6 +64,11 @@ impl Roster {
         assert!(active.left <= channel.count);
         assert!(active.left == 0 || active.is_sweeping);
         assert!(!active.is_sweeping || self.sweeping.contains(&local));
+        assert_eq!(active.oldest_held_ms().is_some(), active.held_bytes() > 0);
+        assert!(!active.is_known_to_hold || self.held.has(local.index()));
+        if channel.stalled > 0 && !active.is_sweeping && active.held_bytes() > 0 {
+            assert!(active.is_known_to_hold, "what nobody knows of is never dropped");
+        }
         active.unswept_bytes
     }
 

@@ -1,0 +1,144 @@
+//! All logs together stay within their limit, and the oldest messages make room.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn name(nth: usize) -> ChannelName {
+    ChannelName::channel(&format!("room-{nth:05}"))
+}
+
+fn kept(fixture: &Fixture, name: &ChannelName) -> Vec<(u64, u64)> {
+    let page = fixture.engine.history(0, name, HistoryQuery::Newest, usize::MAX);
+    page.messages.iter().map(|message| (message.time_ms, message.id.offset)).collect()
+}
+
+#[test]
+fn a_busy_channel_outlives_quiet_ones_that_are_older() {
+    let bytes_max = 5 * weight_bytes(&name(0), "a");
+    let fixture = Fixture::new(retention(9), 0, bytes_max);
+    for at_ms in 1..=3 {
+        fixture.publish(at_ms, &name(0), "a");
+    }
+    for at_ms in 4..=8 {
+        fixture.publish(at_ms, &name(1), "b");
+    }
+    assert_eq!((kept(&fixture, &name(0)).len(), kept(&fixture, &name(1)).len()), (0, 5));
+    let figures = fixture.engine.figures();
+    assert_eq!((figures.messages, figures.evicted), (5, 3));
+    assert_eq!(figures.bytes as usize, bytes_max);
+    fixture.tick_all(8);
+    assert_eq!(fixture.engine.figures().channels, 1, "an emptied channel is forgotten");
+    assert!(fixture.publish(9, &name(0), "a").id.offset > 3, "and its offsets do not come again");
+}
+
+#[test]
+fn many_channels_with_one_message_stay_within_the_limit() {
+    let body = "x".repeat(65_000);
+    let bytes_max = 16 << 20;
+    let fixture = Fixture::new(retention(100), 0, bytes_max);
+    for nth in 0..4000 {
+        fixture.publish(nth as u64, &name(nth), &body);
+        assert!(fixture.engine.shared.bytes.load(Ordering::Relaxed) <= bytes_max);
+    }
+    let figures = fixture.engine.figures();
+    assert_eq!(figures.messages as usize, bytes_max / weight_bytes(&name(0), &body));
+    assert_eq!(figures.messages + figures.evicted, 4000);
+    let oldest = 4000 - figures.messages as usize;
+    assert!((0..4000).all(|nth| kept(&fixture, &name(nth)).is_empty() == (nth < oldest)));
+}
+
+#[test]
+fn a_resume_across_room_that_was_made_is_told() {
+    let fixture = Fixture::new(retention(9), 1, 2 * weight_bytes(&name(0), "a"));
+    let ids: Vec<_> = (0..4).map(|at_ms| fixture.publish(at_ms, &name(0), "a").id).collect();
+    for (id, is_recovered) in ids.into_iter().zip([false, true, true, true]) {
+        let followed = fixture.follow(4, &name(0), 0, Start::After(id));
+        assert_eq!(followed.is_recovered, Some(is_recovered));
+    }
+    (5..7).for_each(|at_ms| _ = fixture.publish(at_ms, &name(1), "a"));
+    let followed = fixture.follow(7, &name(0), 0, Start::Last(9));
+    assert_eq!((followed.head.offset, followed.cursor.offset, followed.backlog.len()), (4, 4, 0));
+}
+
+#[test]
+fn nothing_is_kept_where_nothing_fits() {
+    let fixture = Fixture::new(retention(9), 1, 10);
+    fixture.follow(0, &name(0), 0, Start::Live);
+    fixture.publish(0, &name(0), "a");
+    let figures = fixture.engine.figures();
+    assert_eq!((figures.messages, figures.bytes, figures.evicted), (0, 0, 1));
+    assert_eq!(fixture.mail(0), [(1, "a".to_owned())], "it is delivered all the same");
+}
+
+#[test]
+fn publishers_at_the_same_time_make_room_for_each_other() {
+    const PUBLISHERS: usize = 4;
+    let bytes_max = 50 * weight_bytes(&name(0), "a");
+    let fixture = Fixture::new(retention(9), 0, bytes_max);
+    let slack = PUBLISHERS * weight_bytes(&name(0), "a");
+    std::thread::scope(|scope| {
+        for publisher in 0..PUBLISHERS {
+            let fixture = &fixture;
+            scope.spawn(move || {
+                for nth in 0..3000 {
+                    fixture.publish(nth as u64, &name(nth * PUBLISHERS % 333 + publisher), "a");
+                    let bytes = fixture.engine.shared.bytes.load(Ordering::Relaxed);
+                    assert!(bytes <= bytes_max + slack);
+                }
+            });
+        }
+    });
+    let figures = fixture.engine.figures();
+    assert!(figures.bytes as usize <= bytes_max);
+    fixture.tick_all(DAY_MS * 2);
+    let figures = fixture.engine.figures();
+    assert_eq!((figures.channels, figures.messages, figures.bytes), (0, 0, 0));
+}
+
+#[test]
+fn tables_shrink_once_all_is_old() {
+    let fixture = Fixture::new(retention(9), 0, usize::MAX);
+    for nth in 0..20_000 {
+        fixture.publish(0, &name(nth), "a");
+    }
+    // The last channels are forgotten in one round, the tables shrink in it.
+    fixture.tick_all(DAY_MS);
+    for at in 0..SHARDS {
+        assert!(fixture.engine.lock(at).capacity() < 2 * 300, "shard {at}");
+    }
+}
+
+proptest! {
+    /// The oldest messages of the whole server go first.
+    #[test]
+    fn the_oldest_make_room(
+        room in 1usize..20,
+        steps in prop::collection::vec((0usize..12, 0usize..300, any::<bool>()), 0..200),
+    ) {
+        let bytes_max = room * weight_bytes(&name(0), "");
+        let fixture = Fixture::new(retention(10), 0, bytes_max);
+        let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
+        for (at_ms, (channel, bytes, is_tick)) in (1..).zip(steps) {
+            let offset = fixture.publish(at_ms, &name(channel), &"x".repeat(bytes)).id.offset;
+            all.entry(channel).or_default().push((at_ms, offset));
+            let figures = fixture.engine.figures();
+            prop_assert!(figures.bytes as usize <= bytes_max);
+            if is_tick {
+                fixture.engine.tick(at_ms);
+            }
+        }
+        let kept: Vec<_> = all.keys().map(|channel| kept(&fixture, &name(*channel))).collect();
+        let oldest_ms = kept.iter().flatten().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
+        for (all, kept) in all.values().zip(kept) {
+            prop_assert!(all.ends_with(&kept), "what is kept is the end of the log");
+            // Unless the channel's own retention dropped it.
+            if kept.len() < 10 {
+                let newest_dropped = all[..all.len() - kept.len()].last();
+                prop_assert!(newest_dropped.is_none_or(|last| last.0 < oldest_ms));
+            }
+        }
+    }
+}

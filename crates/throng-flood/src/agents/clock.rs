@@ -1,0 +1,107 @@
+//! How much another machine's clock is ahead of this one.
+//!
+//! `CLOCK_MONOTONIC` counts from the start of each machine. The other side is asked for its time
+//! again and again; of all round trips the fastest one tells most: the other clock was read at some
+//! moment of it, so that the middle is wrong by no more than half of it.
+
+use crate::report::Clock;
+
+const NS_PER_MS: f64 = 1e6;
+
+/// A question and its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct RoundTrip {
+    /// This clock, before the question.
+    pub asked_ns: u64,
+    /// The other clock, in between.
+    pub theirs_ns: u64,
+    /// This clock, after the answer.
+    pub answered_ns: u64,
+}
+
+/// How much the other clock is ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    /// By so much …
+    pub ahead_ns: i64,
+    /// … or this more or less.
+    pub uncertainty_ns: u64,
+}
+
+impl Offset {
+    /// What the fastest of them tells; `None` without any.
+    pub fn of(round_trips: &[RoundTrip]) -> Option<Offset> {
+        let took_ns = |trip: &RoundTrip| trip.answered_ns.saturating_sub(trip.asked_ns);
+        let fastest = round_trips.iter().min_by_key(|trip| took_ns(trip))?;
+        let half_ns = took_ns(fastest).div_ceil(2);
+        let middle_ns = fastest.asked_ns.saturating_add(half_ns);
+        // Both count from the start of a machine: neither has run for centuries.
+        let ahead_ns = fastest.theirs_ns as i64 - middle_ns as i64;
+        Some(Offset { ahead_ns, uncertainty_ns: half_ns })
+    }
+
+    /// Whether both may well be the same clock.
+    pub fn may_be_none(self) -> bool {
+        self.ahead_ns.unsigned_abs() <= self.uncertainty_ns
+    }
+
+    /// For the report: before the run, and after it if it could be asked then.
+    pub fn clock(self, after: Option<Offset>) -> Clock {
+        let ms = |ns: i64| ns as f64 / NS_PER_MS;
+        Clock {
+            ahead_ms: ms(self.ahead_ns),
+            uncertainty_ms: self.uncertainty_ns as f64 / NS_PER_MS,
+            drift_ms: after.map(|after| ms(after.ahead_ns - self.ahead_ns)),
+        }
+    }
+}
+
+/// Tells machines, and starts of them, apart; nothing if the kernel does not say.
+pub fn boot_id() -> String {
+    kernel_word("/proc/sys/kernel/random/boot_id")
+}
+
+/// As this machine is called.
+pub fn host_name() -> String {
+    kernel_word("/proc/sys/kernel/hostname")
+}
+
+fn kernel_word(path: &str) -> String {
+    std::fs::read_to_string(path).map(|word| word.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trip(asked_ns: u64, there_ns: u64, back_ns: u64, ahead_ns: i64) -> RoundTrip {
+        let theirs_ns = (asked_ns + there_ns).saturating_add_signed(ahead_ns);
+        RoundTrip { asked_ns, theirs_ns, answered_ns: asked_ns + there_ns + back_ns }
+    }
+
+    #[test]
+    fn the_offset_is_within_its_uncertainty() {
+        for ahead_ns in [-3_600_000_000_000, -1, 0, 5_000, 86_400_000_000_000] {
+            let start = 7_200_000_000_000;
+            // The way there is slower than the way back, as it may be.
+            let trips = [
+                trip(start, 900_000, 100_000, ahead_ns),
+                trip(start + 2_000_000, 60_000, 20_001, ahead_ns),
+                trip(start + 9_000_000, 10_000, 2_000_000, ahead_ns),
+            ];
+            let offset = Offset::of(&trips).expect("three");
+            assert_eq!(offset.uncertainty_ns, 40_001);
+            assert!(offset.ahead_ns.abs_diff(ahead_ns) <= offset.uncertainty_ns, "{offset:?}");
+        }
+        assert_eq!(Offset::of(&[]), None);
+    }
+
+    #[test]
+    fn one_clock_is_not_ahead_of_itself() {
+        let same = Offset::of(&[trip(1_000, 30, 50, 0)]).expect("one");
+        assert!(same.may_be_none());
+        let other = Offset::of(&[trip(1_000, 30, 50, 700)]).expect("one");
+        assert!(!other.may_be_none());
+        assert_eq!(other.clock(Some(Offset { ahead_ns: 1_000_690, ..other })).drift_ms, Some(1.0));
+    }
+}

@@ -1,0 +1,228 @@
+//! Tallies and histograms on their way, without loss.
+//!
+//! A histogram travels as its buckets: the lowest value of each, as a difference to the one before,
+//! and its count, all in LEB128 and that in Base64. Both sides have the same buckets, so that what
+//! is merged from all agents is the histogram that one process would have had.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use hdrhistogram::{Counter, Histogram};
+use serde::{Deserialize, Serialize};
+
+use crate::clients::PublishSeen;
+use crate::tally::{Failure, States, Tally, nanoseconds};
+
+/// The buckets of a histogram.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Buckets(String);
+
+/// See [`Tally`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TallyCounts {
+    states: States,
+    attempts: u64,
+    subscribed: u64,
+    ended: u64,
+    /// By reason, in words.
+    failures: BTreeMap<String, u64>,
+    received: u64,
+    early: u64,
+    stray: u64,
+    unmarked: u64,
+    received_bytes: u64,
+    pings: u64,
+    connect: Buckets,
+    delivery: Buckets,
+    lag_ns: u64,
+}
+
+/// See [`PublishSeen`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PublishCounts {
+    stream: u32,
+    sequence: u32,
+    intended_ns: u64,
+    latencies_us: Buckets,
+}
+
+impl Buckets {
+    pub(super) fn of<C: Counter>(histogram: &Histogram<C>) -> Buckets {
+        let mut bytes = Vec::new();
+        let mut before = 0;
+        for bucket in histogram.iter_recorded() {
+            // What is iterated to is the bucket's highest value; any of it finds the bucket again.
+            let value = histogram.lowest_equivalent(bucket.value_iterated_to());
+            write_number(&mut bytes, value - before);
+            write_number(&mut bytes, bucket.count_since_last_iteration());
+            before = value;
+        }
+        Buckets(STANDARD_NO_PAD.encode(bytes))
+    }
+
+    /// Adds them to a histogram of the same precision; false if they cannot be read.
+    pub(super) fn add_to<C: Counter>(&self, histogram: &mut Histogram<C>) -> bool {
+        self.read(histogram).is_some()
+    }
+
+    fn read<C: Counter>(&self, histogram: &mut Histogram<C>) -> Option<()> {
+        let bytes = STANDARD_NO_PAD.decode(&self.0).ok()?;
+        let (mut rest, mut value) = (&bytes[..], 0_u64);
+        while !rest.is_empty() {
+            value = value.checked_add(read_number(&mut rest)?)?;
+            let count = C::from_u64(read_number(&mut rest)?)?;
+            histogram.record_n(value, count).ok()?;
+        }
+        Some(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl TallyCounts {
+    pub(super) fn of(tally: &Tally) -> TallyCounts {
+        let mut failures = BTreeMap::new();
+        for (failure, count) in &tally.failures {
+            *failures.entry(failure.to_string()).or_default() += count;
+        }
+        TallyCounts {
+            states: tally.states,
+            attempts: tally.attempts,
+            subscribed: tally.subscribed,
+            ended: tally.ended,
+            failures,
+            received: tally.received,
+            early: tally.early,
+            stray: tally.stray,
+            unmarked: tally.unmarked,
+            received_bytes: tally.received_bytes,
+            pings: tally.pings,
+            connect: Buckets::of(&tally.connect),
+            delivery: Buckets::of(&tally.delivery),
+            lag_ns: tally.lag_ns,
+        }
+    }
+
+    /// `None` if a histogram cannot be read.
+    pub(super) fn into_tally(self) -> Option<Tally> {
+        let (mut connect, mut delivery) = (nanoseconds(), nanoseconds());
+        let is_read = self.connect.add_to(&mut connect) && self.delivery.add_to(&mut delivery);
+        let failures = self.failures.into_iter();
+        is_read.then(|| Tally {
+            states: self.states,
+            attempts: self.attempts,
+            subscribed: self.subscribed,
+            ended: self.ended,
+            failures: failures.map(|(words, count)| (Failure::Told(words), count)).collect(),
+            received: self.received,
+            early: self.early,
+            stray: self.stray,
+            unmarked: self.unmarked,
+            received_bytes: self.received_bytes,
+            pings: self.pings,
+            connect,
+            delivery,
+            lag_ns: self.lag_ns,
+        })
+    }
+}
+
+impl PublishCounts {
+    pub(super) fn of(publish: &PublishSeen) -> PublishCounts {
+        let PublishSeen { stream, sequence, intended_ns, .. } = *publish;
+        let latencies_us = Buckets::of(&publish.latencies_us);
+        PublishCounts { stream, sequence, intended_ns, latencies_us }
+    }
+
+    /// Bytes that it takes in a message, at most.
+    pub(super) fn bytes(&self) -> usize {
+        // Three numbers and four names.
+        self.latencies_us.len() + 128
+    }
+
+    /// `None` if the histogram cannot be read.
+    pub(super) fn into_seen(self) -> Option<PublishSeen> {
+        let PublishCounts { stream, sequence, intended_ns, latencies_us: buckets } = self;
+        let mut latencies_us = Histogram::new(2).ok()?;
+        let is_read = buckets.add_to(&mut latencies_us);
+        is_read.then_some(PublishSeen { stream, sequence, intended_ns, latencies_us })
+    }
+}
+
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn read_number(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, after) = rest.split_first()?;
+        *rest = after;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn merging_parts_is_recording_all(
+            values in prop::collection::vec(
+                prop_oneof![0_u64..5_000, any::<u64>().prop_map(|value| value >> 20)], 0..300)
+        ) {
+            let mut whole = nanoseconds();
+            let mut parts = [nanoseconds(), nanoseconds(), nanoseconds()];
+            for (number, &value) in values.iter().enumerate() {
+                whole.record(value).unwrap();
+                parts[number % 3].record(value).unwrap();
+            }
+            let mut merged = nanoseconds();
+            for part in &parts {
+                prop_assert!(Buckets::of(part).add_to(&mut merged));
+            }
+            prop_assert_eq!(&merged, &whole);
+            prop_assert_eq!(Buckets::of(&merged), Buckets::of(&whole));
+            for quantile in [0.0, 0.5, 0.99, 0.999, 1.0] {
+                let at = |histogram: &Histogram<u64>| histogram.value_at_quantile(quantile);
+                prop_assert_eq!(at(&merged), at(&whole));
+            }
+            prop_assert_eq!((merged.min(), merged.max()), (whole.min(), whole.max()));
+        }
+
+        #[test]
+        fn whatever_comes_is_read_or_refused(text in "[A-Za-z0-9+/]{0,40}") {
+            let _ = Buckets(text).add_to(&mut nanoseconds());
+        }
+    }
+
+    #[test]
+    fn a_tally_comes_back_as_it_was() {
+        let mut tally = Tally { attempts: 5, received: 3, lag_ns: 9, ..Tally::default() };
+        tally.states = States { connecting: 1, active: 2, closed: 3 };
+        tally.fail(Failure::Handshake("no upgrade"));
+        tally.fail(Failure::Status(503));
+        tally.delivery.record_n(1_234_567, 3).unwrap();
+        let json = serde_json::to_string(&TallyCounts::of(&tally)).unwrap();
+        let back: TallyCounts = serde_json::from_str(&json).unwrap();
+        let back = back.into_tally().unwrap();
+        assert_eq!((back.states, back.attempts, back.received), (tally.states, 5, 3));
+        assert_eq!((&back.delivery, back.lag_ns), (&tally.delivery, 9));
+        let words: Vec<String> = back.failures.keys().map(ToString::to_string).collect();
+        assert_eq!(words, ["handshake: no upgrade", "status 503"]);
+    }
+}

@@ -1,0 +1,210 @@
+//! What must hold at the end of a run: `lost == 0`, `p99 < 50ms`, `storm.recovered < 30s`.
+//!
+//! An assertion is a figure of the report, a comparison and a bound with the figure's unit. A
+//! figure that could not be measured fails its assertion: a check that checks nothing must not
+//! pass.
+
+mod figures;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use crate::plan::suggest::nearest;
+use crate::plan::units::decimal;
+use crate::report::{Checked, Report};
+
+use figures::Unit;
+pub use figures::{Figure, Need};
+
+/// What must hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assertion {
+    text: String,
+    figure: Figure,
+    comparison: Comparison,
+    /// In the unit that was written …
+    bound: f64,
+    /// … and how much of the report's unit that is.
+    factor: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    NotEqual,
+}
+
+/// Those of two characters first, so that `<=` is not read as `<`.
+const COMPARISONS: [(&str, Comparison); 8] = [
+    ("<=", Comparison::LessOrEqual),
+    (">=", Comparison::GreaterOrEqual),
+    ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
+    ("≤", Comparison::LessOrEqual),
+    ("≥", Comparison::GreaterOrEqual),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
+
+/// An assertion that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AssertionError {
+    /// No comparison in it.
+    #[error(
+        "{text:?} is not an assertion: a figure, one of < <= > >= == !=, and a bound, like \
+         \"lost == 0\" or \"p99 < 50ms\""
+    )]
+    Shape {
+        /// As written.
+        text: String,
+    },
+    /// No such figure.
+    #[error("there is no figure {name:?}; {hint}")]
+    Figure {
+        /// As written.
+        name: String,
+        /// What could be meant.
+        hint: String,
+    },
+    /// The bound has another unit than the figure, or is no number.
+    #[error("{bound:?} is not a bound for {figure}, which is {expected}")]
+    Bound {
+        /// As written.
+        bound: String,
+        /// The figure's name.
+        figure: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}
+
+impl Assertion {
+    /// Whether it holds for a run, and what was found.
+    pub fn evaluate(&self, report: &Report) -> Checked {
+        let found = self.figure.find(report).filter(|found| found.is_finite());
+        let found = found.map(|found| found / self.factor);
+        let holds = found.is_some_and(|found| self.comparison.holds(found, self.bound));
+        Checked { text: self.text.clone(), found, holds }
+    }
+
+    /// What a plan must have for the figure to be measured.
+    pub fn need(&self) -> Option<Need> {
+        self.figure.need()
+    }
+}
+
+impl Comparison {
+    fn holds(self, found: f64, bound: f64) -> bool {
+        match self {
+            Comparison::Less => found < bound,
+            Comparison::LessOrEqual => found <= bound,
+            Comparison::Greater => found > bound,
+            Comparison::GreaterOrEqual => found >= bound,
+            Comparison::Equal => found == bound,
+            Comparison::NotEqual => found != bound,
+        }
+    }
+}
+
+impl FromStr for Assertion {
+    type Err = AssertionError;
+
+    fn from_str(text: &str) -> Result<Assertion, AssertionError> {
+        let text = text.trim();
+        let shape = || AssertionError::Shape { text: text.to_owned() };
+        let place = text.find(['<', '>', '=', '!', '≤', '≥']).ok_or_else(shape)?;
+        let (name, rest) = (text[..place].trim(), &text[place..]);
+        let (comparison, bound) = COMPARISONS
+            .iter()
+            .find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?.trim())))
+            .ok_or_else(shape)?;
+        if name.is_empty() || bound.is_empty() {
+            return Err(shape());
+        }
+        let figure = Figure::named(name).ok_or_else(|| unknown(name))?;
+        let (bound, factor) = figure.unit().read(bound).ok_or_else(|| AssertionError::Bound {
+            bound: bound.to_owned(),
+            figure: name.to_owned(),
+            expected: figure.unit().expected(),
+        })?;
+        Ok(Assertion { text: text.to_owned(), figure, comparison, bound, factor })
+    }
+}
+
+fn unknown(name: &str) -> AssertionError {
+    let names = figures::names();
+    let hint = match nearest(name, names.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None => {
+            "known are lost, duplicated, reordered, failures, p50 to max, connect.p99, last.p99, \
+                 connect_rate, server.bytes_per_client, storm.recovered and others: see the guide"
+                .to_owned()
+        }
+    };
+    AssertionError::Figure { name: name.to_owned(), hint }
+}
+
+impl Unit {
+    /// A bound in the unit that is written, and how much of the report's unit that is.
+    fn read(self, text: &str) -> Option<(f64, f64)> {
+        let units: &[(&str, f64)] = match self {
+            Unit::Plain => &[("k", 1e3), ("M", 1e6)],
+            Unit::Rate => &[("k/s", 1e3), ("M/s", 1e6), ("/s", 1.0), ("k", 1e3), ("M", 1e6)],
+            Unit::Bytes => &[
+                ("GiB", 1024.0 * 1024.0 * 1024.0),
+                ("MiB", 1024.0 * 1024.0),
+                ("KiB", 1024.0),
+                ("B", 1.0),
+            ],
+            Unit::Milliseconds => {
+                &[("ns", 1e-6), ("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 60e3), ("h", 3600e3)]
+            }
+            Unit::Microseconds => &[("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)],
+            Unit::Seconds => &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)],
+        };
+        let found = units.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, *by)));
+        let is_time = matches!(self, Unit::Milliseconds | Unit::Microseconds | Unit::Seconds);
+        let (number, factor) = match found {
+            Some(found) => found,
+            // A time without a unit would leave open what it counts; zero is zero.
+            None if is_time && text != "0" => return None,
+            None => (text, 1.0),
+        };
+        // Of numbers, what is found is shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
+        let is_number = matches!(self, Unit::Plain | Unit::Rate);
+        let number = decimal(number.trim_end())?;
+        Some(if is_number { (number * factor, 1.0) } else { (number, factor) })
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Unit::Plain => "a number, like 0 or 10k",
+            Unit::Rate => "so many a second, like 1000 or 10k",
+            Unit::Bytes => "a number of bytes, like 128 or 64KiB",
+            Unit::Milliseconds | Unit::Microseconds | Unit::Seconds => {
+                "a time, like 50ms, 100us or 1.5s"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Assertion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for Assertion {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The figures of a report that an assertion can name.
+
+use crate::report::{Cost, Distribution, PhaseReport, Report, Totals};
+
+/// What a figure counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Plain,
+    Rate,
+    Bytes,
+    Milliseconds,
+    Microseconds,
+    Seconds,
+}
+
+/// What a plan must have for a figure to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Something is published.
+    Publishing,
+    /// The server's process is known.
+    Server,
+    /// There is a storm.
+    Storm,
+}
+
+/// A figure, by its name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    unit: Unit,
+    need: Option<Need>,
+    of: Of,
+}
+
+type Point = fn(&Distribution) -> f64;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Of {
+    Single(usize),
+    Percentile { of: usize, point: usize },
+}
+
+type Single = (&'static str, Unit, Option<Need>, fn(&Report) -> Option<f64>);
+
+const PUBLISHING: Option<Need> = Some(Need::Publishing);
+const SERVER: Option<Need> = Some(Need::Server);
+
+const SINGLES: [Single; 31] = [
+    ("lost", Unit::Plain, PUBLISHING, |r| Some(r.total.lost as f64)),
+    ("duplicated", Unit::Plain, PUBLISHING, |r| Some(r.total.duplicated as f64)),
+    ("reordered", Unit::Plain, PUBLISHING, |r| Some(r.total.reordered as f64)),
+    ("expected", Unit::Plain, PUBLISHING, |r| Some(r.total.expected as f64)),
+    ("received", Unit::Plain, PUBLISHING, |r| Some(r.total.received as f64)),
+    ("published", Unit::Plain, PUBLISHING, |r| Some(r.total.published as f64)),
+    ("failures", Unit::Plain, None, |r| Some(r.total.failures.values().sum::<u64>() as f64)),
+    ("publish_failures", Unit::Plain, PUBLISHING, |r| {
+        Some(r.total.publish_failures.values().sum::<u64>() as f64)
+    }),
+    ("active", Unit::Plain, None, |r| Some(r.total.active as f64)),
+    ("attempts", Unit::Plain, None, |r| Some(r.total.attempts as f64)),
+    ("subscribed", Unit::Plain, None, |r| Some(r.total.subscribed as f64)),
+    ("warnings", Unit::Plain, None, |r| Some(r.warnings.len() as f64)),
+    ("connect_rate", Unit::Rate, None, |r| r.total.connect_rate),
+    ("publish_rate", Unit::Rate, PUBLISHING, |r| r.total.publish_rate),
+    ("delivery_rate", Unit::Rate, PUBLISHING, |r| r.total.delivery_rate),
+    ("seconds", Unit::Seconds, None, |r| Some(r.seconds)),
+    ("kernel.bytes", Unit::Bytes, None, |r| r.total.kernel_bytes.map(|bytes| bytes as f64)),
+    ("server.bytes", Unit::Bytes, SERVER, |r| bytes(server(&r.total)?)),
+    ("server.bytes_per_client", Unit::Bytes, SERVER, |r| server(&r.total)?.bytes_per_client),
+    ("server.cpu", Unit::Seconds, SERVER, |r| Some(server(&r.total)?.cpu_s)),
+    ("server.cpu_per_delivery", Unit::Microseconds, SERVER, |r| {
+        server(&r.total)?.cpu_us_per_delivery
+    }),
+    ("server.cores", Unit::Plain, SERVER, |r| cores(server(&r.total)?, r)),
+    ("generator.bytes", Unit::Bytes, None, |r| bytes(&r.total.generator)),
+    ("generator.bytes_per_client", Unit::Bytes, None, |r| r.total.generator.bytes_per_client),
+    ("generator.cpu", Unit::Seconds, None, |r| Some(r.total.generator.cpu_s)),
+    ("generator.cpu_per_delivery", Unit::Microseconds, PUBLISHING, |r| {
+        r.total.generator.cpu_us_per_delivery
+    }),
+    ("generator.cores", Unit::Plain, None, |r| cores(&r.total.generator, r)),
+    ("storm.recovered", Unit::Seconds, Some(Need::Storm), recovered),
+    ("storm.failures", Unit::Plain, Some(Need::Storm), |r| {
+        let of_storm = |phase: &&PhaseReport| is_storm(phase);
+        let count = |phase: &PhaseReport| phase.totals.failures.values().sum::<u64>();
+        Some(r.phases.iter().filter(of_storm).map(count).sum::<u64>() as f64)
+    }),
+    ("lost_share", Unit::Plain, PUBLISHING, |r| {
+        (r.total.expected > 0).then(|| r.total.lost as f64 / r.total.expected as f64)
+    }),
+    ("received_share", Unit::Plain, PUBLISHING, |r| {
+        (r.total.expected > 0).then(|| r.total.received as f64 / r.total.expected as f64)
+    }),
+];
+
+type Spread = (&'static str, Option<Need>, fn(&Totals) -> Option<&Distribution>);
+
+/// Distributions; those of a publish (its first, median … last delivery) are over all publishes.
+const SPREADS: [Spread; 9] = [
+    ("delivery", PUBLISHING, |t| t.delivery.as_ref()),
+    ("connect", None, |t| t.connect.as_ref()),
+    ("first", PUBLISHING, |t| t.first.as_ref()),
+    ("median", PUBLISHING, |t| t.median.as_ref()),
+    ("each_p99", PUBLISHING, |t| t.p99.as_ref()),
+    ("each_p999", PUBLISHING, |t| t.p999.as_ref()),
+    ("last", PUBLISHING, |t| t.last.as_ref()),
+    ("publish_answer", PUBLISHING, |t| t.publish_answer.as_ref()),
+    ("publish_lateness", PUBLISHING, |t| t.publish_lateness.as_ref()),
+];
+
+const POINTS: [(&str, Point); 7] = [
+    ("min", |d| d.min),
+    ("mean", |d| d.mean),
+    ("p50", |d| d.p50),
+    ("p90", |d| d.p90),
+    ("p99", |d| d.p99),
+    ("p999", |d| d.p999),
+    ("max", |d| d.max),
+];
+
+impl Figure {
+    /// The figure with this name. A percentile alone is one of all deliveries.
+    pub fn named(name: &str) -> Option<Figure> {
+        let name = name.replace('-', "_").replace("p99.9", "p999");
+        if let Some(single) = SINGLES.iter().position(|(single, ..)| *single == name) {
+            let (_, unit, need, _) = SINGLES[single];
+            return Some(Figure { unit, need, of: Of::Single(single) });
+        }
+        let (spread, point) = name.rsplit_once('.').unwrap_or(("delivery", &name));
+        let of = SPREADS.iter().position(|(known, ..)| *known == spread)?;
+        let point = POINTS.iter().position(|(known, _)| *known == point)?;
+        let of = Of::Percentile { of, point };
+        let need = SPREADS.iter().find(|(known, ..)| *known == spread)?.1;
+        Some(Figure { unit: Unit::Milliseconds, need, of })
+    }
+
+    pub(super) fn unit(self) -> Unit {
+        self.unit
+    }
+
+    /// What a plan must have for it to be measured.
+    pub fn need(self) -> Option<Need> {
+        self.need
+    }
+
+    /// What the report says; nothing where it was not measured.
+    pub fn find(self, report: &Report) -> Option<f64> {
+        match self.of {
+            Of::Single(single) => SINGLES[single].3(report),
+            Of::Percentile { of, point } => {
+                let distribution = SPREADS[of].2(&report.total)?;
+                (distribution.count > 0).then(|| POINTS[point].1(distribution))
+            }
+        }
+    }
+}
+
+/// Every name, for suggestions.
+pub(super) fn names() -> Vec<String> {
+    let singles = SINGLES.iter().map(|(name, ..)| (*name).to_owned());
+    let points = POINTS.iter().map(|(point, _)| (*point).to_owned());
+    let of =
+        |spread: &'static str| POINTS.iter().map(move |(point, _)| format!("{spread}.{point}"));
+    let spreads = SPREADS.iter().flat_map(|(spread, ..)| of(spread));
+    singles.chain(points).chain(spreads).collect()
+}
+
+fn server(totals: &Totals) -> Option<&Cost> {
+    totals.server.as_ref()
+}
+
+fn bytes(cost: &Cost) -> Option<f64> {
+    cost.pss_bytes.map(|bytes| bytes as f64)
+}
+
+fn cores(cost: &Cost, report: &Report) -> Option<f64> {
+    (report.seconds > 0.0).then(|| cost.cpu_s / report.seconds)
+}
+
+fn is_storm(phase: &PhaseReport) -> bool {
+    phase.name.starts_with("storm")
+}
+
+/// The slowest storm's recovery; nothing if one was not recovered from.
+fn recovered(report: &Report) -> Option<f64> {
+    let storms = report.phases.iter().filter(|phase| is_storm(phase));
+    let times: Option<Vec<f64>> = storms.map(|phase| phase.recovered_s).collect();
+    times?.into_iter().reduce(f64::max)
+}

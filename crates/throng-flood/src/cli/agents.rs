@@ -1,0 +1,98 @@
+//! `throng flood agent`, and the flags of its coordinator.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::arguments::{Agent, Agents};
+use super::{EXIT_FAILED, EXIT_USAGE, Failure, allowance, run, show};
+use crate::agents::AgentsError;
+use crate::agents::agent::{self, End};
+use crate::agents::coordinator::{self, Coordinator};
+use crate::agents::split::Part;
+use crate::plan::{Plan, file};
+use crate::report::figures::counted;
+use crate::report::paint::{Ink, Paint, harmless};
+
+/// Unless said otherwise.
+const GROUP: &str = "flood";
+
+/// Long enough to start agents by hand.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// `throng flood agent`.
+pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
+    let is_stopped = run::interrupts()?;
+    let addresses: Vec<IpAddr> =
+        arguments.source.iter().flat_map(|source| source.0.clone()).collect();
+    let ended = agent::serve(&agent::Setting {
+        nats: &arguments.nats,
+        group: &arguments.group,
+        name: arguments.name.clone(),
+        is_once: arguments.once,
+        plan: &|toml, part| own_part(toml, part, &addresses),
+        say: &say,
+        is_stopped: &|| is_stopped.load(Ordering::Relaxed),
+    });
+    match ended.map_err(refusal)? {
+        End::Done => Ok(ExitCode::SUCCESS),
+        End::Lost => Ok(EXIT_FAILED.into()),
+    }
+}
+
+/// The agents that the flags ask for.
+pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordinator, Failure> {
+    let setting = coordinator::Setting {
+        nats: agents.nats.as_deref().unwrap_or_default(),
+        group: agents.group.as_deref().unwrap_or(GROUP),
+        agents: agents.agents.map_or(0, |count| count.0),
+        wait: agents.agents_wait.map_or(WAIT, |time| time.0),
+    };
+    if setting.agents == 0 {
+        return Err(Failure::new(EXIT_USAGE, "--agents: there are no agents"));
+    }
+    let wanted = counted(setting.agents as u64, "agent", "agents");
+    say(&format!("waiting for {wanted} of group {:?}", setting.group));
+    Coordinator::gather(&setting, &|| is_stopped.load(Ordering::Relaxed)).map_err(refusal)
+}
+
+/// The plan as agents get it: what is of the coordinator's machine alone is left out.
+pub(super) fn plan_for_others(plan: &Plan) -> String {
+    show::show(&Plan { server_pid: None, assertions: Vec::new(), ..plan.clone() })
+}
+
+/// This machine's part of a plan, if it allows that.
+fn own_part(toml: &str, part: Part, addresses: &[IpAddr]) -> Result<Plan, String> {
+    let (draft, file) = file::parse(Path::new("the coordinator's plan"), toml.to_owned())
+        .map_err(|error| error.0.join("; "))?;
+    let plan = draft.into_plan().map_err(|objections| {
+        let told: Vec<String> =
+            objections.iter().map(|objection| file.describe(objection)).collect();
+        told.join("; ")
+    })?;
+    let mut plan = part.plan(plan);
+    if !addresses.is_empty() {
+        plan.sources.addresses = addresses.to_vec();
+    }
+    let allowance = allowance::allowance(&plan);
+    match allowance.refusal() {
+        Some(refusal) => Err(refusal),
+        None => {
+            say(&allowance.summary());
+            Ok(plan)
+        }
+    }
+}
+
+fn refusal(error: AgentsError) -> Failure {
+    let is_usage = matches!(error, AgentsError::Group(_));
+    Failure::new(if is_usage { EXIT_USAGE } else { EXIT_FAILED }, error)
+}
+
+/// A line to standard error.
+fn say(line: &str) {
+    eprintln!("{}", Paint::on(&io::stderr()).ink(Ink::Dim, harmless(line)));
+}

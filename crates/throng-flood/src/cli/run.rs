@@ -1,0 +1,202 @@
+//! The run itself and what comes out of it.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::arguments::{Compare, Results, Run};
+use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, draft, show};
+use crate::plan::Plan;
+use crate::report::compare::{self, Comparison};
+use crate::report::figures::counted;
+use crate::report::file::write;
+use crate::report::live::{Live, Moment};
+use crate::report::paint::{Ink, Paint};
+use crate::report::{Report, csv, html, table};
+use crate::run::Watch;
+
+/// Stands for standard output.
+const STANDARD: &str = "-";
+
+/// Shows the run on standard error, so that standard output is for the results alone.
+struct Screen {
+    live: Live,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Watch for Screen {
+    fn moment(&mut self, moment: &Moment<'_>) {
+        self.live.show(&mut io::stderr(), moment);
+    }
+
+    fn stop(&mut self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
+    let results = &arguments.results;
+    check_results(results)?;
+    let plan = draft::plan(arguments)?;
+    if results.dry_run {
+        return Ok(dry_run(&plan));
+    }
+    if arguments.agents.agents.is_some() {
+        return with_agents(arguments, plan);
+    }
+    let allowance = allowance::allowance(&plan);
+    if let Some(refusal) = allowance.refusal() {
+        return Err(Failure { lines: vec![refusal], code: EXIT_FAILED });
+    }
+    let paint = Paint::on(&io::stderr());
+    eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
+    for warning in &allowance.warnings {
+        eprintln!("{} {warning}", paint.ink(Ink::Doubt, "warning:"));
+    }
+    note_silence(&plan);
+    let mut screen = Screen { live: Live::on(&io::stderr()), is_stopped: interrupts()? };
+    let report = crate::run::run(plan, &mut screen);
+    screen.live.end();
+    Ok(conclude(&report, results))
+}
+
+/// The clients are those of agents, whose machines are asked what they allow.
+fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
+    note_silence(&plan);
+    let is_stopped = interrupts()?;
+    let coordinator = agents::gather(&arguments.agents, &is_stopped)?;
+    let toml = agents::plan_for_others(&plan);
+    let mut screen = Screen { live: Live::on(&io::stderr()), is_stopped };
+    let report = crate::run::run_with(&coordinator, &plan, &toml, &mut screen);
+    screen.live.end();
+    Ok(conclude(&report, &arguments.results))
+}
+
+fn note_silence(plan: &Plan) {
+    if plan.target.publish.is_none() && !plan.phases.iter().any(|p| p.publishing().is_some()) {
+        let note = "nothing is published: how to is not known (--publish-url, or a key or token)";
+        eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::Doubt, "note:"));
+    }
+}
+
+/// Shows and writes the results; the exit code.
+fn conclude(report: &Report, results: &Results) -> ExitCode {
+    if let Some(sentence) = nobody(report) {
+        complain(&sentence);
+    }
+    let is_written = write_results(report, results);
+    if is_good(report) && is_written { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
+}
+
+/// Two results on standard output could not be told apart.
+fn check_results(results: &Results) -> Result<(), Failure> {
+    let is_standard =
+        |path: &Option<std::path::PathBuf>| path.as_deref() == Some(STANDARD.as_ref());
+    match [&results.json, &results.csv, &results.html]
+        .into_iter()
+        .filter(|p| is_standard(p))
+        .count()
+    {
+        0 | 1 => Ok(()),
+        _ => Err(Failure::new(EXIT_USAGE, "only one result can go to standard output")),
+    }
+}
+
+fn dry_run(plan: &Plan) -> ExitCode {
+    let allowance = allowance::allowance(plan);
+    let mut text = show::show(plan);
+    text.push_str(&format!("\n# {}\n", allowance.summary()));
+    for warning in &allowance.warnings {
+        text.push_str(&format!("# {warning}\n"));
+    }
+    let refusal = allowance.refusal();
+    for line in refusal.iter().flat_map(|refusal| refusal.lines()) {
+        text.push_str(&format!("# {line}\n"));
+    }
+    print(&text);
+    if refusal.is_none() { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
+}
+
+/// Set by the first Ctrl-C; the second one ends the program.
+pub(super) fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::flag::{register, register_conditional_shutdown};
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset and sets it.
+        register_conditional_shutdown(signal, i32::from(EXIT_FAILED), Arc::clone(&is_stopped))
+            .and_then(|_| register(signal, Arc::clone(&is_stopped)))
+            .map_err(|error| Failure::new(EXIT_FAILED, format!("no signals: {error}")))?;
+    }
+    Ok(is_stopped)
+}
+
+/// What to say if the server could not be loaded at all.
+fn nobody(report: &Report) -> Option<String> {
+    let total = &report.total;
+    if total.attempts == 0 || total.subscribed > 0 {
+        return None;
+    }
+    let most = table::most_first(&total.failures).first().map(|(reason, _)| format!(": {reason}"));
+    Some(format!(
+        "none of {} became subscribed{}",
+        counted(total.attempts, "attempt", "attempts"),
+        most.unwrap_or_default()
+    ))
+}
+
+/// Whether the run was done, somebody could be loaded, and all holds that was to hold.
+fn is_good(report: &Report) -> bool {
+    let is_done = report.cut_short.is_none() && nobody(report).is_none();
+    is_done && report.assertions.iter().all(|checked| checked.holds)
+}
+
+/// The table to the screen and the rest to its files, as many as can be written.
+fn write_results(report: &Report, results: &Results) -> bool {
+    type Make = fn(&Report) -> String;
+    let outputs: [(&Option<std::path::PathBuf>, Make); 3] = [
+        (&results.json, Report::to_json),
+        (&results.csv, csv::samples),
+        (&results.html, html::page),
+    ];
+    let is_taken = outputs.iter().any(|(path, _)| path.as_deref() == Some(STANDARD.as_ref()));
+    if is_taken {
+        eprint!("{}", table::table(report, Paint::on(&io::stderr())));
+    } else {
+        print(&table::table(report, Paint::on(&io::stdout())));
+    }
+    let mut are_written = true;
+    for (path, make) in outputs {
+        let Some(path) = path else { continue };
+        are_written &= write_to(path, &make(report));
+    }
+    are_written
+}
+
+fn write_to(path: &Path, text: &str) -> bool {
+    if path == Path::new(STANDARD) {
+        print(text);
+        return true;
+    }
+    write(path, text).map_err(|error| complain(&error.to_string())).is_ok()
+}
+
+/// Whoever reads standard output may have seen enough.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+pub(super) fn compare(arguments: &Compare) -> Result<ExitCode, Failure> {
+    let sides =
+        compare::read(&arguments.files).map_err(|error| Failure::new(EXIT_FAILED, error))?;
+    let comparison = Comparison::of(sides);
+    print(&compare::table(&comparison, Paint::on(&io::stdout())));
+    let is_written = match &arguments.html {
+        Some(path) => write_to(path, &html::compare::page(&comparison)),
+        None => true,
+    };
+    Ok(if is_written { ExitCode::SUCCESS } else { EXIT_FAILED.into() })
+}

@@ -1,0 +1,209 @@
+//! What comes in: one read for each readable event, and nothing allocated for a message that comes
+//! whole.
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use throng_wire::websocket::{Opcode, write_masked_frame};
+
+use super::client::State;
+use super::request::MASK;
+use super::resume::Kind;
+use super::socket;
+use super::thread::Thread;
+use crate::marker::{Mark, now_ns};
+use crate::plan::Transport;
+use crate::protocol::{self, Event, Framing, poll::Answer};
+use crate::tally::Failure;
+
+/// What is to become of a client after what it received.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Fail(Failure),
+    /// Ask again on a new connection: the server closes this one after its answer, as it may.
+    Reconnect,
+}
+
+impl Thread {
+    /// An event of a client.
+    pub(super) fn handle(&mut self, position: usize, flags: EventFlags) {
+        let client = &self.clients[position];
+        if client.socket.is_none() {
+            // Closed by what came before it in the same batch of events.
+            return;
+        }
+        let is_over = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        if client.state == State::Connecting && is_over {
+            let failure = self.socket_failure(position).unwrap_or(Failure::ClosedInHandshake);
+            return self.fail(position, failure);
+        }
+        if flags.contains(EventFlags::OUT) {
+            self.flush(position);
+        }
+        let is_blind = self.clients[position].is_slow && !is_over;
+        let is_readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || is_over;
+        if is_readable && !(is_blind && self.clients[position].state == State::Active) {
+            self.receive(position, flags);
+        }
+    }
+
+    /// Takes all that a client has received. A read that does not fill the buffer has emptied the
+    /// socket: what comes later makes a new event.
+    pub(super) fn receive(&mut self, position: usize, flags: EventFlags) {
+        let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(socket) = &self.clients[position].socket {
+            let next = match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((0, _)) => Err(Next::Fail(self.ended(position))),
+                Ok((bytes, _)) => {
+                    self.tally.received_bytes += bytes as u64;
+                    let taken = self.take(position, &buffer[..bytes]);
+                    if taken.is_ok() && bytes < buffer.len() && !ends {
+                        break;
+                    }
+                    taken
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(error) => Err(Next::Fail(socket::failure(error))),
+            };
+            match next {
+                Ok(()) => {}
+                Err(Next::Fail(failure)) => self.fail(position, failure),
+                Err(Next::Reconnect) => {
+                    self.close(position, true, false);
+                    self.clients[position].returns = true;
+                    self.reopen(position);
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn ended(&self, position: usize) -> Failure {
+        match self.clients[position].state {
+            State::Active => Failure::Closed(None),
+            _ => Failure::ClosedInHandshake,
+        }
+    }
+
+    fn take(&mut self, position: usize, bytes: &[u8]) -> Result<(), Next> {
+        let now = now_ns();
+        let mut bytes = bytes;
+        if self.clients[position].state == State::Handshaking {
+            match self.head(position, bytes).map_err(Next::Fail)? {
+                None => return Ok(()),
+                Some(after) => bytes = after,
+            }
+            if self.setting.joined_by.is_some() {
+                self.set_state(position, State::Joining);
+            } else {
+                self.join(position, now);
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+        }
+        let is_chunked = self.clients[position].is_chunked;
+        let framing = match self.setting.transport {
+            Transport::WebSocket => Framing::WebSocket,
+            Transport::Sse => Framing::Sse { is_chunked },
+            Transport::Stream => Framing::Lines { is_chunked },
+            Transport::LongPoll => Framing::Poll,
+        };
+        let mut half = self.clients[position].take_half();
+        let mut next = Ok(());
+        let fed = protocol::feed(framing, &mut half, bytes, &mut |event| {
+            if next.is_ok() {
+                next = self.event(position, event, now);
+            }
+        });
+        self.clients[position].put_half(half);
+        next.and(fed.map_err(|fault| Next::Fail(Failure::Protocol(fault))))
+    }
+
+    fn event(&mut self, position: usize, event: Event<'_>, now: u64) -> Result<(), Next> {
+        match event {
+            Event::Message(message) => self.message(position, message, now).map_err(Next::Fail),
+            Event::Id(id) => {
+                self.ids.set(&mut self.clients[position].resume, Kind::LastEventId, id);
+                Ok(())
+            }
+            Event::Ping(payload) => {
+                let mut pong = std::mem::take(&mut self.scratch);
+                pong.clear();
+                write_masked_frame(&mut pong, Opcode::Pong, payload, MASK);
+                self.tally.pings += 1;
+                let sent = self.send(position, &pong);
+                self.scratch = pong;
+                sent.map_err(Next::Fail)
+            }
+            Event::Close(code) => Err(Next::Fail(Failure::Closed(code))),
+            Event::End => Err(Next::Fail(self.ended(position))),
+            Event::Answer(answer) => self.answer(position, &answer, now),
+        }
+    }
+
+    /// An answer to a long-poll, and the next request.
+    fn answer(&mut self, position: usize, answer: &Answer<'_>, now: u64) -> Result<(), Next> {
+        // Nchan says 304 or 408 when the time is up.
+        if !matches!(answer.status, 200 | 204 | 304 | 408) {
+            return Err(Next::Fail(Failure::Status(answer.status)));
+        }
+        self.ids.set_next(&mut self.clients[position].resume, &answer.next);
+        if answer.status == 200 && !answer.body.is_empty() {
+            self.message(position, &answer.body, now).map_err(Next::Fail)?;
+        }
+        self.clients[position].is_unsure = false;
+        if !answer.keeps_alive {
+            return Err(Next::Reconnect);
+        }
+        self.ask_again(position).map_err(Next::Fail)
+    }
+
+    fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {
+        let (mut rest, mut is_marked) = (message, false);
+        while let Some((mark, after)) = Mark::find(rest) {
+            rest = after;
+            if mark.run == self.setting.share.run {
+                is_marked = true;
+                self.deliver(position, &mark, now);
+            }
+        }
+        if self.clients[position].state == State::Joining {
+            let joined_by = self.setting.joined_by.as_ref();
+            if joined_by.is_none_or(|text| text.find(message).is_some()) {
+                self.join(position, now);
+            } else {
+                self.check_refusal(message)?;
+            }
+        } else if !is_marked && self.setting.joined_by.is_none() {
+            self.check_refusal(message)?;
+        }
+        self.tally.unmarked += u64::from(!is_marked);
+        if self.setting.pings.is_empty() {
+            return Ok(());
+        }
+        self.answer_pings(position, message)
+    }
+
+    fn check_refusal(&self, message: &[u8]) -> Result<(), Failure> {
+        let refused_by = &self.setting.refused_by;
+        let refusal = refused_by.iter().find_map(|text| Failure::said(message, text));
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Servers may send several messages as the lines of one, a ping among them.
+    fn answer_pings(&mut self, position: usize, message: &[u8]) -> Result<(), Failure> {
+        let setting = std::sync::Arc::clone(&self.setting);
+        let answer_to = |line: &[u8]| setting.pings.iter().find(|(ask, _)| ask == line);
+        let whole = answer_to(message);
+        let lines = message.split(|&byte| byte == b'\n').filter_map(answer_to);
+        let lines = lines.take(if whole.is_some() { 0 } else { usize::MAX });
+        for (_, answer) in whole.into_iter().chain(lines) {
+            self.tally.pings += 1;
+            self.send(position, answer)?;
+        }
+        Ok(())
+    }
+}

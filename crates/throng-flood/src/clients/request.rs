@@ -1,0 +1,263 @@
+//! What a client sends to subscribe: its request, and the hello messages of a WebSocket.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
+
+use super::FleetError;
+use super::resume::Kind;
+use crate::plan::{Target, Transport};
+use crate::template::{Place, Template, Values};
+
+/// A fixed key: servers only have to answer with the accept value that belongs to it.
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// The mask of all frames: what is sent need not be hidden from proxies, and zeros cost nothing.
+pub(super) const MASK: [u8; 4] = [0; 4];
+
+/// What clients ask for.
+#[derive(Debug)]
+pub(super) struct Requests {
+    transport: Transport,
+    url: Template,
+    headers: Vec<(String, Template)>,
+    /// The headers that are the same for all.
+    fixed: String,
+    has_own_host: bool,
+    hello: Vec<Template>,
+    /// What the server must answer to [`KEY`].
+    pub(super) accept: String,
+}
+
+impl Requests {
+    pub(super) fn new(target: &Target) -> Requests {
+        let has = |name: &str| target.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let mut fixed = String::new();
+        match target.transport {
+            Transport::WebSocket => {
+                fixed.push_str("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ");
+                fixed.extend([KEY, "\r\nSec-WebSocket-Version: 13\r\n"]);
+                if let Some(protocol) = &target.subprotocol {
+                    fixed.extend(["Sec-WebSocket-Protocol: ", protocol, "\r\n"]);
+                }
+            }
+            Transport::Sse if !has("accept") => fixed.push_str("Accept: text/event-stream\r\n"),
+            Transport::Sse | Transport::Stream | Transport::LongPoll => {}
+        }
+        Requests {
+            transport: target.transport,
+            url: target.url.clone(),
+            headers: target.headers.clone(),
+            fixed,
+            has_own_host: has("host"),
+            hello: target.hello.clone(),
+            accept: String::from_utf8_lossy(&accept_key(KEY.as_bytes())).into_owned(),
+        }
+    }
+
+    /// Appends the request of a client. `resume` is the id that it goes on with.
+    pub(super) fn write(
+        &self,
+        values: &Values<'_>,
+        resume: Option<(Kind, &[u8])>,
+        to: &mut Vec<u8>,
+    ) {
+        to.extend_from_slice(b"GET ");
+        let url_start = to.len();
+        self.url.render(values, to);
+        let parts = Parts::of(&to[url_start..]);
+        // The authority is needed once more, after the path.
+        let authority = to[url_start..][parts.authority.clone()].to_vec();
+        to.truncate(url_start + parts.target_end);
+        to.drain(url_start..url_start + parts.authority.end);
+        if to.get(url_start) != Some(&b'/') {
+            to.insert(url_start, b'/');
+        }
+        if let Some((Kind::Since, id)) = resume {
+            to.push(if to[url_start..].contains(&b'?') { b'&' } else { b'?' });
+            to.extend_from_slice(b"since=");
+            write_query_value(id, to);
+        }
+        to.extend_from_slice(b" HTTP/1.1\r\n");
+        if !self.has_own_host {
+            write_header("Host", &authority, to);
+        }
+        to.extend_from_slice(self.fixed.as_bytes());
+        for (name, value) in &self.headers {
+            to.extend_from_slice(name.as_bytes());
+            to.extend_from_slice(b": ");
+            value.render(values, to);
+            to.extend_from_slice(b"\r\n");
+        }
+        match resume {
+            Some((Kind::LastEventId, id)) => write_header("Last-Event-ID", id, to),
+            Some((Kind::Headers, lines)) => to.extend_from_slice(lines),
+            Some((Kind::Since, _)) | None => {}
+        }
+        to.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends the hello messages, as frames. One with `{stream}` in it is sent for each stream
+    /// that the client follows.
+    pub(super) fn write_hello(&self, values: &Values<'_>, to: &mut Vec<u8>) {
+        if self.transport != Transport::WebSocket {
+            return;
+        }
+        for hello in &self.hello {
+            if values.streams.is_empty() || !names_one_stream(hello) {
+                write_masked_frame(to, Opcode::Text, hello.rendered(values).as_bytes(), MASK);
+                continue;
+            }
+            for &stream in values.streams {
+                let text = hello.rendered(&Values { stream, ..*values });
+                write_masked_frame(to, Opcode::Text, text.as_bytes(), MASK);
+            }
+        }
+    }
+}
+
+fn names_one_stream(template: &Template) -> bool {
+    template.has(Place::Stream) && !template.text().contains("{streams:")
+}
+
+fn write_header(name: &str, value: &[u8], to: &mut Vec<u8>) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        to.extend_from_slice(part);
+    }
+}
+
+/// Percent-encodes what would end a value in a query.
+fn write_query_value(value: &[u8], to: &mut Vec<u8>) {
+    for &byte in value {
+        if byte.is_ascii_alphanumeric() || b"-._~,:;!*()/@$".contains(&byte) {
+            to.push(byte);
+        } else {
+            to.push(b'%');
+            to.push(b"0123456789ABCDEF"[usize::from(byte >> 4)]);
+            to.push(b"0123456789ABCDEF"[usize::from(byte & 15)]);
+        }
+    }
+}
+
+/// Where the parts of a URL are.
+struct Parts {
+    authority: std::ops::Range<usize>,
+    /// Where the path and query end, before a fragment.
+    target_end: usize,
+}
+
+impl Parts {
+    fn of(url: &[u8]) -> Parts {
+        let start = memchr::memmem::find(url, b"://").map_or(0, |scheme| scheme + 3);
+        let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
+        let end = url[start..].iter().position(is_end).map_or(url.len(), |end| start + end);
+        let target_end = memchr::memchr(b'#', url).unwrap_or(url.len()).max(end);
+        Parts { authority: start..end, target_end }
+    }
+}
+
+/// The addresses to connect to: the URL's, then one for each further port. A URL that names no port
+/// leaves it to those, if there are any.
+pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, FleetError> {
+    let refuse = |reason: &str| FleetError::Url { url: url.to_owned(), reason: reason.to_owned() };
+    match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
+        Some("http" | "ws") => {}
+        Some("https" | "wss") => return Err(refuse("TLS is not spoken")),
+        _ => return Err(refuse("it does not begin with http:// or ws://")),
+    }
+    let authority = &url[Parts::of(url.as_bytes()).authority];
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, after)| after);
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            let port = port.parse().map_err(|_| refuse("its port is not a number up to 65535"))?;
+            (host, Some(port))
+        }
+        _ => (authority, None),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let dns = |reason: String| FleetError::Dns { host: host.to_owned(), reason };
+    let mut found = (host, 0).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
+    let address = found.next().ok_or_else(|| dns("the answer is empty".to_owned()))?;
+    let port = port.or(if ports.is_empty() { Some(80) } else { None });
+    let further = ports.iter().copied().filter(|&further| Some(further) != port);
+    Ok(port.into_iter().chain(further).map(|port| SocketAddr::new(address.ip(), port)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::{Streams, Subscribed};
+
+    pub(crate) fn target(transport: Transport, url: &str) -> Target {
+        Target {
+            transport,
+            url: Template::parse(url).expect("a template"),
+            ports: Vec::new(),
+            headers: Vec::new(),
+            subprotocol: None,
+            hello: Vec::new(),
+            subscribed: Subscribed::Handshake,
+            refused: Vec::new(),
+            pings: Vec::new(),
+            handshake_timeout: Duration::from_secs(10),
+            publish: None,
+            streams: Streams::One,
+        }
+    }
+
+    fn request(target: &Target, resume: Option<(Kind, &[u8])>) -> String {
+        let mut request = Vec::new();
+        let values = Values { client: 17, ..Values::default() };
+        Requests::new(target).write(&values, resume, &mut request);
+        String::from_utf8(request).expect("text")
+    }
+
+    #[test]
+    fn requests_name_the_client() {
+        let target = target(Transport::Stream, "http://h:81/u{i}?a=b#c");
+        assert_eq!(request(&target, None), "GET /u17?a=b HTTP/1.1\r\nHost: h:81\r\n\r\n");
+        let since = request(&target, Some((Kind::Since, b"e-1,e 2")));
+        assert!(since.starts_with("GET /u17?a=b&since=e-1,e%202 HTTP/1.1\r\n"), "{since}");
+    }
+
+    #[test]
+    fn headers_can_be_overruled() {
+        let mut target = target(Transport::Sse, "http://h");
+        assert_eq!(
+            request(&target, Some((Kind::LastEventId, b"7"))),
+            "GET / HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\nLast-Event-ID: 7\r\n\r\n"
+        );
+        let own = |name: &str| (name.to_owned(), Template::parse("x{i}").expect("a template"));
+        target.headers = vec![own("host"), own("Accept")];
+        assert_eq!(request(&target, None), "GET / HTTP/1.1\r\nhost: x17\r\nAccept: x17\r\n\r\n");
+    }
+
+    #[test]
+    fn hello_is_said_for_each_stream() {
+        let mut target = target(Transport::WebSocket, "ws://h/");
+        let template = |text| Template::parse(text).expect("a template");
+        target.hello = vec![template("hi"), template("s{stream}"), template("{streams:,}")];
+        let mut frames = Vec::new();
+        let values = Values { stream: 4, streams: &[4, 5], ..Values::default() };
+        Requests::new(&target).write_hello(&values, &mut frames);
+        let text = |text: &str| {
+            let head = [0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];
+            [&head[..], text.as_bytes()].concat()
+        };
+        assert_eq!(frames, [text("hi"), text("s4"), text("s5"), text("4,5")].concat());
+    }
+
+    #[test]
+    fn targets_are_resolved_or_refused() {
+        let all = resolve("ws://127.0.0.1:81/x", &[82, 81]).expect("addresses");
+        let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["127.0.0.1:81", "127.0.0.1:82"]);
+        assert_eq!(resolve("http://127.0.0.1", &[82, 81]).expect("addresses").len(), 2);
+        assert_eq!(resolve("http://[::1]", &[]).expect("an address")[0].to_string(), "[::1]:80");
+        for bad in ["wss://h", "h:80", "http://h:99999/", "http://no such host/"] {
+            assert!(resolve(bad, &[]).is_err(), "{bad}");
+        }
+    }
+}

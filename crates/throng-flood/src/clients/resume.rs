@@ -1,0 +1,165 @@
+//! The ids that clients go on with after a reconnect, and after each answer to a long-poll.
+//!
+//! Clients that follow the same stream are at the same id or at one of the few last ones, so each
+//! id is kept once a thread, and a client has a number of four bytes.
+
+use std::collections::HashMap;
+
+use crate::protocol::poll::Next;
+
+/// Longer ids are not kept: their clients begin anew.
+const ID_BYTES_MAX: usize = 512;
+
+/// How an id is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// `Last-Event-ID: …`
+    LastEventId,
+    /// `?since=…`
+    Since,
+    /// Whole header lines.
+    Headers,
+}
+
+/// A client's id, if it has one. To be given back to [`Ids::release`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Id(u32);
+
+impl Id {
+    pub(super) fn is_some(&self) -> bool {
+        self.0 != 0
+    }
+}
+
+/// All ids of a thread's clients.
+#[derive(Debug, Default)]
+pub(super) struct Ids {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_text: HashMap<(Kind, Box<[u8]>), u32>,
+    /// The one that was set last, most likely the next one too.
+    last: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    kind: Kind,
+    text: Box<[u8]>,
+    uses: u32,
+}
+
+impl Ids {
+    /// Remembers an id in the place of the one before.
+    pub(super) fn set(&mut self, id: &mut Id, kind: Kind, text: &[u8]) {
+        self.release(id);
+        let is_sendable = |&byte: &u8| byte >= b' ' || byte == b'\t';
+        let is_text = kind == Kind::Headers || text.iter().all(is_sendable);
+        if text.is_empty() || text.len() > ID_BYTES_MAX || !is_text {
+            return;
+        }
+        let is_last = self
+            .entries
+            .get(self.last as usize)
+            .is_some_and(|entry| entry.uses > 0 && entry.kind == kind && *entry.text == *text);
+        if !is_last {
+            self.last = self.find(kind, text);
+        }
+        self.entries[self.last as usize].uses += 1;
+        *id = Id(self.last + 1);
+    }
+
+    /// [`set`](Self::set) to what the answer to a long-poll says; keeps the one before if it says
+    /// nothing.
+    pub(super) fn set_next(&mut self, id: &mut Id, next: &Next<'_>) {
+        if let Some(text) = next.id {
+            return self.set(id, Kind::Since, text.as_bytes());
+        }
+        let mut lines = String::new();
+        if let Some(time) = next.last_modified {
+            lines.extend(["If-Modified-Since: ", time, "\r\n"]);
+        }
+        if let Some(etag) = next.etag {
+            lines.extend(["If-None-Match: ", etag, "\r\n"]);
+        }
+        if !lines.is_empty() {
+            self.set(id, Kind::Headers, lines.as_bytes());
+        }
+    }
+
+    /// How and with what the client goes on.
+    pub(super) fn get(&self, id: &Id) -> Option<(Kind, &[u8])> {
+        let entry = self.entries.get(id.0.checked_sub(1)? as usize)?;
+        Some((entry.kind, &entry.text))
+    }
+
+    /// Forgets a client's id.
+    pub(super) fn release(&mut self, id: &mut Id) {
+        let Some(position) = std::mem::take(id).0.checked_sub(1) else { return };
+        let entry = &mut self.entries[position as usize];
+        entry.uses -= 1;
+        if entry.uses == 0 {
+            self.by_text.remove(&(entry.kind, std::mem::take(&mut entry.text)));
+            self.free.push(position);
+        }
+    }
+
+    fn find(&mut self, kind: Kind, text: &[u8]) -> u32 {
+        let key = (kind, Box::from(text));
+        if let Some(&position) = self.by_text.get(&key) {
+            return position;
+        }
+        let entry = Entry { kind, text: text.into(), uses: 0 };
+        let position = match self.free.pop() {
+            Some(position) => {
+                self.entries[position as usize] = entry;
+                position
+            }
+            None => {
+                self.entries.push(entry);
+                // A thread has fewer clients than that.
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.by_text.insert(key, position);
+        position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_shared_and_forgotten() {
+        let (mut ids, mut clients) = (Ids::default(), [Id(0), Id(0), Id(0)]);
+        for text in ["a-1", "a-2", "a-3"] {
+            for client in &mut clients {
+                ids.set(client, Kind::Since, text.as_bytes());
+            }
+        }
+        assert_eq!(ids.get(&clients[2]), Some((Kind::Since, &b"a-3"[..])));
+        assert!(ids.entries.len() <= 2, "{ids:?}");
+        ids.set(&mut clients[0], Kind::LastEventId, b"a-3");
+        assert_eq!(ids.get(&clients[0]), Some((Kind::LastEventId, &b"a-3"[..])));
+        clients.iter_mut().for_each(|client| ids.release(client));
+        assert!(ids.by_text.is_empty() && ids.free.len() == ids.entries.len());
+        assert_eq!(ids.get(&clients[1]), None);
+    }
+
+    #[test]
+    fn an_id_cannot_smuggle_a_header() {
+        let (mut ids, mut client) = (Ids::default(), Id(0));
+        ids.set(&mut client, Kind::LastEventId, b"a\r\nX: y");
+        assert!(!client.is_some());
+    }
+
+    #[test]
+    fn an_answer_without_an_id_keeps_the_one_before() {
+        let (mut ids, mut client) = (Ids::default(), Id(0));
+        let next = Next { last_modified: Some("Sat"), etag: Some("\"3\""), ..Next::default() };
+        ids.set_next(&mut client, &next);
+        ids.set_next(&mut client, &Next::default());
+        let lines = &b"If-Modified-Since: Sat\r\nIf-None-Match: \"3\"\r\n"[..];
+        assert_eq!(ids.get(&client), Some((Kind::Headers, lines)));
+    }
+}

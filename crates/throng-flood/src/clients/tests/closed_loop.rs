@@ -1,0 +1,83 @@
+//! What servers say against a client or in several lines; clients that are kept; large storms.
+
+use super::*;
+
+fn joining(plan: &mut Plan) {
+    plan.target.subscribed = Subscribed::Message("joined".to_owned());
+    plan.target.refused = vec!["\"error\":".to_owned()];
+    plan.target.pings = vec![Ping { ask: "{}".to_owned(), answer: "pong".to_owned() }];
+}
+
+fn text(text: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write_frame(&mut frame, Opcode::Text, text);
+    frame
+}
+
+#[test]
+fn a_ping_among_the_lines_of_a_frame_is_answered() {
+    let (mut watched, mut peers) = websockets(1, joining);
+    peers[0].send(&text(b"joined\n{}"));
+    // The mask is zeros.
+    const PONG: [u8; 10] = *b"\x81\x84\0\0\0\0pong";
+    assert_eq!(peers[0].receive(), PONG);
+    watched.wait_active(1);
+    let payload = watched.payload(0, 1);
+    peers[0].send(&text(&[b"{}\n".as_slice(), &payload, b"\n{}"].concat()));
+    assert_eq!(peers[0].receive::<20>(), [PONG, PONG].concat()[..]);
+    watched.wait("the message", |tally| tally.received == 1 && tally.pings == 3);
+}
+
+#[test]
+fn a_refusal_is_told_at_once_and_in_words() {
+    let (mut watched, mut peers) = websockets(2, joining);
+    let denied = "{\"id\":2,\"error\":{\"code\":103}}";
+    peers[0].send(&text(format!("{{\"id\":1}}\n{denied}").as_bytes()));
+    watched.wait_failure(&Failure::Said(denied.to_owned()), 1);
+    // Who is subscribed gets messages, whatever they say.
+    peers[1].send(&text(b"joined"));
+    watched.wait_active(1);
+    peers[1].send(&text(b"{\"error\":\"of somebody else\"}"));
+    watched.wait("a message", |tally| tally.unmarked == 2);
+    assert_eq!((watched.all.states.active, watched.all.failures.len()), (1, 1));
+}
+
+#[test]
+fn clients_that_are_kept_are_replaced() {
+    let (port, peers) = serve(upgrade);
+    let mut plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
+    plan.keep = true;
+    let mut watched = Watched::start(&plan, 3);
+    watched.wait_active(3);
+    drop(peers.recv().expect("a peer"));
+    watched.wait("back", |tally| tally.subscribed == 4 && tally.states.active == 3);
+    assert_eq!(watched.all.failures, [(Failure::Closed(None), 1)].into());
+    watched.fleet.ramp(1, None, IN_FLIGHT);
+    watched.wait("two closed", |tally| tally.states.active == 1 && tally.states.closed == 2);
+    drop(peers);
+}
+
+#[test]
+fn a_storm_closes_all_before_it_opens_any() {
+    const CLIENTS: usize = 700;
+    let (port, peers) = serve(upgrade);
+    let mut plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
+    plan.threads = Some(1);
+    let mut watched = Watched::start(&plan, CLIENTS);
+    watched.wait_active(CLIENTS as u64);
+    let first: Vec<_> = peers.iter().take(CLIENTS).collect();
+    watched.fleet.storm(IN_FLIGHT);
+    // The first one that is back finds every other one closed.
+    let back = peers.recv().expect("one that is back");
+    for mut peer in first {
+        peer.stream.set_nonblocking(true).expect("set");
+        let ended = peer.stream.read(&mut [0; 64]);
+        let is_open = ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        assert!(!is_open, "{:?}", peer.stream);
+    }
+    let all = CLIENTS as u64;
+    watched.wait("all back", |tally| tally.subscribed == 2 * all && tally.states.active == all);
+    watched.fleet.ramp(0, None, IN_FLIGHT);
+    watched.wait("all closed", |tally| tally.states.closed == all);
+    drop((back, peers));
+}

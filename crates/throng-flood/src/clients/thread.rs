@@ -1,0 +1,261 @@
+//! One thread's life: commands, what is due, events.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::client::{Client, State};
+use super::connect::Opening;
+use super::ledger::Measured;
+use super::resume::Ids;
+use super::setting::Setting;
+use super::socket;
+use crate::audit::Audit;
+use crate::marker::now_ns;
+use crate::tally::{Failure, States, Tally};
+
+/// One receive buffer for all: larger than what is usually left in a socket. Pages that are never
+/// filled cost nothing.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+const EVENTS_MAX: usize = 512;
+
+/// The longest sleep; commands end it.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The number under which the waking descriptor is registered: no client has it.
+const WAKE: u64 = u64::MAX;
+
+/// What the fleet asks of a thread.
+pub(super) enum Command {
+    /// So many clients of this thread, at this rate over all threads.
+    Ramp {
+        to: usize,
+        rate: Option<f64>,
+        in_flight: usize,
+    },
+    Churn {
+        rate: f64,
+    },
+    Storm {
+        in_flight: usize,
+    },
+    Slow {
+        share: f64,
+        is_slow: bool,
+    },
+    Keep(bool),
+    /// Carries counts and measures to the ledger.
+    Tell(Sender<()>),
+    /// Carries measures to the ledger.
+    Carry(Sender<()>),
+    Audit {
+        sent: Arc<[u64]>,
+        to: Sender<Audit>,
+    },
+    /// The thread's processor time.
+    Busy(Sender<u64>),
+}
+
+/// One thread's clients and what they have seen.
+pub(super) struct Thread {
+    pub(super) setting: Arc<Setting>,
+    pub(super) index: usize,
+    pub(super) epoll: OwnedFd,
+    wake: OwnedFd,
+    pub(super) clients: Vec<Client>,
+    pub(super) opening: Opening,
+    pub(super) keeps: bool,
+    pub(super) states: States,
+    /// Without latencies, which are in `measured`.
+    pub(super) tally: Tally,
+    pub(super) measured: Measured,
+    /// Of connections that are over; duplicates and disorder of all.
+    pub(super) settled: Audit,
+    pub(super) ids: Ids,
+    pub(super) buffer: Vec<u8>,
+    /// For what is about to be sent.
+    pub(super) scratch: Vec<u8>,
+}
+
+impl Thread {
+    /// Opens what the thread needs, on the thread itself.
+    pub(super) fn new(
+        setting: Arc<Setting>,
+        index: usize,
+        capacity: usize,
+        wake: OwnedFd,
+    ) -> std::io::Result<Thread> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Thread {
+            keeps: setting.keeps,
+            setting,
+            index,
+            epoll,
+            wake,
+            // Pages of it become resident as clients are opened.
+            clients: Vec::with_capacity(capacity),
+            opening: Opening::default(),
+            states: States::default(),
+            tally: Tally::default(),
+            measured: Measured::default(),
+            settled: Audit::default(),
+            ids: Ids::default(),
+            buffer: vec![0; RECEIVE_BYTES],
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Runs until the fleet is dropped.
+    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut woken_ns = now_ns();
+        loop {
+            loop {
+                match commands.try_recv() {
+                    Ok(command) => self.obey(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            let sleeps_ns = self.open_due();
+            let now = now_ns();
+            self.tally.lag_ns = self.tally.lag_ns.max(now.saturating_sub(woken_ns));
+            self.wait(&mut events, sleeps_ns.saturating_sub(now));
+            woken_ns = now_ns();
+            for event in &events {
+                let data = event.data;
+                if data.u64() == WAKE {
+                    // Its count does not matter: the commands say what is wanted.
+                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                } else {
+                    // Registered as a `u32`.
+                    self.handle(data.u64() as usize, event.flags);
+                }
+            }
+        }
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>, sleep_ns: u64) {
+        events.clear();
+        let sleep = Duration::from_nanos(sleep_ns).min(WAIT_MAX);
+        let sleep =
+            Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
+        let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&sleep));
+        debug_assert!(matches!(waited, Ok(_) | Err(Errno::INTR)), "{waited:?}");
+    }
+
+    fn obey(&mut self, command: Command) {
+        // An answer that nobody waits for any more is of no use.
+        match command {
+            Command::Ramp { to, rate, in_flight } => self.ramp(to, rate, in_flight),
+            Command::Churn { rate } => self.churn(rate),
+            Command::Storm { in_flight } => self.storm(in_flight),
+            Command::Slow { share, is_slow } => self.slow(share, is_slow),
+            Command::Keep(keeps) => self.keeps = keeps,
+            Command::Tell(to) => {
+                let mut ledger = self.setting.ledger.lock();
+                self.tally.states = self.states;
+                ledger.tally.merge(&self.tally);
+                self.tally.clear();
+                self.measured.carry(&mut ledger);
+                let _ = to.send(());
+            }
+            Command::Carry(to) => {
+                self.measured.carry(&mut self.setting.ledger.lock());
+                let _ = to.send(());
+            }
+            Command::Audit { sent, to } => drop(to.send(self.audit(&sent))),
+            Command::Busy(to) => drop(to.send(thread_cpu_ns())),
+        }
+    }
+
+    /// Moves a client to another state.
+    pub(super) fn set_state(&mut self, position: usize, state: State) {
+        let before = std::mem::replace(&mut self.clients[position].state, state);
+        for (state, step) in [(before, u64::MAX), (state, 1)] {
+            let count = match state {
+                State::New => continue,
+                State::Waiting | State::Connecting | State::Handshaking | State::Joining => {
+                    &mut self.states.connecting
+                }
+                State::Active => &mut self.states.active,
+                State::Closed => &mut self.states.closed,
+            };
+            // Adding the largest number takes one away.
+            *count = count.wrapping_add(step);
+        }
+        let in_flight = &mut self.opening.in_flight;
+        *in_flight -= usize::from(before.is_in_flight());
+        *in_flight += usize::from(state.is_in_flight());
+    }
+
+    /// A client failed: it is closed, and comes back if it is to.
+    pub(super) fn fail(&mut self, position: usize, failure: Failure) {
+        self.tally.fail(failure);
+        let returns = self.keeps || self.clients[position].returns;
+        self.close(position, returns, false);
+        if returns {
+            self.retry(position);
+        }
+    }
+
+    /// Closes a client's connection, which ends its audit unless it goes on later. If it was asked
+    /// for, what may be on the way is not expected; if the server did it, it is lost.
+    pub(super) fn close(&mut self, position: usize, comes_back: bool, is_asked: bool) {
+        let was_active = self.clients[position].state == State::Active;
+        self.set_state(position, if comes_back { State::Waiting } else { State::Closed });
+        if let Some(socket) = self.clients[position].socket.take() {
+            // A server that has closed need not be told so.
+            if is_asked || !was_active {
+                socket::reset(socket);
+            }
+        }
+        if was_active {
+            self.leave(position);
+        }
+        if !comes_back || !self.clients[position].resume.is_some() {
+            self.settle(position, is_asked);
+        }
+        let client = &mut self.clients[position];
+        if let Some(extra) = &mut client.extra {
+            (extra.half, extra.head, extra.unsent) = (None, Vec::new(), Vec::new());
+        }
+        client.shrink();
+    }
+
+    fn slow(&mut self, share: f64, is_slow: bool) {
+        let count = (share.clamp(0.0, 1.0) * self.clients.len() as f64).ceil() as usize;
+        for position in 0..self.clients.len() {
+            let was_slow = self.clients[position].is_slow;
+            let is_slow = is_slow && position < count;
+            self.clients[position].is_slow = is_slow;
+            if was_slow && !is_slow && self.clients[position].socket.is_some() {
+                // What came meanwhile makes no new event.
+                self.receive(position, epoll::EventFlags::RDHUP);
+            }
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        for client in &mut self.clients {
+            if let Some(socket) = client.socket.take() {
+                socket::reset(socket);
+            }
+        }
+    }
+}
+
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither negative nor longer than 500 years.
+    (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
+}

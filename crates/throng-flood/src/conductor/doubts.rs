@@ -1,0 +1,222 @@
+//! What makes figures doubtful: said in words, because a figure does not show it.
+
+use super::count::Count;
+use crate::report::figures;
+use crate::tally::{States, Tally};
+
+/// A client thread that is busy for more than this is a queue of its own.
+const BUSY_MAX: f64 = 0.9;
+
+/// With both sides on one machine, processors used for more than this are what is measured.
+const MACHINE_MAX: f64 = 0.95;
+
+/// Messages later than this change what is measured.
+const LATENESS_MAX_NS: u64 = 10_000_000;
+
+/// Looks at the events that are further apart than this stamp what comes too late.
+const LAG_MAX_NS: u64 = 100_000_000;
+
+/// Less than this of the intended rate is another experiment than was asked for.
+const RATE_MIN: f64 = 0.99;
+
+const NS_PER_MS: f64 = 1e6;
+
+/// Doubts, as they come up.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    warnings: Vec<String>,
+    seconds: Seconds,
+    /// Deliveries of publishes that were counted before.
+    pub(super) stragglers: u64,
+}
+
+/// The seconds of a phase.
+#[derive(Debug, Default)]
+struct Seconds {
+    /// With messages or connects.
+    count: u64,
+    /// Of these, those in which a client thread was too busy …
+    busy: u64,
+    /// … and how busy at most.
+    busiest: f64,
+    /// Those in which there was no processor time left on the machine.
+    full: u64,
+    /// The longest time between two looks at events.
+    lag_ns: u64,
+}
+
+impl Doubts {
+    /// A second is over.
+    pub(super) fn second(
+        &mut self,
+        busiest: f64,
+        server_cores: Option<f64>,
+        generator_cores: f64,
+        clients: &Tally,
+    ) {
+        if clients.received == 0 && clients.attempts == 0 {
+            return;
+        }
+        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        let used = server_cores.unwrap_or_default() + generator_cores;
+        let seconds = &mut self.seconds;
+        seconds.count += 1;
+        seconds.busy += u64::from(busiest > BUSY_MAX);
+        seconds.busiest = seconds.busiest.max(busiest);
+        seconds.full += u64::from(server_cores.is_some() && used > cores * MACHINE_MAX);
+        seconds.lag_ns = seconds.lag_ns.max(clients.lag_ns);
+    }
+
+    /// A phase is over.
+    pub(super) fn phase(&mut self, name: &str, count: &Count) {
+        let seconds = std::mem::take(&mut self.seconds);
+        let whole = seconds.count;
+        if seconds.busy > 0 {
+            self.warn(format!(
+                "{name}: this program was the bottleneck: a client thread was busy for up to \
+                 {:.0} % of a second, for more than {:.0} % in {} of {whole} seconds; latencies \
+                 and rates may be its own",
+                seconds.busiest * 100.0,
+                BUSY_MAX * 100.0,
+                seconds.busy,
+            ));
+        }
+        if seconds.full > 0 {
+            self.warn(format!(
+                "{name}: server and generator together used all processors of this machine in {} \
+                 of {whole} seconds: either may have waited for the other",
+                seconds.full,
+            ));
+        }
+        if seconds.lag_ns > LAG_MAX_NS {
+            self.warn(format!(
+                "{name}: a client thread took up to {} from one look at its events to the next; \
+                 what came meanwhile was stamped as much too late",
+                milliseconds(seconds.lag_ns),
+            ));
+        }
+        self.publishing(name, count);
+    }
+
+    fn publishing(&mut self, name: &str, count: &Count) {
+        let publishes = &count.publishes;
+        let late_ns = publishes.lateness.value_at_quantile(0.99);
+        if late_ns > LATENESS_MAX_NS {
+            let answer_ns = publishes.answer.value_at_quantile(0.5);
+            self.warn(format!(
+                "{name}: the publisher was late: 1 % of its messages went out {} or more after \
+                 their time (an answer took {} in the median); their latencies count from the \
+                 intended time",
+                milliseconds(late_ns),
+                milliseconds(answer_ns),
+            ));
+        }
+        if let (Some(intended), Some(actual)) = count.publish_rates()
+            && actual < intended * RATE_MIN
+        {
+            self.warn(format!(
+                "{name}: {} were to be published and {} were",
+                figures::rate(intended),
+                figures::rate(actual),
+            ));
+        }
+        if publishes.unsure > 0 {
+            self.warn(format!(
+                "{name}: {} not answered; nobody knows whether the server took them, and their \
+                 deliveries are not in the audit",
+                figures::counted(publishes.unsure, "publish was", "publishes were"),
+            ));
+        }
+    }
+
+    /// A ramp came to a standstill.
+    pub(super) fn standstill(&mut self, name: &str, states: States, to: u64) {
+        self.warn(format!(
+            "{name}: nothing moved any more with {} of {} clients subscribed and {} connecting",
+            figures::count(states.active),
+            figures::count(to),
+            figures::count(states.connecting),
+        ));
+    }
+
+    /// Not all clients came back from a storm.
+    pub(super) fn no_recovery(&mut self, name: &str, before: u64, now: u64) {
+        self.warn(format!(
+            "{name}: {} of {} clients were back when its time was over",
+            figures::count(now),
+            figures::count(before),
+        ));
+    }
+
+    /// The server's process is not there any more.
+    pub(super) fn server_ended(&mut self, pid: u32) {
+        self.warn(format!("the server's process {pid} has ended: what it cost is not known"));
+    }
+
+    /// So far.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// At the end of the run.
+    pub(super) fn into_warnings(mut self) -> Vec<String> {
+        if self.stragglers > 0 {
+            let late = figures::counted(self.stragglers, "delivery", "deliveries");
+            self.warn(format!(
+                "{late} came so late that the figures per publish do not have them; those of all \
+                 deliveries do"
+            ));
+        }
+        self.warnings
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+}
+
+fn milliseconds(ns: u64) -> String {
+    figures::milliseconds(ns as f64 / NS_PER_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn warnings_of(count: &Count, busiest: f64) -> Vec<String> {
+        let mut doubts = Doubts::default();
+        let clients = Tally { received: 1, lag_ns: 5, ..Tally::default() };
+        doubts.second(busiest, Some(0.1), 0.1, &clients);
+        doubts.second(0.99, None, 0.1, &Tally::default());
+        doubts.phase("hold 1 s", count);
+        doubts.into_warnings()
+    }
+
+    #[test]
+    fn a_quiet_run_is_not_doubted() {
+        let mut count = Count::default();
+        count.add_rates(10, 10.0, 10, Duration::from_millis(900));
+        assert_eq!(warnings_of(&count, 0.5), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_doubt_is_said() {
+        let mut count = Count::default();
+        count.publishes.send(0, 50_000_000);
+        count.publishes.unsure = 1;
+        count.add_rates(10, 10.0, 5, Duration::from_millis(900));
+        let warnings = warnings_of(&count, 0.93);
+        for part in [
+            "a client thread was busy for up to 93 %",
+            "in 1 of 1 seconds",
+            "the publisher was late: 1 % of its messages went out 50.0 ms or more",
+            "10.0/s were to be published and 5.00/s were",
+            "1 publish was not answered",
+        ] {
+            assert!(warnings.iter().any(|warning| warning.contains(part)), "{part}: {warnings:?}");
+        }
+        assert_eq!(warnings.len(), 4);
+    }
+}

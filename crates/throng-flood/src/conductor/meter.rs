@@ -1,0 +1,176 @@
+//! What both sides cost: processor time and memory, read once a second.
+
+use std::time::{Duration, Instant};
+
+use throng_machine::proc;
+
+use crate::report::Cost;
+
+/// Reading a process's memory walks its pages and holds up its memory calls meanwhile: it is done
+/// for one part of this many of the time.
+const MEMORY_PART: u32 = 200;
+
+/// Reads the two processes and the kernel.
+pub struct Meter {
+    server: Option<u32>,
+    memory_at: Instant,
+}
+
+/// What was read at a moment; what could not be read is absent.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    /// When.
+    pub at: Instant,
+    /// Processor time of this process so far.
+    pub generator_cpu_ns: Option<u64>,
+    /// Processor time of the server and its descendants so far.
+    pub server_cpu_ns: Option<u64>,
+    /// Memory of this process, if it was read.
+    pub generator_pss_bytes: Option<u64>,
+    /// Memory of the server and its descendants, if it was read.
+    pub server_pss_bytes: Option<u64>,
+    /// Kernel memory in slabs.
+    pub slab_bytes: Option<u64>,
+    /// Kernel memory in the buffers of sockets.
+    pub socket_buffer_bytes: Option<u64>,
+}
+
+impl Meter {
+    /// For this process and that of a server, if it runs here.
+    pub fn new(server: Option<u32>) -> Meter {
+        Meter { server, memory_at: Instant::now() }
+    }
+
+    /// Reads what is cheap, and memory if its turn has come.
+    pub fn read(&mut self) -> Reading {
+        let is_turn = Instant::now() >= self.memory_at;
+        self.read_with(is_turn)
+    }
+
+    /// Reads everything.
+    pub fn read_all(&mut self) -> Reading {
+        self.read_with(true)
+    }
+
+    fn read_with(&mut self, with_memory: bool) -> Reading {
+        let at = Instant::now();
+        let generator = std::process::id();
+        // Found anew each time: a server may start workers.
+        let server = self.server.filter(|&pid| proc::exists(pid)).map(proc::family);
+        let sum = |read: fn(u32) -> Option<u64>| {
+            let parts: Vec<u64> = server.iter().flatten().filter_map(|&pid| read(pid)).collect();
+            (!parts.is_empty()).then(|| parts.iter().sum::<u64>())
+        };
+        let mut reading = Reading {
+            at,
+            generator_cpu_ns: proc::cpu_ns(generator),
+            server_cpu_ns: sum(proc::cpu_ns),
+            generator_pss_bytes: None,
+            server_pss_bytes: None,
+            slab_bytes: proc::slab_bytes(),
+            socket_buffer_bytes: proc::sockets().map(|sockets| sockets.buffer_bytes),
+        };
+        if with_memory {
+            let before = Instant::now();
+            reading.generator_pss_bytes = proc::pss_bytes(generator);
+            reading.server_pss_bytes = sum(proc::pss_bytes);
+            let took = before.elapsed();
+            self.memory_at = before + took.saturating_mul(MEMORY_PART);
+        }
+        reading
+    }
+}
+
+/// What happened between two readings, and since the run's start.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// The start of the run.
+    pub start: Reading,
+    /// The start of the span.
+    pub from: Reading,
+    /// Its end.
+    pub to: Reading,
+}
+
+impl Span {
+    /// What the server cost, if it runs here.
+    pub fn server(&self, deliveries: u64, clients: u64) -> Option<Cost> {
+        let cpu_s = cpu_s(self.from.server_cpu_ns, self.to.server_cpu_ns)?;
+        let bytes = (self.start.server_pss_bytes, self.to.server_pss_bytes);
+        Some(cost(cpu_s, bytes, deliveries, clients))
+    }
+
+    /// What this process cost.
+    pub fn generator(&self, deliveries: u64, clients: u64) -> Cost {
+        let cpu_s = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns).unwrap_or_default();
+        let bytes = (self.start.generator_pss_bytes, self.to.generator_pss_bytes);
+        cost(cpu_s, bytes, deliveries, clients)
+    }
+
+    /// Growth of kernel memory.
+    pub fn kernel_bytes(&self) -> Option<i64> {
+        let bytes = |reading: &Reading| {
+            reading.slab_bytes?.checked_add(reading.socket_buffer_bytes?)?.try_into().ok()
+        };
+        let (from, to): (i64, i64) = (bytes(&self.from)?, bytes(&self.to)?);
+        Some(to - from)
+    }
+
+    /// Cores that the two sides used: the server's, and this process's.
+    pub fn cores(&self) -> (Option<f64>, f64) {
+        let seconds = (self.to.at - self.from.at).max(Duration::from_millis(1)).as_secs_f64();
+        let server = cpu_s(self.from.server_cpu_ns, self.to.server_cpu_ns);
+        let generator = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns);
+        (server.map(|cpu_s| cpu_s / seconds), generator.unwrap_or_default() / seconds)
+    }
+}
+
+fn cpu_s(from_ns: Option<u64>, to_ns: Option<u64>) -> Option<f64> {
+    Some(to_ns?.saturating_sub(from_ns?) as f64 / 1e9)
+}
+
+fn cost(
+    cpu_s: f64,
+    (start, end): (Option<u64>, Option<u64>),
+    deliveries: u64,
+    clients: u64,
+) -> Cost {
+    let growth = start.zip(end).map(|(start, end)| end as f64 - start as f64);
+    Cost {
+        cpu_s,
+        cpu_us_per_delivery: (deliveries > 0).then(|| cpu_s * 1e6 / deliveries as f64),
+        pss_bytes: end,
+        bytes_per_client: growth.filter(|_| clients > 0).map(|growth| growth / clients as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_differences() {
+        let mut meter = Meter::new(None);
+        let start = meter.read_all();
+        let from = Reading { generator_cpu_ns: Some(1_000_000_000), ..start };
+        let to = Reading {
+            generator_cpu_ns: Some(3_000_000_000),
+            generator_pss_bytes: start.generator_pss_bytes.map(|bytes| bytes + 6_400),
+            ..start
+        };
+        let span = Span { start, from, to };
+        let cost = span.generator(1_000_000, 100);
+        assert_eq!((cost.cpu_s, cost.cpu_us_per_delivery), (2.0, Some(2.0)));
+        assert_eq!(cost.bytes_per_client, Some(64.0));
+        assert_eq!(span.server(1, 1), None);
+        assert_eq!(span.kernel_bytes(), Some(0));
+        assert_eq!(span.generator(0, 0).bytes_per_client, None);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_absent() {
+        let reading = Meter::new(Some(u32::MAX)).read_all();
+        assert_eq!((reading.server_cpu_ns, reading.server_pss_bytes), (None, None));
+        assert!(reading.generator_cpu_ns.is_some());
+    }
+}

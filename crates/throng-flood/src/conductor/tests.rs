@@ -1,0 +1,235 @@
+//! The conductor with clients that are counters, and publishers that are real.
+
+use std::cell::RefCell;
+
+use hdrhistogram::Histogram;
+
+use super::*;
+use crate::clients::PublishSeen;
+use crate::plan::{Pattern, Phase, Publishing, Sources};
+use crate::publish::Setting;
+use crate::publish::tests::{CREATED, RUN, serve, target};
+use crate::tally::Failure;
+
+const CLIENTS: u64 = 50;
+
+/// Clients of one stream that get everything at once, but for what a test takes away.
+struct Fake {
+    board: Arc<Board>,
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    tally: Tally,
+    active: u64,
+    expected: u64,
+    delivered: u32,
+    fresh: Vec<PublishSeen>,
+    /// Clients that do not get the next message, and clients that cannot connect.
+    deaf: u64,
+    failing: u64,
+    log: Vec<String>,
+}
+
+impl Fake {
+    fn new(deaf: u64, failing: u64) -> Fake {
+        let inner = RefCell::new(Inner { deaf, failing, ..Inner::default() });
+        Fake { board: Arc::new(Board::new(1)), inner }
+    }
+
+    fn log(&self, what: String) {
+        self.inner.borrow_mut().log.push(what);
+    }
+}
+
+impl Crowd for Fake {
+    fn ramp(&self, to: usize, _rate: Option<f64>, _in_flight: usize) {
+        let mut inner = self.inner.borrow_mut();
+        let new = (to as u64).saturating_sub(inner.active);
+        let failing = inner.failing.min(new);
+        inner.active = to as u64 - failing;
+        inner.tally.attempts += new;
+        inner.tally.subscribed += new - failing;
+        for _ in 0..failing {
+            inner.tally.fail(Failure::Refused);
+        }
+    }
+
+    fn churn(&self, rate: f64) {
+        self.log(format!("churn {rate}"));
+    }
+
+    fn storm(&self, in_flight: usize) {
+        self.log(format!("storm {in_flight}"));
+        let mut inner = self.inner.borrow_mut();
+        let active = inner.active;
+        inner.tally.attempts += active;
+        inner.tally.subscribed += active;
+    }
+
+    fn slow(&self, share: f64, is_slow: bool) {
+        self.log(format!("slow {share} {is_slow}"));
+    }
+
+    fn tally(&self) -> Tally {
+        let mut inner = self.inner.borrow_mut();
+        let published = self.board.last_published(0);
+        while inner.delivered < published {
+            inner.delivered += 1;
+            let count = inner.active - std::mem::take(&mut inner.deaf);
+            let mut latencies_us = Histogram::new(2).expect("two digits");
+            latencies_us.record_n(500, count as u32).expect("recorded");
+            inner.tally.received += count;
+            inner.tally.delivery.record_n(500_000, count).expect("recorded");
+            inner.expected += inner.active;
+            let sequence = inner.delivered;
+            inner.fresh.push(PublishSeen { stream: 0, sequence, intended_ns: 0, latencies_us });
+        }
+        let mut tally = std::mem::take(&mut inner.tally);
+        tally.states = States { active: inner.active, ..States::default() };
+        tally
+    }
+
+    fn publishes(&self, _age: Duration) -> Vec<PublishSeen> {
+        std::mem::take(&mut self.inner.borrow_mut().fresh)
+    }
+
+    fn audit(&self, _sent: Arc<[u64]>) -> Audit {
+        let inner = self.inner.borrow();
+        let expected = inner.expected;
+        let lost = u64::from(expected > 0) * 3 * u64::from(inner.log.contains(&"lossy".to_owned()));
+        Audit { expected, received: expected - lost, lost, ..Audit::default() }
+    }
+
+    fn busiest(&self) -> f64 {
+        0.1
+    }
+}
+
+#[derive(Default)]
+struct Onlooker {
+    moments: Vec<(String, u64)>,
+    stop_after: Option<Instant>,
+}
+
+impl Watch for Onlooker {
+    fn moment(&mut self, moment: &Moment<'_>) {
+        self.moments.push((moment.phase.to_owned(), moment.received));
+    }
+
+    fn stop(&mut self) -> bool {
+        self.stop_after.is_some_and(|at| Instant::now() >= at)
+    }
+}
+
+fn publishing(rate: f64) -> Option<Publishing> {
+    Some(Publishing { rate, count: None, size: 64, to: Pattern::One })
+}
+
+fn ramp() -> Phase {
+    Phase::Ramp { to: CLIENTS as usize, rate: None, in_flight: 7 }
+}
+
+fn hold(ms: u64) -> Phase {
+    Phase::Hold { time: Duration::from_millis(ms), publish: publishing(100.0) }
+}
+
+fn run(fake: &Fake, phases: Vec<Phase>, onlooker: &mut Onlooker) -> Report {
+    let (port, _requests) = serve(|_| (CREATED, false));
+    let plan = Plan {
+        name: "test".to_owned(),
+        target: target(port, 1, 1),
+        sources: Sources { addresses: Vec::new(), ports: None },
+        threads: None,
+        keep: false,
+        seed: 1,
+        phases,
+        assertions: Vec::new(),
+        server_pid: None,
+        deadline: Duration::from_secs(20),
+    };
+    let setting = Setting {
+        target: &plan.target,
+        run: RUN,
+        board: Arc::clone(&fake.board),
+        clients_max: 50,
+        rate_max: 100.0,
+    };
+    let publishers = Some(Publishers::start(&setting).expect("started"));
+    conduct(&plan, Stage { crowd: fake, board: Arc::clone(&fake.board), publishers }, onlooker)
+}
+
+#[test]
+fn a_plan_becomes_a_report() {
+    let fake = Fake::new(0, 0);
+    let mut onlooker = Onlooker::default();
+    let report = run(&fake, vec![ramp(), hold(1300), hold(200)], &mut onlooker);
+    assert_eq!((report.cut_short.as_deref(), &report.warnings[..]), (None, &[][..]));
+    let total = &report.total;
+    assert_eq!((total.active, total.attempts, total.subscribed), (50, 50, 50));
+    assert_eq!((total.published, total.expected, total.received), (150, 7500, 7500));
+    let last = total.last.as_ref().expect("publishes");
+    assert_eq!((last.count, total.delivery.as_ref().expect("some").count), (150, 7500));
+    assert!((0.49..0.52).contains(&last.p50), "{last:?}");
+    assert!((99.0..101.0).contains(&total.publish_rate_intended.expect("a rate")));
+    let rate = total.publish_rate.expect("a rate");
+    assert!((95.0..105.0).contains(&rate), "{rate}");
+    let names: Vec<&str> = report.phases.iter().map(|phase| phase.name.as_str()).collect();
+    assert_eq!(names, ["ramp to 50", "hold 1.30 s", "hold 0.20 s"]);
+    let expected: Vec<u64> = report.phases.iter().map(|phase| phase.totals.expected).collect();
+    assert_eq!(expected, [0, 6500, 1000]);
+    assert!(report.phases.windows(2).all(|pair| pair[0].to_s <= pair[1].from_s));
+    assert_eq!(report.series.iter().map(|sample| sample.received).sum::<u64>(), 7500);
+    assert!(!onlooker.moments.is_empty());
+}
+
+#[test]
+fn what_never_comes_is_waited_for_once() {
+    let fake = Fake::new(3, 2);
+    fake.log("lossy".to_owned());
+    let started = Instant::now();
+    let report = run(&fake, vec![ramp(), hold(100), hold(100)], &mut Onlooker::default());
+    let lost: Vec<u64> = report.phases.iter().map(|phase| phase.totals.lost).collect();
+    assert_eq!(lost, [0, 3, 0]);
+    assert_eq!((report.total.lost, report.total.received), (3, report.total.expected - 3));
+    assert_eq!(report.total.failures.get("refused"), Some(&2));
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+}
+
+#[test]
+fn storms_churn_and_slowness_are_passed_on() {
+    let fake = Fake::new(0, 0);
+    let time = Duration::from_millis(50);
+    let phases = vec![
+        ramp(),
+        Phase::Storm { timeout: Duration::from_secs(5), publish: publishing(100.0) },
+        Phase::Churn { time, rate: 10.0, publish: None },
+        Phase::Slow { share: 0.25, time, publish: None },
+    ];
+    let report = run(&fake, phases, &mut Onlooker::default());
+    let log = fake.inner.borrow().log.clone();
+    assert_eq!(log, ["storm 7", "churn 10", "churn 0", "slow 0.25 true", "slow 0.25 false"]);
+    assert!(report.phases[1].recovered_s.expect("recovered") < 1.0);
+    assert_eq!(report.phases[3].name, "slow 25.0 % of clients, 0.050 s");
+    // The rest of the schedule went away with the storm.
+    assert!(report.total.published < 100, "{}", report.total.published);
+    assert_eq!(report.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_stop_ends_it_with_the_report_so_far() {
+    let fake = Fake::new(0, 0);
+    let stop_after = Some(Instant::now() + Duration::from_millis(400));
+    let mut onlooker = Onlooker { stop_after, ..Onlooker::default() };
+    let started = Instant::now();
+    let report = run(&fake, vec![ramp(), hold(60_000), hold(1)], &mut onlooker);
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(report.cut_short.as_deref(), Some("stopped in the phase \"hold 60 s\""));
+    assert_eq!(report.phases.len(), 2);
+    let total = &report.total;
+    assert!(total.published > 10 && total.expected == total.received, "{total:?}");
+    assert_eq!(total.publish_failures.len(), 0);
+    let rate = total.publish_rate.expect("a rate");
+    assert!((90.0..110.0).contains(&rate), "{rate}");
+}

@@ -1,0 +1,34 @@
+//! What the machine allows before a run, and what is written about it afterwards.
+//!
+//! Readings are those of [`throng_machine`]; here is what they mean for a flood.
+
+pub mod preflight;
+
+use crate::report::Environment;
+
+/// The machine as it belongs into a report; `is_loopback` tells that the target is on it too.
+pub fn environment(is_loopback: bool) -> Environment {
+    let found = throng_machine::environment::Environment::look();
+    Environment {
+        kernel: found.kernel,
+        cores: found.cores,
+        processor: found.processor,
+        memory_bytes: found.memory_bytes,
+        descriptors_max: found.descriptors_max,
+        sysctl: found.sysctl,
+        throng: env!("CARGO_PKG_VERSION").to_owned(),
+        is_loopback,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_names_this_machine() {
+        let found = environment(true);
+        assert!(found.is_loopback && found.cores > 0 && !found.kernel.is_empty());
+        assert!(!found.throng.is_empty());
+    }
+}

@@ -1,0 +1,148 @@
+//! The mark in each payload that is published: which message it is, and when it was to be sent.
+//!
+//! `~thr1.RRRRRRRR.SSSSSSSS.QQQQQQQQ.TTTTTTTTTTTTTTTT~`: run, stream, sequence and the intended
+//! time in nanoseconds of `CLOCK_MONOTONIC`, in lower-case hexadecimal. No character of it is
+//! escaped in JSON or URLs, so that it is found in whatever a server wraps messages into.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes of a mark; no payload is smaller.
+pub const MARK_BYTES: usize = 50;
+
+/// How each begins; the number is the format's version.
+const START: &[u8] = b"~thr1.";
+
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(START));
+
+/// A message of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Tells runs apart.
+    pub run: u32,
+    /// The stream that the message belongs to.
+    pub stream: u32,
+    /// Its number in the stream; the first is 1.
+    pub sequence: u32,
+    /// When it was to be sent, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub intended_ns: u64,
+}
+
+/// `CLOCK_MONOTONIC`, which all processes of a machine share.
+pub fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    // Neither negative nor longer than 500 years after the start of the machine.
+    (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
+}
+
+impl Mark {
+    /// The first mark in `bytes`, and what comes after it.
+    pub fn find(bytes: &[u8]) -> Option<(Mark, &[u8])> {
+        let mut rest = bytes;
+        loop {
+            let start = FINDER.find(rest)?;
+            rest = &rest[start + START.len()..];
+            let (fields, after) = rest.split_first_chunk::<{ MARK_BYTES - START.len() }>()?;
+            if let Some(mark) = Mark::parse(fields) {
+                return Some((mark, after));
+            }
+        }
+    }
+
+    fn parse(fields: &[u8; MARK_BYTES - START.len()]) -> Option<Mark> {
+        let are_parted =
+            fields[8] == b'.' && fields[17] == b'.' && fields[26] == b'.' && fields[43] == b'~';
+        let number = |from: usize, to: usize| fields[from..to].iter().try_fold(0_u64, digit);
+        are_parted.then_some(())?;
+        Some(Mark {
+            // Eight digits are 32 bits.
+            run: number(0, 8)? as u32,
+            stream: number(9, 17)? as u32,
+            sequence: number(18, 26)? as u32,
+            intended_ns: number(27, 43)?,
+        })
+    }
+
+    /// Appends a payload of `size` bytes that begins with the mark; of [`MARK_BYTES`] at least.
+    pub fn write_payload(&self, size: usize, to: &mut Vec<u8>) {
+        let end = to.len() + size.max(MARK_BYTES);
+        to.reserve(size.max(MARK_BYTES));
+        to.extend_from_slice(START);
+        write_hex(u64::from(self.run), 8, to);
+        to.push(b'.');
+        write_hex(u64::from(self.stream), 8, to);
+        to.push(b'.');
+        write_hex(u64::from(self.sequence), 8, to);
+        to.push(b'.');
+        write_hex(self.intended_ns, 16, to);
+        to.push(b'~');
+        to.resize(end, b'x');
+    }
+}
+
+fn digit(number: u64, byte: &u8) -> Option<u64> {
+    let digit = match byte {
+        b'0'..=b'9' => byte - b'0',
+        b'a'..=b'f' => byte - b'a' + 10,
+        _ => return None,
+    };
+    Some(number << 4 | u64::from(digit))
+}
+
+fn write_hex(number: u64, digits: u32, to: &mut Vec<u8>) {
+    for digit in (0..digits).rev() {
+        to.push(b"0123456789abcdef"[(number >> (4 * digit) & 15) as usize]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: Mark = Mark {
+        run: 0xdead_beef,
+        stream: 7,
+        sequence: u32::MAX,
+        intended_ns: 0x0123_4567_89ab_cdef,
+    };
+
+    fn payload(size: usize) -> Vec<u8> {
+        let mut payload = Vec::new();
+        MARK.write_payload(size, &mut payload);
+        payload
+    }
+
+    #[test]
+    fn a_payload_has_the_size_and_the_mark() {
+        for size in [0, MARK_BYTES, MARK_BYTES + 1, 1000] {
+            let payload = payload(size);
+            assert_eq!(payload.len(), size.max(MARK_BYTES));
+            let (mark, after) = Mark::find(&payload).expect("a mark");
+            assert_eq!((mark, after.len()), (MARK, payload.len() - MARK_BYTES));
+        }
+        let text = String::from_utf8(payload(0)).expect("ASCII");
+        assert_eq!(text, "~thr1.deadbeef.00000007.ffffffff.0123456789abcdef~");
+    }
+
+    #[test]
+    fn every_mark_is_found_in_turn() {
+        let both = [b"{\"a\":\"".to_vec(), payload(70), b"\"}\n~thr1.".to_vec(), payload(50)];
+        let both = both.concat();
+        let (_, rest) = Mark::find(&both).expect("the first");
+        let (_, rest) = Mark::find(rest).expect("the second");
+        assert!(Mark::find(rest).is_none());
+    }
+
+    #[test]
+    fn half_a_mark_is_none() {
+        let payload = payload(MARK_BYTES);
+        assert!((0..MARK_BYTES).all(|end| Mark::find(&payload[..end]).is_none()));
+        for position in START.len()..MARK_BYTES {
+            let mut broken = payload.clone();
+            broken[position] = b'G';
+            assert!(Mark::find(&broken).is_none(), "{position}");
+        }
+    }
+}

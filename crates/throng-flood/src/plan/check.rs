@@ -1,0 +1,400 @@
+//! What contradicts itself in a plan, or cannot be done.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::draft::Objection;
+use super::units::Time;
+use super::{Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target, Transport};
+use crate::assertions::Need;
+use crate::marker::MARK_BYTES;
+use crate::template::{Place, Template, Values};
+
+/// No server that people use takes larger ones, and each publish is kept in memory once.
+const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// More than this a client's number could not count.
+const CLIENTS_MAX: usize = 1 << 28;
+
+/// More a second than any machine sends.
+const RATE_MAX: f64 = 1e8;
+
+/// Headers that the request has in any case.
+const OWN_HEADERS: [&str; 8] = [
+    "host",
+    "connection",
+    "upgrade",
+    "content-length",
+    "transfer-encoding",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-protocol",
+];
+
+impl Plan {
+    /// Everything that is wrong with it; nothing if it can be run.
+    pub fn check(&self) -> Result<(), Vec<Objection>> {
+        let objections = self.objections();
+        if objections.is_empty() { Ok(()) } else { Err(objections) }
+    }
+
+    pub(super) fn objections(&self) -> Vec<Objection> {
+        let mut found = Vec::new();
+        check_url(&self.target, &mut found);
+        check_target(&self.target, &mut found);
+        check_publish(&self.target, &mut found);
+        self.check_sources(&mut found);
+        if self.phases.is_empty() {
+            found.push(Objection::new("phases", "nothing is to happen: the plan has no phase"));
+        }
+        let mut clients = 0;
+        for (number, phase) in self.phases.iter().enumerate() {
+            let mut object = |key: &str, message: String| {
+                let dot = if key.is_empty() { "" } else { "." };
+                found.push(Objection::new(format!("phases.{number}{dot}{key}"), message));
+            };
+            check_phase(phase, clients, &mut object);
+            if let Some(publishing) = phase.publishing() {
+                check_publishing(publishing, &self.target, &mut object);
+            }
+            if let Phase::Ramp { to, .. } = phase {
+                clients = *to;
+            }
+        }
+        self.check_assertions(&mut found);
+        self.check_times(&mut found);
+        found
+    }
+
+    fn check_sources(&self, found: &mut Vec<Objection>) {
+        if self.threads == Some(0) {
+            found.push(Objection::new("threads", "there must be a thread at least"));
+        }
+        let rendered = self.target.url.rendered(&Values::default());
+        let host = authority(&rendered).map(|authority| host_and_port(authority).0);
+        let Some(Ok(target)) = host.map(str::parse::<IpAddr>) else { return };
+        let other = |source: &&IpAddr| source.is_ipv4() != target.is_ipv4();
+        if let Some(source) = self.sources.addresses.iter().find(other) {
+            let message = format!("from {source} no connection to {target} can be made");
+            found.push(Objection::new("sources.addresses", message));
+        }
+    }
+
+    fn check_assertions(&self, found: &mut Vec<Objection>) {
+        let publishes = self.phases.iter().any(|phase| phase.publishing().is_some());
+        let storms = self.phases.iter().any(|phase| matches!(phase, Phase::Storm { .. }));
+        for (number, assertion) in self.assertions.iter().enumerate() {
+            let missing = match assertion.need() {
+                Some(Need::Publishing) if !publishes => "nothing is published",
+                Some(Need::Server) if self.server_pid.is_none() => {
+                    "the server's process is not known (server-pid)"
+                }
+                Some(Need::Storm) if !storms => "there is no storm",
+                _ => continue,
+            };
+            let message = format!("\"{assertion}\" cannot be measured: {missing}");
+            found.push(Objection::new(format!("assertions.{number}"), message));
+        }
+    }
+
+    fn check_times(&self, found: &mut Vec<Objection>) {
+        let needed: Duration = self.phases.iter().map(time_of).sum();
+        if self.deadline < needed {
+            let (deadline, needed) = (Time(self.deadline), Time(needed));
+            let message = format!("the phases take {needed} at least, the deadline is {deadline}");
+            found.push(Objection::new("deadline", message));
+        }
+    }
+}
+
+/// How long a phase takes; a ramp, which depends on the server, counts as nothing.
+pub(super) fn time_of(phase: &Phase) -> Duration {
+    match phase {
+        Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. } => *time,
+        Phase::Storm { timeout, .. } => *timeout,
+        Phase::Ramp { .. } => Duration::ZERO,
+    }
+}
+
+/// The port in the URL of the first client.
+pub(super) fn port(target: &Target) -> Option<u16> {
+    let url = target.url.rendered(&Values::default());
+    host_and_port(authority(&url)?).1.map_or(Some(80), |port| port.parse().ok())
+}
+
+fn authority(url: &str) -> Option<&str> {
+    url.split_once("://")?.1.split(['/', '?']).next()
+}
+
+fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    if let Some((host, rest)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return (host, rest.strip_prefix(':'));
+    }
+    authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
+}
+
+/// What is wrong with a URL, as it is sent.
+fn url_fault(url: &str) -> Option<String> {
+    let Some((scheme, _)) = url.split_once("://") else {
+        return Some(format!("{url:?} is not a URL, like http://127.0.0.1:8080/"));
+    };
+    if !["http", "ws"].contains(&scheme.to_ascii_lowercase().as_str()) {
+        return Some(format!("{url:?}: only http and ws are spoken"));
+    }
+    if let Some(bad) = url.chars().find(|c| c.is_control() || c.is_whitespace() || !c.is_ascii()) {
+        return Some(format!("{url:?} holds {bad:?}: percent-encode it"));
+    }
+    if url.contains('#') {
+        return Some(format!("{url:?}: what follows # is never sent; percent-encode it as %23"));
+    }
+    let (host, port) = host_and_port(authority(url).unwrap_or_default());
+    if host.is_empty() || host.contains('@') {
+        return Some(format!("{url:?} names no host; credentials go into a header"));
+    }
+    match port.map(str::parse::<u16>) {
+        None | Some(Ok(1..)) => None,
+        _ => Some(format!("{url:?}: the port is a number from 1 to 65535")),
+    }
+}
+
+fn check_url(target: &Target, found: &mut Vec<Objection>) {
+    if target.url.has(Place::Payload) {
+        let message = "{payload} belongs to what is published, not to a subscriber's URL";
+        found.push(Objection::new("target.url", message));
+        return;
+    }
+    // With a table each line is a URL of its own, and the worst one is found before anybody
+    // connects.
+    for client in 0..target.url.rows().unwrap_or(1) {
+        let stream = match target.streams {
+            Streams::Spread(n) => client as u32 % n.max(1),
+            Streams::Own | Streams::Friends { .. } => client as u32,
+            Streams::One => 0,
+        };
+        let url = target.url.rendered(&Values { client, stream, ..Values::default() });
+        if let Some(fault) = url_fault(&url) {
+            let message = match target.url.rows() {
+                Some(_) => format!("for client {client}, {fault}"),
+                None => fault,
+            };
+            found.push(Objection::new("target.url", message));
+            return;
+        }
+    }
+}
+
+fn check_target(target: &Target, found: &mut Vec<Objection>) {
+    let mut object = |key: &str, message: &str| {
+        found.push(Objection::new(format!("target.{key}"), message));
+    };
+    if target.transport != Transport::WebSocket {
+        let only = "is for the transport websocket only";
+        if !target.hello.is_empty() {
+            object("hello", &format!("a message to send after connecting {only}"));
+        }
+        if !target.pings.is_empty() {
+            object("pings", &format!("an answer to pings {only}"));
+        }
+        if target.subprotocol.is_some() {
+            object("subprotocol", &format!("a sub-protocol {only}"));
+        }
+    }
+    if matches!(&target.subscribed, Subscribed::Message(text) if text.is_empty()) {
+        object("subscribed", "an empty text is in every message; leave it out, or say handshake");
+    }
+    if target.refused.iter().any(String::is_empty) {
+        object("refused", "an empty text is in every message; leave it out");
+    }
+    let by_poll = target.transport == Transport::LongPoll;
+    if by_poll && target.subscribed != Subscribed::Handshake {
+        object("subscribed", "with long-poll the first message ends the request; use handshake");
+    }
+    if target.handshake_timeout.is_zero() {
+        object("handshake-timeout", "no handshake takes no time");
+    }
+    if target.hello.iter().any(|hello| hello.has(Place::Payload)) {
+        object("hello", "{payload} belongs to what is published");
+    }
+    check_headers("target.headers", &target.headers, found);
+    check_streams(target, found);
+}
+
+fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<Objection>) {
+    for (name, value) in headers {
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let message = if name.is_empty() || !name.bytes().all(is_token) {
+            format!("{name:?} is not the name of a header")
+        } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            format!("the header {name} is made by the request itself")
+        } else if value.text().contains(char::is_control) {
+            format!("the header {name} holds a line break or another control character")
+        } else if value.has(Place::Payload) && key.starts_with("target") {
+            format!("the header {name}: {{payload}} belongs to what is published")
+        } else {
+            continue;
+        };
+        found.push(Objection::new(format!("{key}.{name}"), message));
+    }
+}
+
+/// Clients of different streams must differ in something that the server sees.
+fn check_streams(target: &Target, found: &mut Vec<Objection>) {
+    let headers = target.headers.iter().map(|(_, value)| value);
+    let mut templates = std::iter::once(&target.url).chain(&target.hello).chain(headers);
+    let message = match target.streams {
+        Streams::Spread(0) => "there must be a stream at least".to_owned(),
+        Streams::Friends { edges: 0 } => "a client must have a friend at least".to_owned(),
+        Streams::Friends { .. } if !templates.any(|each| each.has(Place::Streams)) => {
+            "friends are followed over one connection each: the URL or a hello message must name \
+             them, with {streams:SEPARATOR}"
+                .to_owned()
+        }
+        Streams::Spread(2..) | Streams::Own
+            if !templates.any(|each| each.has(Place::Stream) || each.has(Place::Client)) =>
+        {
+            "every client subscribes to the same: put {stream} into the URL or a hello message"
+                .to_owned()
+        }
+        _ => return,
+    };
+    found.push(Objection::new("target.streams", message));
+}
+
+fn check_publish(target: &Target, found: &mut Vec<Objection>) {
+    let Some(publish) = &target.publish else { return };
+    let is_told = found.iter().any(|objection| objection.key == "target.url");
+    let mut object = |key: &str, message: &str| {
+        found.push(Objection::new(format!("publish.{key}"), message));
+    };
+    if publish.connections == 0 {
+        object("connections", "there must be a connection at least");
+    }
+    if publish.refused.as_ref().is_some_and(String::is_empty) {
+        object("refused", "an empty text is in every answer; leave it out");
+    }
+    if publish.refused.is_some() && matches!(publish.by, PublishBy::WebSocket { .. }) {
+        object("refused", "frames are not answered; this is for publishing by HTTP");
+    }
+    if publish.pipeline == 0 {
+        object("pipeline", "there must be a request under way at least");
+    }
+    let mut parts: Vec<&Template> = Vec::new();
+    match &publish.by {
+        PublishBy::Http { method, url, headers, body } => {
+            if !["POST", "PUT"].contains(&method.as_str()) {
+                object(
+                    "method",
+                    &format!("{method:?} is not a method to publish with: POST or PUT"),
+                );
+            }
+            let values = Values { payload: b"x", ..Values::default() };
+            // Where the profile made it of the subscribers' URL, that has been told already.
+            let fault = url_fault(&url.rendered(&values)).filter(|_| !is_told);
+            if let Some(fault) = fault {
+                object("url", &fault);
+            }
+            parts.extend([url, body]);
+            parts.extend(headers.iter().map(|(_, value)| value));
+            check_headers("publish.headers", headers, found);
+        }
+        PublishBy::WebSocket { frame } => {
+            if target.transport != Transport::WebSocket {
+                object("by", "a WebSocket publisher connects as subscribers do, who are none");
+            }
+            parts.push(frame);
+        }
+    }
+    let body = match &publish.by {
+        PublishBy::Http { body, .. } => body,
+        PublishBy::WebSocket { frame } => frame,
+    };
+    let mut object = |message: &str| found.push(Objection::new("publish.body", message));
+    match parts.iter().map(|part| part.count(Place::Payload)).sum() {
+        0 => object("{payload}, which carries the mark, is nowhere in what is published"),
+        1 => {}
+        _ => object("{payload} is in it more than once: each delivery would count as several"),
+    }
+    let is_one = matches!(target.streams, Streams::One | Streams::Spread(1));
+    if !is_one && !parts.iter().any(|part| part.has(Place::Stream)) {
+        object("{stream} is nowhere in what is published, so that all would go to one channel");
+    }
+    if body.has(Place::Client) {
+        object("a publisher is no client: {i} and columns mean nothing in what is published");
+    }
+}
+
+fn check_phase(phase: &Phase, clients: usize, object: &mut impl FnMut(&str, String)) {
+    let is_rate = |rate: f64| rate > 0.0 && rate <= RATE_MAX;
+    if !matches!(phase, Phase::Ramp { .. }) && clients == 0 {
+        object("", "there are no clients yet: ramp up first".to_owned());
+    }
+    match phase {
+        Phase::Ramp { to, rate, in_flight } => {
+            if *to > CLIENTS_MAX {
+                object("to", format!("{to} clients are more than can be numbered"));
+            }
+            if rate.is_some_and(|rate| !is_rate(rate)) {
+                object("rate", "the rate is more than 0; leave it out for full speed".to_owned());
+            }
+            if *in_flight == 0 {
+                object("in-flight", "there must be a connect under way at least".to_owned());
+            }
+        }
+        Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. }
+            if time.is_zero() =>
+        {
+            object("time", "a phase that takes no time does nothing".to_owned());
+        }
+        Phase::Hold { .. } => {}
+        Phase::Churn { rate, .. } => {
+            if !is_rate(*rate) {
+                object("rate", "so many clients a second come and go: more than 0".to_owned());
+            }
+        }
+        Phase::Storm { timeout, .. } => {
+            if timeout.is_zero() {
+                object("timeout", "nobody is back at once: give a time".to_owned());
+            }
+        }
+        Phase::Slow { share, .. } => {
+            if !(*share > 0.0 && *share <= 1.0) {
+                let message =
+                    format!("{share} is not a share of the clients: more than 0, at most 1");
+                object("share", message);
+            }
+        }
+    }
+}
+
+fn check_publishing(
+    publishing: &Publishing,
+    target: &Target,
+    object: &mut impl FnMut(&str, String),
+) {
+    if target.publish.is_none() {
+        object("publish", "nothing says how to publish".to_owned());
+        return;
+    }
+    if !(publishing.rate > 0.0 && publishing.rate <= RATE_MAX) {
+        object("publish.rate", "so many messages a second: more than 0".to_owned());
+    }
+    if publishing.count == Some(0) {
+        object("publish.count", "no message is to be published; leave the count out".to_owned());
+    }
+    if publishing.size < MARK_BYTES {
+        let size = publishing.size;
+        let message = format!("{size} bytes do not hold the mark, which takes {MARK_BYTES}");
+        object("publish.size", message);
+    }
+    if publishing.size > PAYLOAD_BYTES_MAX {
+        object("publish.size", "a message has 64MiB at most".to_owned());
+    }
+    if publishing.to == Pattern::Random && matches!(target.streams, Streams::One) {
+        let message = "there is only one stream to choose from; say which there are (streams)";
+        object("publish.to", message.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests;

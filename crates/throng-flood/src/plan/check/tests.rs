@@ -1,0 +1,214 @@
+//! Plans that cannot be run, and what is said of them.
+
+use super::*;
+use crate::plan::draft::{Draft, Phases, ServerProcess, Simple};
+use crate::plan::{Ping, Transport};
+use crate::profile::Profile;
+
+fn draft(url: &str) -> Draft {
+    Draft { url: Some(url.to_owned()), ..Draft::default() }
+}
+
+fn usual() -> Draft {
+    draft("http://127.0.0.1:8080")
+}
+
+/// All objections, each as `key: message`.
+fn refusals(draft: Draft) -> Vec<String> {
+    let objections = draft.into_plan().map(|plan| panic!("accepted: {plan:?}"));
+    let show = |objection: &Objection| format!("{}: {}", objection.key, objection.message);
+    objections.unwrap_or_else(|objections| objections.iter().map(show).collect())
+}
+
+fn refused(draft: Draft, expected: &str) {
+    let refusals = refusals(draft);
+    assert!(refusals.len() == 1 && refusals[0].starts_with(expected), "{expected}: {refusals:?}");
+}
+
+fn phases(phases: Vec<Phase>) -> Draft {
+    Draft { phases: Phases::Listed(phases), ..usual() }
+}
+
+fn ramp(to: usize) -> Phase {
+    Phase::Ramp { to, rate: None, in_flight: 1 }
+}
+
+fn hold(publish: Publishing) -> Phase {
+    Phase::Hold { time: Duration::from_secs(1), publish: Some(publish) }
+}
+
+const PUBLISHING: Publishing = Publishing { rate: 1.0, count: None, size: 64, to: Pattern::One };
+
+#[test]
+fn an_address_is_enough() {
+    let plan = usual().into_plan().unwrap();
+    assert_eq!(plan.target.transport, Transport::WebSocket);
+    assert_eq!(plan.phases.len(), 2);
+    assert!(matches!(&plan.phases[1], Phase::Hold { publish: Some(publishing), .. }
+        if publishing.rate == 1.0 && publishing.to == Pattern::One));
+    assert!(plan.check().is_ok());
+    assert!(plan.deadline > Duration::from_secs(60));
+}
+
+#[test]
+fn urls() {
+    for (url, expected) in [
+        ("http://h/a b", "target.url: \"http://h/a b\" holds ' ': percent-encode it"),
+        ("http://h:0/", "target.url: \"http://h:0/channels"),
+        ("http://h:99999/", "target.url: \"http://h:99999"),
+        ("http://a@h/x", "target.url: \"http://a@h/x\" names no host"),
+        ("http://h/x#y", "target.url: \"http://h/x#y\": what follows # is never sent"),
+        ("http://h/{payload}", "target.url: {payload} belongs to what is published"),
+        ("http://h/{colour}", "target.url: there is nothing to fill in for {colour}"),
+    ] {
+        refused(draft(url), expected);
+    }
+    refused(Draft::default(), "target.url: no URL is given");
+    let urls = crate::template::Table::urls("u", "http://h/1\nhttps://h/2").unwrap();
+    let file = Draft { table: Some(urls.into()), ..draft("{url}") };
+    refused(file, "target.url: for client 1, \"https://h/2\": only http and ws are spoken");
+}
+
+#[test]
+fn what_only_websocket_has() {
+    let sse = Draft {
+        transport: Some(Transport::Sse),
+        hello: Some(vec!["a".into()]),
+        pings: Some(vec![Ping { ask: "a".into(), answer: "b".into() }]),
+        subprotocol: Some("x".into()),
+        ..usual()
+    };
+    let refusals = refusals(sse);
+    assert_eq!(refusals.len(), 3, "{refusals:?}");
+    assert!(refusals.iter().all(|text| text.ends_with("is for the transport websocket only")));
+    let poll = Draft {
+        transport: Some(Transport::LongPoll),
+        subscribed: Some(Subscribed::Message("a".into())),
+        ..usual()
+    };
+    refused(poll, "target.subscribed: with long-poll the first message ends the request");
+}
+
+#[test]
+fn headers() {
+    let with = |name: &str, value: &str| Draft {
+        headers: vec![(name.to_owned(), value.to_owned())],
+        ..usual()
+    };
+    assert!(with("Authorization", "Bearer {i}").into_plan().is_ok());
+    refused(with("a b", "x"), "target.headers.a b: \"a b\" is not the name of a header");
+    refused(with("Host", "x"), "target.headers.Host: the header Host is made by the request");
+    refused(with("A", "x\r\nB: y"), "target.headers.A: the header A holds a line break");
+    refused(with("A", "{b}"), "target.headers.A: there is nothing to fill in for {b}");
+}
+
+#[test]
+fn streams() {
+    let follow = |url: &str, streams| Draft { streams: Some(streams), ..draft(url) };
+    let host = "http://h";
+    assert!(follow(host, Streams::Spread(10)).into_plan().is_ok());
+    assert!(follow(host, Streams::Friends { edges: 10 }).into_plan().is_ok());
+    refused(follow(host, Streams::Friends { edges: 0 }), "target.streams: a client must have a");
+    let refusals = refusals(follow("http://h/channels/a", Streams::Spread(10)));
+    assert!(refusals[0].starts_with("target.streams: every client subscribes to the same"));
+    assert!(refusals[1].starts_with("publish.body: {stream} is nowhere in what is published"));
+    let alone = follow("http://h/channels/{stream}", Streams::Friends { edges: 3 });
+    refused(alone, "target.streams: friends are followed over one connection each");
+}
+
+#[test]
+fn publishing() {
+    let publish = |publishing: Publishing| phases(vec![ramp(1), hold(publishing)]);
+    let key = "phases.1.publish";
+    for (publishing, expected) in [
+        (
+            Publishing { size: 49, ..PUBLISHING },
+            ".size: 49 bytes do not hold the mark, which takes 50",
+        ),
+        (Publishing { size: 1 << 30, ..PUBLISHING }, ".size: a message has 64MiB at most"),
+        (Publishing { rate: 0.0, ..PUBLISHING }, ".rate: so many messages a second"),
+        (Publishing { rate: f64::NAN, ..PUBLISHING }, ".rate: so many messages a second"),
+        (Publishing { count: Some(0), ..PUBLISHING }, ".count: no message is to be published"),
+        (Publishing { to: Pattern::Random, ..PUBLISHING }, ".to: there is only one stream"),
+    ] {
+        refused(publish(publishing), &format!("{key}{expected}"));
+    }
+    let mercure = Draft { profile: Some(Profile::Mercure), ..publish(PUBLISHING) };
+    refused(mercure, "phases.1.publish: nothing says how to publish");
+}
+
+#[test]
+fn how_to_publish() {
+    let with = |change: &dyn Fn(&mut Draft)| {
+        let mut draft = usual();
+        change(&mut draft);
+        draft
+    };
+    let body = |text: &str| with(&|draft| draft.publish.body = Some(text.to_owned()));
+    refused(body("hello"), "publish.body: {payload}, which carries the mark, is nowhere");
+    refused(body("{payload}{payload}"), "publish.body: {payload} is in it more than once");
+    refused(body("{i}{payload}"), "publish.body: a publisher is no client");
+    let method = with(&|draft| draft.publish.method = Some("GET".to_owned()));
+    refused(method, "publish.method: \"GET\" is not a method to publish with");
+    refused(with(&|draft| draft.publish.connections = Some(0)), "publish.connections: there must");
+    let url = with(&|draft| draft.publish.url = Some("https://h/".to_owned()));
+    refused(url, "publish.url: \"https://h/\": only http and ws are spoken");
+    let both = with(&|draft| {
+        draft.publish.url = Some("http://h/".to_owned());
+        draft.publish.by_websocket = Some(true);
+    });
+    refused(both, "publish.url: a WebSocket publisher connects as subscribers do");
+    let by_sse = with(&|draft| {
+        draft.transport = Some(Transport::Sse);
+        draft.publish.by_websocket = Some(true);
+    });
+    refused(by_sse, "publish.by: a WebSocket publisher connects as subscribers do");
+}
+
+#[test]
+fn phases_in_order() {
+    let second = Duration::from_secs(1);
+    refused(phases(vec![]), "phases: nothing is to happen");
+    refused(phases(vec![hold(PUBLISHING)]), "phases.0: there are no clients yet: ramp up first");
+    let slow = |share| phases(vec![ramp(1), Phase::Slow { share, time: second, publish: None }]);
+    for share in [0.0, -1.0, 1.5, f64::NAN] {
+        refused(slow(share), &format!("phases.1.share: {share} is not a share of the clients"));
+    }
+    assert!(slow(1.0).into_plan().is_ok());
+    let churn = Phase::Churn { time: Duration::ZERO, rate: 1.0, publish: None };
+    refused(phases(vec![ramp(1), churn]), "phases.1.time: a phase that takes no time");
+    let storm = Phase::Storm { timeout: Duration::ZERO, publish: None };
+    refused(phases(vec![ramp(1), storm]), "phases.1.timeout: nobody is back at once");
+    let ramp = Phase::Ramp { to: 1, rate: Some(0.0), in_flight: 0 };
+    assert_eq!(refusals(phases(vec![ramp])).len(), 2);
+}
+
+#[test]
+fn the_rest() {
+    let early = Draft { deadline: Some(Duration::from_secs(1)), ..usual() };
+    refused(early, "deadline: the phases take 10s at least, the deadline is 1s");
+    let threads = Draft { threads: Some(0), ..usual() };
+    refused(threads, "threads: there must be a thread at least");
+    let addresses = Draft { addresses: vec!["::1".parse().unwrap()], ..usual() };
+    refused(addresses, "sources.addresses: from ::1 no connection to 127.0.0.1 can be made");
+    let server = Draft { server: Some(ServerProcess::Id(u32::MAX)), ..usual() };
+    refused(server, "server-pid: there is no process 4294967295 on this machine");
+    let asserting = |text: &str, phases| Draft {
+        assertions: vec![text.parse().unwrap()],
+        phases: Phases::Simple(phases),
+        ..usual()
+    };
+    let silent = Simple { publish_rate: Some(0.0), ..Simple::default() };
+    refused(
+        asserting("lost == 0", silent),
+        "assertions.0: \"lost == 0\" cannot be measured: nothing is published",
+    );
+    refused(
+        asserting("storm.recovered < 1s", Simple::default()),
+        "assertions.0: \"storm.recovered < 1s\" cannot be measured: there is no storm",
+    );
+    refused(
+        asserting("server.bytes < 1MiB", Simple::default()),
+        "assertions.0: \"server.bytes < 1MiB\" cannot be measured: the server's process",
+    );
+}

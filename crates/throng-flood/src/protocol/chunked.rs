@@ -1,0 +1,161 @@
+//! Chunked transfer coding (RFC 9112, section 7.1), read.
+
+/// Hexadecimal digits of a chunk's size: 64 bits.
+const SIZE_DIGITS_MAX: u8 = 16;
+
+/// Where a chunked body stands: nothing but a few numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Chunked {
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Size {
+        size: u64,
+        digits: u8,
+    },
+    /// After the size, up to the end of the line.
+    Extension {
+        size: u64,
+    },
+    Data {
+        left: u64,
+    },
+    /// The line end after the data; a lone line feed is taken too.
+    DataEnd,
+    /// Trailers end with an empty line.
+    Trailer {
+        is_line_empty: bool,
+    },
+    Ended,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State::Size { size: 0, digits: 0 }
+    }
+}
+
+/// What stands next in a body.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Content.
+    Data(&'a [u8]),
+    /// Only framing.
+    None,
+    /// The body is complete.
+    End,
+}
+
+impl Chunked {
+    /// Whether the next byte begins a chunk.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Size { digits: 0, .. })
+    }
+
+    /// Takes what stands next, and returns what comes after it.
+    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, &'a [u8]), &'static str> {
+        let Some((&byte, after)) = bytes.split_first() else { return Ok((Piece::None, bytes)) };
+        self.state = match self.state {
+            State::Data { left } => {
+                let (data, after) = match usize::try_from(left) {
+                    Ok(left) if left <= bytes.len() => bytes.split_at(left),
+                    _ => (bytes, &bytes[bytes.len()..]),
+                };
+                // No longer than `left`.
+                let left = left - data.len() as u64;
+                self.state = if left == 0 { State::DataEnd } else { State::Data { left } };
+                return Ok((Piece::Data(data), after));
+            }
+            State::Size { size, digits } => match (byte as char).to_digit(16) {
+                Some(_) if digits == SIZE_DIGITS_MAX => return Err("a chunk is too long"),
+                Some(digit) => {
+                    State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
+                }
+                None if digits == 0 => return Err("a chunk has no size"),
+                None if byte == b'\n' => State::of(size),
+                None if matches!(byte, b'\r' | b';' | b' ' | b'\t') => State::Extension { size },
+                None => return Err("a chunk's size is not a number"),
+            },
+            State::Extension { size } if byte == b'\n' => State::of(size),
+            State::Extension { size } => State::Extension { size },
+            State::DataEnd => match byte {
+                b'\r' => State::DataEnd,
+                b'\n' => State::default(),
+                _ => return Err("a chunk is longer than its size"),
+            },
+            State::Trailer { is_line_empty: true } if byte == b'\n' => {
+                self.state = State::Ended;
+                return Ok((Piece::End, after));
+            }
+            State::Trailer { is_line_empty } => match byte {
+                b'\r' => State::Trailer { is_line_empty },
+                _ => State::Trailer { is_line_empty: byte == b'\n' },
+            },
+            State::Ended => return Ok((Piece::End, &bytes[bytes.len()..])),
+        };
+        Ok((Piece::None, after))
+    }
+}
+
+impl State {
+    fn of(size: u64) -> State {
+        if size == 0 { State::Trailer { is_line_empty: true } } else { State::Data { left: size } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: &[&[u8]]) -> Result<(Vec<u8>, bool), &'static str> {
+        let (mut chunked, mut content, mut is_ended) = (Chunked::default(), Vec::new(), false);
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() && !is_ended {
+                let (piece, after) = chunked.next(rest)?;
+                rest = after;
+                match piece {
+                    Piece::Data(data) => content.extend_from_slice(data),
+                    Piece::End => is_ended = true,
+                    Piece::None => {}
+                }
+            }
+        }
+        Ok((content, is_ended))
+    }
+
+    #[test]
+    fn cut_anywhere_it_is_the_same() {
+        let body = b"5\r\nhello\r\n0B;a=\"b\"\r\n\r\n123456789\r\n0\r\nX: y\r\n\r\n";
+        let whole = (b"hello\r\n123456789".to_vec(), true);
+        for cut in 0..=body.len() {
+            assert_eq!(read(&[&body[..cut], &body[cut..]]), Ok(whole.clone()), "{cut}");
+        }
+        let bytes: Vec<_> = body.chunks(1).collect();
+        assert_eq!(read(&bytes), Ok(whole));
+        for cut in 0..body.len() {
+            assert!(!read(&[&body[..cut]]).expect("half is no fault").1, "{cut}");
+        }
+    }
+
+    #[test]
+    fn faults_are_told() {
+        let faults: [&[u8]; 5] =
+            [b"\r\n", b"x\r\n", b"-1\r\n", b"11111111111111111\r\n", b"1\r\nab\r\n"];
+        for fault in faults {
+            assert!(read(&[fault]).is_err(), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn between_chunks_nothing_is_kept() {
+        let mut chunked = Chunked::default();
+        let mut rest: &[u8] = b"2\r\nab\r\n";
+        while !rest.is_empty() {
+            rest = chunked.next(rest).expect("a chunk").1;
+        }
+        assert!(chunked.is_idle());
+    }
+}

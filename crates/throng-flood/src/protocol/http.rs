@@ -1,0 +1,132 @@
+//! Response heads.
+
+use std::str;
+
+/// The longest head: what servers and proxies allow for requests.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// The most headers: enough for any server behind any proxy.
+pub const HEADERS_MAX: usize = 64;
+
+/// The head of a response.
+#[derive(Debug)]
+pub struct Head<'a> {
+    /// The status code.
+    pub status: u16,
+    /// Where the body begins.
+    pub bytes: usize,
+    is_http_10: bool,
+    headers: [httparse::Header<'a>; HEADERS_MAX],
+}
+
+/// How a body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// After so many bytes.
+    Bytes(u64),
+    /// With its last chunk.
+    Chunked,
+    /// With the connection.
+    Connection,
+}
+
+impl<'a> Head<'a> {
+    /// The head that `bytes` begins with; `None` when it has not arrived whole.
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<Head<'a>>, &'static str> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(bytes).map_err(|error| match error {
+            httparse::Error::TooManyHeaders => "the answer has too many headers",
+            httparse::Error::Version => "the answer is not HTTP/1",
+            _ => "the answer is not HTTP",
+        })?;
+        match parsed {
+            httparse::Status::Complete(length) if length <= HEAD_BYTES_MAX => {
+                let status = response.code.unwrap_or_default();
+                let is_http_10 = response.version == Some(0);
+                Ok(Some(Head { status, bytes: length, is_http_10, headers }))
+            }
+            httparse::Status::Partial if bytes.len() <= HEAD_BYTES_MAX => Ok(None),
+            _ => Err("the answer's head is too long"),
+        }
+    }
+
+    /// The first header of this name, if it is ASCII.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.values(name).next()
+    }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        let headers = self.headers.iter().take_while(|header| !header.name.is_empty());
+        let named = headers.filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.filter_map(|header| str::from_utf8(header.value).ok())
+    }
+
+    /// Whether a list in headers of this name has this item.
+    pub fn has_item(&self, name: &str, item: &str) -> bool {
+        let mut items = self.values(name).flat_map(|value| value.split(','));
+        items.any(|found| found.trim().eq_ignore_ascii_case(item))
+    }
+
+    /// How the body ends.
+    pub fn length(&self) -> Result<Length, &'static str> {
+        if matches!(self.status, 100..200 | 204 | 304) {
+            return Ok(Length::Bytes(0));
+        }
+        if self.has_item("transfer-encoding", "chunked") {
+            return Ok(Length::Chunked);
+        }
+        let Some(length) = self.header("content-length") else { return Ok(Length::Connection) };
+        let length = length.trim().parse().map_err(|_| "the answer's length is not a number")?;
+        Ok(Length::Bytes(length))
+    }
+
+    /// Whether the connection can be used again.
+    pub fn keeps_alive(&self) -> bool {
+        match self.is_http_10 {
+            true => self.has_item("connection", "keep-alive"),
+            false => !self.has_item("connection", "close"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_whole_or_not() {
+        let bytes = b"HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: gzip, Chunked\r\n\r\nrest";
+        let end = bytes.len() - 4;
+        for cut in 0..end {
+            assert!(Head::parse(&bytes[..cut]).expect("a head").is_none(), "{cut}");
+        }
+        let head = Head::parse(bytes).expect("a head").expect("whole");
+        assert_eq!((head.status, head.bytes, head.header("a")), (200, end, Some("b")));
+        assert_eq!(head.length(), Ok(Length::Chunked));
+        assert!(head.keeps_alive());
+    }
+
+    #[test]
+    fn lengths_and_ends() {
+        let length = |head: &str| {
+            let head = format!("HTTP/1.0 {head}\r\n\r\n");
+            let head = Head::parse(head.as_bytes()).expect("a head").expect("whole");
+            (head.length(), head.keeps_alive())
+        };
+        assert_eq!(length("200 OK\r\nContent-Length: 12"), (Ok(Length::Bytes(12)), false));
+        assert_eq!(length("204 No\r\nConnection: keep-alive"), (Ok(Length::Bytes(0)), true));
+        assert_eq!(length("200 OK").0, Ok(Length::Connection));
+        assert!(length("200 OK\r\nContent-Length: -1").0.is_err());
+    }
+
+    #[test]
+    fn limits_hold() {
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(HEAD_BYTES_MAX));
+        assert!(Head::parse(long.as_bytes()).is_err());
+        assert!(Head::parse(format!("{long}\r\n\r\n").as_bytes()).is_err());
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX + 1));
+        assert!(Head::parse(many.as_bytes()).is_err());
+        assert!(Head::parse(b"SSH-2.0-x\r\n").is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! Event streams (the `text/event-stream` of the HTML standard), read.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr2};
+
+/// Hands each block of lines that ends with an empty one to `sink`, and returns how many bytes need
+/// not be seen again.
+///
+/// Comments before an event are passed over at once, so that a heartbeat leaves nothing behind. A
+/// carriage return at the end of the input ends its line; a line feed that follows it in the next
+/// input is then an empty line before an event, which means nothing.
+pub fn decode(bytes: &[u8], sink: &mut impl FnMut(&[u8])) -> usize {
+    let (mut block, mut line) = (0, 0);
+    while let Some(length) = memchr2(b'\n', b'\r', &bytes[line..]) {
+        let end = line + length;
+        let is_pair = bytes[end..].starts_with(b"\r\n");
+        let next = end + if is_pair { 2 } else { 1 };
+        if end == line {
+            if line > block {
+                sink(&bytes[block..line]);
+            }
+            block = next;
+        } else if line == block && bytes[line] == b':' {
+            block = next;
+        }
+        line = next;
+    }
+    block
+}
+
+/// The fields of a block that matter here.
+#[derive(Debug, Default)]
+pub struct Fields<'a> {
+    /// All `data:` lines; without any, nothing is dispatched.
+    pub data: Option<Cow<'a, [u8]>>,
+    /// The last `id:`.
+    pub id: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads a block.
+    pub fn of(block: &'a [u8]) -> Fields<'a> {
+        let mut fields = Fields::default();
+        let mut rest = block;
+        while !rest.is_empty() {
+            let end = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+            let line = &rest[..end];
+            rest = rest.get(end + 1..).unwrap_or_default();
+            let (name, value) = match memchr(b':', line) {
+                Some(colon) => (&line[..colon], &line[colon + 1..]),
+                None => (line, &line[line.len()..]),
+            };
+            let value = value.strip_prefix(b" ").unwrap_or(value);
+            match name {
+                b"data" => fields.data = Some(super::joined(fields.data.take(), value)),
+                // An id with a zero byte is ignored.
+                b"id" if memchr(0, value).is_none() => fields.id = Some(value),
+                _ => {}
+            }
+        }
+        fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_as_browsers_do() {
+        let fields = Fields::of(b"id: 7\r\nevent: x\r\ndata: a\r\ndata:b\r\ndata\r\nid:8\r\n");
+        assert_eq!(fields.data.as_deref(), Some(&b"a\nb\n"[..]));
+        assert_eq!(fields.id, Some(&b"8"[..]));
+        let fields = Fields::of(b"data:  a\n:data: b\nid: \0\n");
+        assert_eq!(fields.data.as_deref(), Some(&b" a"[..]));
+        assert_eq!(fields.id, None);
+        assert!(Fields::of(b"retry: 5").data.is_none());
+    }
+
+    #[test]
+    fn heartbeats_leave_nothing() {
+        for beat in [&b":\n"[..], b":\n\n", b": x\r\n\r\n", b"\n", b":\r"] {
+            assert_eq!(decode(beat, &mut |_| panic!("no event")), beat.len());
+        }
+        assert_eq!(decode(b":\ndata: x\n", &mut |_| panic!("no event")), 2);
+    }
+}

@@ -1,0 +1,155 @@
+//! The same events however the input is cut, and nothing kept between messages.
+
+use proptest::prelude::*;
+use throng_wire::websocket::{Opcode, write_close, write_frame, write_frame_head};
+
+use super::*;
+
+/// The events as text, without what they borrow.
+fn events(framing: Framing, pieces: &[&[u8]]) -> (Result<Vec<String>, &'static str>, bool) {
+    let (mut half, mut events) = (None, Vec::<String>::new());
+    for piece in pieces {
+        let fed = feed(framing, &mut half, piece, &mut |event| {
+            events.push(match event {
+                Event::Message(data) => format!("message {}", String::from_utf8_lossy(data)),
+                Event::Id(id) => format!("id {}", String::from_utf8_lossy(id)),
+                Event::Ping(data) => format!("ping {}", data.len()),
+                Event::Answer(answer) => format!(
+                    "answer {} {} {:?} {}",
+                    answer.status,
+                    String::from_utf8_lossy(&answer.body),
+                    answer.next.id.or(answer.next.etag),
+                    answer.keeps_alive
+                ),
+                other => format!("{other:?}"),
+            });
+        });
+        if let Err(fault) = fed {
+            return (Err(fault), half.is_none());
+        }
+        // Nothing is read after the end.
+        if events.last().is_some_and(|last| last.starts_with("Close") || last == "End") {
+            break;
+        }
+    }
+    (Ok(events), half.is_none())
+}
+
+fn assert_same_however_cut(framing: Framing, bytes: &[u8], expected: &[&str]) {
+    let expected = expected.iter().map(|&event| event.to_owned()).collect();
+    let expected = (Ok(expected), true);
+    assert_eq!(events(framing, &[bytes]), expected);
+    for cut in 0..=bytes.len() {
+        assert_eq!(events(framing, &[&bytes[..cut], &bytes[cut..]]), expected, "cut at {cut}");
+    }
+    let single: Vec<_> = bytes.chunks(1).collect();
+    assert_eq!(events(framing, &single), expected);
+}
+
+fn chunk(content: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", content.len()).as_bytes(), content, b"\r\n"].concat()
+}
+
+#[test]
+fn frames() {
+    let mut bytes = Vec::new();
+    write_frame(&mut bytes, Opcode::Text, b"one");
+    write_frame(&mut bytes, Opcode::Ping, b"hi");
+    write_frame(&mut bytes, Opcode::Binary, &[b'x'; 300]);
+    // Three fragments with a ping between them, the first one empty.
+    bytes.extend_from_slice(&[0x01, 0, 0x00, 2, b'a', b'b', 0x89, 0, 0x80, 1, b'c']);
+    write_frame(&mut bytes, Opcode::Pong, b"");
+    let long = format!("message {}", "x".repeat(300));
+    let expected = ["message one", "ping 2", &long, "ping 0", "message abc"];
+    assert_same_however_cut(Framing::WebSocket, &bytes, &expected);
+}
+
+#[test]
+fn a_close_frame_says_its_code() {
+    let mut bytes = Vec::new();
+    write_close(&mut bytes, 1012, "restart");
+    assert_same_however_cut(Framing::WebSocket, &bytes, &["Close(Some(1012))"]);
+    assert_same_however_cut(Framing::WebSocket, &[0x88, 0], &["Close(None)"]);
+}
+
+#[test]
+fn frames_that_break_the_protocol() {
+    let faults: [&[u8]; 4] =
+        [&[0x80, 0], &[0x01, 0, 0x81, 0], &[0x81, 0x80, 0, 0, 0, 0], &[0xc1, 0]];
+    for fault in faults {
+        assert!(events(Framing::WebSocket, &[fault]).0.is_err(), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_message_without_end_is_cut_off() {
+    let part = vec![b'x'; 1 << 20];
+    for framing in [Framing::Lines { is_chunked: false }, Framing::Sse { is_chunked: false }] {
+        assert!(events(framing, &[&part[..]; 5]).0.is_err());
+    }
+    let mut head = Vec::new();
+    write_frame_head(&mut head, Opcode::Text, 1 << 40);
+    let mut pieces = vec![&head[..]];
+    pieces.extend(vec![&part[..]; 5]);
+    assert!(events(Framing::WebSocket, &pieces).0.is_err());
+}
+
+const STREAM: &[u8] = b":\n\nretry: 3\n\nid: 1\ndata: one\n\nevent: x\r\ndata: two\r\ndata: 2\r\n\
+    id: 2\r\n\r\n:\n";
+
+const STREAM_EVENTS: [&str; 4] = ["message one", "id 1", "message two\n2", "id 2"];
+
+#[test]
+fn event_streams() {
+    assert_same_however_cut(Framing::Sse { is_chunked: false }, STREAM, &STREAM_EVENTS);
+    assert_same_however_cut(Framing::Sse { is_chunked: true }, &chunk(STREAM), &STREAM_EVENTS);
+    // Chunks that have nothing to do with events.
+    let chunks: Vec<u8> = STREAM.chunks(7).flat_map(chunk).collect();
+    assert_same_however_cut(Framing::Sse { is_chunked: true }, &chunks, &STREAM_EVENTS);
+}
+
+#[test]
+fn lines_in_chunks() {
+    let bytes = [chunk(b"one\n"), chunk(b"\n"), chunk(b"two\r\nthr"), chunk(b"ee\n")].concat();
+    let expected = ["message one", "message two", "message three"];
+    assert_same_however_cut(Framing::Lines { is_chunked: true }, &bytes, &expected);
+    let (read, _) = events(Framing::Lines { is_chunked: true }, &[&bytes, b"0\r\n\r\n"]);
+    assert_eq!(read.expect("lines").last().map(String::as_str), Some("End"));
+}
+
+#[test]
+fn answers() {
+    let bytes = b"HTTP/1.1 204 No Content\r\nThrong-Id: a-1\r\n\r\n\
+        HTTP/1.1 100 Continue\r\n\r\n\
+        HTTP/1.1 200 OK\r\nContent-Length: 3\r\nThrong-Id: a-2\r\n\r\none\
+        HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nEtag: 7\r\nConnection: close\r\n\r\n\
+        2\r\ntw\r\n1\r\no\r\n0\r\n\r\n";
+    let expected = [
+        "answer 204  Some(\"a-1\") true",
+        "answer 200 one Some(\"a-2\") true",
+        "answer 200 two Some(\"7\") false",
+    ];
+    assert_same_however_cut(Framing::Poll, bytes, &expected);
+    assert!(events(Framing::Poll, &[b"HTTP/1.1 200 OK\r\n\r\n"]).0.is_err());
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_it_panic(bytes: Vec<u8>, cut in 0_usize..64) {
+        let framings = [
+            Framing::WebSocket,
+            Framing::Sse { is_chunked: true },
+            Framing::Lines { is_chunked: false },
+            Framing::Poll,
+        ];
+        for framing in framings {
+            let (first, second) = bytes.split_at(cut.min(bytes.len()));
+            let (whole, is_whole_idle) = events(framing, &[&bytes]);
+            let (halves, are_halves_idle) = events(framing, &[first, second]);
+            prop_assert_eq!(whole.is_ok(), halves.is_ok());
+            if whole.is_ok() {
+                prop_assert_eq!((whole, is_whole_idle), (halves, are_halves_idle));
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! WebSocket frames, as a client reads them.
+
+use throng_wire::websocket::{Opcode, parse_server_frame};
+
+use super::{Event, check_length};
+
+/// Hands all that is whole in `bytes` to `sink`, and returns how many bytes need not be seen again.
+/// The fragments of a message so far are in `message`.
+pub(super) fn decode(
+    message: &mut Vec<u8>,
+    is_in_message: &mut bool,
+    bytes: &[u8],
+    sink: &mut impl FnMut(Event<'_>),
+) -> Result<usize, &'static str> {
+    let mut used = 0;
+    loop {
+        let rest = &bytes[used..];
+        let frame = parse_server_frame(rest).map_err(|violation| violation.sentence())?;
+        let Some(frame) = frame else { return Ok(used) };
+        let payload = &rest[frame.payload];
+        used += frame.length;
+        match frame.opcode {
+            Opcode::Ping => sink(Event::Ping(payload)),
+            Opcode::Pong => {}
+            Opcode::Close => {
+                let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
+                sink(Event::Close(code));
+                return Ok(bytes.len());
+            }
+            Opcode::Text | Opcode::Binary if *is_in_message => {
+                return Err("a message begins within another");
+            }
+            Opcode::Text | Opcode::Binary if frame.is_final => sink(Event::Message(payload)),
+            Opcode::Continuation if !*is_in_message => {
+                return Err("a continuation frame continues nothing");
+            }
+            Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                check_length(message.len() + payload.len())?;
+                message.extend_from_slice(payload);
+                *is_in_message = !frame.is_final;
+                if frame.is_final {
+                    sink(Event::Message(message));
+                    *message = Vec::new();
+                }
+            }
+        }
+    }
+}

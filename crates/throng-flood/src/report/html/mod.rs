@@ -1,0 +1,333 @@
+//! A run as one page without outside assets: it can be mailed, printed, and kept.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `scale` | units, scales, round ticks |
+//! | `figure` | a chart with its title, legend and the table behind it |
+//! | `lines` | lines over time, percentile curves |
+//! | `spread` | histograms and ranges |
+//! | [`compare`] | several runs on one page |
+//! | `sections` | what is not a chart: counts, failures, the machine, the plan |
+//!
+//! # Invariants
+//!
+//! - Every text that comes from outside (names, reasons, the plan) is escaped.
+//! - The page runs no script and asks nothing of the network, and says so to the browser.
+//! - What was not measured has no chart, and a dash in a table.
+
+pub mod compare;
+pub(super) mod figure;
+pub(super) mod lines;
+pub(super) mod scale;
+mod sections;
+pub(super) mod spread;
+
+use self::figure::{Area, Figure, escaped};
+use self::lines::{Line, OverTime, Reduce, percentile_curve};
+use self::scale::Unit;
+use super::{Distribution, Report, Sample};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page of a run.
+pub fn page(report: &Report) -> String {
+    let mut body = sections::head(report);
+    body.push_str(&sections::tiles(report));
+    section(&mut body, "Connections", connections(report), &[]);
+    section(&mut body, "Messages", messages(report), &[]);
+    section(&mut body, "Latency", latency(report), &[sections::latencies(report)]);
+    section(&mut body, "Memory and processor", cost(report), &[sections::costs(report)]);
+    section(&mut body, "Phases", Vec::new(), &[sections::phases(report)]);
+    section(&mut body, "Failures", Vec::new(), &[sections::failures(report)]);
+    section(&mut body, "Assertions", Vec::new(), &[sections::assertions(report)]);
+    section(&mut body, "Machine", Vec::new(), &[sections::machine(report)]);
+    section(&mut body, "Plan", Vec::new(), &[sections::plan(report)]);
+    document(&report.name, &body)
+}
+
+/// A whole document around a body.
+pub(super) fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <title>{}</title>\n<style>\n{STYLE}</style></head>\n<body>\n{body}\
+         <footer>Made by throng flood {}.</footer>\n</body></html>\n",
+        escaped(title),
+        env!("CARGO_PKG_VERSION"),
+    )
+}
+
+/// A section; nothing if it has nothing to show.
+pub(super) fn section(body: &mut String, title: &str, figures: Vec<String>, parts: &[String]) {
+    if figures.iter().chain(parts).all(String::is_empty) {
+        return;
+    }
+    body.push_str(&format!("<section><h2>{}</h2>\n", escaped(title)));
+    for part in figures.iter().chain(parts) {
+        body.push_str(part);
+    }
+    body.push_str("</section>\n");
+}
+
+/// Two charts beside each other, where there is room.
+pub(super) fn pair(one: Option<Figure>, other: Option<Figure>) -> String {
+    let both: String = [one, other].iter().flatten().map(Figure::render).collect();
+    if both.is_empty() { both } else { format!("<div class=\"pair\">{both}</div>") }
+}
+
+fn line(report: &Report, name: &str, value: impl Fn(&Sample) -> Option<f64>) -> Line {
+    let points = report.series.iter().map(|sample| (sample.at_s, value(sample)));
+    Line { name: name.to_owned(), points: points.collect() }
+}
+
+fn over_time<'a>(
+    report: &'a Report,
+    id: &'a str,
+    title: &'a str,
+    unit: Unit,
+    lines: Vec<Line>,
+) -> OverTime<'a> {
+    OverTime {
+        id,
+        title,
+        note: "",
+        unit,
+        is_log: false,
+        reduce: Reduce::Mean,
+        phases: &report.phases,
+        area: Area::WIDE,
+        lines,
+    }
+}
+
+fn rendered(chart: OverTime<'_>) -> String {
+    chart.figure().map_or_else(String::new, |figure| figure.render())
+}
+
+fn connections(report: &Report) -> Vec<String> {
+    let states = vec![
+        line(report, "active", |sample| Some(sample.active as f64)),
+        line(report, "connecting", |sample| Some(sample.connecting as f64)),
+        line(report, "closed for good", |sample| Some(sample.closed as f64)),
+    ];
+    let changes = vec![
+        line(report, "subscribed", |sample| Some(sample.subscribed as f64)),
+        line(report, "failures", |sample| Some(sample.failures as f64)),
+    ];
+    vec![
+        rendered(over_time(report, "connections", "Connections", Unit::Count, states)),
+        rendered(OverTime {
+            reduce: Reduce::Most,
+            ..over_time(
+                report,
+                "connects",
+                "New subscribers and failures a second",
+                Unit::PerSecond,
+                changes,
+            )
+        }),
+    ]
+}
+
+fn messages(report: &Report) -> Vec<String> {
+    let is_quiet = report.series.iter().all(|sample| sample.received + sample.published == 0);
+    if is_quiet {
+        return Vec::new();
+    }
+    let received = vec![line(report, "deliveries", |sample| Some(sample.received as f64))];
+    let published = vec![line(report, "publishes", |sample| Some(sample.published as f64))];
+    let unit = Unit::PerSecond;
+    let flat = Area { height: 170.0, ..Area::WIDE };
+    vec![
+        rendered(over_time(report, "deliveries", "Deliveries a second", unit, received)),
+        rendered(OverTime {
+            area: flat,
+            ..over_time(report, "publishes", "Publishes a second", unit, published)
+        }),
+    ]
+}
+
+fn latency(report: &Report) -> Vec<String> {
+    let of = |name, value: fn(&Distribution) -> f64| {
+        line(report, name, move |sample| sample.delivery.as_ref().map(value))
+    };
+    let lines = vec![
+        of("p50", |d| d.p50),
+        of("p90", |d| d.p90),
+        of("p99", |d| d.p99),
+        of("p99.9", |d| d.p999),
+        of("max", |d| d.max),
+    ];
+    let course = OverTime {
+        note: "From the time a message was meant to be sent, whether or not it was sent then, to \
+               each delivery.",
+        is_log: true,
+        reduce: Reduce::Most,
+        ..over_time(report, "latency", "Delivery latency", Unit::Milliseconds, lines)
+    };
+    let total = &report.total;
+    let halves = total.delivery.as_ref().map_or_else(String::new, |found| {
+        pair(
+            spread::histogram("histogram", "Delivery latency: histogram", Area::HALF, found),
+            percentile_curve(
+                "percentiles",
+                "Delivery latency: percentiles",
+                Area::HALF,
+                &[("deliveries".to_owned(), found)],
+            ),
+        )
+    });
+    let of_publish = [
+        ("first delivery", &total.first),
+        ("median", &total.median),
+        ("99 % are there", &total.p99),
+        ("99.9 % are there", &total.p999),
+        ("last delivery", &total.last),
+    ];
+    let of_publish: Vec<_> =
+        of_publish.into_iter().filter_map(|(name, found)| Some((name, found.as_ref()?))).collect();
+    let ranges = spread::ranges(
+        "of-publish",
+        "Each publish on its way to all of its subscribers",
+        "Over all publishes: the line from the quickest to the slowest, the bar from the median \
+         to the 99th percentile. Figures: p50 / p99 / max.",
+        Area::WIDE.width,
+        &of_publish,
+    );
+    vec![rendered(course), halves, ranges.map_or_else(String::new, |figure| figure.render())]
+}
+
+fn cost(report: &Report) -> Vec<String> {
+    let bytes = |name, value: fn(&Sample) -> Option<u64>| {
+        line(report, name, move |sample| value(sample).map(|bytes| bytes as f64))
+    };
+    let processes = vec![
+        bytes("server", |sample| sample.server_pss_bytes),
+        bytes("generator", |sample| sample.generator_pss_bytes),
+    ];
+    let kernel = vec![
+        bytes("slabs", |sample| sample.slab_bytes),
+        bytes("socket buffers", |sample| sample.socket_buffer_bytes),
+    ];
+    let cores = vec![
+        line(report, "server", |sample| sample.server_cores),
+        line(report, "generator", |sample| Some(sample.generator_cores)),
+    ];
+    let half = |id, title, note, lines: Vec<Line>| {
+        let lines = lines.into_iter().filter(is_measured).collect();
+        OverTime {
+            note,
+            reduce: Reduce::Most,
+            area: Area { top: 24.0, ..Area::HALF },
+            ..over_time(report, id, title, Unit::Bytes, lines)
+        }
+        .figure()
+    };
+    vec![
+        pair(
+            half("memory", "Memory of the processes", "Proportional share (Pss).", processes),
+            half("kernel", "Memory of the kernel", "Of the whole machine.", kernel),
+        ),
+        rendered(OverTime {
+            area: Area { height: 190.0, ..Area::WIDE },
+            ..over_time(
+                report,
+                "processor",
+                "Processor time, in cores",
+                Unit::Cores,
+                cores.into_iter().filter(is_measured).collect(),
+            )
+        }),
+    ]
+}
+
+fn is_measured(line: &Line) -> bool {
+    line.points.iter().any(|(_, value)| value.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn the_page_has_everything_and_needs_nothing() {
+        let html = page(&fixture::sample());
+        for id in [
+            "connections",
+            "connects",
+            "deliveries",
+            "publishes",
+            "latency",
+            "histogram",
+            "percentiles",
+            "of-publish",
+            "memory",
+            "kernel",
+            "processor",
+        ] {
+            assert_eq!(html.matches(&format!("<figure id=\"{id}\"")).count(), 1, "{id}");
+        }
+        for outside in ["http://", "https://", "<script", "url(", "@import", "src="] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+        for wrong in ["NaN", "inf ", "\"inf"] {
+            assert!(!html.contains(wrong), "{wrong}");
+        }
+        assert!(html.contains("connection refused"));
+        assert!(html.contains("net.ipv4.tcp_mem"));
+        assert!(html.len() < 1 << 20, "{}", html.len());
+    }
+
+    #[test]
+    fn elements_are_closed() {
+        let html = page(&fixture::sample());
+        for name in ["figure", "section", "table", "svg", "details", "div", "tr", "ul", "dl"] {
+            let opened = html.matches(&format!("<{name}>")).count()
+                + html.matches(&format!("<{name} ")).count();
+            assert_eq!(opened, html.matches(&format!("</{name}>")).count(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_report_is_a_page_too() {
+        let html = page(&Report::default());
+        assert!(!html.contains("<figure"));
+        assert!(html.contains("<h2>Machine</h2>"));
+    }
+
+    #[test]
+    fn strangers_write_no_html() {
+        let mut report = fixture::sample();
+        let evil = "<script>alert(1)</script>";
+        report.name = evil.to_owned();
+        report.warnings = vec![evil.to_owned()];
+        report.cut_short = Some(evil.to_owned());
+        report.phases[0].name = evil.to_owned();
+        report.total.failures.insert(evil.to_owned(), 1);
+        report.total.publish_failures.insert(evil.to_owned(), 1);
+        report.assertions[0].text = evil.to_owned();
+        report.environment.processor = evil.to_owned();
+        report.environment.sysctl.insert(evil.to_owned(), evil.to_owned());
+        report.plan = serde_json::json!({ evil: evil });
+        let html = page(&report);
+        assert!(!html.contains("<script"));
+    }
+
+    /// Writes pages to look at: `THRONG_FLOOD_SAMPLES=<folder> cargo test … -- --ignored samples`.
+    #[test]
+    #[ignore = "writes files to look at"]
+    fn samples() {
+        let folder = std::env::var_os("THRONG_FLOOD_SAMPLES").expect("a folder to write to");
+        let folder = std::path::Path::new(&folder);
+        let report = fixture::sample();
+        crate::report::file::write(&folder.join("run.html"), &page(&report)).expect("written");
+        crate::report::file::write(&folder.join("run.json"), &report.to_json()).expect("written");
+        let table = crate::report::table::table(&report, crate::report::paint::Paint::always());
+        crate::report::file::write(&folder.join("run.txt"), &table).expect("written");
+    }
+}

@@ -1,0 +1,271 @@
+//! What is not a chart: verdict, key figures, tables.
+
+use std::fmt::Write as _;
+
+use super::figure::{escaped, table};
+use crate::report::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
+use crate::report::table::{distributions, faults, most_first};
+use crate::report::{Cost, Distribution, Report};
+
+/// Name, time, verdict, and what makes figures doubtful.
+pub fn head(report: &Report) -> String {
+    let mut html = format!(
+        "<header><h1>{}</h1><p>{}, {}{}</p>",
+        escaped(&report.name),
+        figures::date(report.started_unix_s),
+        figures::seconds(report.seconds),
+        if report.environment.is_loopback { ", both sides on one machine" } else { "" },
+    );
+    let _ = match faults(report) {
+        Some(faults) => write!(html, "<p class=\"verdict bad\">{}</p>", escaped(&faults)),
+        None => write!(html, "<p class=\"verdict good\">nothing failed, nothing is lost</p>"),
+    };
+    html.push_str("</header>\n");
+    let mut warnings = Vec::new();
+    warnings.extend(report.cut_short.iter().map(|reason| format!("The run ended early: {reason}")));
+    warnings.extend(report.warnings.iter().cloned());
+    html.push_str(&warned(&warnings));
+    html
+}
+
+/// Sentences that must be seen before any figure.
+pub fn warned(warnings: &[String]) -> String {
+    if warnings.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from("<ul class=\"warnings\" aria-label=\"Warnings\">");
+    for warning in warnings {
+        let _ = write!(html, "<li>{}</li>", escaped(warning));
+    }
+    html.push_str("</ul>\n");
+    html
+}
+
+/// The figures that one looks for first.
+pub fn tiles(report: &Report) -> String {
+    let total = &report.total;
+    let most = report.series.iter().map(|sample| sample.active).max().unwrap_or(total.active);
+    let mut html = String::from("<dl class=\"tiles\">");
+    let mut tile = |name: &str, value: String, more: String, is_bad: bool| {
+        let _ = write!(
+            html,
+            "<div{}><dt>{}</dt><dd>{}<small>{}</small></dd></div>",
+            if is_bad { " class=\"bad\"" } else { "" },
+            escaped(name),
+            escaped(&value),
+            escaped(&more)
+        );
+    };
+    let connects = or_absent(total.connect_rate, rate);
+    tile("Connections at most", count(most), format!("opened at {connects}"), false);
+    let failed: u64 = total.failures.values().sum();
+    tile("Client failures", count(failed), "by reason below".to_owned(), failed > 0);
+    if total.expected > 0 || total.received > 0 {
+        let expected = format!("of {} expected", count(total.expected));
+        tile("Deliveries", count(total.received), expected, total.lost > 0);
+        let wrong = total.lost + total.duplicated + total.reordered;
+        let (lost, duplicated) = (count(total.lost), count(total.duplicated));
+        let others = format!("{duplicated} duplicated, {} reordered", count(total.reordered));
+        tile("Lost", lost, others, wrong > 0);
+        let published = format!("{} publishes accepted", count(total.published));
+        tile("Deliveries a second", or_absent(total.delivery_rate, rate), published, false);
+    }
+    if let Some(delivery) = &total.delivery {
+        let more = format!("p50 {}", milliseconds(delivery.p50));
+        tile("Delivery p99", milliseconds(delivery.p99), more, false);
+    }
+    if let Some(last) = &total.last {
+        let more = format!("slowest {}", milliseconds(last.max));
+        tile("Last of a publish, p50", milliseconds(last.p50), more, false);
+    }
+    if let Some(server) = &total.server {
+        let each = or_absent(server.bytes_per_client, figures::bytes);
+        let more = or_absent(server.cpu_us_per_delivery, |us| milliseconds(us / 1e3));
+        tile("Server memory a client", each, format!("{more} CPU a delivery"), false);
+    }
+    html.push_str("</dl>\n");
+    html
+}
+
+/// Every distribution in numbers.
+pub fn latencies(report: &Report) -> String {
+    let rows: Vec<_> = distributions(&report.total)
+        .into_iter()
+        .map(|(name, found)| {
+            let Distribution { count: number, min, mean, p50, p90, p99, p999, max, .. } = found;
+            let cells = [*min, *mean, *p50, *p90, *p99, *p999, *max].map(milliseconds);
+            [name.to_owned(), count(*number)].into_iter().chain(cells).collect()
+        })
+        .collect();
+    let headings = ["", "values", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
+    scrolled(&headings, &rows)
+}
+
+/// What both sides and the kernel cost.
+pub fn costs(report: &Report) -> String {
+    let process = |name: &str, cost: &Cost| {
+        vec![
+            name.to_owned(),
+            or_absent(cost.pss_bytes, |bytes| figures::bytes(bytes as f64)),
+            or_absent(cost.bytes_per_client, figures::bytes),
+            figures::seconds(cost.cpu_s),
+            or_absent(cost.cpu_us_per_delivery, |us| milliseconds(us / 1e3)),
+        ]
+    };
+    let total = &report.total;
+    let mut rows: Vec<_> = total.server.iter().map(|cost| process("server", cost)).collect();
+    rows.push(process("generator", &total.generator));
+    if let Some(kernel) = total.kernel_bytes {
+        let each = (total.active > 0).then(|| kernel as f64 / total.active as f64);
+        let dash = || ABSENT.to_owned();
+        let grown = figures::bytes_more(kernel);
+        let name = "kernel, growth".to_owned();
+        rows.push(vec![name, grown, or_absent(each, figures::bytes), dash(), dash()]);
+    }
+    let headings = ["", "memory at the end", "for a client", "CPU time", "CPU for a delivery"];
+    scrolled(&headings, &rows)
+}
+
+/// Phase by phase.
+pub fn phases(report: &Report) -> String {
+    let rows: Vec<Vec<String>> = report
+        .phases
+        .iter()
+        .map(|phase| {
+            let totals = &phase.totals;
+            let latency = |value: fn(&Distribution) -> f64| {
+                or_absent(totals.delivery.as_ref().map(value), milliseconds)
+            };
+            let failures: u64 =
+                totals.failures.values().chain(totals.publish_failures.values()).sum();
+            vec![
+                phase.name.clone(),
+                figures::clock(phase.from_s),
+                figures::seconds(phase.to_s - phase.from_s),
+                count(totals.active),
+                count(totals.subscribed),
+                count(totals.published),
+                count(totals.received),
+                count(totals.lost),
+                count(failures),
+                latency(|d| d.p50),
+                latency(|d| d.p99),
+                latency(|d| d.max),
+            ]
+        })
+        .collect();
+    let headings = [
+        "",
+        "from",
+        "took",
+        "active",
+        "subscribed",
+        "published",
+        "delivered",
+        "lost",
+        "failures",
+        "p50",
+        "p99",
+        "max",
+    ];
+    let mut html = scrolled(&headings, &rows);
+    for phase in &report.phases {
+        if let Some(recovered) = phase.recovered_s {
+            let _ = write!(
+                html,
+                "<p>{}: all clients were back after {}.</p>",
+                escaped(&phase.name),
+                figures::seconds(recovered)
+            );
+        }
+    }
+    html
+}
+
+/// Every failure by its reason.
+pub fn failures(report: &Report) -> String {
+    let total = &report.total;
+    let mut rows = Vec::new();
+    for (who, reasons) in [("client", &total.failures), ("publish", &total.publish_failures)] {
+        for (reason, number) in most_first(reasons) {
+            rows.push(vec![reason.to_owned(), who.to_owned(), count(number)]);
+        }
+    }
+    if rows.is_empty() {
+        return "<p>None.</p>\n".to_owned();
+    }
+    scrolled(&["reason", "of", "times"], &rows)
+}
+
+/// What was to hold.
+pub fn assertions(report: &Report) -> String {
+    if report.assertions.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from(
+        "<table><thead><tr><th scope=\"col\">assertion</th><th scope=\"col\">found</th>\
+         <th scope=\"col\"></th></tr></thead><tbody>",
+    );
+    for checked in &report.assertions {
+        let found =
+            checked.found.map_or_else(|| "could not be measured".to_owned(), figures::decimal);
+        let (class, word) = if checked.holds { ("good", "holds") } else { ("bad", "fails") };
+        let _ = write!(
+            html,
+            "<tr><th scope=\"row\">{}</th><td>{found}</td><td class=\"{class}\">{word}</td></tr>",
+            escaped(&checked.text)
+        );
+    }
+    html.push_str("</tbody></table>\n");
+    html
+}
+
+/// The machine and its kernel settings.
+pub fn machine(report: &Report) -> String {
+    let found = &report.environment;
+    let mut rows = vec![
+        ("processor", processor(&found.processor, found.cores)),
+        ("memory", figures::bytes(found.memory_bytes as f64)),
+        ("kernel", found.kernel.clone()),
+        ("descriptors of a table", count(found.descriptors_max)),
+        ("throng", found.throng.clone()),
+    ];
+    rows.extend(found.sysctl.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    let mut html = String::new();
+    if found.is_loopback {
+        html.push_str(
+            "<p class=\"note\">Both sides ran on this machine: a sender also pays for waking the \
+             reader and for the reader's half of TCP. Compare such figures with each other, not \
+             with those from a network.</p>",
+        );
+    }
+    html.push_str("<table class=\"words\"><tbody>");
+    for (name, value) in rows {
+        let (name, value) = (escaped(name), escaped(&value));
+        let _ = write!(html, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
+    }
+    html.push_str("</tbody></table>\n");
+    html
+}
+
+/// Some machines do not tell the name of theirs.
+fn processor(name: &str, cores: usize) -> String {
+    let cores = figures::counted(cores as u64, "core", "cores");
+    if name.is_empty() { cores } else { format!("{name}, {cores}") }
+}
+
+/// The plan as it was run.
+pub fn plan(report: &Report) -> String {
+    if report.plan.is_null() {
+        return String::new();
+    }
+    let text = serde_json::to_string_pretty(&report.plan).unwrap_or_default();
+    format!("<pre>{}</pre>\n", escaped(&text))
+}
+
+fn scrolled(headings: &[&str], rows: &[Vec<String>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("<div class=\"scroll\">{}</div>\n", table(headings, rows))
+}

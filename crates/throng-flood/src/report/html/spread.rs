@@ -1,0 +1,202 @@
+//! How values are spread: a histogram, and ranges beside each other.
+
+use std::fmt::Write as _;
+
+use super::figure::{Area, Figure, escaped, frame, text_width};
+use super::scale::{Axis, Unit};
+use crate::report::Distribution;
+use crate::report::distribution::lower_edge;
+use crate::report::figures::count;
+
+/// A histogram over milliseconds, each step of its axis ten times as long.
+pub fn histogram(id: &str, title: &str, area: Area, found: &Distribution) -> Option<Figure> {
+    let (first, _) = found.buckets.first()?;
+    let (last, _) = found.buckets.last()?;
+    let whole: u64 = found.buckets.iter().map(|(_, count)| count).sum();
+    let share = |count: u64| count as f64 / whole.max(1) as f64;
+    let most = found.buckets.iter().map(|&(_, count)| share(count)).fold(0.0, f64::max);
+    let (left, right) = area.across();
+    let (floor, ceiling) = area.upwards();
+    let x = Axis::log(Unit::Milliseconds, lower_edge(*first), *last, left, right);
+    let y = Axis::linear(Unit::Share, most, floor, ceiling);
+    let mut drawing = frame(&area, &x, &y);
+    for &(edge, number) in &found.buckets {
+        let (from, to) = (x.scale.at(lower_edge(edge)), x.scale.at(edge));
+        // One of a million is to be seen too.
+        let height = (floor - y.scale.at(share(number))).max(1.0);
+        let told = format!(
+            "{} to {}: {}",
+            Unit::Milliseconds.show(lower_edge(edge)),
+            Unit::Milliseconds.show(edge),
+            count(number)
+        );
+        let _ = write!(
+            drawing,
+            "<rect class=\"bar\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\
+             \"><title>{}</title></rect>",
+            floor - height,
+            (to - from - 0.5).max(0.5),
+            escaped(&told)
+        );
+    }
+    let marks = [("p50", found.p50), ("p99", found.p99), ("max", found.max)];
+    drawing.push_str(&marked(&marks, &x, &area));
+    let rows = found.buckets.iter().map(|&(edge, number)| {
+        vec![
+            Unit::Milliseconds.show(edge),
+            count(number),
+            format!("{:.3} %", share(number) * 100.0),
+        ]
+    });
+    Some(Figure {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        note: "Share of all deliveries; bars are 6 % apart.".to_owned(),
+        drawing,
+        size: (area.width, area.height),
+        headings: ["up to", "deliveries", "share"].map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+        ..Figure::default()
+    })
+}
+
+/// Upright lines with names, from the left; a name that has no room stands one line lower.
+fn marked(marks: &[(&str, f64)], x: &Axis, area: &Area) -> String {
+    let (floor, ceiling) = area.upwards();
+    let mut svg = String::new();
+    let mut free = [f64::NEG_INFINITY; 3];
+    for (name, value) in marks {
+        let at = x.scale.at(*value);
+        let text = format!("{name} {}", Unit::Milliseconds.show(*value));
+        let width = text_width(&text);
+        let from = if at + 4.0 + width > area.width { at - 4.0 - width } else { at + 4.0 };
+        let row = free.iter().position(|&end| end <= from).unwrap_or(free.len() - 1);
+        free[row] = from + width + 4.0;
+        let _ = write!(
+            svg,
+            "<line class=\"marker\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" \
+             y2=\"{floor}\"/><text class=\"label\" x=\"{from:.1}\" y=\"{:.1}\">{}</text>",
+            ceiling + 10.0 + row as f64 * 15.0,
+            escaped(&text)
+        );
+    }
+    svg
+}
+
+const ROW_HEIGHT: f64 = 34.0;
+const NAMES_WIDTH: f64 = 128.0;
+const VALUES_WIDTH: f64 = 206.0;
+
+/// Ranges of several distributions on one logarithmic axis: least to most, and p50 to p99.
+pub fn ranges(
+    id: &str,
+    title: &str,
+    note: &str,
+    width: f64,
+    distributions: &[(&str, &Distribution)],
+) -> Option<Figure> {
+    let most = distributions.iter().map(|(_, found)| found.max).reduce(f64::max)?;
+    let least = distributions.iter().map(|(_, found)| found.min).fold(f64::INFINITY, f64::min);
+    let area = Area {
+        width,
+        height: 40.0 + ROW_HEIGHT * distributions.len() as f64,
+        left: NAMES_WIDTH,
+        right: VALUES_WIDTH,
+        top: 8.0,
+        bottom: 28.0,
+    };
+    let (left, right) = area.across();
+    let (floor, ceiling) = area.upwards();
+    let x = Axis::log(Unit::Milliseconds, least.max(1e-3), most, left, right);
+    let y = Axis { scale: x.scale, ticks: Vec::new() };
+    let mut drawing = String::new();
+    for (value, _) in &x.ticks {
+        let at = x.scale.at(*value);
+        let _ = write!(
+            drawing,
+            "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" y2=\"{floor}\"/>"
+        );
+    }
+    drawing.push_str(&frame(&area, &x, &y));
+    let mut rows = Vec::new();
+    for (nth, (name, found)) in distributions.iter().enumerate() {
+        let middle = ceiling + ROW_HEIGHT * (nth as f64 + 0.5);
+        let [min, p50, p99, max] =
+            [found.min, found.p50, found.p99, found.max].map(|ms| x.scale.at(ms));
+        let told =
+            [found.p50, found.p99, found.max].map(|ms| Unit::Milliseconds.show(ms)).join(" / ");
+        let _ = write!(
+            drawing,
+            "<text class=\"row end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
+             <line class=\"whisker\" x1=\"{min:.1}\" y1=\"{middle}\" x2=\"{max:.1}\" \
+             y2=\"{middle}\"/><rect class=\"range\" x=\"{p50:.1}\" y=\"{:.1}\" width=\"{:.1}\" \
+             height=\"12\" rx=\"3\"/><circle class=\"middle\" cx=\"{p50:.1}\" cy=\"{middle}\" \
+             r=\"4\"/><text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left - 10.0,
+            middle + 4.0,
+            escaped(name),
+            middle - 6.0,
+            (p99 - p50).max(1.0),
+            right + 10.0,
+            middle + 4.0,
+            escaped(&told)
+        );
+        let Distribution { count: number, min, p50, p90, p99, max, .. } = found;
+        let cells = [*min, *p50, *p90, *p99, *max].map(|ms| Unit::Milliseconds.show(ms));
+        rows.push([(*name).to_owned(), count(*number)].into_iter().chain(cells).collect());
+    }
+    Some(Figure {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        note: note.to_owned(),
+        drawing,
+        size: (area.width, area.height),
+        headings: ["", "values", "min", "p50", "p90", "p99", "max"].map(str::to_owned).to_vec(),
+        rows,
+        ..Figure::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn every_bucket_is_drawn() {
+        let report = fixture::sample();
+        let found = report.total.delivery.expect("deliveries");
+        let figure = histogram("a", "A", Area::HALF, &found).expect("a chart");
+        assert_eq!(figure.drawing.matches("class=\"bar\"").count(), found.buckets.len());
+        assert_eq!(figure.rows.len(), found.buckets.len());
+        assert!(!figure.drawing.contains("NaN") && !figure.drawing.contains("inf"));
+    }
+
+    #[test]
+    fn nothing_is_no_chart() {
+        assert!(histogram("a", "A", Area::HALF, &Distribution::default()).is_none());
+        assert!(ranges("a", "A", "", 900.0, &[]).is_none());
+    }
+
+    #[test]
+    fn a_single_value_can_be_drawn() {
+        let found = Distribution {
+            count: 1,
+            min: 2.0,
+            mean: 2.0,
+            p50: 2.0,
+            p90: 2.0,
+            p99: 2.0,
+            p999: 2.0,
+            max: 2.0,
+            buckets: vec![(2.0, 1)],
+        };
+        for figure in [
+            histogram("a", "A", Area::HALF, &found),
+            ranges("a", "A", "", 900.0, &[("one", &found)]),
+        ] {
+            let drawing = figure.expect("a chart").drawing;
+            assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What is seen while the run goes on: a view redrawn in place once a second, or one plain line a
+//! second where nobody looks at a terminal.
+//!
+//! Its last line is `{Active, Closed, Chunks}`, the counters that the first public flood of a
+//! million comet clients printed, so that old scripts have something to hold on to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+
+use super::Sample;
+use super::figures::{self, clock, count, milliseconds, or_absent, rate};
+use super::paint::{Ink, Paint, harmless, width};
+use super::table::most_first;
+
+/// Where the terminal does not tell its width.
+const COLUMNS_DEFAULT: usize = 80;
+
+/// More reasons than these are summed up; the final table has them all.
+const REASONS_MAX: usize = 4;
+
+/// Seconds that the small charts look back.
+const HISTORY_MAX: usize = 32;
+
+const BAR_COLUMNS: usize = 20;
+
+/// A moment of the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment<'a> {
+    /// The phase under way.
+    pub phase: &'a str,
+    /// Its place among all, from 1, and their number.
+    pub place: (usize, usize),
+    /// Clients that there shall be in this phase.
+    pub clients: u64,
+    /// The last second.
+    pub sample: &'a Sample,
+    /// Failures of clients and of publishes by reason, since the start.
+    pub failures: &'a BTreeMap<String, u64>,
+    /// Messages published since the start.
+    pub published: u64,
+    /// Deliveries since the start.
+    pub received: u64,
+    /// Messages of any kind since the start.
+    pub chunks: u64,
+    /// What makes figures doubtful, so far.
+    pub warnings: &'a [String],
+}
+
+/// The view.
+#[derive(Debug)]
+pub struct Live {
+    paint: Paint,
+    is_redrawn: bool,
+    /// Lines on the screen that are ours.
+    lines: usize,
+    deliveries: VecDeque<u64>,
+}
+
+impl Live {
+    /// A view on `stream`: in place on a terminal, else line by line.
+    pub fn on(stream: &impl IsTerminal) -> Live {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Live::new(stream.is_terminal() && !is_dumb, Paint::on(stream))
+    }
+
+    fn new(is_redrawn: bool, paint: Paint) -> Live {
+        Live { paint, is_redrawn, lines: 0, deliveries: VecDeque::new() }
+    }
+
+    /// Shows a moment on the stream that the view was made for.
+    pub fn show(&mut self, stream: &mut (impl Write + AsFd), moment: &Moment<'_>) {
+        let columns = terminal_columns(stream);
+        // Whoever reads the output may have seen enough; the run goes on.
+        let _ = self.draw(stream, moment, columns);
+    }
+
+    /// Leaves the last view where it is; what comes next begins below.
+    pub fn end(&mut self) {
+        self.lines = 0;
+    }
+
+    fn draw(
+        &mut self,
+        out: &mut impl Write,
+        moment: &Moment<'_>,
+        columns: usize,
+    ) -> io::Result<()> {
+        if !self.is_redrawn {
+            writeln!(out, "{}", plain_line(moment))?;
+            return out.flush();
+        }
+        self.deliveries.push_back(moment.sample.received);
+        if self.deliveries.len() > HISTORY_MAX {
+            self.deliveries.pop_front();
+        }
+        let lines = self.view(moment);
+        let mut frame = String::new();
+        if self.lines > 0 {
+            frame.push_str(&format!("\x1b[{}A", self.lines));
+        }
+        for line in &lines {
+            // A line that wrapped would be two, and the next view would not cover this one.
+            frame.push_str(&cropped(line, columns.saturating_sub(1)));
+            frame.push_str("\x1b[K\n");
+        }
+        frame.push_str("\x1b[J");
+        self.lines = lines.len();
+        // In one write: a terminal never shows half of it.
+        out.write_all(frame.as_bytes())?;
+        out.flush()
+    }
+
+    fn view(&self, moment: &Moment<'_>) -> Vec<String> {
+        let Moment { sample, .. } = moment;
+        let (place, all) = moment.place;
+        let mut lines = vec![
+            format!(
+                "{}  {}  phase {place} of {all}",
+                self.paint.ink(Ink::Bold, clock(sample.at_s)),
+                harmless(moment.phase),
+            ),
+            self.line(
+                "connections",
+                format!(
+                    "{} {} of {} active, {} connecting, {} closed, +{}",
+                    bar(sample.active, moment.clients),
+                    count(sample.active),
+                    count(moment.clients),
+                    count(sample.connecting),
+                    count(sample.closed),
+                    rate(sample.subscribed as f64),
+                ),
+            ),
+            self.line(
+                "messages",
+                format!(
+                    "{} published, {} delivered, {}",
+                    count(moment.published),
+                    count(moment.received),
+                    rate(sample.received as f64),
+                ),
+            ),
+        ];
+        if self.deliveries.iter().any(|&received| received > 0) {
+            lines.push(self.line("", sparks(&self.deliveries)));
+        }
+        lines.push(self.line(
+            "latency",
+            sample.delivery.as_ref().map_or_else(
+                || figures::ABSENT.to_owned(),
+                |d| {
+                    let [p50, p99, p999, max] = [d.p50, d.p99, d.p999, d.max].map(milliseconds);
+                    format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}")
+                },
+            ),
+        ));
+        lines.push(self.line("memory", memory(sample)));
+        lines.push(self.line("processor", processor(sample)));
+        lines.push(self.line("failures", self.failures(moment.failures)));
+        for warning in moment.warnings {
+            let warning = self.paint.ink(Ink::Doubt, harmless(warning)).to_string();
+            lines.push(self.line("doubtful", warning));
+        }
+        lines.push(self.paint.ink(Ink::Dim, counters(moment)).to_string());
+        lines
+    }
+
+    fn line(&self, name: &str, value: String) -> String {
+        format!("  {}{value}", self.paint.ink(Ink::Dim, format!("{name:<13}")))
+    }
+
+    fn failures(&self, failures: &BTreeMap<String, u64>) -> String {
+        let sorted = most_first(failures);
+        if sorted.is_empty() {
+            return "none".to_owned();
+        }
+        let all: u64 = failures.values().sum();
+        let mut parts = vec![self.paint.ink(Ink::Bad, count(all)).to_string()];
+        for (reason, number) in sorted.iter().take(REASONS_MAX) {
+            parts.push(format!("{} {}", count(*number), harmless(reason)));
+        }
+        let others: u64 = sorted.iter().skip(REASONS_MAX).map(|(_, number)| number).sum();
+        if others > 0 {
+            parts.push(format!("{} others", count(others)));
+        }
+        let first = parts.remove(0);
+        format!("{first}: {}", parts.join(", "))
+    }
+}
+
+/// Everything in one line, for logs.
+fn plain_line(moment: &Moment<'_>) -> String {
+    let Moment { sample, .. } = moment;
+    let failures: u64 = moment.failures.values().sum();
+    let latency = sample.delivery.as_ref().map_or_else(String::new, |d| {
+        format!(
+            " p50 {} p99 {} max {},",
+            milliseconds(d.p50),
+            milliseconds(d.p99),
+            milliseconds(d.max)
+        )
+    });
+    format!(
+        "{} {}: {} connecting {}, +{}, published {}, deliveries {},{latency} failures {}",
+        clock(sample.at_s),
+        harmless(moment.phase),
+        counters(moment),
+        count(sample.connecting),
+        rate(sample.subscribed as f64),
+        rate(sample.published as f64),
+        rate(sample.received as f64),
+        count(failures),
+    )
+}
+
+fn counters(moment: &Moment<'_>) -> String {
+    let Sample { active, closed, .. } = moment.sample;
+    format!("{{Active {active}, Closed {closed}, Chunks {}}}", moment.chunks)
+}
+
+fn memory(sample: &Sample) -> String {
+    let bytes = |bytes: Option<u64>| or_absent(bytes, |bytes| figures::bytes(bytes as f64));
+    format!(
+        "server {}, generator {}, kernel {} and {} in buffers",
+        bytes(sample.server_pss_bytes),
+        bytes(sample.generator_pss_bytes),
+        bytes(sample.slab_bytes),
+        bytes(sample.socket_buffer_bytes),
+    )
+}
+
+fn processor(sample: &Sample) -> String {
+    format!(
+        "server {}, generator {}",
+        or_absent(sample.server_cores, figures::cores),
+        figures::cores(sample.generator_cores),
+    )
+}
+
+/// `━━━━━╺───` as far as `part` of `whole`.
+fn bar(part: u64, whole: u64) -> String {
+    let share = if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) };
+    let full = (share * BAR_COLUMNS as f64) as usize;
+    "━".repeat(full) + &"─".repeat(BAR_COLUMNS - full)
+}
+
+/// The course of the last seconds in one line.
+fn sparks(values: &VecDeque<u64>) -> String {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.iter().copied().max().unwrap_or_default().max(1);
+    let level = |value: u64| {
+        let share = value as f64 / most as f64;
+        LEVELS[((share * LEVELS.len() as f64) as usize).min(LEVELS.len() - 1)]
+    };
+    values.iter().map(|&value| level(value)).collect()
+}
+
+/// The text cut to so many columns, its colours ended.
+fn cropped(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut is_escaped = false;
+    let mut used = 0;
+    for letter in text.chars() {
+        match letter {
+            '\x1b' => is_escaped = true,
+            'm' if is_escaped => is_escaped = false,
+            _ if is_escaped => {}
+            _ if used + 1 >= columns => {
+                kept.push('…');
+                break;
+            }
+            _ => used += 1,
+        }
+        kept.push(letter);
+    }
+    if text.contains('\x1b') {
+        kept.push_str("\x1b[0m");
+    }
+    kept
+}
+
+fn terminal_columns(stream: &impl AsFd) -> usize {
+    let size = rustix::termios::tcgetwinsize(stream);
+    size.map_or(COLUMNS_DEFAULT, |size| usize::from(size.ws_col)).max(20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    fn drawn(live: &mut Live, at: usize, columns: usize) -> String {
+        let report = fixture::sample();
+        let moment = Moment {
+            phase: "hold 70s",
+            place: (2, 4),
+            clients: 100_000,
+            sample: &report.series[at],
+            failures: &report.total.failures,
+            published: 40,
+            received: 4_000_000,
+            chunks: 4_100_000,
+            warnings: &report.warnings,
+        };
+        let mut out = Vec::new();
+        live.draw(&mut out, &moment, columns).expect("written to memory");
+        String::from_utf8(out).expect("a text")
+    }
+
+    #[test]
+    fn without_a_terminal_a_second_is_a_line() {
+        let text = drawn(&mut Live::new(false, Paint::plain()), 60, 80);
+        assert_eq!(text.lines().count(), 1);
+        assert!(!text.contains('\x1b'));
+        assert!(
+            text.starts_with(
+                "1:01 hold 70s: {Active 100000, Closed 3, Chunks 4100000} connecting 0, +0/s, \
+             published 1.00/s, deliveries 100,000/s, p50 "
+            ),
+            "{text}"
+        );
+        assert!(text.trim_end().ends_with("failures 419"), "{text}");
+    }
+
+    #[test]
+    fn on_a_terminal_it_is_drawn_over_itself() {
+        let mut live = Live::new(true, Paint::plain());
+        let first = drawn(&mut live, 60, 120);
+        let lines = first.lines().count() - 1;
+        assert!(first.contains("100,000 of 100,000 active, 0 connecting, 3 closed"), "{first}");
+        assert!(first.contains("failures     419: 412 connection refused, 6 closed by"), "{first}");
+        assert!(!first.starts_with("\x1b["));
+        let second = drawn(&mut live, 61, 120);
+        assert!(second.starts_with(&format!("\x1b[{lines}A")), "{second}");
+        live.end();
+        assert!(!drawn(&mut live, 62, 120).starts_with("\x1b["));
+    }
+
+    #[test]
+    fn no_line_wraps() {
+        for columns in [20, 40, 79, 200] {
+            let text = drawn(&mut Live::new(true, Paint::always()), 60, columns);
+            for line in text.lines() {
+                let shown = line.replace("\x1b[K", "").replace("\x1b[J", "");
+                assert!(width(&shown) < columns, "{columns}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn charts_of_letters() {
+        assert_eq!(bar(5, 10).chars().filter(|&letter| letter == '━').count(), 10);
+        assert_eq!(bar(20, 10), "━".repeat(20));
+        assert_eq!(bar(0, 0), "─".repeat(20));
+        assert_eq!(sparks(&VecDeque::from([0, 4, 8])), "▁▅█");
+        assert_eq!(sparks(&VecDeque::from([0, 0])), "▁▁");
+    }
+}

@@ -1,0 +1,128 @@
+//! Colours for people who look at a terminal, decided as in all of Throng's programs: a terminal,
+//! no `NO_COLOR`, and not a dumb one.
+
+use std::fmt::{self, Display};
+use std::io::IsTerminal;
+
+/// Writes in colour, or not at all so.
+#[derive(Debug, Clone, Copy)]
+pub struct Paint {
+    is_coloured: bool,
+}
+
+/// A colour or a weight of letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ink {
+    /// Stands out.
+    Bold,
+    /// Stands back.
+    Dim,
+    /// As it should be.
+    Good,
+    /// Makes figures doubtful.
+    Doubt,
+    /// Went wrong.
+    Bad,
+}
+
+impl Ink {
+    fn code(self) -> u8 {
+        match self {
+            Ink::Bold => 1,
+            Ink::Dim => 2,
+            Ink::Good => 32,
+            Ink::Doubt => 33,
+            Ink::Bad => 31,
+        }
+    }
+}
+
+impl Paint {
+    /// In colour if `stream` is a terminal and nobody has asked for none.
+    pub fn on(stream: &impl IsTerminal) -> Paint {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Paint { is_coloured: stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb }
+    }
+
+    /// Never in colour.
+    pub fn plain() -> Paint {
+        Paint { is_coloured: false }
+    }
+
+    /// Always in colour.
+    pub fn always() -> Paint {
+        Paint { is_coloured: true }
+    }
+
+    /// `text` in `ink`.
+    pub fn ink<T: Display>(self, ink: Ink, text: T) -> Inked<T> {
+        Inked { ink: self.is_coloured.then_some(ink), text }
+    }
+}
+
+/// Text that is written in colour. A width given to it is the width of the text alone.
+#[derive(Debug)]
+pub struct Inked<T> {
+    ink: Option<Ink>,
+    text: T,
+}
+
+impl<T: Display> Display for Inked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(ink) = self.ink else { return self.text.fmt(f) };
+        write!(f, "\x1b[{}m", ink.code())?;
+        self.text.fmt(f)?;
+        f.write_str("\x1b[0m")
+    }
+}
+
+/// Text of a stranger for one line of a terminal: what would move the cursor, change colours or
+/// turn the direction of writing around is escaped.
+pub fn harmless(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let is_turning = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if letter.is_control() || is_turning {
+            safe.extend(letter.escape_default());
+        } else {
+            safe.push(letter);
+        }
+    }
+    safe
+}
+
+/// The columns that a text takes, without its colours; every letter counts as one.
+pub fn width(text: &str) -> usize {
+    let mut is_escaped = false;
+    let mut columns = 0;
+    for letter in text.chars() {
+        match letter {
+            '\x1b' => is_escaped = true,
+            'm' if is_escaped => is_escaped = false,
+            _ if is_escaped => {}
+            _ => columns += 1,
+        }
+    }
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_only_where_it_is_wanted() {
+        assert_eq!(Paint::plain().ink(Ink::Bad, "a").to_string(), "a");
+        let painted = Paint::always().ink(Ink::Bold, "a").to_string();
+        assert_eq!(painted, "\x1b[1ma\x1b[0m");
+        assert_eq!(width(&painted), 1);
+        assert_eq!(format!("{:>3}", Paint::plain().ink(Ink::Bad, "a")), "  a");
+    }
+
+    #[test]
+    fn strangers_do_not_steer_the_terminal() {
+        assert_eq!(harmless("a\x1b[31mb\nc"), "a\\u{1b}[31mb\\nc");
+        assert_eq!(harmless("gr\u{202e}ün"), "gr\\u{202e}ün");
+    }
+}

@@ -1,0 +1,117 @@
+//! A run from its plan to its report.
+
+use std::net::ToSocketAddrs as _;
+
+use throng_machine::environment;
+
+use crate::agents::coordinator::Coordinator;
+use crate::clients::Fleet;
+use crate::conductor::{Stage, conduct};
+use crate::plan::{Phase, Plan, Publishing};
+use crate::publish::recipe::Place;
+use crate::publish::{Publishers, Setting};
+use crate::report::live::Moment;
+use crate::report::{Environment, Report, VERSION};
+use crate::template::Values;
+
+/// Who looks on while a run goes: the live view, and the caller's Ctrl-C.
+pub trait Watch {
+    /// A second has passed.
+    fn moment(&mut self, moment: &Moment<'_>);
+
+    /// Asked often: whether the run should end now, with the report so far.
+    fn stop(&mut self) -> bool {
+        false
+    }
+}
+
+/// Runs the plan. Whatever goes wrong, there is a report: [`Report::cut_short`] says what.
+pub fn run(plan: Plan, watch: &mut dyn Watch) -> Report {
+    let outcome = conducted(&plan, watch);
+    reported(&plan, outcome)
+}
+
+/// Runs the plan, which is also the text `toml`, with the clients on several machines.
+pub fn run_with(
+    coordinator: &Coordinator,
+    plan: &Plan,
+    toml: &str,
+    watch: &mut dyn Watch,
+) -> Report {
+    reported(plan, coordinator.run(plan, toml, watch))
+}
+
+fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
+    let mut report = outcome.unwrap_or_else(|reason| Report {
+        version: VERSION,
+        name: plan.name.clone(),
+        plan: serde_json::to_value(plan).unwrap_or_default(),
+        cut_short: Some(reason),
+        ..Report::default()
+    });
+    report.environment = environment(plan);
+    report.assertions =
+        plan.assertions.iter().map(|assertion| assertion.evaluate(&report)).collect();
+    report
+}
+
+/// The report of a run that could begin, or why it could not.
+fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
+    let clients_max = clients_max(plan);
+    let fleet = Fleet::start(plan, clients_max).map_err(|error| error.to_string())?;
+    let rate_max = rate_max(plan);
+    let publishers = rate_max.map(|rate_max| {
+        let (run, board) = (fleet.run(), fleet.board());
+        Publishers::start(&Setting { target: &plan.target, run, board, clients_max, rate_max })
+    });
+    let report = match publishers.transpose() {
+        Ok(publishers) => {
+            Ok(conduct(plan, Stage { crowd: &fleet, board: fleet.board(), publishers }, watch))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    fleet.stop();
+    report
+}
+
+/// The most clients that a plan will have.
+pub fn clients_max(plan: &Plan) -> usize {
+    let of_ramp = |phase: &Phase| if let Phase::Ramp { to, .. } = phase { Some(*to) } else { None };
+    plan.phases.iter().filter_map(of_ramp).max().unwrap_or_default()
+}
+
+/// The highest rate of publishing; `None` if nothing is published.
+pub fn rate_max(plan: &Plan) -> Option<f64> {
+    let of_phase = |phase: &Phase| -> Option<f64> {
+        match phase {
+            Phase::Ramp { .. } => None,
+            Phase::Hold { publish, .. }
+            | Phase::Churn { publish, .. }
+            | Phase::Storm { publish, .. }
+            | Phase::Slow { publish, .. } => publish.as_ref().map(|Publishing { rate, .. }| *rate),
+        }
+    };
+    plan.phases.iter().filter_map(of_phase).reduce(f64::max)
+}
+
+fn environment(plan: &Plan) -> Environment {
+    let machine = environment::Environment::look();
+    Environment {
+        kernel: machine.kernel,
+        cores: machine.cores,
+        processor: machine.processor,
+        memory_bytes: machine.memory_bytes,
+        descriptors_max: machine.descriptors_max,
+        sysctl: machine.sysctl,
+        throng: env!("CARGO_PKG_VERSION").to_owned(),
+        is_loopback: is_loopback(plan),
+    }
+}
+
+/// Whether the target is on this machine, as far as its address tells.
+fn is_loopback(plan: &Plan) -> bool {
+    let url = plan.target.url.rendered(&Values::default());
+    let Some(place) = Place::of(&url) else { return false };
+    let addresses = (place.host, place.port).to_socket_addrs();
+    addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+}

@@ -1,0 +1,407 @@
+//! Texts with places to fill in: URLs, headers, frames and bodies of each client and each message.
+//!
+//! | place | stands for |
+//! |---|---|
+//! | `{i}` | the client's number, from 0 |
+//! | `{i%N}` | the client's number modulo N |
+//! | `{stream}` | the stream's number: the first one a client follows, the one published to |
+//! | `{streams:SEPARATOR}` | the numbers of all streams that a client follows |
+//! | `{run}` | the run, eight hexadecimal digits: other in each run |
+//! | `{payload}` | the message, in what is published |
+//! | `{column}` | the client's line in a CSV file, or in a file of URLs as `{url}` |
+//!
+//! `{{` is a brace. A brace that no letter follows is itself, so that most JSON can stand as it is:
+//! `{"channel":"c{stream}"}`.
+
+mod table;
+
+use std::fmt;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+pub use table::{Table, TableError};
+
+/// A text with places to fill in.
+#[derive(Clone)]
+pub struct Template {
+    text: Arc<str>,
+    parts: Arc<[Part]>,
+    table: Option<Arc<Table>>,
+}
+
+/// What is filled in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Values<'a> {
+    /// The client's number.
+    pub client: usize,
+    /// The run.
+    pub run: u32,
+    /// The stream that is published to, or the first one that the client follows.
+    pub stream: u32,
+    /// All streams that the client follows; only `{stream}` where empty.
+    pub streams: &'a [u32],
+    /// The message.
+    pub payload: &'a [u8],
+}
+
+/// A place that can be asked for with [`Template::has`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Anything that is other for another client: `{i}`, `{i%N}` or a column.
+    Client,
+    /// `{stream}` or `{streams:…}`.
+    Stream,
+    /// `{streams:…}`.
+    Streams,
+    /// `{payload}`.
+    Payload,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(Box<[u8]>),
+    Client,
+    ClientModulo(usize),
+    Stream,
+    Streams(Arc<[Part]>),
+    Run,
+    Payload,
+    Column(usize),
+}
+
+/// The names that no column can have.
+const NAMES: [&str; 5] = ["i", "stream", "streams", "run", "payload"];
+
+/// A template that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// No `}`.
+    #[error("the brace at {place:?} is not closed; write {{{{ for a brace")]
+    Open {
+        /// The brace and what follows.
+        place: String,
+    },
+    /// No such place.
+    #[error("there is nothing to fill in for {{{name}}}; {hint}")]
+    Unknown {
+        /// As written.
+        name: String,
+        /// What could be meant.
+        hint: String,
+    },
+    /// Not a number from 1 on after `%`.
+    #[error("{{{name}}}: after % stands a whole number from 1 on, like {{i%100}}")]
+    Modulo {
+        /// As written.
+        name: String,
+    },
+}
+
+impl Template {
+    /// Reads a template without a table.
+    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        Template::with_table(text, None)
+    }
+
+    /// Reads a template whose columns are those of `table`.
+    pub fn with_table(text: &str, table: Option<&Arc<Table>>) -> Result<Template, TemplateError> {
+        let parts = Part::read_all(text, table.map(Arc::as_ref))?;
+        let needs_table = parts.iter().any(Part::is_of_table);
+        let table = table.filter(|_| needs_table).cloned();
+        Ok(Template { text: text.into(), parts: parts.into(), table })
+    }
+
+    /// A text in which nothing is filled in.
+    pub fn literal(text: &str) -> Template {
+        let parts = match text.is_empty() {
+            true => Vec::new(),
+            false => vec![Part::Text(text.as_bytes().into())],
+        };
+        Template { text: text.replace('{', "{{").into(), parts: parts.into(), table: None }
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Appends the text with everything filled in.
+    pub fn render(&self, values: &Values<'_>, to: &mut Vec<u8>) {
+        self.render_parts(&self.parts, values, to);
+    }
+
+    fn render_parts(&self, parts: &[Part], values: &Values<'_>, to: &mut Vec<u8>) {
+        for part in parts {
+            // Writing to a `Vec` cannot fail.
+            let _ = match part {
+                Part::Text(text) => to.write_all(text),
+                Part::Client => write!(to, "{}", values.client),
+                Part::ClientModulo(n) => write!(to, "{}", values.client % n),
+                Part::Stream => write!(to, "{}", values.stream),
+                Part::Streams(separator) => self.render_streams(separator, values, to),
+                Part::Run => write!(to, "{:08x}", values.run),
+                Part::Payload => to.write_all(values.payload),
+                Part::Column(column) => to.write_all(self.column(values.client, *column)),
+            };
+        }
+    }
+
+    fn render_streams(
+        &self,
+        separator: &[Part],
+        values: &Values<'_>,
+        to: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
+        let alone = [values.stream];
+        let streams = if values.streams.is_empty() { &alone } else { values.streams };
+        for (position, stream) in streams.iter().enumerate() {
+            if position > 0 {
+                self.render_parts(separator, values, to);
+            }
+            write!(to, "{stream}")?;
+        }
+        Ok(())
+    }
+
+    /// The text with everything filled in; what is not UTF-8 in the payload is replaced.
+    pub fn rendered(&self, values: &Values<'_>) -> String {
+        let mut bytes = Vec::with_capacity(self.text.len() + values.payload.len());
+        self.render(values, &mut bytes);
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    /// How often such a place is in it.
+    pub fn count(&self, place: Place) -> usize {
+        let is_it = |part: &&Part| match place {
+            Place::Client => {
+                matches!(part, Part::Client | Part::ClientModulo(_) | Part::Column(_))
+            }
+            Place::Stream => matches!(part, Part::Stream | Part::Streams(_)),
+            Place::Streams => matches!(part, Part::Streams(_)),
+            Place::Payload => matches!(part, Part::Payload),
+        };
+        self.parts.iter().filter(is_it).count()
+    }
+
+    /// Whether such a place is in it.
+    pub fn has(&self, place: Place) -> bool {
+        self.count(place) > 0
+    }
+
+    /// The rows of the table that it takes columns from; `None` where there is no table in it.
+    pub fn rows(&self) -> Option<usize> {
+        self.table.as_deref().map(Table::rows)
+    }
+
+    /// Clients beyond the last line begin again at the first.
+    fn column(&self, client: usize, column: usize) -> &[u8] {
+        let row = |table: &Arc<Table>| client % table.rows();
+        self.table.as_ref().map_or(b"", |table| table.cell(row(table), column).as_bytes())
+    }
+}
+
+impl Part {
+    fn read_all(text: &str, table: Option<&Table>) -> Result<Vec<Part>, TemplateError> {
+        let mut parts = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text;
+        while let Some(brace) = rest.find('{') {
+            plain.extend_from_slice(&rest.as_bytes()[..brace]);
+            rest = &rest[brace..];
+            if let Some(after) = rest.strip_prefix("{{") {
+                plain.push(b'{');
+                rest = after;
+                continue;
+            }
+            if !rest[1..].starts_with(|next: char| next.is_ascii_alphabetic() || next == '_') {
+                plain.push(b'{');
+                rest = &rest[1..];
+                continue;
+            }
+            let Some(end) = closing_brace(rest) else {
+                return Err(TemplateError::Open { place: rest.chars().take(20).collect() });
+            };
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain).into()));
+            }
+            parts.push(Part::read(&rest[1..end], table)?);
+            rest = &rest[end + 1..];
+        }
+        plain.extend_from_slice(rest.as_bytes());
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain.into()));
+        }
+        Ok(parts)
+    }
+
+    fn is_of_table(&self) -> bool {
+        match self {
+            Part::Column(_) => true,
+            Part::Streams(separator) => separator.iter().any(Part::is_of_table),
+            _ => false,
+        }
+    }
+
+    /// What stands between the braces.
+    fn read(name: &str, table: Option<&Table>) -> Result<Part, TemplateError> {
+        if let Some(separator) = name.strip_prefix("streams:") {
+            return Ok(Part::Streams(Part::read_all(separator, table)?.into()));
+        }
+        if let Some(number) = name.strip_prefix("i%") {
+            let number = number.parse().ok().filter(|&number| number > 0);
+            return number
+                .map(Part::ClientModulo)
+                .ok_or_else(|| TemplateError::Modulo { name: name.to_owned() });
+        }
+        match name {
+            "i" => return Ok(Part::Client),
+            "stream" => return Ok(Part::Stream),
+            "streams" => return Part::read("streams:,", table),
+            "run" => return Ok(Part::Run),
+            "payload" => return Ok(Part::Payload),
+            _ => {}
+        }
+        if let Some(column) = table.and_then(|table| table.column(name)) {
+            return Ok(Part::Column(column));
+        }
+        let columns = table.into_iter().flat_map(Table::columns);
+        let hint = match crate::plan::suggest::nearest(name, NAMES.into_iter().chain(columns)) {
+            Some(meant) => format!("did you mean {{{meant}}}?"),
+            None if table.is_some() => "no column of the file has this name".to_owned(),
+            None => "known are {i}, {i%N}, {stream}, {streams:SEPARATOR}, {run} and {payload}, \
+                     and {{ for a brace"
+                .to_owned(),
+        };
+        Err(TemplateError::Unknown { name: name.to_owned(), hint })
+    }
+}
+
+/// Where the brace is closed that `text` begins with: separators hold places of their own.
+fn closing_brace(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    text.bytes().position(|byte| {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })
+}
+
+impl std::str::FromStr for Template {
+    type Err = TemplateError;
+
+    fn from_str(text: &str) -> Result<Template, TemplateError> {
+        Template::parse(text)
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Template({:?})", self.text)
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Template) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(text: &str, client: usize) -> String {
+        let values = Values { client, run: 0xbeef, stream: 7, streams: &[7, 9], payload: b"hello" };
+        Template::parse(text).unwrap().rendered(&values)
+    }
+
+    #[test]
+    fn fills_in_every_place() {
+        for (text, expected) in [
+            ("/c/{i}", "/c/42"),
+            ("/c/{i%10}", "/c/2"),
+            ("s{stream}", "s7"),
+            ("a={streams:&a=}", "a=7&a=9"),
+            ("{streams}", "7,9"),
+            ("c={run}-{streams:&c={run}-}&x", "c=0000beef-7&c=0000beef-9&x"),
+            ("{run}", "0000beef"),
+            ("{payload}{payload}", "hellohello"),
+            ("", ""),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(fill(text, 42), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_needs_no_escapes() {
+        for (text, expected) in [
+            (r#"{"a":{"b":"{payload}"}}"#, r#"{"a":{"b":"hello"}}"#),
+            ("{}", "{}"),
+            (r#"{"connect":{},"id":1}"#, r#"{"connect":{},"id":1}"#),
+            ("{{payload}", "{payload}"),
+            ("{{}", "{}"),
+            ("{ payload}", "{ payload}"),
+            ("{", "{"),
+            ("}", "}"),
+        ] {
+            assert_eq!(fill(text, 0), expected, "{text}");
+        }
+        let text = "{{i} {\"a\":{i}}";
+        assert_eq!(Template::literal(&fill(text, 1)).text(), "{{i} {{\"a\":1}");
+        assert_eq!(Template::literal("{i}").rendered(&Values::default()), "{i}");
+    }
+
+    #[test]
+    fn says_what_cannot_be_filled_in() {
+        for (text, expected) in [
+            ("/c/{strem}", "nothing to fill in for {strem}; did you mean {stream}?"),
+            ("{colour}", "nothing to fill in for {colour}; known are {i}, {i%N}"),
+            ("{i%0}", "{i%0}: after % stands a whole number from 1 on, like {i%100}"),
+            ("{i%x}", "{i%x}: after %"),
+            ("a{stream", "the brace at \"{stream\" is not closed; write {{ for a brace"),
+        ] {
+            let error = Template::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn columns_come_from_the_client_s_line() {
+        let table = Arc::new(Table::csv("users.csv", "user,token\nann,t1\nbo,\"t,2\"\n").unwrap());
+        let template = Template::with_table("/u/{user}?t={token}", Some(&table)).unwrap();
+        let render = |client| template.rendered(&Values { client, ..Values::default() });
+        assert_eq!(
+            [render(0), render(1), render(2)],
+            ["/u/ann?t=t1", "/u/bo?t=t,2", "/u/ann?t=t1"]
+        );
+        assert_eq!(template.rows(), Some(2));
+        let error = Template::with_table("{tokn}", Some(&table)).unwrap_err();
+        assert!(error.to_string().ends_with("did you mean {token}?"), "{error}");
+    }
+
+    #[test]
+    fn says_which_places_it_has() {
+        let template = Template::parse("{i}{i%3}{stream}").unwrap();
+        assert_eq!(template.count(Place::Client), 2);
+        assert!(template.has(Place::Stream) && !template.has(Place::Payload));
+    }
+}

@@ -1,0 +1,257 @@
+//! Files whose line `i` belongs to client `i`: CSV with a head, or a list of URLs.
+
+use std::ops::Range;
+use std::path::Path;
+
+/// More would not fit the offsets.
+const BYTES_MAX: usize = u32::MAX as usize;
+
+/// The cells of a file.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<String>,
+    /// All cells, one after the other.
+    text: String,
+    /// Where each cell ends: row by row, as many a row as there are columns.
+    ends: Vec<u32>,
+}
+
+/// A file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TableError(String);
+
+impl Table {
+    /// Reads a CSV file, whose first line names the columns.
+    pub fn read_csv(path: &Path) -> Result<Table, TableError> {
+        Table::csv(&path.display().to_string(), &read(path)?)
+    }
+
+    /// Reads a file of URLs, one a line; its only column is `url`. Empty lines and lines that begin
+    /// with `#` are left out.
+    pub fn read_urls(path: &Path) -> Result<Table, TableError> {
+        Table::urls(&path.display().to_string(), &read(path)?)
+    }
+
+    /// The columns and rows of CSV text.
+    pub fn csv(name: &str, text: &str) -> Result<Table, TableError> {
+        let refuse = |line: usize, what: &str| TableError(format!("{name}, line {line}: {what}"));
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut reader = Records { rest: text, line: 1 };
+        let Some((line, head)) = reader.next_record().map_err(|line| refuse(line, OPEN_QUOTE))?
+        else {
+            return Err(TableError(format!("{name} is empty")));
+        };
+        let columns: Vec<String> = head.iter().map(|cell| cell.trim().to_owned()).collect();
+        for (position, column) in columns.iter().enumerate() {
+            if !is_name(column) {
+                let what = "is not a name for a column: letters, digits, - and _";
+                return Err(refuse(line, &format!("{column:?} {what}")));
+            }
+            if super::NAMES.contains(&column.as_str()) {
+                let what = format!("{{{column}}} means something else already; rename the column");
+                return Err(refuse(line, &what));
+            }
+            if columns[..position].contains(column) {
+                return Err(refuse(line, &format!("the column {column:?} is there twice")));
+            }
+        }
+        let mut table = Table { columns, text: String::new(), ends: Vec::new() };
+        while let Some((line, cells)) = reader.next_record().map_err(|at| refuse(at, OPEN_QUOTE))? {
+            if cells.len() != table.columns.len() {
+                let (found, wanted) = (cells.len(), table.columns.len());
+                return Err(refuse(line, &format!("{found} columns instead of {wanted}")));
+            }
+            cells.iter().for_each(|cell| table.push(cell));
+        }
+        table.checked(name)
+    }
+
+    /// The rows of a list of URLs.
+    pub fn urls(name: &str, text: &str) -> Result<Table, TableError> {
+        let mut table =
+            Table { columns: vec!["url".to_owned()], text: String::new(), ends: Vec::new() };
+        let lines = text.lines().map(str::trim).enumerate();
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            if !line.contains("://") {
+                let number = number + 1;
+                let what = format!("{line:?} is not a URL, like http://127.0.0.1:8080/channels/a");
+                return Err(TableError(format!("{name}, line {number}: {what}")));
+            }
+            table.push(line);
+        }
+        table.checked(name)
+    }
+
+    /// Lines, without the head.
+    pub fn rows(&self) -> usize {
+        self.ends.len() / self.columns.len()
+    }
+
+    /// The number of the column with this name.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column == name)
+    }
+
+    /// All names.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(String::as_str)
+    }
+
+    /// What stands in a row, which must be there, as must the column.
+    pub fn cell(&self, row: usize, column: usize) -> &str {
+        let cell = row * self.columns.len() + column;
+        let from = if cell == 0 { 0 } else { self.ends[cell - 1] as usize };
+        let range: Range<usize> = from..self.ends[cell] as usize;
+        &self.text[range]
+    }
+
+    fn push(&mut self, cell: &str) {
+        self.text.push_str(cell);
+        // `read` has refused files of more bytes, and a cell is never longer than what it came
+        // from.
+        self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
+    }
+
+    fn checked(self, name: &str) -> Result<Table, TableError> {
+        match self.ends.is_empty() {
+            true => Err(TableError(format!("{name} has no line for any client"))),
+            false => Ok(self),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, TableError> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => TableError(format!("there is no file {name}")),
+        std::io::ErrorKind::InvalidData => TableError(format!("{name} is not UTF-8 text")),
+        _ => TableError(format!("cannot read {name}: {error}")),
+    })?;
+    match text.len() <= BYTES_MAX {
+        true => Ok(text),
+        false => Err(TableError(format!("{name} is larger than 4 GiB"))),
+    }
+}
+
+/// A name that can stand between braces.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+const OPEN_QUOTE: &str = "a quotation mark is not closed, or text follows a closed one";
+
+/// Reads RFC 4180: cells in quotation marks may hold commas, line breaks and doubled marks.
+struct Records<'a> {
+    rest: &'a str,
+    line: usize,
+}
+
+impl Records<'_> {
+    /// The next record that is not an empty line, and its line; or the line of a mistake.
+    fn next_record(&mut self) -> Result<Option<(usize, Vec<String>)>, usize> {
+        while let Some(after) =
+            self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'))
+        {
+            self.rest = after;
+            self.line += 1;
+        }
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let line = self.line;
+        let mut cells = Vec::new();
+        loop {
+            cells.push(self.cell().ok_or(line)?);
+            if let Some(after) = self.rest.strip_prefix(',') {
+                self.rest = after;
+                continue;
+            }
+            let after = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'));
+            if let Some(after) = after {
+                self.rest = after;
+                self.line += 1;
+            } else if !self.rest.is_empty() {
+                return Err(line);
+            }
+            return Ok(Some((line, cells)));
+        }
+    }
+
+    fn cell(&mut self) -> Option<String> {
+        let Some(mut quoted) = self.rest.strip_prefix('"') else {
+            let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
+            let (cell, rest) = self.rest.split_at(end);
+            let is_line_end = rest.is_empty() || rest.starts_with('\n');
+            self.rest = rest;
+            let cell = if is_line_end { cell.strip_suffix('\r').unwrap_or(cell) } else { cell };
+            return Some(cell.to_owned());
+        };
+        let mut cell = String::new();
+        loop {
+            let end = quoted.find('"')?;
+            cell.push_str(&quoted[..end]);
+            quoted = &quoted[end + 1..];
+            match quoted.strip_prefix('"') {
+                Some(after) => {
+                    cell.push('"');
+                    quoted = after;
+                }
+                None => break,
+            }
+        }
+        self.line += cell.matches('\n').count();
+        self.rest = quoted;
+        Some(cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(table: &Table) -> Vec<Vec<&str>> {
+        let row = |row| (0..table.columns.len()).map(|column| table.cell(row, column)).collect();
+        (0..table.rows()).map(row).collect()
+    }
+
+    #[test]
+    fn reads_csv() {
+        let text = "\u{feff}user,token\r\nann,\"a,b\"\r\n\r\n\"b\"\"o\",\"two\nlines\"\n,\nlast,x";
+        let table = Table::csv("t", text).unwrap();
+        assert_eq!(
+            rows(&table),
+            [["ann", "a,b"], ["b\"o", "two\nlines"], ["", ""], ["last", "x"]].map(Vec::from)
+        );
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_file() {
+        for (text, expected) in [
+            ("", "t is empty"),
+            ("user\n", "t has no line for any client"),
+            ("user,1a\nx,y", "t, line 1: \"1a\" is not a name for a column"),
+            ("user,user\nx,y", "t, line 1: the column \"user\" is there twice"),
+            ("stream\nx", "t, line 1: {stream} means something else already"),
+            ("a,b\nx,y\nz", "t, line 3: 1 columns instead of 2"),
+            ("a,b\n\"x\n\n\",y\nz", "t, line 5: 1 columns instead of 2"),
+            ("a\n\"x", "t, line 2: a quotation mark is not closed"),
+            ("a\n\"x\"y", "t, line 2: a quotation mark is not closed"),
+        ] {
+            let error = Table::csv("t", text).map(|_| ()).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text:?}: {error}");
+        }
+        let error = Table::read_csv(Path::new("no/such.csv")).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "there is no file no/such.csv");
+    }
+
+    #[test]
+    fn reads_files_of_urls() {
+        let table = Table::urls("u", "http://a/1\n# two\n\n  http://a/2 \r\n").unwrap();
+        assert_eq!(rows(&table), [["http://a/1"], ["http://a/2"]].map(Vec::from));
+        let error = Table::urls("u", "http://a/1\n/2\n").map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with("u, line 2: \"/2\" is not a URL"), "{error}");
+        assert!(Table::urls("u", "# nothing\n").is_err());
+    }
+}

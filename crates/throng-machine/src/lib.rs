@@ -1,0 +1,20 @@
+//! What a machine allows and what its processes cost, for programs that measure.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`private_table`] | threads with a descriptor table of their own |
+//! | [`proc`] | processor time and memory of a process, of the kernel; who listens on a port |
+//! | [`sysctl`] | kernel settings: read, set, counted |
+//! | [`environment`] | the machine in a few lines, as it belongs under every figure |
+//!
+//! # Invariants
+//!
+//! - What cannot be read is absent, never zero: a missing figure is not a figure of nothing.
+//! - The only `unsafe` of the measuring programs is the one call in [`private_table`].
+
+pub mod environment;
+pub mod private_table;
+pub mod proc;
+pub mod sysctl;

@@ -1,0 +1,87 @@
+//! Threads with a descriptor table of their own.
+//!
+//! `RLIMIT_NOFILE` counts per table, and a table shared by threads costs a lock for every socket
+//! that is opened and a wait for all processors each time it doubles. Programs that hold more
+//! connections than one table may have run them on such threads.
+//!
+//! # Why the one `unsafe` call is sound
+//!
+//! `unshare(CLONE_FILES)` touches no memory. Its danger is that a descriptor number then means
+//! different files in different threads, so a number that crosses threads can name (or close)
+//! somebody else's file. The call is the first thing that a new thread does, and it copies the
+//! table. So:
+//!
+//! - What the body captured was open when the thread began and is the same file in the copy.
+//!   Dropped there, it is closed there; its entry in the table of the spawner stays until that
+//!   table goes, because nobody owns it any more. One waking descriptor a thread is a fair price.
+//! - What is opened before or beside the thread is never closed by it: no value names it there.
+//! - What is opened by the thread must not leave it, and nothing opened after its start must enter
+//!   it: no descriptor is returned, and none goes over a channel or into a shared value. The
+//!   compiler does not hold this rule; it is the contract of [`spawn`], and the callers in this
+//!   workspace exchange only numbers and bytes.
+//! - If the kernel refuses, the table is still shared and every number means what it meant.
+//!
+//! Copied entries keep their files open as long as the thread lives: a peer whose connection was
+//! open at the start sees no end before the thread has ended. Start such threads first.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Small, because hundreds of threads may be needed and none of them recurses.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// Starts `body` on a thread whose descriptor table is private; `body` gets the error if the
+/// kernel refused, and its table is then shared with the spawner's.
+///
+/// `body` must not return or send an open descriptor, nor be sent one.
+pub fn spawn<F, T>(name: String, body: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce(io::Result<()>) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
+        // SAFETY: nothing has been opened by this thread yet, what it captured is the same file in
+        // the copy, and nothing it opens from here on leaves it (see the module's documentation).
+        let unshared = unsafe { unshare_unsafe(UnshareFlags::FILES) };
+        body(unshared.map_err(io::Error::from))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, read_link};
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn what_a_thread_opens_is_in_its_table_alone() {
+        let opened = spawn("private".to_owned(), |unshared| {
+            unshared.expect("the kernel allows it");
+            let files: Vec<File> =
+                (0..64).map(|_| File::open("/proc/self/stat").expect("opened")).collect();
+            let last = files[63].as_raw_fd();
+            let shared = read_link(format!("/proc/self/fd/{last}"));
+            let own = read_link(format!("/proc/thread-self/fd/{last}"));
+            (shared.is_ok_and(|path| path.ends_with("stat")), own.is_ok())
+        });
+        let (is_shared, is_own) = opened.expect("started").join().expect("ran");
+        assert!(is_own);
+        assert!(!is_shared);
+    }
+
+    #[test]
+    fn what_was_captured_is_the_same_file() {
+        let mut file = File::open("/proc/self/comm").expect("opened");
+        let text = spawn("captured".to_owned(), move |unshared| {
+            unshared.expect("the kernel allows it");
+            let mut text = String::new();
+            file.read_to_string(&mut text).map(|_| text)
+        });
+        assert!(!text.expect("started").join().expect("ran").expect("read").is_empty());
+    }
+}

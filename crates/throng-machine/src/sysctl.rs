@@ -1,0 +1,93 @@
+//! Kernel settings by their dotted names.
+
+use std::fs;
+use std::io;
+
+/// A kernel setting, if there is one of that name.
+pub fn read(name: &str) -> Option<String> {
+    fs::read_to_string(path(name)).ok().map(|text| text.trim().to_owned())
+}
+
+/// The nth number of a kernel setting: `net.ipv4.tcp_mem` has three.
+pub fn number(name: &str, nth: usize) -> Option<u64> {
+    read(name)?.split_whitespace().nth(nth)?.parse().ok()
+}
+
+/// Changes a kernel setting; only root may.
+pub fn set(name: &str, value: &str) -> io::Result<()> {
+    fs::write(path(name), value)
+}
+
+/// The line that a person would type to change it.
+pub fn command(name: &str, value: &str) -> String {
+    if value.contains(char::is_whitespace) {
+        format!("sysctl -w {name}=\"{value}\"")
+    } else {
+        format!("sysctl -w {name}={value}")
+    }
+}
+
+/// The first and the last of the local ports that the kernel gives out.
+pub fn local_ports() -> Option<(u16, u16)> {
+    port_range(&read("net.ipv4.ip_local_port_range")?)
+}
+
+/// Ports among `low..=high` that the kernel is told not to give out.
+pub fn reserved_ports(low: u16, high: u16) -> usize {
+    let reserved = read("net.ipv4.ip_local_reserved_ports").unwrap_or_default();
+    reserved_within(&reserved, low, high)
+}
+
+fn path(name: &str) -> String {
+    format!("/proc/sys/{}", name.replace('.', "/"))
+}
+
+/// A range such as `32768 60999`.
+fn port_range(text: &str) -> Option<(u16, u16)> {
+    let mut bounds = text.split_whitespace().map(str::parse);
+    let (low, high) = (bounds.next()?.ok()?, bounds.next()?.ok()?);
+    (low <= high).then_some((low, high))
+}
+
+/// Of a list such as `8080,28000-28199`, what lies within the bounds.
+fn reserved_within(list: &str, low: u16, high: u16) -> usize {
+    let ranges = list.split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
+    });
+    ranges
+        .map(|(first, last)| (first.max(low), last.min(high)))
+        .filter(|(first, last)| first <= last)
+        .map(|(first, last)| usize::from(last - first) + 1)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_by_their_names() {
+        assert!(read("net.core.somaxconn").is_some());
+        assert!(number("net.ipv4.tcp_mem", 2) >= number("net.ipv4.tcp_mem", 1));
+        assert_eq!(read("net.core.no_such_setting"), None);
+        assert!(set("net.core.no_such_setting", "1").is_err());
+        assert!(local_ports().is_some());
+    }
+
+    #[test]
+    fn a_command_is_what_one_would_type() {
+        assert_eq!(command("net.core.somaxconn", "4096"), "sysctl -w net.core.somaxconn=4096");
+        assert_eq!(command("net.ipv4.tcp_mem", "1 2 3"), "sysctl -w net.ipv4.tcp_mem=\"1 2 3\"");
+    }
+
+    #[test]
+    fn ports_are_counted() {
+        assert_eq!(port_range("32768\t60999"), Some((32_768, 60_999)));
+        assert_eq!(port_range("60999 32768"), None);
+        assert_eq!(port_range(""), None);
+        assert_eq!(reserved_within("8080,28000-28199", 1, 65_535), 201);
+        assert_eq!(reserved_within("8080,28000-28199", 28_100, 28_109), 10);
+        assert_eq!(reserved_within("", 1, 65_535), 0);
+    }
+}

@@ -1,0 +1,350 @@
+"""`throng flood`: against Throng, against servers of others, and against servers that misbehave."""
+
+import json
+import signal
+import socket
+import struct
+import subprocess
+import threading
+
+import pytest
+
+from support import PATIENCE_SECONDS, push_servers
+from support.server import BINARY, clean_environment, run_throng
+
+# Small: what is tested is that figures are right, not that they are large.
+SMALL = ["--clients", "50", "--hold", "1s", "--publish", "10", "--handshake-timeout", "5s"]
+WHOLE = ["lost == 0", "duplicated == 0", "reordered == 0", "failures == 0", "received > 0"]
+TOKENS = {
+    "centrifugo": ["--publish-header", "X-API-Key: secret"],
+    "centrifugo-sse": ["--publish-header", "X-API-Key: secret"],
+    "mercure": ["--publish-header", "Authorization: Bearer secret"],
+    "pusher": ["--publish-by", "websocket"],
+    "broadcast": [],
+}
+
+
+@pytest.fixture
+def flood(tmp_path):
+    """Runs a flood to its end; returns the completed process and its report, if it made one."""
+
+    def run(url, *arguments, check=True):
+        report = tmp_path / "report.json"
+        done = run_throng("flood", url, *arguments, "--json", report, directory=tmp_path)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        assert "panicked" not in done.stderr
+        return done, json.loads(report.read_text()) if report.exists() else None
+
+    return run
+
+
+@pytest.fixture
+def misbehave():
+    """Starts a server that treats each connection as a function says; returns its URL."""
+    listeners = []
+
+    def start(treat):
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        listeners.append(listener)
+        kept = []
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                try:
+                    treat(connection, kept)
+                except OSError:
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    for listener in listeners:
+        # Closing alone does not wake a thread that waits in accept().
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def asserting(*assertions):
+    return [flag for each in assertions for flag in ("--assert", each)]
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
+def test_every_transport_of_throng_is_whole(server, flood, transport):
+    _, report = flood(server.url, "--transport", transport, *SMALL, *asserting(*WHOLE))
+    total = report["total"]
+    assert total["published"] == 10
+    assert total["expected"] == total["received"] == 500
+    assert total["delivery"]["count"] == 500 and total["connect"]["count"] == 50
+
+
+def test_many_streams_and_friends(server, flood):
+    for streams in ["7", "own", "friends:5"]:
+        _, report = flood(server.url, "--streams", streams, *SMALL, *asserting("lost == 0"))
+        assert report["total"]["active"] == 50, streams
+
+
+def test_a_storm_is_recovered_from(server, flood):
+    storm = ["--storm", "20s", *asserting("storm.recovered < 20s", "lost == 0")]
+    done, report = flood(server.url, *SMALL, *storm)
+    assert report["total"]["attempts"] == 100
+    assert "all were back after" in done.stdout
+
+
+def test_the_server_is_found_and_measured(server, flood):
+    figures = asserting("server.bytes > 1MiB", "server.cpu < 60s")
+    _, report = flood(server.url, *SMALL, "--server-pid", "auto", *figures)
+    assert report["total"]["server"]["pss_bytes"] > 0
+
+
+@pytest.mark.parametrize("kind", list(TOKENS))
+def test_servers_of_others(flood, node, kind):
+    child = node("push-servers.mjs", kind)
+    port = child.stdout.readline().strip()
+    profile = "websocket" if kind == "broadcast" else kind
+    path = "/app/key" if kind == "pusher" else ""
+    url = f"http://127.0.0.1:{port}{path}"
+    # Long enough for a client that answers no pings to be thrown out.
+    load = ["--clients", "50", "--hold", "2s", "--publish", "5", *TOKENS[kind]]
+    _, report = flood(url, "--profile", profile, *load, *asserting(*WHOLE))
+    assert report["total"]["received"] == 500
+
+
+def test_a_publish_that_is_refused_is_counted(flood, node):
+    port = node("push-servers.mjs", "mercure").stdout.readline().strip()
+    wrong = ["--publish-header", "Authorization: Bearer wrong", *asserting("publish_failures == 0")]
+    url = f"http://127.0.0.1:{port}"
+    done, report = flood(url, "--profile", "mercure", *SMALL, *wrong, check=False)
+    assert done.returncode == 1
+    assert report["total"]["publish_failures"] == {"status 401": 10}
+
+
+@pytest.fixture
+def nchan(tmp_path):
+    with push_servers.nchan(tmp_path) as url:
+        yield url
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
+def test_nchan(nchan, flood, transport):
+    arguments = ["--profile", "nchan", "--transport", transport, *SMALL, *asserting(*WHOLE)]
+    _, report = flood(nchan, *arguments)
+    assert report["total"]["received"] == 500
+
+
+def test_bun(flood, tmp_path):
+    with push_servers.bun(tmp_path) as url:
+        _, report = flood(url, "--profile", "websocket", *SMALL, *asserting(*WHOLE))
+    assert report["total"]["received"] == 500
+
+
+@pytest.mark.parametrize("profile", ["centrifugo", "centrifugo-sse"])
+def test_centrifugo(flood, tmp_path, profile):
+    with push_servers.centrifugo(tmp_path) as url:
+        key = ["--publish-header", f"X-API-Key: {push_servers.KEY}"]
+        load = ["--clients", "50", "--hold", "3s", "--publish", "5", *key]
+        _, report = flood(url, "--profile", profile, *load, *asserting(*WHOLE))
+        assert report["total"]["received"] == 750
+        # It answers with status 200 to a channel that nobody may have.
+        refused = ["--publish-body", '{{"data":"{payload}"}', "--streams", "one", *key]
+        done, report = flood(url, "--profile", profile, *SMALL, *refused, check=False)
+    assert sum(report["total"]["publish_failures"].values()) == 10, done.stdout
+
+
+def test_mercure(flood, tmp_path):
+    with push_servers.mercure(tmp_path) as url:
+        token = ["--publish-header", f"Authorization: Bearer {push_servers.mercure_token()}"]
+        _, report = flood(url, "--profile", "mercure", *SMALL, *token, *asserting(*WHOLE))
+    assert report["total"]["received"] == 500
+
+
+def test_a_refusal_with_status_200_is_one(flood, node):
+    port = node("push-servers.mjs", "centrifugo", "refuse").stdout.readline().strip()
+    key = ["--publish-header", "X-API-Key: secret"]
+    url = f"http://127.0.0.1:{port}"
+    done, report = flood(url, "--profile", "centrifugo", *SMALL, *key, check=False)
+    total = report["total"]
+    assert done.returncode == 1
+    # At once, and not after the handshake's timeout of five seconds.
+    assert report["seconds"] < 4
+    said = "the server says "
+    assert total["failures"] == {said + '{"id":2,"error":{"code":103,"message":"no"}}': 50}
+    assert total["publish_failures"] == {said + '{"error":{"code":102,"message":"no"}}': 10}
+
+
+def test_clients_that_are_kept_try_again(server, flood, misbehave):
+    load = ["--clients", "20", "--hold", "2s", "--publish", "0", "--keep"]
+    done, report = flood(misbehave(answer(503)), *load, check=False)
+    assert done.returncode == 1
+    assert report["total"]["failures"]["status 503"] > 20
+    done, report = flood(server.url, *SMALL[2:], "--keep", "--steps", "10,50,20")
+    assert (report["total"]["active"], report["total"]["attempts"]) == (20, 50)
+
+
+def answer(status):
+    def treat(connection, _):
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+        connection.close()
+
+    return treat
+
+
+def reset(connection, _):
+    connection.recv(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def hang(connection, kept):
+    kept.append(connection)
+
+
+def close_half_way(connection, _):
+    connection.recv(4096)
+    connection.sendall(b"HTTP/1.1 101 Switching Pro")
+    connection.close()
+
+
+def not_http(connection, kept):
+    kept.append(connection)
+    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("treat", "reason"),
+    [
+        (answer(404), "status 404"),
+        (answer(503), "status 503"),
+        (reset, "reset"),
+        (hang, "timeout in the handshake"),
+        (close_half_way, "closed in the handshake"),
+        (not_http, None),
+    ],
+)
+def test_bad_targets_are_told_by_reason(flood, misbehave, treat, reason):
+    load = ["--clients", "20", "--hold", "1s", "--publish", "0", "--handshake-timeout", "1s"]
+    done, report = flood(misbehave(treat), *load, check=False)
+    assert done.returncode == 1
+    failures = report["total"]["failures"]
+    assert sum(failures.values()) == 20
+    assert reason is None or failures == {reason: 20}
+    assert "none of 20 attempts became subscribed: " in done.stderr
+
+
+def test_a_target_that_refuses(flood):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    done, report = flood(url, "--clients", "20", "--hold", "1s", "--publish", "0", check=False)
+    assert done.returncode == 1
+    assert report["total"]["failures"] == {"refused": 20}
+
+
+def test_a_plan_in_a_file(server, flood, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        """
+        name = "from a file"
+        assertions = ["lost == 0", "p99 < 10s"]
+        [target]
+        transport = "sse"
+        [[phases]]
+        do = "ramp"
+        to = 20
+        [[phases]]
+        do = "hold"
+        time = "1s"
+        publish = { rate = 10 }
+        [[phases]]
+        do = "churn"
+        time = "1s"
+        rate = 20
+        [[phases]]
+        do = "slow"
+        share = "10%"
+        time = "1s"
+        """
+    )
+    _, report = flood(server.url, "--plan", plan)
+    assert report["name"] == "from a file"
+    assert [phase["name"].split()[0] for phase in report["phases"]] == [
+        "ramp", "hold", "churn", "slow",
+    ]
+    assert all(each["holds"] for each in report["assertions"])
+
+
+def test_a_plan_with_typos_tells_all_of_them(flood, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text('nmae = "x"\n[target]\nprofile = "nchn"\n[[phases]]\ndo = "ram"\n')
+    done, report = flood("http://127.0.0.1:1", "--plan", plan, check=False)
+    assert (done.returncode, report) == (78, None)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 3
+    assert lines[0].endswith('line 1, column 1: unknown key "nmae"; did you mean "name"?')
+    assert 'did you mean "nchan"?' in lines[1] and 'did you mean "ramp"?' in lines[2]
+
+
+def test_usage(flood):
+    for arguments in [["--hold", "5"], ["--assert", "lots == 0"], ["--size", "10"], ["--urls", "x"]]:
+        done, report = flood("http://127.0.0.1:1", *arguments, check=False)
+        assert (done.returncode, report) == (64, None), arguments
+        assert done.stderr.startswith("error: ")
+
+
+def test_a_dry_run_prints_a_plan_that_can_be_run(server, flood, tmp_path):
+    line = ["flood", server.url, *SMALL, "--dry-run"]
+    done = run_throng(*line, directory=tmp_path)
+    assert done.returncode == 0 and "# room for" in done.stdout
+    (tmp_path / "again.toml").write_text(done.stdout)
+    again = run_throng("flood", "--plan", "again.toml", "--dry-run", directory=tmp_path)
+    assert again.stdout == done.stdout
+
+
+def test_an_assertion_that_fails_sets_the_exit_code(server, flood):
+    done, report = flood(server.url, *SMALL, *asserting("p99 < 1ns"), check=False)
+    assert done.returncode == 1
+    assert not report["assertions"][0]["holds"]
+
+
+def test_ctrl_c_prints_the_report_so_far(server, tmp_path):
+    command = [BINARY, "flood", server.url, "--clients", "50", "--hold", "10m", "--json", "so-far.json"]
+    child = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in child.stderr:
+        if "hold" in line and "Active 50" in line:
+            break
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 1
+    report = json.loads((tmp_path / "so-far.json").read_text())
+    assert report["cut_short"] and report["total"]["active"] == 50
+    assert report["cut_short"] in out
+
+
+def test_a_full_disk_loses_only_what_was_to_be_written_there(server, flood, tmp_path):
+    done, report = flood(server.url, *SMALL, "--html", "/dev/full", check=False)
+    assert done.returncode == 1
+    assert report["total"]["received"] == 500, "the other result is written"
+    assert "/dev/full" in done.stderr and "delivery" in done.stdout
+
+
+def test_results_are_compared(server, flood, tmp_path):
+    for name in ["a", "b"]:
+        flood(server.url, *SMALL)
+        (tmp_path / "report.json").rename(tmp_path / f"{name}.json")
+    compare = ["flood", "compare", "a.json", "b.json", "--html", "compared.html"]
+    done = run_throng(*compare, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "compared.html").read_text().startswith("<!doctype html>")
+    assert run_throng("flood", "compare", "a.json", "no.json", directory=tmp_path).returncode == 1
