@@ -35,8 +35,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// whoever came in time is answered.
 const CLOSING_DOORS: Duration = Duration::from_millis(100);
 
-/// When the logs have shrunk by so many bytes and by half, what the allocator keeps of it goes back to
-/// the system.
+/// When the logs have shrunk by so many bytes and by half, what the allocator keeps of it goes back
+/// to the system.
 const RELEASE_BYTES: u64 = 64 << 20;
 
 /// Runs the server until a signal ends it.

@@ -4,8 +4,8 @@
 //!
 //! The C library's function is foreign to Rust. It takes no pointer and touches only what is free.
 
-/// Gives the pages of freed memory back to the system. Takes the allocator's locks while it does: up
-/// to some tenths of a second after gigabytes were freed, so only for then.
+/// Gives the pages of freed memory back to the system. Takes the allocator's locks while it does:
+/// up to some tenths of a second after gigabytes were freed, so only for then.
 pub fn release_unused() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) may be called at any time from any thread.

@@ -252,8 +252,8 @@ impl<N: Net> Worker<N> {
         is_allowed.then(|| origin.to_owned())
     }
 
-    /// Hands the connection to the control plane with what was read from it. When there is no room on
-    /// the way, it stays, and [`Worker::hand_on`] tries again. Returns whether it has gone.
+    /// Hands the connection to the control plane with what was read from it. When there is no room
+    /// on the way, it stays, and [`Worker::hand_on`] tries again. Returns whether it has gone.
     fn give_to_control(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Some(connection) = self.connections.remove(index) else { return true };
         self.held_bytes -= connection.counted_bytes();

@@ -27,6 +27,9 @@ const COORDINATOR_LOST: Duration = Duration::from_secs(15);
 /// So often it is asked whether to stop.
 const STEP: Duration = Duration::from_millis(100);
 
+/// For the last answer.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Bytes of publishes in one answer: well below the 1 MiB that a NATS server takes.
 const ANSWER_BYTES_MAX: usize = 400_000;
 
@@ -83,8 +86,8 @@ pub fn serve(setting: &Setting<'_>) -> Result<End, AgentsError> {
             group.name()
         ));
         let ended = agent.listen(&meeting, calls, questions).await;
-        // The last answer is on its way.
-        let _ = client.flush().await;
+        // The last answer is on its way, unless the NATS server has gone first.
+        let _ = tokio::time::timeout(FAREWELL_TIME_MAX, client.flush()).await;
         ended
     })
 }
@@ -114,6 +117,8 @@ struct Duty {
     /// Publishes that did not fit into the last answer.
     rest: VecDeque<PublishSeen>,
     memory_at: Option<Instant>,
+    /// Processor time before it began.
+    cpu_before_ns: u64,
     subscribed: u64,
     received: u64,
 }
@@ -259,6 +264,7 @@ impl Agent<'_> {
             asked_at: Instant::now(),
             rest: VecDeque::new(),
             memory_at: None,
+            cpu_before_ns: proc::cpu_ns(std::process::id()).unwrap_or_default(),
             subscribed: 0,
             received: 0,
         });
@@ -325,7 +331,7 @@ impl Duty {
         }
         Cost {
             busiest: self.fleet.busiest(),
-            cpu_ns: proc::cpu_ns(pid),
+            cpu_ns: proc::cpu_ns(pid).map(|ns| ns.saturating_sub(self.cpu_before_ns)),
             pss_bytes: is_turn.then(|| proc::pss_bytes(pid)).flatten(),
         }
     }

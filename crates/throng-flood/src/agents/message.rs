@@ -112,7 +112,7 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-/// What a process costs by now.
+/// What a process has cost since the run began.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Cost {
     /// See `Fleet::busiest`.
