@@ -97,7 +97,10 @@ impl Coordinator {
         let mut watch = Watching { watch, crowd: &crowd };
         let mut report = conduct(plan, Stage { crowd: &crowd, board, publishers }, &mut watch);
         if crowd.is_empty() {
-            report.cut_short = Some("all agents were lost".to_owned());
+            report.cut_short = Some(match self.meeting.is_connected() {
+                true => "all agents were lost".to_owned(),
+                false => format!("the NATS server at {} is gone", self.meeting.url),
+            });
         }
         self.end(run, &crowd.members);
         self.note_clocks(run, &crowd.members);

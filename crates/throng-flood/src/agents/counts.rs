@@ -180,6 +180,9 @@ mod tests {
     use super::*;
 
     proptest! {
+        // Histograms over the whole range are large.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn merging_parts_is_recording_all(
             values in prop::collection::vec(

@@ -13,6 +13,7 @@ use crate::audit::Audit;
 use crate::clients::{Board, PublishSeen};
 use crate::conductor::Crowd;
 use crate::marker::now_ns;
+use crate::report::agents::signed;
 use crate::report::{Agent, figures};
 use crate::tally::{Failure, States, Tally};
 
@@ -230,23 +231,18 @@ impl<'a> AgentCrowd<'a> {
                 let drift = seen.report.clock.as_ref().and_then(|clock| clock.drift_ms);
                 let drift = drift.map_or_else(
                     || "not known after the run".to_owned(),
-                    |ms| format!("{} more after the run", signed_ms(ms)),
+                    |ms| format!("{} more after the run", signed(ms)),
                 );
                 warnings.push(format!(
                     "the agent {name} has another clock than the publisher: it was {} ahead ± {}, \
                      {drift}; its latencies are corrected by that and no surer than that",
-                    signed_ms(offset.ahead_ns as f64 / 1e6),
+                    signed(offset.ahead_ns as f64 / 1e6),
                     us(offset.uncertainty_ns),
                 ));
             }
         }
         warnings
     }
-}
-
-fn signed_ms(ms: f64) -> String {
-    let sign = if ms < 0.0 { "−" } else { "" };
-    format!("{sign}{}", figures::milliseconds(ms.abs()))
 }
 
 fn fail(tally: &mut Tally, clients: u64) {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Request, RequestErrorKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,6 +91,10 @@ impl Meeting {
             AgentsError::NoServer { url: shown.clone(), reason: cause.to_string() }
         })?;
         Ok(Meeting { runtime, client, url: shown })
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     pub(super) fn server_error(&self, error: impl ToString) -> AgentsError {

@@ -5,7 +5,7 @@
 //!
 //! | subject | who asks | |
 //! |---|---|---|
-//! | `throng.flood.GROUP.call` | the coordinator, until enough agents have answered | who is there? |
+//! | `throng.flood.GROUP.call` | the coordinator, until enough have answered | who is there? |
 //! | `throng.flood.GROUP.agent.ID` | the coordinator | everything else |
 //!
 //! # Layout

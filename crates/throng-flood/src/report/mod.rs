@@ -13,11 +13,13 @@
 //! | [`figures`] | numbers with their units, as people read them |
 //! | [`paint`] | colours for people who look at a terminal |
 //! | [`live`] | what is seen while the run goes on |
+//! | [`agents`] | the machines that the clients were on |
 //! | [`table`] | what is seen when it has ended |
 //! | [`csv`] | for spreadsheets |
 //! | [`html`] | one page with charts |
 //! | [`compare`] | several runs side by side |
 
+pub mod agents;
 pub mod compare;
 pub mod csv;
 pub mod distribution;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
 use super::paint::{Ink, Paint, harmless, width};
-use super::{Cost, Distribution, Report, Totals};
+use super::{Cost, Distribution, Report, Totals, agents};
 
 /// Names of lines take so many columns.
 const NAME_COLUMNS: usize = 13;
@@ -17,6 +17,7 @@ pub fn table(report: &Report, paint: Paint) -> String {
     counts(&mut text, &report.total, paint);
     latencies(&mut text, &report.total, paint);
     costs(&mut text, report, paint);
+    agents::table(&mut text, report, paint);
     phases(&mut text, report, paint);
     failures(&mut text, &report.total, paint);
     assertions(&mut text, report, paint);

@@ -39,6 +39,7 @@ pub fn page(report: &Report) -> String {
     section(&mut body, "Messages", messages(report), &[]);
     section(&mut body, "Latency", latency(report), &[sections::latencies(report)]);
     section(&mut body, "Memory and processor", cost(report), &[sections::costs(report)]);
+    section(&mut body, "Agents", Vec::new(), &[sections::agents(report)]);
     section(&mut body, "Phases", Vec::new(), &[sections::phases(report)]);
     section(&mut body, "Failures", Vec::new(), &[sections::failures(report)]);
     section(&mut body, "Assertions", Vec::new(), &[sections::assertions(report)]);

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use super::figure::{escaped, table};
+use crate::report::agents::clock;
 use crate::report::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
 use crate::report::table::{distributions, faults, most_first};
-use crate::report::{Cost, Distribution, Report};
+use crate::report::{Agent, Cost, Distribution, Report};
 
 /// Name, time, verdict, and what makes figures doubtful.
 pub fn head(report: &Report) -> String {
@@ -99,6 +100,25 @@ pub fn latencies(report: &Report) -> String {
         .collect();
     let headings = ["", "values", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
     scrolled(&headings, &rows)
+}
+
+/// The machines that the clients were on, if there were several.
+pub fn agents(report: &Report) -> String {
+    let row = |agent: &Agent| {
+        vec![
+            agent.name.clone(),
+            count(agent.subscribed),
+            count(agent.received),
+            figures::seconds(agent.cpu_s),
+            clock(agent),
+            agent.lost.clone().unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = report.agents.iter().map(row).collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => scrolled(&["", "subscribed", "received", "CPU time", "clock", "lost"], &rows),
+    }
 }
 
 /// What both sides and the kernel cost.
