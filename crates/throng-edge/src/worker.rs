@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `accept` | takes a socket in, or passes it on for want of room |
 //! | `receive` | reads, and gives what came to whoever the state says |
+//! | `hand_on` | hands connections that do not subscribe to the control plane |
 //! | `subscribe` | parks a connection: follows its channels, answers the request |
 //! | `frames` | what a WebSocket client sends |
 //! | `command` | the commands of `throng.v1` |
@@ -31,6 +32,7 @@ mod command;
 mod deliver;
 mod drain;
 mod frames;
+mod hand_on;
 mod mail;
 mod poll;
 mod receive;

@@ -14,10 +14,8 @@ use super::Worker;
 use super::subscribe::name_of;
 use crate::net::Net;
 
-/// Messages of one history page, and users of one presence answer, at most.
-pub const PAGE_MAX: usize = 1000;
-/// And unless the client says.
-pub const PAGE: usize = 100;
+/// Messages of one history page, and users of one presence answer, unless the client says.
+const PAGE: usize = 100;
 
 /// Bytes of one history page, roughly; what does not fit is the next page's.
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -195,7 +193,7 @@ impl<N: Net> Worker<N> {
             (None, Some(after)) => HistoryQuery::After(parse_id(after)?),
             (None, None) => HistoryQuery::Newest,
         };
-        let limit = limit.map_or(PAGE, |limit| limit as usize).clamp(1, PAGE_MAX);
+        let limit = limit.map_or(PAGE, |limit| limit as usize);
         let history = self.engine.history(self.now.unix_ms, &name, query, limit);
         let (mut bytes, mut encoded) = (0, Vec::new());
         // The first one always fits, so that a page is never empty for want of room.
@@ -234,7 +232,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), Unable> {
         let name = name_of(&target);
         self.allow(Action::ReadPresence(&name))?;
-        let limit = limit.map_or(PAGE, |limit| limit as usize).clamp(1, PAGE_MAX);
+        let limit = limit.map_or(PAGE, |limit| limit as usize);
         let engine = Arc::clone(&self.engine);
         let (worker, connection) = (self.id, self.name_of(index));
         let reference = reference.map(ToOwned::to_owned);

@@ -7,8 +7,7 @@ use throng_wire::refusal::ResponseOptions;
 use throng_wire::subscribe::{self, Route};
 
 use super::{HELD_BYTES_MAX, Worker};
-use crate::connection::{Connection, Flags, Io, State};
-use crate::framing::Framing;
+use crate::connection::{Connection, Flags, State};
 use crate::net::{Net, Transfer};
 
 /// Reads of one connection before others have their turn.
@@ -23,9 +22,6 @@ const TURNS_PER_SLICE: usize = 16;
 /// At most this is read where a head is expected: what follows a head that is not for here has to
 /// travel to the control plane with it.
 const HEAD_READ_BYTES: usize = 16 << 10;
-
-/// Connections handed to the control plane in one slice, of those that have waited.
-const HAND_ONS_PER_SLICE: usize = 64;
 
 impl<N: Net> Worker<N> {
     /// The connection has something to read, or its peer has gone. `is_ended` says that the peer's
@@ -122,7 +118,9 @@ impl<N: Net> Worker<N> {
     /// Bytes from the client, after those that were kept.
     pub(super) fn input(&mut self, index: u32, bytes: &mut [u8]) {
         let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.flags.set(Flags::HEARD, true);
+        if !bytes.is_empty() {
+            connection.flags.set(Flags::HEARD, true);
+        }
         let generation = connection.generation;
         let kept = connection.io.as_mut().map(|io| std::mem::take(&mut io.inbound));
         let mut kept = kept.unwrap_or_default();
@@ -250,55 +248,6 @@ impl<N: Net> Worker<N> {
         let (allowed, listen) = (&self.settings.allowed_origins, self.settings.listen.ip());
         let is_allowed = origin_allowed(Some(origin), head.host(), allowed, listen);
         is_allowed.then(|| origin.to_owned())
-    }
-
-    /// Hands the connection to the control plane with what was read from it. When there is no room
-    /// on the way, it stays, and [`Worker::hand_on`] tries again. Returns whether it has gone.
-    fn give_to_control(&mut self, index: u32, bytes: &[u8]) -> bool {
-        let Some(connection) = self.connections.remove(index) else { return true };
-        self.held_bytes -= connection.counted_bytes();
-        let Connection { socket, generation, mut flags, due, .. } = connection;
-        let socket = match self.net.to_control(socket, bytes) {
-            Ok(()) => {
-                self.publish_load();
-                self.count(Counter::HandedToControl);
-                return true;
-            }
-            Err(socket) => socket,
-        };
-        let is_first_try = !flags.has(Flags::AWAITS_CONTROL);
-        flags.set(Flags::AWAITS_CONTROL, true);
-        let timeout = self.now.tick.saturating_add(Self::ticks(self.settings.head_timeout));
-        let io = Io { inbound: bytes.to_vec(), ..Io::default() };
-        let again = Connection {
-            socket,
-            generation,
-            due: if is_first_try { timeout } else { due },
-            first: None,
-            io: Some(Box::new(io)),
-            state: State::Head,
-            framing: Framing::WebSocket,
-            flags,
-        };
-        let index = self.connections.insert(again);
-        self.awaiting_control.push_back(Self::token(index, generation));
-        self.count_held(index);
-        false
-    }
-
-    /// Hands on connections that have waited for room on the way to the control plane.
-    pub(super) fn hand_on(&mut self) {
-        for _ in 0..self.awaiting_control.len().min(HAND_ONS_PER_SLICE) {
-            let Some(token) = self.awaiting_control.pop_front() else { return };
-            let Some(index) = self.index_of(token) else { continue };
-            let Some(connection) = self.connections.get_mut(index) else { continue };
-            let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
-            let Some(io) = connection.io.as_mut().filter(|_| may_go) else { continue };
-            let bytes = std::mem::take(&mut io.inbound);
-            if !self.give_to_control(index, &bytes) {
-                return;
-            }
-        }
     }
 
     /// The client has ended its side. Whoever only listens is taken to be gone.
