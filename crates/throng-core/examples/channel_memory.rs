@@ -88,9 +88,10 @@ fn broadcast(engine: &MemoryEngine, mailbox: &Mailbox, users: usize) {
     }
     let start = Instant::now();
     let mut delivered = 0;
+    let mut batch = Vec::new();
     while roster.is_sweeping() {
-        let mut visits = 1000;
-        while let Some((id, _)) = roster.next(&mut visits) {
+        roster.next_batch(&mut 1000, &mut batch);
+        for (id, _) in batch.drain(..) {
             let last = match roster.waiting(id) {
                 Waiting::Messages(messages) => messages.last().map(|last| last.id.offset),
                 _ => None,
@@ -101,5 +102,5 @@ fn broadcast(engine: &MemoryEngine, mailbox: &Mailbox, users: usize) {
     }
     assert_eq!(delivered, users);
     let each_ns = start.elapsed().as_nanos() as f64 / users as f64;
-    println!("next, waiting and advance: {each_ns:.1} ns a subscription");
+    println!("next_batch, waiting and advance: {each_ns:.1} ns a subscription");
 }

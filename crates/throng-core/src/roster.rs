@@ -5,12 +5,12 @@
 //! goes around it and offers each subscription what it lacks. The messages still to be offered are
 //! in the channel's **mirror**; a channel that everyone has caught up with has none.
 //!
-//! The roster does no I/O: [`Roster::next`] names a subscription that is behind, the worker writes
-//! what [`Roster::waiting`] returns, and says with [`Roster::advance`] how far it came, or with
-//! [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left out
-//! of sweeps; its worker offers the rest when the socket is writable, and calls [`Roster::resume`]
-//! when done. Likewise it offers a new subscription its backlog at once, then calls
-//! [`Roster::settle`].
+//! The roster does no I/O: [`Roster::next_batch`] names subscriptions that are behind, the worker
+//! writes what [`Roster::waiting`] returns, and says with [`Roster::advance`] how far it came, or
+//! with [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left
+//! out of sweeps; its worker offers the rest when the socket is writable, and calls
+//! [`Roster::resume`] when done. Likewise it offers a new subscription its backlog at once, then
+//! calls [`Roster::settle`].
 //!
 //! # Invariants
 //!
@@ -285,13 +285,19 @@ impl Roster {
         self.dropped
     }
 
-    /// Goes on with the sweep whose turn it is, to the next subscription that is behind and not
-    /// stalled. `visits` bounds the steps and is counted down; a turn ends when it is used up.
-    pub fn next(&mut self, visits: &mut u32) -> Option<(SubscriptionId, u32)> {
+    /// Goes on with the sweep whose turn it is, and appends subscriptions that are behind and not
+    /// stalled to `batch`, with their connections' indices. All are of one channel and of different
+    /// connections, and have to be served before the next call. `visits` bounds the steps and is
+    /// counted down; a turn ends when it is used up. Nothing is appended when there is nothing left
+    /// to do, or no visit.
+    pub fn next_batch(&mut self, visits: &mut u32, batch: &mut Vec<(SubscriptionId, u32)>) {
         while let Some(&local) = self.sweeping.front() {
+            if !batch.is_empty() && (*visits == 0 || !self.is_within_lap(local)) {
+                return;
+            }
             if *visits == 0 {
                 self.sweeping.rotate_left(1);
-                return None;
+                return;
             }
             *visits -= 1;
             let Some(visit) = self.step(local) else {
@@ -299,13 +305,12 @@ impl Roster {
                 continue;
             };
             if visit.is_behind && visit.connection & STALLED == 0 {
-                return Some((visit.id, visit.connection & NUMBER));
+                batch.push((visit.id, visit.connection & NUMBER));
             }
         }
         if self.sweeping.capacity() > SWEEPING_KEPT {
             self.sweeping = VecDeque::new();
         }
-        None
     }
 
     /// What a subscription lacks.

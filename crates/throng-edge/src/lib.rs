@@ -37,5 +37,5 @@ pub mod worker;
 
 pub use figures::{Figures, WorkerFigures};
 pub use settings::Settings;
-pub use start::{Arrival, Arrivals, Edge, HandBackError, Inlets, Plan, StartError};
+pub use start::{Arrival, Arrivals, Edge, HandBackError, Inlets, Plan, Sends, StartError};
 pub use sys::heap::release_unused;

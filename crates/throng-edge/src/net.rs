@@ -19,6 +19,15 @@ pub enum Transfer {
     Gone,
 }
 
+/// What one socket is to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Parcel<'a, S> {
+    /// To whom.
+    pub socket: &'a S,
+    /// At least one byte.
+    pub bytes: &'a [u8],
+}
+
 /// A worker's sockets.
 pub trait Net {
     /// A connected, non-blocking socket. Dropping it closes it.
@@ -29,6 +38,14 @@ pub trait Net {
 
     /// Writes from `slices`, in order, as much as the socket takes.
     fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
+
+    /// Writes each parcel, in order, as much as its socket takes, and appends what became of each
+    /// to `transfers`. The sockets are different ones.
+    fn write_all(&mut self, parcels: &[Parcel<'_, Self::Socket>], transfers: &mut Vec<Transfer>) {
+        for parcel in parcels {
+            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
+        }
+    }
 
     /// From now on reports with `token` when the socket becomes readable or its peer goes. Returns
     /// whether that worked.

@@ -3,6 +3,18 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+/// Whether fan-outs go through io_uring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoUring {
+    /// Where the kernel has it and lets us.
+    #[default]
+    Auto,
+    /// Or else the data plane does not start.
+    On,
+    /// One `send` a subscriber.
+    Off,
+}
+
 /// Settings of the data plane; see `docs/reference/settings.md`.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -12,6 +24,8 @@ pub struct Settings {
     pub workers: usize,
     /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
     pub connections_max: usize,
+    /// Whether fan-outs go through io_uring.
+    pub io_uring: IoUring,
     /// Origins whose pages may connect, beside the server's own.
     pub allowed_origins: Vec<String>,
     /// Interval of pings, comments and blank chunks; zero for none.
@@ -40,6 +54,7 @@ impl Default for Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             workers: 0,
             connections_max: 0,
+            io_uring: IoUring::Auto,
             allowed_origins: Vec::new(),
             heartbeat: Duration::from_secs(25),
             welcome: false,

@@ -12,10 +12,11 @@ use throng_core::{Access, Engine, Mail, Mailbox, Rules, WorkerId};
 
 use crate::event_loop::{self, Sources};
 use crate::figures::Figures;
-use crate::settings::Settings;
+use crate::settings::{IoUring, Settings};
 use crate::sys::hand_over::{self, Entry, Exit};
 use crate::sys::listener::{self, Reservation};
 use crate::sys::poll::Poll;
+use crate::sys::ring::Ring;
 use crate::sys::sockets::Sockets;
 use crate::worker::{REFUSALS_MAX, Setup, Worker};
 
@@ -198,15 +199,19 @@ impl Plan {
             threads.push(spawned.map_err(system("start a thread"))?);
         }
         drop(started);
+        let mut sends = Sends::Together;
         for _ in &threads {
             let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
-            let result = starts.recv().unwrap_or_else(died);
-            result?;
+            let started = starts.recv().unwrap_or_else(died)?;
+            if started != Sends::Together {
+                sends = started;
+            }
         }
         Ok(Edge {
             arrivals: Arrivals(self.to_control.1),
             inlets: Inlets { entries: entries.into(), figures: figures.clone() },
             figures,
+            sends,
             mailboxes: self.mailboxes,
             threads,
             _reservation: self.reservation,
@@ -274,6 +279,18 @@ impl Drop for AbortOnPanic {
     }
 }
 
+/// The ring of the calling thread, if it is to have one and can.
+fn ring(wanted: IoUring) -> Result<(Option<Ring>, Sends), StartError> {
+    if wanted == IoUring::Off {
+        return Ok((None, Sends::Single));
+    }
+    match Ring::open() {
+        Ok(ring) => Ok((Some(ring), Sends::Together)),
+        Err(error) if wanted == IoUring::On => Err(system("use io_uring")(error)),
+        Err(error) => Ok((None, Sends::SingleBecause(error.to_string()))),
+    }
+}
+
 /// What a worker's thread starts from.
 struct Thread {
     setup: Setup,
@@ -284,12 +301,12 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(self, started: &mpsc::Sender<Result<(), StartError>>) {
+    fn run(self, started: &mpsc::Sender<Result<Sends, StartError>>) {
         let prepared = self.prepare();
         let (worker, sources) = match prepared {
-            Ok(prepared) => {
-                let _ = started.send(Ok(()));
-                prepared
+            Ok((worker, sources, sends)) => {
+                let _ = started.send(Ok(sends));
+                (worker, sources)
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -303,7 +320,7 @@ impl Thread {
         }
     }
 
-    fn prepare(self) -> Result<(Worker<Sockets>, Sources), StartError> {
+    fn prepare(self) -> Result<(Worker<Sockets>, Sources, Sends), StartError> {
         crate::sys::unshare().map_err(system("give a worker a descriptor table of its own"))?;
         let settings = &self.setup.settings;
         let address = settings.listen;
@@ -316,13 +333,26 @@ impl Thread {
             mailbox_event: self.event,
             mailbox: Arc::clone(&self.setup.mailbox),
         };
+        let (ring, sends) = ring(settings.io_uring)?;
         let sockets = Sockets {
+            ring,
             poll: Poll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control,
             to_workers: self.to_workers,
         };
-        Ok((Worker::new(self.setup, sockets), sources))
+        Ok((Worker::new(self.setup, sockets), sources, sends))
     }
+}
+
+/// How fan-outs are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sends {
+    /// Through io_uring, those of a slice in one call.
+    Together,
+    /// A call for each, as the settings say.
+    Single,
+    /// A call for each, because the kernel has no io_uring that would do, or does not let us.
+    SingleBecause(String),
 }
 
 /// The running data plane.
@@ -334,6 +364,8 @@ pub struct Edge {
     pub inlets: Inlets,
     /// What the workers tell about themselves.
     pub figures: Figures,
+    /// How fan-outs are written.
+    pub sends: Sends,
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
     _reservation: Reservation,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `private_table` | a thread gets a descriptor table of its own |
 //! | `heap` | one function of the C library |
+//! | `ring` | io_uring is told addresses |
 //! | `options` | two socket options that no library sets |
 //! | `listener`, `poll`, `hand_over`, `sockets` | none |
 
@@ -14,6 +15,8 @@ pub(crate) mod heap;
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]
 mod private_table;
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod ring;
 
 pub(crate) mod hand_over;
 pub(crate) mod listener;

@@ -11,6 +11,7 @@
 //! | `subscribe` | parks a connection: follows its channels, answers the request |
 //! | `frames` | what a WebSocket client sends |
 //! | `command` | the commands of `throng.v1` |
+//! | `fan_out` | a slice of the fan-outs: who is visited, and what they are written together |
 //! | `deliver` | writes a subscriber what it lacks |
 //! | `poll` | answers a long-poll |
 //! | `send` | writes everything else; what blocks, and what happens when it no longer does |
@@ -31,6 +32,7 @@ mod close;
 mod command;
 mod deliver;
 mod drain;
+mod fan_out;
 mod frames;
 mod hand_on;
 mod mail;
@@ -57,6 +59,7 @@ use crate::settings::Settings;
 pub(crate) use accept::REFUSALS_MAX;
 use close::Farewell;
 use drain::Drain;
+use fan_out::Batch;
 
 /// Ticks per second: the unit of [`Connection::due`] and the pace of the sweep over the slab.
 pub const TICKS_PER_S: u32 = 10;
@@ -130,6 +133,7 @@ pub struct Worker<N: Net> {
     /// For heads and notices on their way out.
     scratch: Vec<u8>,
     mail: Vec<Mail>,
+    batch: Batch,
     /// Connections that had more to read, or to act upon, than one turn allows.
     unread: VecDeque<u64>,
     /// What is left of the turn of the connection that is being read, in heads and frames.
@@ -175,6 +179,7 @@ impl<N: Net> Worker<N> {
             buffer: vec![0; READ_BYTES],
             scratch: Vec::new(),
             mail: Vec::new(),
+            batch: Batch::default(),
             unread: VecDeque::new(),
             steps: 0,
             awaiting_control: VecDeque::new(),

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use throng_core::WorkerId;
-use throng_edge::net::{Net, Transfer};
+use throng_edge::net::{Net, Parcel, Transfer};
 
 use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
@@ -86,6 +86,13 @@ impl Net for FakeNet {
             Transfer::Gone | Transfer::End => self.notes.saw("write: reset"),
         }
         transfer
+    }
+
+    fn write_all(&mut self, parcels: &[Parcel<'_, FakeSocket>], transfers: &mut Vec<Transfer>) {
+        self.notes.saw("write: to several at once");
+        for parcel in parcels {
+            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
+        }
     }
 
     fn watch(&mut self, socket: &FakeSocket, token: u64) -> bool {

@@ -60,6 +60,7 @@ const INTERESTING: &[&str] = &[
     "write: blocked",
     "write: reset",
     "write: several messages at once",
+    "write: to several at once",
     "write: short",
 ];
 

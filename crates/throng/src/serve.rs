@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use throng_control::Control;
 use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine, clock};
-use throng_edge::{Edge, Figures, Plan};
+use throng_edge::{Edge, Figures, Plan, Sends};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -60,6 +60,7 @@ pub fn serve(settings: &Settings) -> Result<()> {
     let banner = banner(&plan);
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
+    log_sends(&edge.sends);
 
     let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
@@ -147,6 +148,16 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+fn log_sends(sends: &Sends) {
+    match sends {
+        Sends::Together => tracing::debug!("fan-outs go through io_uring"),
+        Sends::Single => tracing::debug!("fan-outs take a call for each subscriber"),
+        Sends::SingleBecause(reason) => tracing::info!(
+            "fan-outs take a call for each subscriber, as io_uring is not to be had: {reason}"
+        ),
+    }
+}
+
 /// One line about what was done.
 fn log_outcome(figures: &Figures) {
     let sum = |counter| {
@@ -166,6 +177,7 @@ fn edge_settings(settings: &Settings) -> throng_edge::Settings {
         listen: settings.listen.0,
         workers: settings.workers.count().unwrap_or(0),
         connections_max: settings.max_connections.count().unwrap_or(0),
+        io_uring: settings.io_uring.0,
         allowed_origins: settings.allowed_origins.0.clone(),
         heartbeat: settings.heartbeat.0,
         welcome: settings.welcome.0,

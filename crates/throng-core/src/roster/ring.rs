@@ -66,6 +66,15 @@ impl Roster {
         }
     }
 
+    /// Whether the next step is neither the end of the sweep nor of a lap: those take for granted
+    /// that whoever was visited before has been served.
+    pub(super) fn is_within_lap(&self, local: LocalId) -> bool {
+        let Some(channel) = self.channels.get(local.index()) else { return false };
+        channel.active.as_deref().is_some_and(|active| {
+            active.left > 0 && active.position.is_some_and(|next| channel.first != Some(next))
+        })
+    }
+
     /// One step of the channel's sweep: the subscription to visit, or `None` when the sweep is over
     /// or the channel gone. Whoever was named before has been served by now.
     pub(super) fn step(&mut self, local: LocalId) -> Option<Visit> {

@@ -212,13 +212,16 @@ fn what_is_held_for_the_stalled_is_not_encoded() {
     let message = model::message(1, 0);
     roster.append(local, channel, &message);
     let mut visits = 9;
-    while let Some((id, _)) = roster.next(&mut visits) {
+    let mut batch = Vec::new();
+    roster.next_batch(&mut visits, &mut batch);
+    for (id, _) in batch {
         let Waiting::Messages(mut messages) = roster.waiting(id) else { panic!("it is behind") };
         let encode = |_: &Message| b"encoded".to_vec();
         let first = messages.next().expect("at least one").encoding(0, encode).as_ptr();
         assert_eq!(first, message.encoding(0, |_| unreachable!("it is shared")).as_ptr());
         roster.advance(id, 1);
     }
+    roster.next_batch(&mut visits, &mut Vec::new());
     let Waiting::Messages(mut messages) = roster.waiting(ids[0]) else { panic!("it is stalled") };
     assert!(messages.next().is_some_and(|held| held.id == message.id && !held.is_encoded()));
 }

@@ -9,11 +9,14 @@ use throng_core::WorkerId;
 
 use super::hand_over::Entry;
 use super::poll::Poll;
-use crate::net::{Net, Transfer};
+use super::ring::Ring;
+use crate::net::{Net, Parcel, Transfer};
 
 /// The sockets of one worker thread.
 pub(crate) struct Sockets {
     pub(crate) poll: Poll,
+    /// If there is none, each parcel is a call of its own.
+    pub(crate) ring: Option<Ring>,
     pub(crate) to_control: Entry,
     pub(crate) to_workers: Vec<Entry>,
 }
@@ -61,6 +64,19 @@ impl Net for Sockets {
                 Err(Errno::INTR) => continue,
                 Err(_) => Transfer::Gone,
             };
+        }
+    }
+
+    fn write_all(&mut self, parcels: &[Parcel<'_, OwnedFd>], transfers: &mut Vec<Transfer>) {
+        let first = transfers.len();
+        if let Some(ring) = &mut self.ring
+            && ring.write_all(parcels, transfers).is_err()
+        {
+            // It did not begin with the rest, and cannot be relied on any more.
+            self.ring = None;
+        }
+        for parcel in &parcels[transfers.len() - first..] {
+            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
         }
     }
 

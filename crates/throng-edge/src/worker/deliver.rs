@@ -7,7 +7,7 @@ use throng_core::{BehindPolicy, ConnectionName, Counter, Message, SubscriptionId
 use throng_wire::sse;
 use throng_wire::{Target, chunk, v1};
 
-use super::{VISITS_PER_SLICE, Worker};
+use super::Worker;
 use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
 use crate::net::{Net, Transfer};
@@ -20,25 +20,17 @@ const BYTES_PER_WRITE: usize = 256 << 10;
 
 /// What a write to a subscriber came to.
 #[derive(Debug, Default)]
-struct Outcome {
+pub(super) struct Outcome {
     /// The cursor's new place.
-    advanced_to: Option<u64>,
-    deliveries: u64,
-    sent_bytes: u64,
-    partial: Option<Partial>,
-    is_blocked: bool,
-    is_gone: bool,
+    pub(super) advanced_to: Option<u64>,
+    pub(super) deliveries: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) partial: Option<Partial>,
+    pub(super) is_blocked: bool,
+    pub(super) is_gone: bool,
 }
 
 impl<N: Net> Worker<N> {
-    /// One slice of the fan-outs under way.
-    pub(super) fn fan_out(&mut self) {
-        let mut visits = VISITS_PER_SLICE;
-        while let Some((subscription, index)) = self.roster.next(&mut visits) {
-            self.deliver(index, subscription);
-        }
-    }
-
     /// Writes all of a connection's subscriptions what they lack, as far as the socket takes it.
     pub(super) fn flush_subscriptions(&mut self, index: u32) {
         let mut next = self.connections.get(index).and_then(|it| it.first);
@@ -95,6 +87,11 @@ impl<N: Net> Worker<N> {
         let is_chunked = connection.has(Flags::CHUNKED);
         let encode = |message| Framing::encode(connection.framing, message, is_chunked);
         let outcome = write(net, &connection.socket, messages, name, encode);
+        self.conclude(index, subscription, outcome);
+    }
+
+    /// Takes note of what a write came to.
+    pub(super) fn conclude(&mut self, index: u32, subscription: SubscriptionId, outcome: Outcome) {
         if let Some(offset) = outcome.advanced_to {
             self.roster.advance(subscription, offset);
         }

@@ -19,7 +19,7 @@ use std::path::Path;
 use channels::ChannelTable;
 use duration::Time;
 use size::Size;
-use written::{Address, Automatic, Count, Level, Origins, Policy, Switch, Written};
+use written::{Address, Automatic, Count, Level, Origins, Policy, Ring, Switch, Written};
 
 /// What is wrong with the settings, and where it stands: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +127,8 @@ settings! {
             "Open connections; more than the cores' workers hold start further workers";
         "workers" workers: Automatic = "auto",
             "Worker threads, at least; auto is one a core";
+        "io-uring" io_uring: Ring = "auto",
+            "Fan-outs through io_uring: auto is where the kernel has it (6.1) and allows it";
         "heartbeat" heartbeat: Time = "25s",
             "Interval of pings, SSE comments and blank chunks; 0 for none";
         "welcome" welcome: Switch = "false",

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use throng_core::BehindPolicy;
+use throng_edge::settings::IoUring;
 use toml::Value;
 
 /// A value that cannot be read: what is wrong, and what would be right.
@@ -339,6 +340,14 @@ one_of! {
     Policy(BehindPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
     "close" => BehindPolicy::Close,
     "skip" => BehindPolicy::Skip
+}
+
+one_of! {
+    /// Whether fan-outs go through io_uring.
+    Ring(IoUring), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
+    "auto" => IoUring::Auto,
+    "on" => IoUring::On,
+    "off" => IoUring::Off
 }
 
 one_of! {

@@ -1,6 +1,6 @@
 //! An engine with mail on its way, connections that block, and what each must have got.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
 use crate::message::Body;
@@ -236,7 +236,6 @@ impl World {
         if *count == 0 {
             topic.followed = None;
         }
-        self.check();
     }
 
     /// The connection takes only so many more messages.
@@ -279,14 +278,29 @@ impl World {
     }
 
     /// One slice of sweeping.
-    pub(super) fn sweep(&mut self, mut visits: u32, serves: usize) {
-        for _ in 0..serves {
-            let Some((id, connection)) = self.roster.next(&mut visits) else { return };
-            assert!(!self.roster.is_stalled(id));
-            let known = self.subscribers.iter().find(|(_, subscriber)| subscriber.id == id);
-            let (&(owner, topic), _) = known.expect("only what is subscribed is named");
-            assert_eq!(owner, connection);
-            self.serve(connection, topic);
+    pub(super) fn sweep(&mut self, mut visits: u32, batches: usize) {
+        let mut batch = Vec::new();
+        for _ in 0..batches {
+            self.roster.next_batch(&mut visits, &mut batch);
+            if batch.is_empty() {
+                return;
+            }
+            let topics: Vec<u8> = batch
+                .iter()
+                .map(|&(id, connection)| {
+                    assert!(!self.roster.is_stalled(id));
+                    let known = self.subscribers.iter().find(|(_, subscriber)| subscriber.id == id);
+                    let (&(owner, topic), _) = known.expect("only what is subscribed is named");
+                    assert_eq!(owner, connection);
+                    topic
+                })
+                .collect();
+            assert!(topics.iter().all(|topic| *topic == topics[0]), "of one channel");
+            let owners: BTreeSet<u32> = batch.iter().map(|&(_, connection)| connection).collect();
+            assert_eq!(owners.len(), batch.len(), "of different connections");
+            for ((_, connection), topic) in batch.drain(..).zip(topics) {
+                self.serve(connection, topic);
+            }
             self.check();
         }
     }

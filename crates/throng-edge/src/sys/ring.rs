@@ -1,0 +1,225 @@
+//! Many sends in one system call: io_uring, where the kernel has it and lets us.
+//!
+//! A ring is used for nothing but `send`, never waits for anything and never leaves anything
+//! behind: each request carries `MSG_DONTWAIT`, so that the kernel answers it while it is being
+//! submitted (io_uring_enter(2)), and when [`Ring::write_all`] returns, all answers are there.
+//! [`Ring::open`] tries that out on a full socket before anybody relies on it; kernels before 6.1
+//! are not asked.
+//!
+//! # Why `unsafe`
+//!
+//! A request holds a descriptor number and a pointer to bytes. Both belong to the caller's parcels,
+//! which are borrowed until `write_all` returns; no request outlives it, because it returns only
+//! when as many answers have come as requests were made, and ends the process if the kernel breaks
+//! that promise.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::net::{Parcel, Transfer};
+
+/// Requests of one submission: those of a slice. More would gain nothing.
+const ENTRIES: u32 = 128;
+
+/// A submission queue and a completion queue of one worker's own.
+pub(crate) struct Ring {
+    ring: IoUring,
+}
+
+impl Ring {
+    /// A ring that has been seen to work as it must; otherwise why there is none. To be called on
+    /// the thread that will use it.
+    pub(crate) fn open() -> io::Result<Ring> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_submit_all()
+            .build(ENTRIES)?;
+        let mut ring = Ring { ring };
+        ring.try_out()?;
+        Ok(ring)
+    }
+
+    /// A socket that takes no more must say so at once instead of keeping the request.
+    fn try_out(&mut self) -> io::Result<()> {
+        let (one, _other) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let bytes = [0; 64 << 10];
+        let mut transfers = Vec::new();
+        for _ in 0..64 {
+            transfers.clear();
+            self.write_all(&[Parcel { socket: &one, bytes: &bytes }], &mut transfers)?;
+            match transfers[..] {
+                [Transfer::Bytes(_)] => {}
+                [Transfer::Blocked] => return Ok(()),
+                _ => break,
+            }
+        }
+        Err(io::Error::other("a full socket was not told from others"))
+    }
+
+    /// Sends each parcel as far as its socket takes it, in order; appends what became of each.
+    ///
+    /// After an error the ring must be dropped, and nothing was done with the parcels that have no
+    /// transfer.
+    pub(crate) fn write_all(
+        &mut self,
+        parcels: &[Parcel<'_, OwnedFd>],
+        transfers: &mut Vec<Transfer>,
+    ) -> io::Result<()> {
+        for parcels in parcels.chunks(ENTRIES as usize) {
+            self.write_some(parcels, transfers)?;
+        }
+        Ok(())
+    }
+
+    /// As many as fit into the queue.
+    fn write_some(
+        &mut self,
+        parcels: &[Parcel<'_, OwnedFd>],
+        transfers: &mut Vec<Transfer>,
+    ) -> io::Result<()> {
+        let first = transfers.len();
+        transfers.resize(first + parcels.len(), Transfer::Gone);
+        let mut queue = self.ring.submission();
+        for (nth, parcel) in parcels.iter().enumerate() {
+            // SAFETY: descriptor and bytes are borrowed, and `finish` does not return before the
+            // kernel has done with them.
+            let pushed = unsafe { queue.push(&send(parcel, nth as u64)) };
+            debug_assert!(pushed.is_ok(), "the queue is empty between calls");
+        }
+        drop(queue);
+        let finished = self.finish(parcels.len(), &mut transfers[first..]);
+        if finished.is_err() {
+            transfers.truncate(first);
+        }
+        finished
+    }
+
+    /// Submits what is queued and takes the answers to `count` requests.
+    fn finish(&mut self, count: usize, transfers: &mut [Transfer]) -> io::Result<()> {
+        let mut answered = 0;
+        while answered < count {
+            match self.ring.submit_and_wait(count - answered) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Before anything is submitted this is an answer like another.
+                Err(error) if answered == 0 && self.ring.submission().len() == count => {
+                    return Err(error);
+                }
+                Err(error) => abort(&error),
+            }
+            for answer in self.ring.completion() {
+                answered += 1;
+                if let Some(transfer) = transfers.get_mut(answer.user_data() as usize) {
+                    *transfer = transfer_of(answer.result());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn send(parcel: &Parcel<'_, OwnedFd>, nth: u64) -> squeue::Entry {
+    let length = u32::try_from(parcel.bytes.len()).unwrap_or(u32::MAX);
+    opcode::Send::new(types::Fd(parcel.socket.as_raw_fd()), parcel.bytes.as_ptr(), length)
+        .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        .build()
+        .user_data(nth)
+}
+
+fn transfer_of(result: i32) -> Transfer {
+    match result {
+        1.. => Transfer::Bytes(result.unsigned_abs() as usize),
+        _ => match Errno::from_raw_os_error(-result) {
+            // An interrupted one is told at once that its socket is writable.
+            Errno::AGAIN | Errno::INTR => Transfer::Blocked,
+            _ => Transfer::Gone,
+        },
+    }
+}
+
+/// Requests may be under way whose bytes are about to go: nothing safe is left to do.
+fn abort(error: &io::Error) -> ! {
+    eprintln!("throng: a worker cannot go on: io_uring keeps requests and fails: {error}");
+    std::process::abort();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{RecvFlags, recv};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+    }
+
+    fn write_all(ring: &mut Ring, parcels: &[(&OwnedFd, &[u8])]) -> Vec<Transfer> {
+        let parcels: Vec<_> =
+            parcels.iter().map(|&(socket, bytes)| Parcel { socket, bytes }).collect();
+        let mut transfers = vec![Transfer::End];
+        ring.write_all(&parcels, &mut transfers).unwrap();
+        assert_eq!(transfers.remove(0), Transfer::End, "what was there stays");
+        transfers
+    }
+
+    /// Where a sandbox has no io_uring there is nothing to test: the server does without.
+    fn ring() -> Option<Ring> {
+        Ring::open().inspect_err(|error| eprintln!("skipped, no io_uring: {error}")).ok()
+    }
+
+    #[test]
+    fn each_socket_gets_its_bytes_however_many_there_are() {
+        let Some(mut ring) = ring() else { return };
+        let pairs: Vec<_> = (0..ENTRIES + 3).map(|_| pair()).collect();
+        let bytes: Vec<_> = (0..pairs.len()).map(|nth| format!("for {nth}").into_bytes()).collect();
+        let parcels: Vec<_> =
+            pairs.iter().zip(&bytes).map(|((near, _), bytes)| (near, &bytes[..])).collect();
+        for round in 0..2 {
+            let transfers = write_all(&mut ring, &parcels);
+            for (nth, (_, far)) in pairs.iter().enumerate() {
+                assert_eq!(transfers[nth], Transfer::Bytes(bytes[nth].len()), "round {round}");
+                let mut buffer = [0; 64];
+                let (_, count) = recv(far, &mut buffer[..], RecvFlags::DONTWAIT).unwrap();
+                assert_eq!(buffer[..count], bytes[nth][..]);
+            }
+        }
+    }
+
+    #[test]
+    fn full_and_dead_sockets_keep_nobody_waiting() {
+        let Some(mut ring) = ring() else { return };
+        let ((full, _reader), (dead, gone), (fine, far)) = (pair(), pair(), pair());
+        drop(gone);
+        let much = vec![b'x'; 1 << 20];
+        while write_all(&mut ring, &[(&full, &much)]) != [Transfer::Blocked] {}
+        let transfers = write_all(&mut ring, &[(&full, b"1"), (&dead, b"2"), (&fine, b"3")]);
+        assert_eq!(transfers, [Transfer::Blocked, Transfer::Gone, Transfer::Bytes(1)]);
+        let mut buffer = [0; 8];
+        assert_eq!(recv(&far, &mut buffer[..], RecvFlags::DONTWAIT).unwrap().1, 1);
+    }
+
+    #[test]
+    fn a_socket_may_take_a_part() {
+        let Some(mut ring) = ring() else { return };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _far = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let near = OwnedFd::from(near);
+        let much = vec![b'x'; 64 << 20];
+        let [Transfer::Bytes(taken)] = write_all(&mut ring, &[(&near, &much)])[..] else {
+            panic!("it takes something")
+        };
+        assert!((1..much.len()).contains(&taken));
+    }
+}
