@@ -1,4 +1,4 @@
-//! What a machine allows and what its processes cost, for programs that measure.
+//! What a machine allows and what its processes cost.
 //!
 //! # Layout
 //!
@@ -7,6 +7,8 @@
 //! | [`private_table`] | threads with a descriptor table of their own |
 //! | [`proc`] | processor time and memory of a process, of the kernel; who listens on a port |
 //! | [`sysctl`] | kernel settings: read, set, counted |
+//! | [`cgroup`] | limits of the control groups that this process is in |
+//! | [`preflight`] | can this machine hold so many connections, and what must change? |
 //! | [`environment`] | the machine in a few lines, as it belongs under every figure |
 //!
 //! # Invariants
@@ -14,7 +16,9 @@
 //! - What cannot be read is absent, never zero: a missing figure is not a figure of nothing.
 //! - The only `unsafe` of the measuring programs is the one call in [`private_table`].
 
+pub mod cgroup;
 pub mod environment;
+pub mod preflight;
 pub mod private_table;
 pub mod proc;
 pub mod sysctl;

@@ -72,14 +72,20 @@ pub fn memory_bytes() -> Option<u64> {
     kib_field("/proc/meminfo", "MemTotal:")
 }
 
-/// Memory that is free for new use: of the machine, or what is left to our container if that is
-/// less.
-pub fn available_bytes() -> Option<u64> {
-    let machine = kib_field("/proc/meminfo", "MemAvailable:");
-    let group = number("/sys/fs/cgroup/memory.max").map(|most| {
-        most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or_default())
-    });
-    machine.into_iter().chain(group).min()
+/// Memory of the machine that is free for new use, in bytes; a control group may have less.
+pub fn machine_available_bytes() -> Option<u64> {
+    kib_field("/proc/meminfo", "MemAvailable:")
+}
+
+/// Threads of the whole machine.
+pub fn threads() -> Option<u64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+/// Packets that found no room in a processor's queue since the machine started.
+pub fn backlog_drops() -> Option<u64> {
+    parse_drops(&fs::read_to_string("/proc/net/softnet_stat").ok()?)
 }
 
 /// Connections that the firewall follows now.
@@ -183,6 +189,15 @@ fn parse_sockets(text: &str) -> Option<Sockets> {
     })
 }
 
+/// The second column of each processor's line, in hexadecimal.
+fn parse_drops(softnet: &str) -> Option<u64> {
+    let drops = softnet.lines().map(|line| {
+        let field = line.split_whitespace().nth(1)?;
+        u64::from_str_radix(field, 16).ok()
+    });
+    drops.sum()
+}
+
 fn kib_field(path: &str, field: &str) -> Option<u64> {
     parse_kib(&fs::read_to_string(path).ok()?, field)
 }
@@ -226,7 +241,8 @@ mod tests {
         assert!(name(pid).is_some());
         assert_eq!(family(pid)[0], pid);
         assert!(slab_bytes() > Some(0));
-        assert!(available_bytes() <= memory_bytes());
+        assert!(machine_available_bytes() <= memory_bytes());
+        assert!(threads() > Some(0) && backlog_drops().is_some());
         assert!(sockets().is_some());
     }
 
@@ -291,6 +307,8 @@ mod tests {
             parse_sockets("sockets: used 9\nTCP: inuse 3 orphan 0 tw 2 alloc 4 mem 5\n"),
             Some(Sockets { in_use: 3, time_wait: 2, buffer_bytes: 5 * 4096 })
         );
+        assert_eq!(parse_drops("0a1 2 3\n0b1 0f 0\n"), Some(17));
+        assert_eq!(parse_drops("0a1\n"), None);
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 12 30 0 0 20 0 1";
         assert_eq!(stat_ticks(stat), Some(42));
     }

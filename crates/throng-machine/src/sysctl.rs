@@ -8,6 +8,11 @@ pub fn read(name: &str) -> Option<String> {
     fs::read_to_string(path(name)).ok().map(|text| text.trim().to_owned())
 }
 
+/// Whether there is a kernel setting of that name, readable or not.
+pub fn exists(name: &str) -> bool {
+    !matches!(fs::metadata(path(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
 /// The nth number of a kernel setting: `net.ipv4.tcp_mem` has three.
 pub fn number(name: &str, nth: usize) -> Option<u64> {
     read(name)?.split_whitespace().nth(nth)?.parse().ok()
@@ -32,12 +37,6 @@ pub fn local_ports() -> Option<(u16, u16)> {
     port_range(&read("net.ipv4.ip_local_port_range")?)
 }
 
-/// Ports among `low..=high` that the kernel is told not to give out.
-pub fn reserved_ports(low: u16, high: u16) -> usize {
-    let reserved = read("net.ipv4.ip_local_reserved_ports").unwrap_or_default();
-    reserved_within(&reserved, low, high)
-}
-
 fn path(name: &str) -> String {
     format!("/proc/sys/{}", name.replace('.', "/"))
 }
@@ -49,8 +48,8 @@ fn port_range(text: &str) -> Option<(u16, u16)> {
     (low <= high).then_some((low, high))
 }
 
-/// Of a list such as `8080,28000-28199`, what lies within the bounds.
-fn reserved_within(list: &str, low: u16, high: u16) -> usize {
+/// How many ports of a list such as `8080,28000-28199` lie within the bounds.
+pub fn reserved_within(list: &str, low: u16, high: u16) -> usize {
     let ranges = list.split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
@@ -71,6 +70,7 @@ mod tests {
         assert!(read("net.core.somaxconn").is_some());
         assert!(number("net.ipv4.tcp_mem", 2) >= number("net.ipv4.tcp_mem", 1));
         assert_eq!(read("net.core.no_such_setting"), None);
+        assert!(exists("net.core.somaxconn") && !exists("net.core.no_such_setting"));
         assert!(set("net.core.no_such_setting", "1").is_err());
         assert!(local_ports().is_some());
     }

@@ -1,23 +1,21 @@
 //! Whether this machine allows what a plan asks for.
 
 use std::net::ToSocketAddrs as _;
-use std::thread::available_parallelism;
 
 use throng_machine::environment::raise_descriptors;
+use throng_machine::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
 
-use crate::machine::preflight::{DESCRIPTORS_SLACK, Preflight, Room, Wanted, threads_for};
 use crate::plan::{Phase, Plan};
 use crate::run::clients_max;
 use crate::template::Values;
 
 /// What the choice of sources, ports and threads allows on this machine.
 pub(super) fn allowance(plan: &Plan) -> Preflight {
-    let wanted = wanted(plan);
-    Room::look(&wanted).check(&wanted)
+    check(&wanted(plan))
 }
 
 fn wanted(plan: &Plan) -> Wanted {
-    let clients = clients_max(plan) as u64;
+    let connections = clients_max(plan) as u64;
     let is_loopback = is_loopback(plan);
     let addresses = match plan.sources.addresses.len() as u64 {
         0 if is_loopback => None,
@@ -28,19 +26,30 @@ fn wanted(plan: &Plan) -> Wanted {
         Phase::Ramp { in_flight, .. } => *in_flight as u64,
         _ => 0,
     });
-    let cores = available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let descriptors = raise_descriptors(clients + DESCRIPTORS_SLACK);
-    let threads = plan.threads.map(|threads| threads as u64);
+    let burst = in_flight.max().unwrap_or_default().min(connections);
     Wanted {
-        clients,
-        threads: threads.unwrap_or_else(|| threads_for(clients, descriptors, cores)),
-        addresses,
-        ports: plan.sources.ports,
-        target_ports: plan.target.ports.len().max(1) as u64,
-        in_flight: in_flight.max().unwrap_or_default(),
-        is_loopback,
+        connections,
+        // It runs already: what its process may have is not known here.
+        server: is_loopback.then_some(Server { tables: None, port: None, burst }),
+        clients: Some(Clients {
+            tables: Tables::clients_on(threads(plan, connections)),
+            addresses,
+            ports: plan.sources.ports,
+            target_ports: plan.target.ports.len().max(1) as u64,
+            per_address: None,
+        }),
         is_publishing: plan.phases.iter().any(|phase| phase.publishing().is_some()),
     }
+}
+
+/// Those that were asked for, or as many as cores and descriptors ask for.
+fn threads(plan: &Plan, connections: u64) -> u64 {
+    let needed = || {
+        let tables = Tables::clients();
+        let descriptors = raise_descriptors(tables.descriptors_with(connections, 1));
+        tables.threads_for(connections, descriptors).unwrap_or(tables.threads_least)
+    };
+    plan.threads.map_or_else(needed, |threads| threads as u64)
 }
 
 /// Whether the target is on this machine, as far as its address tells.

@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     }
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
-    for warning in &allowance.warnings {
+    for warning in allowance.warnings() {
         eprintln!("{} {warning}", paint.ink(Ink::Doubt, "warning:"));
     }
     note_silence(&plan);
@@ -108,7 +108,7 @@ fn dry_run(plan: &Plan) -> ExitCode {
     let allowance = allowance::allowance(plan);
     let mut text = show::show(plan);
     text.push_str(&format!("\n# {}\n", allowance.summary()));
-    for warning in &allowance.warnings {
+    for warning in allowance.warnings() {
         text.push_str(&format!("# {warning}\n"));
     }
     let refusal = allowance.refusal();

@@ -50,6 +50,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use throng_machine::preflight::CLIENTS_APART;
 use throng_machine::private_table;
 
 use crate::audit::Audit;
@@ -64,8 +65,8 @@ pub use board::Board;
 pub use client::CLIENT_BYTES_MAX;
 pub use seen::PublishSeen;
 
-/// Descriptors of a table that are not for clients: what the process had open, the thread's own.
-const RESERVED_DESCRIPTORS: usize = 512;
+/// Descriptors of a table that are not for clients, as the preflight counts them.
+const RESERVED_DESCRIPTORS: usize = CLIENTS_APART as usize;
 
 /// Below so many clients, another thread costs more than it helps.
 const CLIENTS_PER_THREAD_MIN: usize = 1_000;

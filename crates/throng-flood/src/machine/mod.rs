@@ -1,8 +1,4 @@
-//! What the machine allows before a run, and what is written about it afterwards.
-//!
-//! Readings are those of [`throng_machine`]; here is what they mean for a flood.
-
-pub mod preflight;
+//! What is written about the machine after a run; the readings are those of [`throng_machine`].
 
 use crate::report::Environment;
 

@@ -7,14 +7,14 @@ pub mod addresses;
 mod check;
 pub mod draft;
 pub mod file;
-pub mod suggest;
-pub mod units;
 pub mod words;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+pub use throng_text::suggest;
+pub use throng_text::written as units;
 
 use crate::template::Template;
 

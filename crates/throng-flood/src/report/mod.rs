@@ -23,7 +23,6 @@ pub mod agents;
 pub mod compare;
 pub mod csv;
 pub mod distribution;
-pub mod figures;
 pub mod file;
 #[cfg(test)]
 mod fixture;
@@ -35,6 +34,7 @@ pub mod table;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+pub use throng_text::figures;
 
 /// The format's version: it changes when a field changes its meaning.
 pub const VERSION: u32 = 1;

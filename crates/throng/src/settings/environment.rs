@@ -5,7 +5,8 @@
 
 use std::ffi::OsString;
 
-use super::suggest::nearest;
+use throng_text::suggest::nearest;
+
 use super::written::quoted;
 use super::{Names, Options, SettingsError, names};
 

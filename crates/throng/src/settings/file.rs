@@ -7,11 +7,11 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use throng_text::suggest::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::channels::KEYS as CHANNEL_KEYS;
-use super::suggest::nearest;
 use super::{Options, SettingsError, names};
 
 /// Read if no file is named and this one is there.

@@ -10,7 +10,6 @@ mod duration;
 mod environment;
 mod file;
 mod size;
-mod suggest;
 mod written;
 
 use std::ffi::OsString;

@@ -11,7 +11,8 @@ pub fn nearest<'a>(
     candidates
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&written, &plain(candidate)), candidate))
-        .filter(|(edits, _)| *edits <= edits_max)
+        // A name of one letter is "near" to every other one.
+        .filter(|(edits, candidate)| *edits <= edits_max && *edits < candidate.len())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
 }
@@ -22,7 +23,7 @@ mod tests {
 
     #[test]
     fn finds_what_was_meant() {
-        let keys = ["listen", "log", "max-message-bytes", "history.messages"];
+        let keys = ["listen", "log", "max-message-bytes", "history.messages", "stream", "i"];
         for (written, expected) in [
             ("lisen", Some("listen")),
             ("listne", Some("listen")),
@@ -31,6 +32,8 @@ mod tests {
             ("max_message_bytes", Some("max-message-bytes")),
             ("max-mesage-byte", Some("max-message-bytes")),
             ("history-messages", Some("history.messages")),
+            ("strem", Some("stream")),
+            ("x", None),
             ("colour", None),
         ] {
             assert_eq!(nearest(written, keys), expected, "{written}");

@@ -1,0 +1,165 @@
+//! Limits of the control groups that this process is in: its own and all above it, of version 1
+//! and 2. A container or a service is one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a group has left of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// So much.
+    pub amount: u64,
+    /// The group's folder.
+    pub group: PathBuf,
+}
+
+/// Version 1 writes "no limit" as the largest number of whole pages.
+const UNLIMITED_FROM: u64 = 1 << 60;
+
+/// The least memory, in bytes, that is left to the groups; `None` if none is limited.
+///
+/// What files have in the cache and have not used lately counts as free, as it does for the
+/// machine.
+pub fn memory_left() -> Option<Left> {
+    least(folders("memory"), |folder| {
+        let most = number(folder, "memory.max").or_else(|| number(folder, "memory.limit_in_bytes"));
+        let used = number(folder, "memory.current")
+            .or_else(|| number(folder, "memory.usage_in_bytes"))
+            .unwrap_or_default();
+        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        Some(most?.saturating_sub(used.saturating_sub(cached(&stat))))
+    })
+}
+
+/// The least number of threads that the groups may still start; `None` if none is limited.
+pub fn threads_left() -> Option<Left> {
+    least(folders("pids"), |folder| {
+        let used = number(folder, "pids.current").unwrap_or_default();
+        Some(number(folder, "pids.max")?.saturating_sub(used))
+    })
+}
+
+fn least(folders: Vec<PathBuf>, left: impl Fn(&Path) -> Option<u64>) -> Option<Left> {
+    let all = folders.into_iter().filter_map(|group| Some(Left { amount: left(&group)?, group }));
+    all.min_by_key(|left| left.amount)
+}
+
+/// A limit or a use; `None` for `max` and what version 1 writes instead.
+fn number(folder: &Path, file: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder.join(file)).ok()?;
+    text.trim().parse().ok().filter(|&number| number < UNLIMITED_FROM)
+}
+
+fn cached(stat: &str) -> u64 {
+    let value = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    // Version 1 tells the group's own share and that of all below it.
+    value("total_inactive_file ").or_else(|| value("inactive_file ")).unwrap_or_default()
+}
+
+/// Where the groups of a controller are, the process's own first.
+fn folders(controller: &str) -> Vec<PathBuf> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    folders_of(controller, &read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+}
+
+fn folders_of(controller: &str, groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let has = |list: &str| list.split(',').any(|name| name == controller);
+    let group = |is_ours: &dyn Fn(&str) -> bool| {
+        groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            fields.next().filter(|controllers| is_ours(controllers))?;
+            fields.next()
+        })
+    };
+    let (path, mount) = match group(&has) {
+        Some(path) => (path, find_mount(mounts, |kind, options| kind == "cgroup" && has(options))),
+        None => match group(&str::is_empty) {
+            Some(path) => (path, find_mount(mounts, |kind, _| kind == "cgroup2")),
+            None => return Vec::new(),
+        },
+    };
+    let Some((root, top)) = mount else { return Vec::new() };
+    // A container may see only its own part of the tree, mounted as if it were the whole.
+    let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+    // The folder above "a" is "", and joined to the top that would end in a slash.
+    let inside = inside.ancestors().filter(|part| !part.as_os_str().is_empty());
+    inside.map(|part| Path::new(top).join(part)).chain([PathBuf::from(top)]).collect()
+}
+
+/// The root within its file system, and the place, of a mount: see proc_pid_mountinfo(5).
+fn find_mount<'a>(
+    mounts: &'a str,
+    is_wanted: impl Fn(&str, &str) -> bool,
+) -> Option<(&'a str, &'a str)> {
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1)?);
+        let mut before = before.split(' ').skip(3);
+        is_wanted(kind, options).then_some((before.next()?, before.next()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+    fn found(controller: &str, groups: &str, mounts: &str) -> Vec<String> {
+        let folders = folders_of(controller, groups, mounts);
+        folders.iter().map(|folder| folder.display().to_string()).collect()
+    }
+
+    #[test]
+    fn groups_of_both_versions_are_found_with_those_above() {
+        let groups = "4:memory:/a/b\n0::/c\n";
+        assert_eq!(
+            found("memory", groups, HYBRID),
+            ["/sys/fs/cgroup/memory/a/b", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"]
+        );
+        let unified = ["/sys/fs/cgroup/unified/c", "/sys/fs/cgroup/unified"];
+        assert_eq!(found("pids", groups, HYBRID), unified);
+        assert_eq!(found("pids", "", HYBRID), [""; 0]);
+        assert_eq!(found("memory", groups, ""), [""; 0]);
+    }
+
+    #[test]
+    fn a_container_sees_its_part_as_the_whole() {
+        let mounts = "9 1 0:2 /docker/7f /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        assert_eq!(
+            found("memory", "0::/docker/7f/app\n", mounts),
+            ["/sys/fs/cgroup/app", "/sys/fs/cgroup"]
+        );
+        assert_eq!(found("memory", "0::/\n", mounts), ["/sys/fs/cgroup"]);
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let tree = std::env::temp_dir().join(format!("throng-cgroup-{}", std::process::id()));
+        let inner = tree.join("inner");
+        fs::create_dir_all(&inner).expect("made");
+        let write = |folder: &Path, file: &str, text: &str| {
+            fs::write(folder.join(file), text).expect("written");
+        };
+        write(&tree, "pids.max", "100\n");
+        write(&tree, "pids.current", "40\n");
+        write(&inner, "pids.max", "max\n");
+        let left =
+            |folder: &Path| Some(number(folder, "pids.max")? - number(folder, "pids.current")?);
+        let least = least(vec![inner, tree.clone()], left);
+        fs::remove_dir_all(&tree).expect("removed");
+        assert_eq!(least, Some(Left { amount: 60, group: tree }));
+    }
+
+    #[test]
+    fn the_cache_is_no_use() {
+        assert_eq!(cached("anon 5\ninactive_file 4096\n"), 4096);
+        assert_eq!(cached("inactive_file 1\ntotal_inactive_file 8192\n"), 8192);
+        assert_eq!(cached(""), 0);
+    }
+}
