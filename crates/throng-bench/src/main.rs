@@ -72,13 +72,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 
 fn measure_all(arguments: &Arguments) -> Result<()> {
     let settings = arguments.settings(preflight::connections_per_thread()?)?;
-    for shortage in preflight::shortages(settings.connections, settings.senders) {
-        if arguments.apply {
-            preflight::apply(&shortage)?;
-        } else {
-            eprintln!("throng-bench: {}", shortage.advice);
-        }
-    }
+    preflight::prepare(&settings, arguments.apply)?;
     let mut ledger = Ledger::default();
     let outcome = measure::run(&arguments.wanted(), &settings, &mut ledger);
     // After an error, too: a long run's figures are worth keeping.

@@ -24,9 +24,12 @@ use crate::worker::{REFUSALS_MAX, Setup, Worker};
 /// descriptors in every table.
 pub const WORKERS_MAX: usize = 1024;
 
-/// Descriptors of a worker's table that are not connections: those of the process at the start,
-/// three for each worker, and some to spare.
-const DESCRIPTORS_APART: u64 = 128;
+/// Descriptors of a worker's table that are not its connections: those of the process at the start,
+/// some to spare, and those that are only there to be refused.
+pub const DESCRIPTORS_APART: u64 = 128 + REFUSALS_MAX as u64;
+
+/// Descriptors of each table for every worker that there is.
+pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 
 /// Stack of a worker thread, in bytes: nothing there recurses deeply.
 const STACK_BYTES: usize = 512 << 10;
@@ -235,7 +238,7 @@ fn raise_descriptor_limit() -> u64 {
 }
 
 fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
-    let apart = DESCRIPTORS_APART + 3 * workers as u64 + u64::from(REFUSALS_MAX);
+    let apart = DESCRIPTORS_APART + DESCRIPTORS_PER_WORKER * workers as u64;
     descriptors_max.saturating_sub(apart) as usize
 }
 

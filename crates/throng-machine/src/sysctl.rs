@@ -25,7 +25,10 @@ pub fn set(name: &str, value: &str) -> io::Result<()> {
 
 /// The line that a person would type to change it.
 pub fn command(name: &str, value: &str) -> String {
-    if value.contains(char::is_whitespace) {
+    if value.is_empty() {
+        // sysctl(8) takes no empty value, the kernel does.
+        format!("echo > {}", path(name))
+    } else if value.contains(char::is_whitespace) {
         format!("sysctl -w {name}=\"{value}\"")
     } else {
         format!("sysctl -w {name}={value}")
@@ -50,15 +53,37 @@ fn port_range(text: &str) -> Option<(u16, u16)> {
 
 /// How many ports of a list such as `8080,28000-28199` lie within the bounds.
 pub fn reserved_within(list: &str, low: u16, high: u16) -> usize {
-    let ranges = list.split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
-    });
-    ranges
+    port_ranges(list)
         .map(|(first, last)| (first.max(low), last.min(high)))
         .filter(|(first, last)| first <= last)
         .map(|(first, last)| usize::from(last - first) + 1)
         .sum()
+}
+
+/// A list such as `8080,28000-28199` and `port`, as the kernel writes it: ascending, with what
+/// touches joined.
+pub fn reserved_with(list: &str, port: u16) -> String {
+    let mut ranges: Vec<(u16, u16)> = port_ranges(list).chain([(port, port)]).collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, before| {
+        let touches = next.0 <= before.1.saturating_add(1);
+        if touches {
+            before.1 = before.1.max(next.1);
+        }
+        touches
+    });
+    let text = |&(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+fn port_ranges(list: &str) -> impl Iterator<Item = (u16, u16)> {
+    list.split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    })
 }
 
 #[cfg(test)]
@@ -78,6 +103,8 @@ mod tests {
     #[test]
     fn a_command_is_what_one_would_type() {
         assert_eq!(command("net.core.somaxconn", "4096"), "sysctl -w net.core.somaxconn=4096");
+        let empty = command("net.ipv4.ip_local_reserved_ports", "");
+        assert_eq!(empty, "echo > /proc/sys/net/ipv4/ip_local_reserved_ports");
         assert_eq!(command("net.ipv4.tcp_mem", "1 2 3"), "sysctl -w net.ipv4.tcp_mem=\"1 2 3\"");
     }
 
@@ -89,5 +116,9 @@ mod tests {
         assert_eq!(reserved_within("8080,28000-28199", 1, 65_535), 201);
         assert_eq!(reserved_within("8080,28000-28199", 28_100, 28_109), 10);
         assert_eq!(reserved_within("", 1, 65_535), 0);
+        assert_eq!(reserved_with("", 80), "80");
+        assert_eq!(reserved_with("9000,28000-28199", 8080), "8080,9000,28000-28199");
+        assert_eq!(reserved_with("8081-8085,8070-8079", 8080), "8070-8085");
+        assert_eq!(reserved_with("65535", 65_535), "65535");
     }
 }

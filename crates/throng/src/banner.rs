@@ -5,16 +5,13 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use throng_edge::start::WORKERS_MAX;
+use throng_machine::preflight::{Check, Preflight, Tables, Verdict};
+use throng_text::figures::count;
 
-use crate::machine::Machine;
-use crate::terminal::{GREEN, Ink, Paint, YELLOW, grouped};
+use crate::terminal::{GREEN, Ink, Paint, YELLOW};
 
 /// The number of connections that the way to more is shown for.
 const MANY: u64 = 1_000_000;
-
-/// Descriptors that each worker's table has for every worker there is.
-const DESCRIPTORS_PER_WORKER: u64 = 3;
 
 /// What there is to say.
 #[derive(Debug)]
@@ -23,14 +20,12 @@ pub struct Banner<'a> {
     pub address: SocketAddr,
     /// Worker threads.
     pub workers: usize,
-    /// Connections that fit into each, if all of its descriptors are used.
-    pub worker_connections_max: usize,
     /// Descriptors of each.
     pub descriptors_max: u64,
     /// Connections in all.
     pub connections_max: usize,
-    /// The machine below.
-    pub machine: &'a Machine,
+    /// What the machine says to that.
+    pub preflight: &'a Preflight,
 }
 
 impl Banner<'_> {
@@ -54,10 +49,24 @@ impl Banner<'_> {
         writeln!(text, "{}curl -d hello {here}/channels/news", label("publish"))?;
         writeln!(text)?;
         self.write_room(text, label("room for"), label(""))?;
-        for warning in self.machine.warnings(self.connections_max as u64) {
+        self.write_warnings(text, paint)?;
+        writeln!(text)
+    }
+
+    fn write_warnings(&self, text: &mut String, paint: Paint) -> std::fmt::Result {
+        let short = |check: &&Check| check.verdict >= Verdict::Should;
+        let mut warnings: Vec<String> =
+            self.preflight.checks.iter().filter(short).map(Check::sentence).collect();
+        if !warnings.is_empty() {
+            warnings.push(format!(
+                "what to do about it: throng doctor --connections {}",
+                self.connections_max
+            ));
+        }
+        for warning in warnings {
             writeln!(text, "{}{warning}", paint.ink(YELLOW, format!("  {:<11}", "warning")))?;
         }
-        writeln!(text)
+        Ok(())
     }
 
     fn write_room(
@@ -71,32 +80,25 @@ impl Banner<'_> {
         writeln!(
             text,
             "{label}{} connections: {} worker{s}, {} descriptors each",
-            grouped(self.connections_max as u64),
-            grouped(workers),
-            grouped(self.descriptors_max),
+            count(self.connections_max as u64),
+            count(workers),
+            count(self.descriptors_max),
         )?;
         if (self.connections_max as u64) >= MANY {
             return Ok(());
         }
-        match self.workers_for(MANY) {
+        let tables = Tables { threads_least: workers, ..Tables::server() };
+        match tables.threads_for(MANY, self.descriptors_max) {
             Some(needed) => writeln!(
                 text,
                 "{no_label}--max-connections {MANY} starts {} workers",
-                grouped(needed)
+                count(needed)
             ),
             None => writeln!(
                 text,
                 "{no_label}more with more descriptors: ulimit -n 20000 (LimitNOFILE= of a service)"
             ),
         }
-    }
-
-    /// How many workers hold so many connections, if enough can be.
-    fn workers_for(&self, connections: u64) -> Option<u64> {
-        let now = self.workers as u64;
-        let each = self.worker_connections_max as u64 + DESCRIPTORS_PER_WORKER * now;
-        let holds = |workers| workers * each.saturating_sub(DESCRIPTORS_PER_WORKER * workers);
-        (now..=WORKERS_MAX as u64).find(|&workers| holds(workers) >= connections)
     }
 }
 
@@ -112,42 +114,56 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use throng_machine::preflight::{Room, Wanted};
+
     use super::*;
 
-    fn banner(address: &str, machine: &Machine) -> String {
+    fn banner(address: &str, room: &Room) -> String {
         let banner = Banner {
             address: address.parse().unwrap(),
             workers: 2,
-            worker_connections_max: 19_500,
             descriptors_max: 20_000,
             connections_max: 39_000,
-            machine,
+            preflight: &room.check(&Wanted::server(39_000)),
         };
         banner.text(Paint::plain())
     }
 
     #[test]
     fn says_what_a_newcomer_needs() {
-        let text = banner("127.0.0.1:8080", &Machine::default());
+        let text = banner("127.0.0.1:8080", &Room::default());
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines[0], concat!("throng ", env!("CARGO_PKG_VERSION")));
         assert_eq!(lines[1], "listening on http://127.0.0.1:8080");
         assert!(text.contains("curl -N http://127.0.0.1:8080/channels/news\n"));
         assert!(text.contains("39,000 connections: 2 workers, 20,000 descriptors each\n"));
-        assert!(text.contains("--max-connections 1000000 starts 52 workers\n"));
+        assert!(text.contains("--max-connections 1000000 starts 51 workers\n"));
+        // What cannot be read is not warned of.
+        assert!(!text.contains("warning"), "{text}");
     }
 
     #[test]
     fn examples_name_an_address_that_works() {
-        let text = banner("[::]:80", &Machine::default());
+        let text = banner("[::]:80", &Room::default());
         assert!(text.contains("listening on http://[::]:80\n"));
         assert!(text.contains("http://[::1]:80/chat\n"));
     }
 
     #[test]
-    fn warnings_come_last() {
-        let machine = Machine { somaxconn: Some(128), ..Machine::default() };
-        let text = banner("127.0.0.1:1", &machine);
-        assert!(text.trim_end().ends_with("sysctl -w net.core.somaxconn=4096"), "{text}");
+    fn warnings_come_last_with_the_next_step() {
+        let room = Room { somaxconn: Some(128), ..Room::default() };
+        let text = banner("127.0.0.1:1", &room);
+        assert!(text.contains("sysctl -w net.core.somaxconn=4096\n"), "{text}");
+        let last = text.trim_end().lines().last().unwrap();
+        assert!(last.ends_with("throng doctor --connections 39000"), "{text}");
+    }
+
+    #[test]
+    fn the_preflight_counts_descriptors_as_the_workers_do() {
+        use throng_edge::start::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER, WORKERS_MAX};
+        let tables = Tables::server();
+        assert_eq!(tables.threads_max, WORKERS_MAX as u64);
+        assert_eq!(tables.apart, DESCRIPTORS_APART);
+        assert_eq!(tables.apart_per_thread, DESCRIPTORS_PER_WORKER);
     }
 }

@@ -82,6 +82,8 @@ pub enum Command {
     /// Follow channels and print what is published there
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArguments),
+    /// Say whether this machine can hold so many connections, and what has to change
+    Doctor(crate::doctor::Arguments),
     /// Load a push server, this one or another, and measure what it delivers
     Flood(Box<throng_flood::cli::Arguments>),
 }

@@ -1,4 +1,5 @@
-//! The `throng` binary: the server, two commands to try it with, and the load generator.
+//! The `throng` binary: the server, two commands to try it with, the load generator, and the
+//! doctor for machines.
 //!
 //! # Layout
 //!
@@ -9,16 +10,16 @@
 //! | [`serve`] | the server's life, from settings to exit |
 //! | [`planes`] | joins data plane and control plane |
 //! | [`banner`] | what the server says when it starts |
-//! | [`machine`] | what this machine allows |
+//! | [`doctor`] | can this machine hold so many connections, and what must change? |
 //! | [`service`] | the service manager and the signals |
 //! | [`publish`], [`tail`] | the two client commands |
 //! | [`client`] | what they share |
-//! | [`terminal`] | colours and numbers for people |
+//! | [`terminal`] | colours for people |
 
 mod banner;
 mod cli;
 mod client;
-mod machine;
+mod doctor;
 mod planes;
 mod publish;
 mod serve;
@@ -66,6 +67,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check(sources) => print_settings(&load(sources)?)?,
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
+        Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
     }
     Ok(ExitCode::SUCCESS)

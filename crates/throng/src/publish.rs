@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use throng_text::figures::count;
 
 use crate::cli::PublishArguments;
 use crate::client::{Client, escaped, refusal};
@@ -125,7 +126,7 @@ fn sentence(answer: &Answer, paint: Paint) -> String {
         return format!("{id} {arrow} published before, under the same key");
     }
     let s = if answer.subscribers == 1 { "" } else { "s" };
-    format!("{id} {arrow} {} subscriber{s}", terminal::grouped(answer.subscribers))
+    format!("{id} {arrow} {} subscriber{s}", count(answer.subscribers))
 }
 
 /// One line of a batch.

@@ -14,19 +14,20 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
 use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine, clock};
-use throng_edge::{Edge, Figures, Plan, Sends};
+use throng_edge::{Edge, Figures, Plan, Sends, StartError};
+use throng_machine::preflight::{self, Preflight, Tables, Wanted};
+use throng_text::figures::count;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::banner::Banner;
-use crate::machine::Machine;
 use crate::planes::{Handover, Workers};
 use crate::service::{Signals, notify};
 use crate::settings::{Settings, channels};
-use crate::terminal::{Paint, grouped};
+use crate::terminal::Paint;
 
 /// The engine forgets what is too old a part at each call.
 const TICK: Duration = Duration::from_millis(100);
@@ -42,7 +43,7 @@ const RELEASE_BYTES: u64 = 64 << 20;
 /// Runs the server until a signal ends it.
 pub fn serve(settings: &Settings) -> Result<()> {
     start_log(settings);
-    let plan = Plan::new(edge_settings(settings))?;
+    let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
     let rules = Arc::new(channels::rules(settings));
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
         Epoch::starting_at(clock::now_ms()),
@@ -57,7 +58,7 @@ pub fn serve(settings: &Settings) -> Result<()> {
         let _entered = runtime.enter();
         Signals::new().context("cannot wait for signals")?
     };
-    let banner = banner(&plan);
+    let banner = banner(settings, &plan);
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
     log_sends(&edge.sends);
@@ -121,6 +122,16 @@ fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
     })
 }
 
+/// The doctor says how far descriptors must be raised, and what else is short.
+fn with_next_step(error: StartError) -> anyhow::Error {
+    match &error {
+        StartError::TooMany { connections, .. } => {
+            anyhow!("{error}; ask `throng doctor --connections {connections}`")
+        }
+        _ => error.into(),
+    }
+}
+
 fn start_log(settings: &Settings) {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
@@ -130,14 +141,24 @@ fn start_log(settings: &Settings) {
         .init();
 }
 
-fn banner(plan: &Plan) -> String {
+/// What the machine says to so many connections, as the settings ask for them.
+fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
+    let mut wanted = Wanted::server(plan.connections_max() as u64);
+    if let Some(server) = &mut wanted.server {
+        server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
+        // Which port there will be next time is not known if the kernel chooses it.
+        server.port = Some(settings.listen.0.port()).filter(|&port| port > 0);
+    }
+    preflight::check(&wanted)
+}
+
+fn banner(settings: &Settings, plan: &Plan) -> String {
     let banner = Banner {
         address: plan.address(),
         workers: plan.workers(),
-        worker_connections_max: plan.worker_connections_max(),
         descriptors_max: plan.descriptors_max(),
         connections_max: plan.connections_max(),
-        machine: &Machine::look(),
+        preflight: &preflight(settings, plan),
     };
     banner.text(Paint::on(&io::stdout()))
 }
@@ -162,7 +183,7 @@ fn log_sends(sends: &Sends) {
 fn log_outcome(figures: &Figures) {
     let sum = |counter| {
         let counts = figures.workers().iter().map(|worker| worker.counters.get(counter));
-        grouped(counts.sum())
+        count(counts.sum())
     };
     tracing::info!(
         "stopped: {} connections accepted, {} messages delivered, {} connections sent home",

@@ -1,4 +1,4 @@
-//! Colours for people who look at a terminal, and numbers as people write them.
+//! Colours for people who look at a terminal.
 
 use std::fmt::{self, Display};
 use std::hash::Hasher;
@@ -132,19 +132,6 @@ pub fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// A number with a comma after each three digits.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Text of a stranger for a terminal: what would move the cursor or change colours is escaped.
 pub fn harmless(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -164,15 +151,6 @@ pub fn harmless(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_in_groups() {
-        for (number, text) in
-            [(0, "0"), (999, "999"), (1000, "1,000"), (20_000, "20,000"), (1_234_567, "1,234,567")]
-        {
-            assert_eq!(grouped(number), text);
-        }
-    }
 
     #[test]
     fn strangers_do_not_steer_the_terminal() {

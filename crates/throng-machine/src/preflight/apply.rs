@@ -19,10 +19,10 @@ pub struct Applied {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Only root may, and this is not root, or root of a container.
-    #[error("not permitted: run `sudo {0}`, in a container on its host")]
+    #[error("not permitted; run `sudo {0}` (in a container: on its host)")]
     NotPermitted(String),
     /// `/proc/sys` is not to be written to.
-    #[error("{0} is read-only here: in a container, run `{1}` on its host")]
+    #[error("{0} is read-only here; run `{1}` on the host of the container")]
     ReadOnly(&'static str, String),
     /// The kernel refused it.
     #[error("the kernel refused it: {0}")]

@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal, Stdout, Write};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use throng_text::figures::count;
 
-use crate::terminal::{BLUE, CYAN, GREEN, Ink, Paint, YELLOW, grouped, harmless};
+use crate::terminal::{BLUE, CYAN, GREEN, Ink, Paint, YELLOW, harmless};
 
 /// A message as the server sends it with `envelope=true`.
 #[derive(Debug, Deserialize)]
@@ -66,7 +67,7 @@ fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
     if message.encoding.is_some() {
         let bytes = base64_bytes(message.data.get());
         let content_type = harmless(content_type.unwrap_or("application/octet-stream"));
-        let note = format!("({content_type}, {} bytes)", grouped(bytes as u64));
+        let note = format!("({content_type}, {} bytes)", count(bytes as u64));
         return line + &paint.ink(Ink::Dim, note).to_string();
     }
     match serde_json::from_str::<String>(message.data.get()) {

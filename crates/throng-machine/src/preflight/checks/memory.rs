@@ -69,9 +69,8 @@ fn memory(wanted: &Wanted, room: &Room) -> Check {
         (Verdict::Ok | Verdict::Unknown, _) => check,
         (_, Some(group)) => check.advised(format!("give {group} more memory")),
         (Verdict::Must, None) => check.advised("take a machine with more memory, or several"),
-        (Verdict::Should, None) => {
-            check.advised("the machine may run out of memory: watch it, or take fewer")
-        }
+        (Verdict::Should, None) => check
+            .advised("take fewer connections, or watch the memory: the machine may run out of it"),
     }
 }
 

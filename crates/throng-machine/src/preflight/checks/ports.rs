@@ -150,10 +150,9 @@ fn reserved_check(port: u16, range: Option<(u16, u16)>, reserved: Option<&str>) 
     };
     let is_out_of_range = !(low..=high).contains(&port);
     let is_short = !is_out_of_range && sysctl::reserved_within(reserved, port, port) == 0;
-    let value = match reserved {
-        _ if !is_short => reserved.to_owned(),
-        "" => needed.clone(),
-        others => format!("{others},{port}"),
+    let value = match is_short {
+        true => sysctl::reserved_with(reserved, port),
+        false => reserved.to_owned(),
     };
     let found = if reserved.is_empty() { "none" } else { reserved };
     let needed = if is_out_of_range { "none".to_owned() } else { needed };
@@ -245,7 +244,7 @@ mod tests {
         assert_eq!(checks(&wanted, &wide)[0].help(), [format!("sysctl -w {RESERVED}=8080")]);
         let others = Room { reserved_ports: Some("28000-28199".to_owned()), ..wide.clone() };
         let found = checks(&wanted, &others);
-        assert_eq!(found[0].help(), [format!("sysctl -w {RESERVED}=28000-28199,8080")]);
+        assert_eq!(found[0].help(), [format!("sysctl -w {RESERVED}=8080,28000-28199")]);
         let done = Room { reserved_ports: Some("8000-8100".to_owned()), ..wide };
         assert_eq!(names_short(&wanted, &done), []);
     }

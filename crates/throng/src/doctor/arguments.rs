@@ -1,0 +1,198 @@
+//! The flags, and what they ask of the machine.
+
+use clap::{Args, ValueEnum};
+use throng_machine::preflight::Wanted;
+use throng_text::written::{Count, Invalid};
+
+const EXAMPLES: &str = "\
+Exit codes: 0 if so many connections are possible, 1 if something must change first, 64 for a wrong
+command line.
+
+Examples:
+  throng doctor --connections 1M
+  throng doctor --connections 250k --role both
+  throng doctor --connections 60k --role clients --addresses 2
+  sudo throng doctor --connections 1M --apply
+  throng doctor --connections 1M --sysctl-file > /etc/sysctl.d/90-throng.conf";
+
+/// Clap's own word for it would be a list of all ports.
+const PORT: &str = "8080";
+
+/// Which ends of the connections are on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// A Throng server; its clients are elsewhere
+    Server,
+    /// The load generator (throng flood); its server is elsewhere
+    Clients,
+    /// Both, over loopback
+    Both,
+}
+
+impl Role {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Server => "server",
+            Role::Clients => "clients",
+            Role::Both => "both",
+        }
+    }
+}
+
+/// What is asked of the machine.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// How many connections at once: 50000, 250k, 1M
+    #[arg(long, short = 'n', value_name = "N", value_parser = connections)]
+    pub connections: u32,
+
+    /// Which ends of the connections are on this machine
+    #[arg(long, value_enum, default_value_t = Role::Server)]
+    pub role: Role,
+
+    /// The port that the server listens on
+    #[arg(long, value_name = "PORT", default_value = PORT)]
+    pub port: u16,
+
+    /// Local addresses that clients connect from; 1 unless given, over loopback as many as it takes
+    #[arg(long, value_name = "N", value_parser = connections)]
+    pub addresses: Option<u32>,
+
+    /// Ports that the clients' server listens on; 1 unless given
+    #[arg(long, value_name = "N", value_parser = connections)]
+    pub target_ports: Option<u32>,
+
+    /// No message goes to all of them at once: leave out the memory that this takes
+    #[arg(long)]
+    pub no_broadcast: bool,
+
+    /// Change the kernel settings that are too low, until the machine starts again; never lowers any
+    #[arg(long)]
+    pub apply: bool,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print the kernel settings that are enough, as a file for /etc/sysctl.d
+    #[arg(long, conflicts_with_all = ["apply", "json"])]
+    pub sysctl_file: bool,
+}
+
+impl Arguments {
+    /// What the flags ask for together that cannot be, in one sentence.
+    pub fn fault(&self) -> Option<String> {
+        let is_clients = self.addresses.is_some() || self.target_ports.is_some();
+        (is_clients && self.role == Role::Server).then(|| {
+            "--addresses and --target-ports are about clients: add --role clients or --role both"
+                .to_owned()
+        })
+    }
+
+    /// What the machine is asked for.
+    pub fn wanted(&self) -> Wanted {
+        let connections = u64::from(self.connections);
+        let mut wanted = match self.role {
+            Role::Server => Wanted::server(connections),
+            Role::Clients => Wanted::clients(connections),
+            Role::Both => Wanted::both(connections),
+        };
+        wanted.is_publishing = !self.no_broadcast;
+        if let Some(server) = &mut wanted.server {
+            server.port = Some(self.port).filter(|&port| port > 0);
+        }
+        if let Some(clients) = &mut wanted.clients {
+            clients.addresses = self.addresses.map(u64::from).or(clients.addresses);
+            clients.target_ports = u64::from(self.target_ports.unwrap_or(1));
+        }
+        wanted
+    }
+
+    /// The command line that asks the same.
+    pub fn command(&self) -> String {
+        let mut text = format!("throng doctor --connections {}", self.connections);
+        let mut add = |flag: &str, value: String| text.push_str(&format!(" --{flag} {value}"));
+        if self.role != Role::Server {
+            add("role", self.role.word().to_owned());
+        }
+        if self.port.to_string() != PORT {
+            add("port", self.port.to_string());
+        }
+        if let Some(addresses) = self.addresses {
+            add("addresses", addresses.to_string());
+        }
+        if let Some(ports) = self.target_ports {
+            add("target-ports", ports.to_string());
+        }
+        if self.no_broadcast {
+            text.push_str(" --no-broadcast");
+        }
+        text
+    }
+}
+
+/// A number from 1 on that fits.
+fn connections(text: &str) -> Result<u32, Invalid> {
+    let expected = "a whole number from 1 to 4,294,967,295, like 50000, 250k or 1M";
+    let Count(number) = text.parse().map_err(|_| Invalid::new(text, expected))?;
+    let number = u32::try_from(number).ok().filter(|&number| number > 0);
+    number.ok_or_else(|| Invalid::new(text, expected))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn read(line: &str) -> Result<Arguments, clap::Error> {
+        let words = ["doctor"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.arguments)
+    }
+
+    #[test]
+    fn numbers_are_written_as_everywhere() {
+        for (text, number) in
+            [("1", 1), ("250k", 250_000), ("1M", 1_000_000), ("4294M", 4_294_000_000)]
+        {
+            assert_eq!(read(&format!("-n {text}")).expect("valid").connections, number);
+        }
+        for text in ["0", "1x", "-1", "1.5", "4295M", "99999999999999999999", ""] {
+            let error = read(&format!("--connections={text}")).expect_err("invalid").to_string();
+            assert!(error.contains("is not a whole number from 1 to"), "{error}");
+        }
+        assert!(read("").is_err());
+    }
+
+    #[test]
+    fn the_command_line_asks_the_same_again() {
+        for line in [
+            "--connections 1000",
+            "--connections 1000 --role both --port 80",
+            "--connections 9 --role clients --addresses 2 --target-ports 3 --no-broadcast",
+        ] {
+            assert_eq!(read(line).expect("valid").command(), format!("throng doctor {line}"));
+        }
+    }
+
+    #[test]
+    fn roles_ask_for_their_ends() {
+        let wanted = |line: &str| read(line).expect("valid").wanted();
+        let server = wanted("-n 10");
+        assert_eq!((server.ends(), server.server.expect("a server").port), (1, Some(8080)));
+        let clients = wanted("-n 10 --role clients --addresses 4").clients.expect("clients");
+        assert_eq!((clients.addresses, clients.target_ports), (Some(4), 1));
+        let both = wanted("-n 10 --role both --no-broadcast");
+        assert!(!both.is_publishing && both.clients.expect("clients").addresses.is_none());
+        assert!(read("-n 10 --addresses 4").expect("read").fault().is_some());
+        assert!(read("-n 10 --apply --sysctl-file").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! The answer for programs. Fields are added, never renamed.
+
+use serde::Serialize;
+use throng_machine::environment::Environment;
+use throng_machine::preflight::{Applied, Check, Setting};
+
+use super::Answer;
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    connections: u32,
+    role: &'static str,
+    possible: bool,
+    /// The tightest hard limit.
+    room: Option<Room<'a>>,
+    checks: Vec<Checked<'a>>,
+    /// Absent unless settings were to be changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied: Option<Vec<Change<'a>>>,
+    kernel: String,
+    cores: usize,
+    memory_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Room<'a> {
+    connections: u64,
+    because: &'a str,
+}
+
+#[derive(Serialize)]
+struct Checked<'a> {
+    name: &'static str,
+    /// `ok`, `unknown`, `should` or `must`.
+    verdict: &'static str,
+    found: Option<&'a str>,
+    needed: &'a str,
+    why: &'a str,
+    /// Connections that a hard limit allows.
+    allows: Option<u64>,
+    /// What is to be changed; `null` if nothing is, or no kernel setting helps.
+    change: Option<Wanted<'a>>,
+    by_hand: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Wanted<'a> {
+    setting: &'static str,
+    from: &'a str,
+    to: &'a str,
+    command: String,
+}
+
+#[derive(Serialize)]
+struct Change<'a> {
+    setting: &'static str,
+    from: &'a str,
+    to: &'a str,
+    /// Why it was not changed; `null` if it was.
+    error: Option<String>,
+    undo: String,
+}
+
+pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
+    let machine = Environment::look();
+    let found = &answer.found;
+    let limit = found.limit();
+    let shown = Shown {
+        connections: answer.arguments.connections,
+        role: answer.arguments.role.word(),
+        possible: found.is_possible(),
+        room: limit.map(|limit| Room { connections: limit.allows, because: &limit.because }),
+        checks: found.checks.iter().map(checked).collect(),
+        applied: answer.applied.as_ref().map(|applied| applied.iter().map(change).collect()),
+        kernel: machine.kernel,
+        cores: machine.cores,
+        memory_bytes: machine.memory_bytes,
+    };
+    Ok(serde_json::to_string_pretty(&shown)? + "\n")
+}
+
+fn checked(check: &Check) -> Checked<'_> {
+    Checked {
+        name: check.name,
+        verdict: check.verdict.word(),
+        found: check.found.as_deref(),
+        needed: &check.needed,
+        why: &check.why,
+        allows: check.limit.as_ref().map(|limit| limit.allows),
+        change: check.change().map(|setting| {
+            let Setting { name, found, value } = setting;
+            Wanted { setting: name, from: found, to: value, command: setting.command() }
+        }),
+        by_hand: &check.by_hand,
+    }
+}
+
+fn change(applied: &Applied) -> Change<'_> {
+    let setting = &applied.setting;
+    Change {
+        setting: setting.name,
+        from: &setting.found,
+        to: &setting.value,
+        error: applied.outcome.as_ref().err().map(ToString::to_string),
+        undo: setting.undo(),
+    }
+}

@@ -1,0 +1,281 @@
+//! The answer for people: the verdict, what was changed, the checks, what to do.
+
+use std::fmt::Write as _;
+
+use throng_machine::preflight::{Applied, Check, Setting, Verdict};
+use throng_text::figures::{counted, seconds};
+
+use super::{Answer, Arguments, Role};
+use crate::terminal::{GREEN, Ink, Paint, RED, YELLOW};
+
+/// Measured with server and clients on the same two cores: docs/benchmarks.md, "A million clients".
+const CONNECTS_PER_SECOND: f64 = 18_298.0;
+const DELIVERIES_PER_SECOND: f64 = 79_323.0;
+
+/// Fewer take no time that anybody plans for, and of more nothing is known.
+const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
+
+pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
+    let mut text = format!("{}\n{}\n", verdict(answer, paint), assumption(answer.arguments, paint));
+    if let Some(applied) = &answer.applied {
+        text.push_str(&changes(applied, paint));
+    }
+    text.push('\n');
+    text.push_str(&table(&answer.found.checks, paint));
+    text.push('\n');
+    text.push_str(&what_to_do(answer));
+    text.push_str(&closing(answer));
+    text
+}
+
+/// Whether so many are possible, in one line.
+fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
+    let found = &answer.found;
+    let number = |verdict| found.with(verdict).count() as u64;
+    let wanted = u64::from(answer.arguments.connections);
+    let wanted = counted(wanted, "connection is", "connections are");
+    let should = number(Verdict::Should);
+    let unknown = match number(Verdict::Unknown) {
+        0 => "",
+        _ => ", as far as can be read",
+    };
+    let (ink, line) = match number(Verdict::Must) {
+        0 if should == 0 => (GREEN, format!("{wanted} possible here{unknown}")),
+        0 => {
+            let things = counted(should, "thing", "things");
+            (YELLOW, format!("{wanted} possible here{unknown}; {things} should change"))
+        }
+        must => {
+            let must = counted(must, "thing", "things");
+            let more = if should > 0 { format!(", {should} should") } else { String::new() };
+            (RED, format!("{wanted} not possible here yet: {must} must change{more}"))
+        }
+    };
+    paint.ink(ink, line).to_string()
+}
+
+/// What was taken for granted, and how to ask for something else.
+fn assumption(arguments: &Arguments, paint: Paint) -> String {
+    let (here, other, another) = match arguments.role {
+        Role::Server => ("a Throng server is here, its clients elsewhere", "clients", "both"),
+        Role::Clients => ("clients are here, their server elsewhere", "server", "both"),
+        Role::Both => ("a Throng server and its clients are here", "server", "clients"),
+    };
+    let broadcast = match arguments.no_broadcast {
+        true => "no message goes to all at once",
+        false => "a message may go to all at once (or --no-broadcast)",
+    };
+    let others = format!("(or --role {other}, --role {another})");
+    paint.ink(Ink::Dim, format!("Taken for granted: {here} {others},\n{broadcast}.")).to_string()
+}
+
+fn changes(applied: &[Applied], paint: Paint) -> String {
+    let (done, failed): (Vec<_>, Vec<_>) =
+        applied.iter().partition(|applied| applied.outcome.is_ok());
+    let mut text = String::new();
+    if applied.is_empty() {
+        text.push_str("\nNothing had to be changed that --apply can change.\n");
+    }
+    if !done.is_empty() {
+        text.push_str("\nChanged, until the machine starts again:\n");
+    }
+    for Setting { name, found, value } in done.iter().map(|applied| &applied.setting) {
+        let was = if found.is_empty() { "nothing" } else { found };
+        let _ = writeln!(text, "  {name}: was {was}, is {}", paint.ink(GREEN, value));
+    }
+    if !done.is_empty() {
+        text.push_str("To undo:\n");
+    }
+    for applied in &done {
+        let _ = writeln!(text, "  {}", applied.setting.undo());
+    }
+    if !failed.is_empty() {
+        text.push_str("\nNot changed:\n");
+    }
+    for Applied { setting, outcome } in failed {
+        let Err(error) = outcome else { continue };
+        let _ = writeln!(text, "  {}: {}", setting.name, paint.ink(RED, error));
+    }
+    text
+}
+
+/// What matters most comes first. Why something matters is told where it is not there.
+fn table(checks: &[Check], paint: Paint) -> String {
+    let mut rows: Vec<&Check> = checks.iter().collect();
+    rows.sort_by_key(|check| std::cmp::Reverse(check.verdict));
+    let width = |column: fn(&Check) -> &str, head: &str| {
+        let widths = rows.iter().map(|check| column(check).chars().count());
+        widths.max().unwrap_or_default().max(head.len())
+    };
+    let name_width = width(|check| check.name, "");
+    let found_width = width(found, "here");
+    let mut text = String::new();
+    let head = format!("{:7}  {:name_width$}  {:found_width$}  needed", "", "", "here");
+    let _ = writeln!(text, "{}", paint.ink(Ink::Dim, head));
+    for check in rows {
+        let ink = match check.verdict {
+            Verdict::Ok => GREEN,
+            Verdict::Unknown => Ink::Dim,
+            Verdict::Should => YELLOW,
+            Verdict::Must => RED,
+        };
+        let verdict = paint.ink(ink, format!("{:7}", check.verdict));
+        let (name, here, needed) = (check.name, found(check), &check.needed);
+        let row = format!("  {name:name_width$}  {here:found_width$}  {needed}");
+        let _ = writeln!(text, "{verdict}{}", row.trim_end());
+        if check.verdict != Verdict::Ok {
+            let _ = writeln!(text, "{}", paint.ink(Ink::Dim, format!("         {}", check.why)));
+        }
+    }
+    text
+}
+
+fn found(check: &Check) -> &str {
+    check.found.as_deref().unwrap_or("unknown")
+}
+
+fn what_to_do(answer: &Answer<'_>) -> String {
+    let checks = &answer.found.checks;
+    let commands: Vec<String> =
+        checks.iter().filter_map(Check::change).map(Setting::command).collect();
+    let by_hand: Vec<&String> = checks.iter().flat_map(|check| &check.by_hand).collect();
+    let command = answer.arguments.command();
+    let mut text = String::new();
+    if !commands.is_empty() {
+        let apply = match answer.applied {
+            Some(_) => String::new(),
+            None => format!(" (or: sudo {command} --apply)"),
+        };
+        let _ = writeln!(text, "What to do, as root{apply}:");
+        commands.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    if !by_hand.is_empty() {
+        text.push_str("By hand:\n");
+        by_hand.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    if !commands.is_empty() || answer.applied.is_some() {
+        text.push_str("To have it after the next start of the machine, as root:\n");
+        let _ = writeln!(text, "  {command} --sysctl-file > /etc/sysctl.d/90-throng.conf");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// How many there could be, and how long so many take.
+fn closing(answer: &Answer<'_>) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "There is {}.", answer.found.summary());
+    let connections = answer.arguments.connections;
+    if WORTH_TELLING.contains(&connections) {
+        let at = |rate: f64| seconds(f64::from(connections) / rate);
+        let _ = writeln!(
+            text,
+            "On two cores with both ends on them, as measured, so many connect in {} and a message\n\
+             reaches all in {} (docs/benchmarks.md).",
+            at(CONNECTS_PER_SECOND),
+            at(DELIVERIES_PER_SECOND),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use throng_machine::preflight::{ApplyError, Memory, Room, Wanted};
+
+    use super::*;
+
+    fn arguments(connections: u32) -> Arguments {
+        Arguments {
+            connections,
+            role: Role::Server,
+            port: 8080,
+            addresses: None,
+            target_ports: None,
+            no_broadcast: false,
+            apply: false,
+            json: false,
+            sysctl_file: false,
+        }
+    }
+
+    fn room() -> Room {
+        Room {
+            descriptors: Some(20_000),
+            files_max: Some(200_000),
+            somaxconn: Some(128),
+            memory: Some(Memory { bytes: 20 << 30, group: None }),
+            ..Room::default()
+        }
+    }
+
+    fn shown(room: &Room, applied: Option<Vec<Applied>>) -> String {
+        let arguments = arguments(1_000_000);
+        let found = room.check(&Wanted::server(1_000_000));
+        text(&Answer { arguments: &arguments, found, applied }, Paint::plain())
+    }
+
+    #[test]
+    fn the_verdict_comes_first_and_then_what_matters_most() {
+        let text = shown(&room(), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "1,000,000 connections are not possible here yet: 1 thing must change, 1 should"
+        );
+        let verdicts: Vec<&str> = lines
+            .iter()
+            .filter_map(|line| line.split("  ").next())
+            .map(str::trim)
+            .filter(|word| ["must", "should", "unknown", "ok"].contains(word))
+            .collect();
+        assert_eq!((verdicts[0], verdicts[1]), ("must", "should"));
+        assert_eq!(verdicts.last(), Some(&"ok"));
+        for expected in [
+            "  sysctl -w fs.file-max=1125000",
+            "  sysctl -w net.core.somaxconn=4096",
+            "What to do, as root (or: sudo throng doctor --connections 1000000 --apply):",
+            "There is room for 200,000 connections: 200,000 more files in the whole system.",
+        ] {
+            assert!(lines.contains(&expected), "{expected} is not in {text}");
+        }
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_called_enough() {
+        let text = shown(&Room::default(), None);
+        assert!(
+            text.starts_with("1,000,000 connections are possible here, as far as can be read\n")
+        );
+        assert!(!text.lines().any(|line| line.starts_with("ok")), "{text}");
+    }
+
+    #[test]
+    fn changes_are_told_with_the_way_back() {
+        let setting = |found: &str, value: &str| Setting {
+            name: "net.core.somaxconn",
+            found: found.to_owned(),
+            value: value.to_owned(),
+        };
+        let refused = ApplyError::Refused(io::Error::other("no"));
+        let applied = vec![
+            Applied { setting: setting("128", "4096"), outcome: Ok(()) },
+            Applied { setting: setting("1", "2"), outcome: Err(refused) },
+        ];
+        let text = shown(&room(), Some(applied));
+        for expected in [
+            "  net.core.somaxconn: was 128, is 4096\n",
+            "To undo:\n  sysctl -w net.core.somaxconn=128\n",
+            "Not changed:\n  net.core.somaxconn: the kernel refused it: no\n",
+        ] {
+            assert!(text.contains(expected), "{expected} is not in {text}");
+        }
+        assert!(!text.contains("--apply"), "{text}");
+        assert!(shown(&room(), Some(Vec::new())).contains("Nothing had to be changed"));
+    }
+}
