@@ -87,10 +87,7 @@ fn folders_of(controller: &str, groups: &str, mounts: &str) -> Vec<PathBuf> {
 }
 
 /// The root within its file system, and the place, of a mount: see proc_pid_mountinfo(5).
-fn find_mount<'a>(
-    mounts: &'a str,
-    is_wanted: impl Fn(&str, &str) -> bool,
-) -> Option<(&'a str, &'a str)> {
+fn find_mount(mounts: &str, is_wanted: impl Fn(&str, &str) -> bool) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');

@@ -21,7 +21,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `wanted` | what is asked of the machine: [`Wanted`], with [`Server`], [`Clients`], [`Tables`] |
+//! | `wanted` | what is asked: [`Wanted`], with [`Server`], [`Clients`], [`Tables`] |
 //! | `room` | what it has to give: [`Room`] |
 //! | `checks` | a check for each setting, by concern |
 //! | `check` | a [`Check`]: what is here, what is needed, the [`Verdict`], the [`Setting`] |

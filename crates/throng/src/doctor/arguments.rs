@@ -68,7 +68,7 @@ pub struct Arguments {
     #[arg(long)]
     pub no_broadcast: bool,
 
-    /// Change the kernel settings that are too low, until the machine starts again; never lowers any
+    /// Change kernel settings that are too low, until the machine starts again; lowers none
     #[arg(long)]
     pub apply: bool,
 

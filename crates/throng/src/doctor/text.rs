@@ -172,8 +172,8 @@ fn closing(answer: &Answer<'_>) -> String {
         let at = |rate: f64| seconds(f64::from(connections) / rate);
         let _ = writeln!(
             text,
-            "On two cores with both ends on them, as measured, so many connect in {} and a message\n\
-             reaches all in {} (docs/benchmarks.md).",
+            "As measured on two cores with both ends on them (docs/benchmarks.md), they connect\n\
+             in {}, and a message reaches all in {}.",
             at(CONNECTS_PER_SECOND),
             at(DELIVERIES_PER_SECOND),
         );

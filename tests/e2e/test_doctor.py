@@ -1,0 +1,184 @@
+"""`throng doctor`. Settings are changed in a network namespace of the test's own only."""
+
+import json
+import resource
+import shutil
+import subprocess
+
+import pytest
+
+from support import PATIENCE_SECONDS
+from support.server import BINARY, clean_environment, run_throng
+
+SOMAXCONN = "/proc/sys/net/core/somaxconn"
+# What a namespace has to itself: nothing else may be changed by these tests.
+PRIVATE = ("net.core.somaxconn", "net.ipv4.")
+# A namespace in which three settings are too low for a server of a thousand connections.
+SHORT = f"""
+    echo 64 > {SOMAXCONN}
+    echo 64 > /proc/sys/net/ipv4/tcp_max_syn_backlog
+    echo 1024 65535 > /proc/sys/net/ipv4/ip_local_port_range
+"""
+
+
+def doctor(directory, *arguments):
+    return run_throng("doctor", *arguments, directory=directory)
+
+
+def in_namespace(script):
+    """Runs a shell script with network settings of its own; $THRONG is the binary."""
+    return subprocess.run(
+        ["unshare", "-n", "--", "sh", "-ec", script],
+        env=clean_environment({"THRONG": str(BINARY)}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def test_a_thousand_are_possible_on_any_machine(tmp_path):
+    done = doctor(tmp_path, "--connections", "1k")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("1,000 connections are possible here")
+    assert "\x1b" not in done.stdout, "colours are for terminals"
+    assert "a Throng server is here" in done.stdout and "--role both" in done.stdout
+
+
+def test_too_many_are_refused_with_reasons(tmp_path):
+    done = doctor(tmp_path, "--connections", "4000M")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("4,000,000,000 connections are not possible here yet: ")
+    assert any(line.startswith("must     memory ") for line in lines), done.stdout
+    assert "  take a machine with more memory, or several" in lines
+
+
+def test_clients_want_addresses(tmp_path):
+    done = doctor(tmp_path, "--connections", "200k", "--role", "clients", "--json")
+    assert done.returncode == 1
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["source addresses"]["verdict"] == "must"
+    assert "net.core.somaxconn" not in checks, "a queue of the server's machine"
+    enough = ["--role", "clients", "--addresses", "8"]
+    done = doctor(tmp_path, "--connections", "200k", *enough, "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["source addresses"]["verdict"] == "ok"
+
+
+def test_json_says_the_same(tmp_path):
+    done = doctor(tmp_path, "--connections", "1000", "--role", "both", "--json")
+    found = json.loads(done.stdout)
+    assert (found["connections"], found["role"], found["possible"]) == (1000, "both", True)
+    assert found["room"]["connections"] >= 1000
+    assert "applied" not in found
+    for check in found["checks"]:
+        assert check["verdict"] in ("ok", "unknown", "should", "must")
+        assert check["why"] and check["needed"], check
+        # What cannot be read is unknown, never enough.
+        assert (check["verdict"] == "unknown") == (check["found"] is None), check
+        if check["change"]:
+            assert check["change"]["command"].split()[0] in ("sysctl", "echo")
+
+
+def test_bad_input_is_one_clear_sentence(tmp_path):
+    for number in ["1x", "0", "-5", "1.5", "5000M", ""]:
+        done = doctor(tmp_path, f"--connections={number}")
+        assert (done.returncode, done.stdout) == (64, ""), number
+        assert "is not a whole number from 1 to 4,294,967,295" in done.stderr.splitlines()[0]
+    for arguments in [
+        [],
+        ["--connections", "10", "--role", "nobody"],
+        ["--connections", "10", "--addresses", "2"],
+        ["--connections", "10", "--apply", "--sysctl-file"],
+    ]:
+        assert doctor(tmp_path, *arguments).returncode == 64, arguments
+
+
+def test_a_file_for_the_next_start(tmp_path):
+    done = doctor(tmp_path, "--connections", "1M", "--sysctl-file")
+    assert done.returncode == 0
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    settings = dict(line.split(" = ") for line in lines)
+    assert int(settings["net.core.somaxconn"]) >= 4096
+    assert int(settings["fs.file-max"]) > 1_000_000
+
+
+@pytest.fixture(scope="module")
+def short():
+    """What the doctor finds too low in a namespace made for that, by name."""
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is missing")
+    done = in_namespace(f'{SHORT} "$THRONG" doctor --connections 1000 --json')
+    if not done.stdout:
+        pytest.skip(f"network namespaces cannot be made here: {done.stderr}")
+    checks = json.loads(done.stdout)["checks"]
+    found = {check["name"]: check["change"] for check in checks if check["change"]}
+    if not all(name.startswith(PRIVATE) for name in found):
+        pytest.skip(f"--apply would change the machine itself: {found}")
+    return found
+
+
+def test_apply_changes_what_is_too_low_and_tells_the_way_back(short):
+    done = in_namespace(f"""
+        {SHORT}
+        "$THRONG" doctor --connections 1000 --apply --json
+        echo ,
+        cat {SOMAXCONN}
+    """)
+    assert done.returncode == 0, done.stderr
+    after, somaxconn = json.loads(f"[{done.stdout}]")
+    applied = {change["setting"]: change for change in after["applied"]}
+    assert applied.keys() == short.keys() and len(short) >= 3
+    assert all(change["error"] is None for change in applied.values()), applied
+    assert applied["net.core.somaxconn"]["from"] == "64"
+    assert applied["net.core.somaxconn"]["to"] == str(somaxconn)
+    assert applied["net.core.somaxconn"]["undo"] == "sysctl -w net.core.somaxconn=64"
+    assert applied["net.ipv4.ip_local_reserved_ports"]["to"] == "8080"
+    assert after["possible"] and not any(check["change"] for check in after["checks"])
+
+
+@pytest.mark.usefixtures("short")
+def test_apply_never_lowers():
+    done = in_namespace(f"""
+        {SHORT}
+        echo 60000 > {SOMAXCONN}
+        "$THRONG" doctor --connections 1000 --apply > /dev/null
+        cat {SOMAXCONN}
+    """)
+    assert (done.returncode, done.stdout) == (0, "60000\n"), done.stderr
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is missing")
+def test_apply_without_the_right_says_what_to_run():
+    # By its descriptor: folders above the build may be closed to others.
+    done = in_namespace(f"""
+        {SHORT}
+        cd /
+        exec 3< "$THRONG"
+        setpriv --reuid 65534 --clear-groups /proc/self/fd/3 doctor --connections 1000 --apply
+        cat {SOMAXCONN}
+    """)
+    assert done.returncode == 0, done.stderr
+    refused = "net.core.somaxconn: not permitted; run `sudo sysctl -w net.core.somaxconn=1024`"
+    assert refused in done.stdout
+    assert done.stdout.endswith("\n64\n"), done.stdout
+
+
+def test_a_server_that_is_asked_for_too_much_names_the_doctor(tmp_path):
+    def few_descriptors():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+
+    done = subprocess.run(
+        [BINARY, "serve", "--listen", "127.0.0.1:0", "--max-connections", "1000000"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        preexec_fn=few_descriptors,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "throng doctor --connections 1000000" in done.stderr
