@@ -1,4 +1,4 @@
-//! Spans of time: `25s`, `500ms`, or `0`.
+//! Spans of time: `25s`, `500ms`, or `0`, in whole milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,14 +13,6 @@ use super::written::{Invalid, Written, quoted, written};
 pub struct Time(pub Duration);
 
 written!(Time);
-
-/// The unit and its milliseconds, the largest first; but `ms` before `m` and `s`, for `ms` ends in
-/// `s`.
-const UNITS: [(&str, u64); 5] =
-    [("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
-
-/// Longer than anybody waits, and short enough for every sum of two.
-const DAYS_MAX: u64 = 36_500;
 
 impl Time {
     /// Whole milliseconds.
@@ -47,32 +39,17 @@ impl FromStr for Time {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Time, Invalid> {
-        if text == "0" {
-            return Ok(Time(Duration::ZERO));
-        }
-        let read = || {
-            let (digits, unit_ms) =
-                UNITS.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?, ms)))?;
-            let digits = digits.trim_end();
-            if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            let ms = digits.parse::<u64>().ok()?.checked_mul(*unit_ms)?;
-            (ms <= DAYS_MAX * 86_400_000).then(|| Time(Duration::from_millis(ms)))
-        };
-        read().ok_or_else(|| Invalid::not::<Time>(quoted(text)))
+        let time = text.parse::<throng_text::written::Time>().ok();
+        // Nothing in the server is timed more finely.
+        time.filter(|time| time.0.subsec_nanos().is_multiple_of(1_000_000))
+            .map(|time| Time(time.0))
+            .ok_or_else(|| Invalid::not::<Time>(quoted(text)))
     }
 }
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = self.as_ms();
-        let whole = |&&(_, unit_ms): &&(&str, u64)| unit_ms > 1 && ms.is_multiple_of(unit_ms);
-        match UNITS.iter().find(whole) {
-            _ if ms == 0 => f.write_str("0"),
-            Some((unit, unit_ms)) => write!(f, "{}{unit}", ms / unit_ms),
-            None => write!(f, "{ms}ms"),
-        }
+        throng_text::written::Time(self.0).fmt(f)
     }
 }
 
@@ -97,12 +74,15 @@ mod tests {
         }
         assert_eq!("24h".parse::<Time>().unwrap().to_string(), "1d");
         assert_eq!("0s".parse(), Ok(Time(Duration::ZERO)));
+        assert_eq!("1.5s".parse(), Ok(Time(Duration::from_millis(1500))));
         assert_eq!(Time::from_value(&Value::Integer(0)), Ok(Time(Duration::ZERO)));
     }
 
     #[test]
     fn refuses_what_is_not_a_time() {
-        for text in ["", "s", "5", "1.5s", "-1s", "1m30s", "5 parsecs", "99999999999999999d"] {
+        for text in
+            ["", "s", "5", "1.5ms", "10us", "-1s", "1m30s", "5 parsecs", "99999999999999999d"]
+        {
             assert!(text.parse::<Time>().is_err(), "{text}");
         }
         assert!(Time::from_value(&Value::Integer(5)).is_err(), "seconds or milliseconds?");

@@ -13,9 +13,6 @@ pub struct Size(pub usize);
 
 written!(Size);
 
-/// The largest first.
-const UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-
 impl Written for Size {
     const NAME: &'static str = "SIZE";
     const EXPECTED: &'static str = "a size, like \"64KiB\", \"8MiB\", \"1GiB\" or 65536";
@@ -35,22 +32,14 @@ impl FromStr for Size {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Size, Invalid> {
-        let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
-        let (digits, unit_bytes) = unit.unwrap_or((text, &1));
-        let digits = digits.trim_end();
-        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let bytes = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(*unit_bytes));
-        bytes.filter(|_| is_number).map(Size).ok_or_else(|| Invalid::not::<Size>(quoted(text)))
+        let size = text.parse::<throng_text::written::Size>();
+        size.map(|size| Size(size.0)).map_err(|_| Invalid::not::<Size>(quoted(text)))
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = |&&(_, bytes): &&(&str, usize)| self.0 > 0 && self.0.is_multiple_of(bytes);
-        match UNITS.iter().find(whole) {
-            Some((unit, bytes)) => write!(f, "{}{unit}", self.0 / bytes),
-            None => self.0.fmt(f),
-        }
+        throng_text::written::Size(self.0).fmt(f)
     }
 }
 
