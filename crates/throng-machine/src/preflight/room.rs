@@ -37,6 +37,8 @@ pub struct Room {
     pub syncookies: Option<u64>,
     /// Packets that may wait for a processor, and how many found no room so far.
     pub netdev_backlog: Option<(u64, u64)>,
+    /// Buckets of the table in which packets find their connections.
+    pub established_buckets: Option<u64>,
     /// Pages of memory of all TCP buffers: below the first all is well, above the second they are
     /// held back, above the third refused.
     pub tcp_pages: Option<[u64; 3]>,
@@ -123,10 +125,17 @@ impl Room {
             syn_backlog: number("net.ipv4.tcp_max_syn_backlog"),
             syncookies: number("net.ipv4.tcp_syncookies"),
             netdev_backlog: number("net.core.netdev_max_backlog").zip(proc::backlog_drops()),
+            established_buckets: established_buckets(),
             tcp_pages: pages(),
             memory: memory(),
         }
     }
+}
+
+/// A namespace that shares the table of the first one shows the number with a minus.
+fn established_buckets() -> Option<u64> {
+    let entries: i64 = sysctl::read("net.ipv4.tcp_ehash_entries")?.parse().ok()?;
+    Some(entries.unsigned_abs())
 }
 
 fn firewall() -> Firewall {

@@ -31,6 +31,7 @@ fn roomy() -> Room {
         syn_backlog: Some(4_096),
         syncookies: Some(1),
         netdev_backlog: Some((1_000, 0)),
+        established_buckets: Some(4_194_304),
         tcp_pages: Some([1_500_000, 2_000_000, 3_000_000]),
         memory: memory(20 << 30),
     }
@@ -49,6 +50,7 @@ fn small() -> Room {
         syn_backlog: Some(256),
         syncookies: Some(0),
         netdev_backlog: Some((1_000, 5)),
+        established_buckets: Some(4_194_304),
         tcp_pages: Some([22_000, 29_000, 44_000]),
         memory: memory(1 << 30),
         ..roomy()

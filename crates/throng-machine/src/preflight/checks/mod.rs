@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod files;
+mod lookup;
 mod memory;
 mod ports;
 mod queues;
@@ -25,6 +26,7 @@ pub(super) fn all(wanted: &Wanted, room: &Room) -> Vec<Check> {
         files::checks(wanted, room),
         ports::checks(wanted, room),
         queues::checks(wanted, room),
+        lookup::checks(wanted, room),
         memory::checks(wanted, room),
     ];
     concerns.into_iter().flatten().collect()
