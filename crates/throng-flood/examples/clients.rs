@@ -103,7 +103,7 @@ fn plan(url: &str, transport: Option<&str>) -> Result<Plan> {
         seed: 1,
         phases: Vec::new(),
         assertions: Vec::new(),
-        server_pid: None,
+        server_pids: Vec::new(),
         deadline: Duration::from_secs(600),
     })
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`plan`], [`template`], [`assertions`] | what a run does, and what must hold at its end |
 //! | [`cli`], [`profile`] | `throng flood`, and ready targets for the servers that people use |
-//! | [`listener`] | which process listens on a port |
+//! | [`listener`] | which processes listen on a port |
 //! | [`clients`] | the load: clients on threads with private descriptor tables |
 //! | [`protocol`] | what servers send, decoded without I/O |
 //! | [`marker`] | the mark in each payload |

@@ -37,19 +37,28 @@ pub fn pss_bytes(pid: u32) -> Option<u64> {
     kib_field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
-/// The process and its descendants: a server may be a master and its workers.
-pub fn family(pid: u32) -> Vec<u32> {
-    let mut family = vec![pid];
+/// The processes and their descendants, each once: a server may be a master and its workers.
+pub fn family(pids: &[u32]) -> Vec<u32> {
+    let mut family = Vec::new();
+    add_new(&mut family, pids.iter().copied());
     let mut next = 0;
     while let Some(&parent) = family.get(next) {
         next += 1;
         let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { continue };
         for thread in threads.flatten() {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            family.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            add_new(&mut family, children.split_whitespace().filter_map(|pid| pid.parse().ok()));
         }
     }
     family
+}
+
+fn add_new(family: &mut Vec<u32>, pids: impl Iterator<Item = u32>) {
+    for pid in pids {
+        if !family.contains(&pid) {
+            family.push(pid);
+        }
+    }
 }
 
 /// Whether there is such a process.
@@ -119,11 +128,7 @@ pub fn sockets() -> Option<Sockets> {
 /// Threads with private descriptor tables are looked into too. Processes of other users are seen
 /// only by root.
 pub fn listeners(port: u16) -> Vec<u32> {
-    let tables: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .into_iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .collect();
-    let inodes: Vec<String> = tables
+    let inodes: Vec<String> = socket_tables()
         .iter()
         .flat_map(|table| listening_inodes(table, port))
         .map(|inode| format!("socket:[{inode}]"))
@@ -141,6 +146,16 @@ pub fn listeners(port: u16) -> Vec<u32> {
     }
     found.sort_unstable();
     found
+}
+
+/// Whether anybody listens on a TCP port of this machine, of this user or another one.
+pub fn is_listened_on(port: u16) -> bool {
+    socket_tables().iter().any(|table| !listening_inodes(table, port).is_empty())
+}
+
+fn socket_tables() -> Vec<String> {
+    let paths = ["/proc/net/tcp", "/proc/net/tcp6"];
+    paths.into_iter().filter_map(|path| fs::read_to_string(path).ok()).collect()
 }
 
 fn numbers_in(folder: &str) -> impl Iterator<Item = u32> {
@@ -239,7 +254,8 @@ mod tests {
         assert!(cpu_ns(pid).is_some());
         assert!(cpu_ns(u32::MAX).is_none());
         assert!(name(pid).is_some());
-        assert_eq!(family(pid)[0], pid);
+        assert_eq!(family(&[pid, pid])[0], pid);
+        assert_eq!(family(&[pid, pid]).iter().filter(|&&each| each == pid).count(), 1);
         assert!(slab_bytes() > Some(0));
         assert!(machine_available_bytes() <= memory_bytes());
         assert!(threads() > Some(0) && backlog_drops().is_some());
@@ -250,10 +266,13 @@ mod tests {
     fn a_child_belongs_to_the_family() {
         let mut child =
             std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
-        let is_found = family(std::process::id()).contains(&child.id());
+        let own = std::process::id();
+        let is_found = family(&[own]).contains(&child.id());
+        let both = family(&[own, child.id()]);
         child.kill().expect("killed");
         child.wait().expect("ended");
         assert!(is_found);
+        assert_eq!(both.iter().filter(|&&pid| pid == child.id()).count(), 1, "{both:?}");
     }
 
     #[test]
@@ -275,7 +294,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();
         assert_eq!(listeners(port), [std::process::id()]);
+        assert!(is_listened_on(port));
         drop(listener);
+        assert!(!is_listened_on(port));
     }
 
     #[test]

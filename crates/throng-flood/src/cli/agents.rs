@@ -61,7 +61,7 @@ pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordin
 
 /// The plan as agents get it: what is of the coordinator's machine alone is left out.
 pub(super) fn plan_for_others(plan: &Plan) -> String {
-    show::show(&Plan { server_pid: None, assertions: Vec::new(), ..plan.clone() })
+    show::show(&Plan { server_pids: Vec::new(), assertions: Vec::new(), ..plan.clone() })
 }
 
 /// This machine's part of a plan, if it allows that.

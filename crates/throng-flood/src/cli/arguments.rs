@@ -205,9 +205,9 @@ pub struct Target {
     /// Local ports to connect from
     #[arg(long, value_name = "FROM-TO")]
     pub source_ports: Option<PortRange>,
-    /// The server's process on this machine, whose memory and CPU time are measured; auto for
-    /// whoever listens on the port
-    #[arg(long, value_name = "PID")]
+    /// The server's processes on this machine, whose memory and CPU time are measured with those
+    /// of their children; auto for all that listen on the port
+    #[arg(long, value_name = "PID,PID…")]
     pub server_pid: Option<ServerProcess>,
 }
 

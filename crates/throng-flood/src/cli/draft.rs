@@ -160,7 +160,7 @@ fn overrule_target(draft: &mut Draft, target: &Target) -> Result<(), Failure> {
     set(&mut draft.subscribed, target.subscribed.clone().map(|when| when.0));
     set(&mut draft.handshake_timeout, target.handshake_timeout.map(|time| time.0));
     set(&mut draft.source_ports, target.source_ports.map(|range| range.0));
-    set(&mut draft.server, target.server_pid);
+    set(&mut draft.server, target.server_pid.clone());
     if let Some(ports) = &target.ports {
         draft.ports.clone_from(&ports.0);
     }

@@ -19,8 +19,13 @@ pub(super) fn show(plan: &Plan) -> String {
         line(&mut text, "keep", true);
     }
     line(&mut text, "seed", plan.seed);
-    if let Some(pid) = plan.server_pid {
-        line(&mut text, "server-pid", pid);
+    match &plan.server_pids[..] {
+        [] => {}
+        [pid] => line(&mut text, "server-pid", pid),
+        pids => {
+            let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>();
+            line(&mut text, "server-pid", quoted(&pids.join(",")));
+        }
     }
     if !plan.assertions.is_empty() {
         let assertions = plan.assertions.iter().map(|assertion| quoted(&assertion.to_string()));

@@ -113,7 +113,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
         seed: 1,
         phases: Vec::new(),
         assertions: Vec::new(),
-        server_pid: None,
+        server_pids: Vec::new(),
         deadline: DEADLINE,
     }
 }

@@ -10,9 +10,9 @@ use crate::report::Cost;
 /// for one part of this many of the time.
 const MEMORY_PART: u32 = 200;
 
-/// Reads the two processes and the kernel.
+/// Reads the processes of both sides and the kernel.
 pub struct Meter {
-    server: Option<u32>,
+    server: Vec<u32>,
     memory_at: Instant,
 }
 
@@ -36,9 +36,9 @@ pub struct Reading {
 }
 
 impl Meter {
-    /// For this process and that of a server, if it runs here.
-    pub fn new(server: Option<u32>) -> Meter {
-        Meter { server, memory_at: Instant::now() }
+    /// For this process and those of a server, if it runs here.
+    pub fn new(server: &[u32]) -> Meter {
+        Meter { server: server.to_vec(), memory_at: Instant::now() }
     }
 
     /// Reads what is cheap, and memory if its turn has come.
@@ -56,9 +56,9 @@ impl Meter {
         let at = Instant::now();
         let generator = std::process::id();
         // Found anew each time: a server may start workers.
-        let server = self.server.filter(|&pid| proc::exists(pid)).map(proc::family);
+        let server = proc::family(&self.server);
         let sum = |read: fn(u32) -> Option<u64>| {
-            let parts: Vec<u64> = server.iter().flatten().filter_map(|&pid| read(pid)).collect();
+            let parts: Vec<u64> = server.iter().filter_map(|&pid| read(pid)).collect();
             (!parts.is_empty()).then(|| parts.iter().sum::<u64>())
         };
         let mut reading = Reading {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn costs_are_differences() {
-        let mut meter = Meter::new(None);
+        let mut meter = Meter::new(&[]);
         let start = meter.read_all();
         let from = Reading { generator_cpu_ns: Some(1_000_000_000), ..start };
         let to = Reading {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_gone_is_absent() {
-        let reading = Meter::new(Some(u32::MAX)).read_all();
+        let reading = Meter::new(&[u32::MAX]).read_all();
         assert_eq!((reading.server_cpu_ns, reading.server_pss_bytes), (None, None));
         assert!(reading.generator_cpu_ns.is_some());
     }

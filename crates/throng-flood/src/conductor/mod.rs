@@ -31,6 +31,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use throng_machine::proc;
+
 use crate::audit::Audit;
 use crate::clients::Board;
 use crate::plan::Plan;
@@ -152,7 +154,7 @@ struct Second {
 
 impl<'a, C: Crowd> Conductor<'a, C> {
     fn new(plan: &'a Plan, stage: Stage<'a, C>, watch: &'a mut dyn Watch) -> Conductor<'a, C> {
-        let mut meter = Meter::new(plan.server_pid);
+        let mut meter = Meter::new(&plan.server_pids);
         let start = meter.read_all();
         let now = Instant::now();
         let streams = stage.board.streams() as usize;
@@ -339,7 +341,7 @@ impl<'a, C: Crowd> Conductor<'a, C> {
         if Instant::now() - self.second_start.at > SECOND / 10 {
             self.sample();
         }
-        if let Some(pid) = self.plan.server_pid.filter(|_| reading.server_cpu_ns.is_none()) {
+        for &pid in self.plan.server_pids.iter().filter(|&&pid| !proc::exists(pid)) {
             self.doubts.server_ended(pid);
         }
         let span = Span { start: self.start, from: self.start, to: reading };

@@ -146,7 +146,7 @@ fn run(fake: &Fake, phases: Vec<Phase>, onlooker: &mut Onlooker) -> Report {
         seed: 1,
         phases,
         assertions: Vec::new(),
-        server_pid: None,
+        server_pids: Vec::new(),
         deadline: Duration::from_secs(20),
     };
     let setting = Setting {

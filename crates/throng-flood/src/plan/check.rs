@@ -86,7 +86,7 @@ impl Plan {
         for (number, assertion) in self.assertions.iter().enumerate() {
             let missing = match assertion.need() {
                 Some(Need::Publishing) if !publishes => "nothing is published",
-                Some(Need::Server) if self.server_pid.is_none() => {
+                Some(Need::Server) if self.server_pids.is_empty() => {
                     "the server's process is not known (server-pid)"
                 }
                 Some(Need::Storm) if !storms => "there is no storm",

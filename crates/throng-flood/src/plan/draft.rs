@@ -7,12 +7,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_machine::proc;
+
 use super::{
     Pattern, Phase, Ping, Plan, PublishBy, PublishTarget, Publishing, Sources, Streams, Subscribed,
     Target, Transport,
 };
 use crate::assertions::Assertion;
-use crate::listener::listener;
+use crate::listener::listeners;
 use crate::profile::{Choice, Profile, ProfileError};
 use crate::template::{Table, Template};
 
@@ -81,7 +83,7 @@ pub struct Draft {
     pub phases: Phases,
     /// See [`Plan::assertions`].
     pub assertions: Vec<Assertion>,
-    /// The server's process.
+    /// The server's processes.
     pub server: Option<ServerProcess>,
     /// See [`Plan::deadline`].
     pub deadline: Option<Duration>,
@@ -108,13 +110,13 @@ pub struct DraftPublish {
     pub refused: Option<String>,
 }
 
-/// The server's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The server's processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerProcess {
     /// Whoever listens on the port.
     Auto,
-    /// This one.
-    Id(u32),
+    /// These.
+    Ids(Vec<u32>),
 }
 
 /// What happens: listed, or as flags put it.
@@ -203,7 +205,7 @@ impl Draft {
             Phases::Listed(phases) => phases.clone(),
             Phases::Simple(simple) => simple.phases(&target),
         };
-        let server_pid = self.server_pid(&target, &mut objections);
+        let server_pids = self.server_pids(&target, &mut objections);
         let plan = Plan {
             name: self.name.unwrap_or_else(|| "flood".to_owned()),
             deadline: self.deadline.unwrap_or_else(|| usual_deadline(&phases)),
@@ -214,7 +216,7 @@ impl Draft {
             seed: self.seed.unwrap_or(SEED),
             phases,
             assertions: self.assertions,
-            server_pid,
+            server_pids,
         };
         objections.extend(plan.objections());
         if objections.is_empty() { Ok(plan) } else { Err(objections) }
@@ -362,19 +364,23 @@ impl Draft {
             .ok()
     }
 
-    fn server_pid(&self, target: &Target, objections: &mut Vec<Objection>) -> Option<u32> {
-        let found = match self.server? {
-            ServerProcess::Id(pid) => match std::fs::exists(format!("/proc/{pid}")) {
-                Ok(true) => Ok(pid),
-                _ => Err(format!("there is no process {pid} on this machine")),
+    fn server_pids(&self, target: &Target, objections: &mut Vec<Objection>) -> Vec<u32> {
+        let found = match &self.server {
+            None => Ok(Vec::new()),
+            Some(ServerProcess::Ids(pids)) => match pids.iter().find(|&&pid| !proc::exists(pid)) {
+                Some(pid) => Err(format!("there is no process {pid} on this machine")),
+                None => Ok(pids.clone()),
             },
-            ServerProcess::Auto => {
+            Some(ServerProcess::Auto) => {
                 let port = target.ports.first().copied().or_else(|| super::check::port(target));
                 port.ok_or_else(|| "the URL names no port".to_owned())
-                    .and_then(|port| listener(port).map_err(|error| error.to_string()))
+                    .and_then(|port| listeners(port).map_err(|error| error.to_string()))
             }
         };
-        found.map_err(|message| objections.push(Objection::new("server-pid", message))).ok()
+        found.unwrap_or_else(|message| {
+            objections.push(Objection::new("server-pid", message));
+            Vec::new()
+        })
     }
 }
 

@@ -38,8 +38,9 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// What must hold at the end.
     pub assertions: Vec<crate::assertions::Assertion>,
-    /// A process of the server on this machine, whose memory and CPU time are measured.
-    pub server_pid: Option<u32>,
+    /// Processes of the server on this machine, whose memory and CPU time are measured, with those
+    /// of their descendants.
+    pub server_pids: Vec<u32>,
     /// The run ends after this whatever happens.
     pub deadline: Duration,
 }

@@ -94,11 +94,13 @@ impl FromStr for ServerProcess {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<ServerProcess, Invalid> {
-        match text.parse() {
-            _ if text == "auto" => Ok(ServerProcess::Auto),
-            Ok(pid) if pid > 0 => Ok(ServerProcess::Id(pid)),
-            _ => Err(Invalid::new(text, "a process id, or \"auto\"")),
+        if text == "auto" {
+            return Ok(ServerProcess::Auto);
         }
+        let read = |pid: &str| pid.trim().parse().ok().filter(|&pid| pid > 0);
+        let pids: Option<Vec<u32>> = text.split(',').map(read).collect();
+        pids.map(ServerProcess::Ids)
+            .ok_or_else(|| Invalid::new(text, "a process id, several like 123,456, or \"auto\""))
     }
 }
 
@@ -189,7 +191,11 @@ mod tests {
         assert!("poll".parse::<By>().is_err());
         assert_eq!("http".parse(), Ok(IsWebSocket(false)));
         assert_eq!("auto".parse(), Ok(ServerProcess::Auto));
-        assert!("0".parse::<ServerProcess>().is_err());
+        assert_eq!("7".parse(), Ok(ServerProcess::Ids(vec![7])));
+        assert_eq!("7, 12".parse(), Ok(ServerProcess::Ids(vec![7, 12])));
+        for text in ["0", "7,", "7,x", ""] {
+            assert!(text.parse::<ServerProcess>().is_err(), "{text}");
+        }
         assert_eq!("A:b: c ".parse(), Ok(Header("A".into(), "b: c".into())));
         assert!("A b".parse::<Header>().is_err());
         let ping = Ping { ask: "{}".into(), answer: "{}".into() };

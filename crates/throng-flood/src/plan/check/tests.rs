@@ -191,7 +191,7 @@ fn the_rest() {
     refused(threads, "threads: there must be a thread at least");
     let addresses = Draft { addresses: vec!["::1".parse().unwrap()], ..usual() };
     refused(addresses, "sources.addresses: from ::1 no connection to 127.0.0.1 can be made");
-    let server = Draft { server: Some(ServerProcess::Id(u32::MAX)), ..usual() };
+    let server = Draft { server: Some(ServerProcess::Ids(vec![u32::MAX])), ..usual() };
     refused(server, "server-pid: there is no process 4294967295 on this machine");
     let asserting = |text: &str, phases| Draft {
         assertions: vec![text.parse().unwrap()],
