@@ -1,8 +1,8 @@
 # Every task of the project, by name. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run build test check setup e2e autobahn clients fuzz bench tidy clean
+.PHONY: help run build test check setup e2e autobahn clients fuzz bench bench-peers tidy clean
 
-# Extra flags for `make run` and `make bench`, for pytest with `make e2e`:
+# Extra flags for `make run`, `make bench` and `make bench-peers`, for pytest with `make e2e`:
 #   make run ARGS='--listen 127.0.0.1:9000'
 ARGS ?=
 
@@ -10,7 +10,7 @@ ARGS ?=
 export PATH := $(CURDIR)/.cache/venv/bin:$(PATH)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: ## build for release and serve on 127.0.0.1:8080 (flags: ARGS='…')
 	@cargo build --release --locked -p throng
@@ -48,6 +48,9 @@ fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 bench: ## Throng against the raw send() loop of this kernel
 	@cargo build --release --locked -p throng -p throng-bench
 	@target/release/throng-bench $(ARGS)
+
+bench-peers: ## Throng beside other push servers; writes docs/benchmarks/peers.md
+	@bench/peers/run --to docs $(ARGS)
 
 tidy: ## house style, links and dependency rules
 	@scripts/tidy

@@ -123,42 +123,50 @@ def test_a_publish_that_is_refused_is_counted(flood, node):
     assert report["total"]["publish_failures"] == {"status 401": 10}
 
 
-@pytest.fixture
-def nchan(tmp_path):
-    with push_servers.nchan(tmp_path) as url:
-        yield url
-
-
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
-def test_nchan(nchan, flood, transport):
-    arguments = ["--profile", "nchan", "--transport", transport, *SMALL, *asserting(*WHOLE)]
-    _, report = flood(nchan, *arguments)
+def test_nchan(flood, transport):
+    with push_servers.running("nchan") as (url, flags):
+        _, report = flood(url, *flags[transport], *SMALL, *asserting(*WHOLE))
     assert report["total"]["received"] == 500
 
 
-def test_bun(flood, tmp_path):
-    with push_servers.bun(tmp_path) as url:
+def test_all_processes_of_a_server_are_measured(flood):
+    with push_servers.running("nchan") as (url, flags):
+        found = [*flags["sse"], "--server-pid", "auto", *asserting("server.bytes > 1MiB")]
+        _, report = flood(url, *found, *SMALL)
+        # The master and its workers, which share the socket.
+        pids = report["plan"]["server_pids"]
+        assert len(pids) > 1
+        named = ["--server-pid", ",".join(map(str, pids))]
+        _, again = flood(url, *flags["sse"], *named, *SMALL)
+    assert again["plan"]["server_pids"] == pids
+
+
+def test_bun(flood):
+    with push_servers.running("bun") as (url, _):
         _, report = flood(url, "--profile", "websocket", *SMALL, *asserting(*WHOLE))
     assert report["total"]["received"] == 500
 
 
-@pytest.mark.parametrize("profile", ["centrifugo", "centrifugo-sse"])
-def test_centrifugo(flood, tmp_path, profile):
-    with push_servers.centrifugo(tmp_path) as url:
-        key = ["--publish-header", f"X-API-Key: {push_servers.KEY}"]
-        load = ["--clients", "50", "--hold", "3s", "--publish", "5", *key]
-        _, report = flood(url, "--profile", profile, *load, *asserting(*WHOLE))
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+def test_centrifugo(flood, transport):
+    # Short enough for a client that answers no pings to be thrown out. Of versions 5 and 6.
+    pings = {"PING_INTERVAL": "1s", "PONG_TIMEOUT": "500ms"}
+    pings |= {f"CLIENT_{name}": value for name, value in pings.items()}
+    environment = {f"CENTRIFUGO_{name}": value for name, value in pings.items()}
+    with push_servers.running("centrifugo", environment) as (url, flags):
+        load = ["--clients", "50", "--hold", "3s", "--publish", "5"]
+        _, report = flood(url, *flags[transport], *load, *asserting(*WHOLE))
         assert report["total"]["received"] == 750
         # It answers with status 200 to a channel that nobody may have.
-        refused = ["--publish-body", '{{"data":"{payload}"}', "--streams", "one", *key]
-        done, report = flood(url, "--profile", profile, *SMALL, *refused, check=False)
+        refused = ["--publish-body", '{{"data":"{payload}"}', "--streams", "one"]
+        done, report = flood(url, *flags[transport], *SMALL, *refused, check=False)
     assert sum(report["total"]["publish_failures"].values()) == 10, done.stdout
 
 
-def test_mercure(flood, tmp_path):
-    with push_servers.mercure(tmp_path) as url:
-        token = ["--publish-header", f"Authorization: Bearer {push_servers.mercure_token()}"]
-        _, report = flood(url, "--profile", "mercure", *SMALL, *token, *asserting(*WHOLE))
+def test_mercure(flood):
+    with push_servers.running("mercure") as (url, flags):
+        _, report = flood(url, *flags["sse"], *SMALL, *asserting(*WHOLE))
     assert report["total"]["received"] == 500
 
 

@@ -1,0 +1,21 @@
+// A broadcast server on Bun's own WebSocket: what one client says, or what is posted, goes to all.
+// Usage: bun run server.mjs PORT
+const server = Bun.serve({
+  hostname: "127.0.0.1",
+  port: Number(process.argv[2]),
+  async fetch(request) {
+    if (request.method === "POST") {
+      server.publish("all", await request.text());
+      return new Response();
+    }
+    const isUpgraded = server.upgrade(request);
+    return isUpgraded ? undefined : new Response("a WebSocket only", { status: 426 });
+  },
+  websocket: {
+    idleTimeout: 0,
+    sendPings: false,
+    perMessageDeflate: false,
+    open: (socket) => socket.subscribe("all"),
+    message: (socket, text) => server.publish("all", text),
+  },
+});

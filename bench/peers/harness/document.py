@@ -1,0 +1,242 @@
+"""The page of a comparison: `page.template`, filled in with tables, charts, and what went wrong."""
+
+import os
+from pathlib import Path
+from string import Template
+
+from .load import SIZES, STORM_RATE, WARM_UP
+from .pictures import drawn
+from .results import (
+    CONNECT_P99,
+    CONNECT_RATE,
+    EMPTY,
+    MEMORY,
+    MEMORY_AFTER,
+    OWN,
+    STORM,
+    STORM_RATIO,
+    STORM_SHARE,
+    TRANSPORTS,
+    fanout_figure,
+)
+from .words import ABSENT, decimal, hundredths, mebibytes, percent, size_name, whole
+
+PEERS = Path(__file__).resolve().parents[1]
+TEMPLATE = Path(__file__).with_name("page.template")
+AHEAD = "▲"
+WHOLE = "Nothing: every delivery came once and in order, nobody failed to connect."
+SETTINGS = [
+    "net.core.somaxconn",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_congestion_control",
+]
+
+
+def write(results, folder):
+    """Writes the page and its charts below `folder`; returns the page's path."""
+    page, images = folder / "benchmarks" / "peers.md", folder / "images"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    images.mkdir(parents=True, exist_ok=True)
+    pictures = drawn(results)
+    for name, (_, picture) in pictures.items():
+        (images / f"peers-{name}.svg").write_text(picture)
+    shown = [f"![{title}](../images/peers-{name}.svg)" for name, (title, _) in pictures.items()]
+    tables = [part for transport in results.transports() for part in tables_of(results, transport)]
+    data = results.data
+    page.write_text(
+        Template(TEMPLATE.read_text()).substitute(
+            machine=machine(data["environment"]),
+            throng=data["environment"].get("throng", ""),
+            date=data["started"][:10],
+            connections=f"{data['connections']:,}",
+            base=f"{data['base']:,}",
+            warm_up=WARM_UP,
+            messages=data["messages"],
+            small=size_name(SIZES[0]),
+            large=size_name(SIZES[1]),
+            interval=f"{data['interval_s'] * 1000:.0f}",
+            storm_rate=STORM_RATE,
+            cell=what_a_cell_is(data["repeats"]),
+            ahead_mark=AHEAD,
+            versions=versions(results, page),
+            charts="\n\n".join(shown),
+            ahead=ahead(results),
+            tables="\n\n".join(tables),
+            wrong=wrong(results),
+            expected=f"{results.expected():,}",
+            bottlenecks=bottlenecks(results),
+        )
+    )
+    return page
+
+
+def what_a_cell_is(repeats):
+    if repeats == 1:
+        return "one run"
+    return f"the median of {repeats} runs, with the lowest and highest in brackets"
+
+
+def table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spread(found, show):
+    """The median, and the lowest and highest if they are others."""
+    if found is None:
+        return ABSENT
+    ends = show(found.low), show(found.high)
+    return show(found.median) + (f" ({ends[0]}–{ends[1]})" if ends[0] != ends[1] else "")
+
+
+def cell(results, peer, transport, figure, show):
+    """A figure, with a mark where the peer is ahead of Throng."""
+    # Who connects slowly comes back in a good ratio to that.
+    is_marked = figure != STORM_RATIO and results.is_ahead(peer, transport, figure)
+    text = spread(results.spread(peer, transport, figure), show)
+    return f"{text} {AHEAD}" if is_marked else text
+
+
+def ratio(results, peer, transport, figure):
+    return ABSENT if peer == OWN else spread(results.ratio(peer, transport, figure), hundredths)
+
+
+def tables_of(results, transport):
+    """A transport's heading and its tables."""
+    yield f"### {TRANSPORTS[transport]}"
+    yield connections_table(results, transport)
+    for size in SIZES:
+        yield fanout_table(results, transport, size)
+
+
+def connections_table(results, transport):
+    peers = results.names(transport)
+    columns = [
+        ("empty, MiB", EMPTY, mebibytes),
+        ("memory, B", MEMORY, whole),
+        ("after broadcasts, B", MEMORY_AFTER, whole),
+        ("connects/s", CONNECT_RATE, whole),
+        ("connect p99, ms", CONNECT_P99, decimal),
+        ("all back after, s", STORM, hundredths),
+        ("× first connect", STORM_RATIO, hundredths),
+        ("of the missed", STORM_SHARE, percent),
+    ]
+    known = [
+        (head, figure, show)
+        for head, figure, show in columns
+        if any(results.spread(peer, transport, figure) for peer in peers)
+    ]
+    rows = [
+        [
+            results.title(peer),
+            *(cell(results, peer, transport, figure, show) for _, figure, show in known),
+        ]
+        for peer in peers
+    ]
+    return table(["connections", *(head for head, _, _ in known)], rows)
+
+
+def fanout_table(results, transport, size):
+    rate = fanout_figure(size, "rate", more_is_better=True)
+    cpu = fanout_figure(size, "cpu_us")
+    latencies = [fanout_figure(size, name) for name in ["p50_ms", "p99_ms", "last_ms"]]
+    rows = [
+        [
+            results.title(peer),
+            cell(results, peer, transport, rate, whole),
+            ratio(results, peer, transport, rate),
+            cell(results, peer, transport, cpu, decimal),
+            ratio(results, peer, transport, cpu),
+            *(cell(results, peer, transport, figure, decimal) for figure in latencies),
+        ]
+        for peer in results.names(transport)
+    ]
+    heads = ["deliveries/s", "Throng ÷ it", "CPU each, µs", "Throng ÷ it"]
+    heads += ["p50, ms", "p99, ms", "last, ms"]
+    return table([f"fan-out, {size_name(size)}", *heads], rows)
+
+
+def versions(results, page):
+    rows = []
+    for name, facts in results.data["peers"].items():
+        folder = PEERS / name
+        # A folder of one's own is nobody else's.
+        place = os.path.relpath(folder, page.parent) if folder.exists() else None
+        title = f"[{facts['name']}]({place})" if place else facts["name"]
+        rows.append([title, facts["version"], facts["configuration"]])
+    return table(["server", "version", "configuration"], rows)
+
+
+def compared():
+    """Figures in which one is ahead of the other: in words, how it is shown, its unit."""
+    yield "memory when empty", EMPTY, mebibytes, " MiB"
+    yield "memory a connection", MEMORY, whole, " B"
+    yield "memory after broadcasts", MEMORY_AFTER, whole, " B"
+    yield "connects a second", CONNECT_RATE, whole, ""
+    yield "connect p99", CONNECT_P99, decimal, " ms"
+    yield "all back after a storm", STORM, hundredths, " s"
+    yield "recovered of what was missed", STORM_SHARE, percent, ""
+    for size in SIZES:
+        name = size_name(size)
+        rate = fanout_figure(size, "rate", more_is_better=True)
+        yield f"deliveries a second of {name}", rate, whole, ""
+        yield f"CPU a delivery of {name}", fanout_figure(size, "cpu_us"), decimal, " µs"
+        for point in ["p50", "p99", "last"]:
+            yield f"{point} of {name}", fanout_figure(size, f"{point}_ms"), decimal, " ms"
+
+
+def ahead(results):
+    """Each figure in which a peer is ahead of Throng, in words."""
+    lines = []
+    for transport in results.transports():
+        for peer in results.names(transport):
+            for words, figure, show, unit in compared():
+                if not results.is_ahead(peer, transport, figure):
+                    continue
+                theirs = show(results.spread(peer, transport, figure).median)
+                ours = show(results.spread(OWN, transport, figure).median)
+                doubt = "" if results.is_clear(peer, transport, figure) else "; the runs overlap"
+                who = f"{results.title(peer)}, {TRANSPORTS[transport]}"
+                lines.append(f"* {who}: {words}, {theirs}{unit} against {ours}{unit}{doubt}")
+    return "\n".join(lines) or "Nowhere, in the medians."
+
+
+def wrong(results):
+    """What could not be measured, and what was lost: nothing is left out silently."""
+    lines = []
+    for run in results.failures():
+        lines.append(f"* {where(results, run)} was not measured: {run['failure']}")
+    for run in results.faults():
+        figures = run["figures"]
+        names = [name for name in ["lost", "duplicated", "reordered"] if figures[name]]
+        counts = [f"{figures[name]:,} {name}" for name in names]
+        counts += [f"{count:,} × {reason}" for reason, count in figures["failures"].items()]
+        of = f"of {figures['expected']:,} deliveries"
+        lines.append(f"* {where(results, run)}, {of}: {', '.join(counts)}")
+    return "\n".join(lines) or WHOLE
+
+
+def where(results, run):
+    """Which run it was; a server that did not even say what it speaks has no transport."""
+    words = results.title(run["peer"])
+    if run["transport"]:
+        words += f" over {TRANSPORTS[run['transport']]}, repeat {run['repeat']}"
+    return words
+
+
+def bottlenecks(results):
+    runs = results.measured()
+    said = "this program was the bottleneck"
+    doubted = [run for run in runs if any(said in words for words in run["figures"]["warnings"])]
+    return f"{len(doubted)} of {len(runs)} runs"
+
+
+def machine(found):
+    """The machine and those of its settings that matter here."""
+    if not found:
+        return "On a machine that is not known, because nothing was measured"
+    memory = f"{found['memory_bytes'] / 2**30:.0f} GiB"
+    settings = [f"`{name}` {found['sysctl'][name]}" for name in SETTINGS if name in found["sysctl"]]
+    parts = [f"Linux {found['kernel']}", f"{found['cores']} cores ({found['processor']})", memory]
+    parts += [f"{found['descriptors_max']:,} descriptors a process", *settings]
+    return f"On {', '.join(parts)}"

@@ -1,0 +1,88 @@
+"""Which charts the page has, and what is in them."""
+
+from . import charts
+from .load import SIZES
+from .results import CONNECT_RATE, MEMORY, OWN, STORM, TRANSPORTS, fanout_figure
+from .words import decimal, hundredths, size_name, whole
+
+SMALL, LARGE = SIZES
+BOTH = [size_name(SMALL), size_name(LARGE)]
+
+# Name -> title, which end is good, figures (a bar each), what tells them apart, how they are shown.
+CHOSEN = {
+    "fanout": (
+        "Fan-out: deliveries a second",
+        "more is better",
+        [fanout_figure(size, "rate", more_is_better=True) for size in SIZES],
+        BOTH,
+        whole,
+    ),
+    "cpu": (
+        "Processor time of the server a delivery, µs",
+        "less is better",
+        [fanout_figure(size, "cpu_us") for size in SIZES],
+        BOTH,
+        decimal,
+    ),
+    "latency": (
+        f"From publish to delivery, {BOTH[0]}, ms",
+        "less is better",
+        [fanout_figure(SMALL, "p50_ms"), fanout_figure(SMALL, "last_ms")],
+        ["median", "last"],
+        decimal,
+    ),
+    "memory": (
+        "Memory of the server a connection, bytes",
+        "less is better, logarithmic",
+        [MEMORY],
+        [],
+        whole,
+    ),
+    "connect": (
+        "Connects a second until all are subscribed",
+        "more is better",
+        [CONNECT_RATE],
+        [],
+        whole,
+    ),
+    "storm": (
+        "All connections lost at once: seconds until all are back",
+        "less is better",
+        [STORM],
+        [],
+        hundredths,
+    ),
+}
+
+
+def drawn(results):
+    """Name -> title and SVG of each chart."""
+    where = f"{results.data['connections']:,} connections, both sides on one machine"
+    return {
+        name: (
+            title,
+            charts.bars(
+                title,
+                f"{better}; {where}",
+                lines_of(results, figures),
+                show,
+                series,
+                is_log=name == "memory",
+            ),
+        )
+        for name, (title, better, figures, series, show) in CHOSEN.items()
+    }
+
+
+def lines_of(results, figures):
+    """The rows by transport, without those transports of which nothing was measured."""
+    lines = []
+    for transport in results.transports():
+        rows = []
+        for peer in results.names(transport):
+            found = [results.spread(peer, transport, figure) for figure in figures]
+            bars = [each and (each.median, each.low, each.high) for each in found]
+            rows.append(charts.Row(results.title(peer), bars, is_own=peer == OWN))
+        if any(bar for row in rows for bar in row.bars):
+            lines += [charts.Heading(TRANSPORTS[transport]), *rows]
+    return lines

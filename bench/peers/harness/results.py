@@ -1,0 +1,142 @@
+"""All runs of a comparison, as they are kept in JSON, and the medians and ratios of them."""
+
+import json
+import statistics
+from dataclasses import dataclass
+
+VERSION = 1
+# The one that the others are compared with.
+OWN = "throng"
+TRANSPORTS = {
+    "websocket": "WebSocket",
+    "sse": "SSE",
+    "stream": "Chunked stream",
+    "long-poll": "Long-poll",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a run, by its path; whether more is better."""
+
+    path: tuple
+    more_is_better: bool = False
+
+    def of(self, run):
+        value = run.get("figures")
+        for key in self.path:
+            value = value and value.get(key)
+        return value
+
+
+def fanout_figure(size, name, more_is_better=False):
+    return Figure(("fanout", str(size), name), more_is_better)
+
+
+MEMORY = Figure(("memory_bytes",))
+EMPTY = Figure(("empty_bytes",))
+MEMORY_AFTER = Figure(("memory_after_bytes",))
+CONNECT_RATE = Figure(("connect_rate",), more_is_better=True)
+CONNECT_P99 = Figure(("connect_p99_ms",))
+STORM = Figure(("storm_s",))
+STORM_RATIO = Figure(("storm_ratio",))
+STORM_SHARE = Figure(("storm_share",), more_is_better=True)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, lowest and highest of the repeats."""
+
+    median: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(values):
+        values = [value for value in values if value is not None]
+        if not values:
+            return None
+        return Spread(statistics.median(values), min(values), max(values))
+
+
+class Results:
+    """The comparison: `data` is what is written to JSON."""
+
+    def __init__(self, data):
+        if data.get("version") != VERSION:
+            found = data.get("version")
+            raise ValueError(f"version {found} of the results; this reads {VERSION}: run it again")
+        self.data = data
+
+    @staticmethod
+    def read(path):
+        return Results(json.loads(path.read_text()))
+
+    def write(self, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.data, indent=1) + "\n")
+
+    def runs(self, peer, transport):
+        return [
+            run
+            for run in self.data["runs"]
+            if run["peer"] == peer and run["transport"] == transport
+        ]
+
+    def names(self, transport):
+        """The peers that were tried with a transport, our own first."""
+        seen = dict.fromkeys(r["peer"] for r in self.data["runs"] if r["transport"] == transport)
+        return sorted(seen, key=lambda peer: peer != OWN)
+
+    def transports(self):
+        """Those of which there is anything."""
+        return [transport for transport in TRANSPORTS if self.names(transport)]
+
+    def title(self, peer):
+        return self.data["peers"].get(peer, {}).get("name", peer)
+
+    def spread(self, peer, transport, figure):
+        return Spread.of(figure.of(run) for run in self.runs(peer, transport))
+
+    def ratio(self, peer, transport, figure):
+        """Ours to the peer's, of those runs that belong to the same repeat."""
+        own = {run["repeat"]: figure.of(run) for run in self.runs(OWN, transport)}
+        ratios = []
+        for run in self.runs(peer, transport):
+            ours, theirs = own.get(run["repeat"]), figure.of(run)
+            if ours is not None and theirs:
+                ratios.append(ours / theirs)
+        return Spread.of(ratios)
+
+    def is_ahead(self, peer, transport, figure):
+        """Whether the peer's median is better than ours."""
+        ours = self.spread(OWN, transport, figure)
+        theirs = self.spread(peer, transport, figure)
+        if peer == OWN or ours is None or theirs is None:
+            return False
+        if figure.more_is_better:
+            return theirs.median > ours.median
+        return theirs.median < ours.median
+
+    def is_clear(self, peer, transport, figure):
+        """Whether all runs of the peer lie on one side of all of ours."""
+        ours = self.spread(OWN, transport, figure)
+        theirs = self.spread(peer, transport, figure)
+        return theirs.low > ours.high or theirs.high < ours.low
+
+    def measured(self):
+        """Runs that have figures."""
+        return [run for run in self.data["runs"] if "figures" in run]
+
+    def expected(self):
+        """Deliveries that were due, in all."""
+        return sum(run["figures"]["expected"] for run in self.measured())
+
+    def failures(self):
+        """Runs that were not measured, with the reason and the end of the log."""
+        return [run for run in self.data["runs"] if "failure" in run]
+
+    def faults(self):
+        """Runs in which something was lost, came twice, out of order, or failed."""
+        names = ["lost", "duplicated", "reordered", "failures"]
+        return [run for run in self.measured() if any(run["figures"][name] for name in names)]

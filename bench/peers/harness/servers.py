@@ -1,0 +1,128 @@
+"""Starts and ends a peer by its `start` script, whatever happens in between."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PEERS = Path(__file__).resolve().parents[1]
+
+# Longer than all attempts of `peer.py`.
+READY_SECONDS_MAX = 70
+# Longer than `peer.py` gives its server to end well.
+END_SECONDS_MAX = 10
+LOG_LINES = 20
+# As `peer.py` says it.
+EXIT_MISSING = 69
+
+
+class Failure(Exception):
+    """A peer cannot be measured: one sentence, and the end of its log."""
+
+    def __init__(self, message, log=""):
+        super().__init__(message)
+        self.log = log
+
+
+class Unavailable(Failure):
+    """What a peer needs is not installed."""
+
+
+@dataclass
+class Peer:
+    """Which server: a folder with a `start` script, and a binary if that needs one."""
+
+    folder: Path
+    binary: Path | None = None
+
+    @staticmethod
+    def named(text):
+        """`NAME`, `NAME=BINARY`, or a folder of one's own."""
+        name, _, binary = text.partition("=")
+        folder = Path(name) if "/" in name else PEERS / name
+        if not (folder / "start").exists():
+            known = ", ".join(sorted(path.parent.name for path in PEERS.glob("*/start")))
+            raise Failure(f"there is no peer {name!r}: known are {known}")
+        if binary and not os.access(binary, os.X_OK):
+            raise Failure(f"{binary} is not a program")
+        return Peer(folder.resolve(), Path(binary).resolve() if binary else None)
+
+    @property
+    def name(self):
+        return self.folder.name
+
+    def install(self):
+        """Installs what is missing."""
+        script = self.folder / "install"
+        if script.exists() and subprocess.run([script], check=False).returncode != 0:
+            raise Failure(f"{script} failed")
+
+
+@contextlib.contextmanager
+def running(peer, connections=1000, environment=None):
+    """A server that answers when the block begins; yields what its script says of it."""
+    command = [peer.folder / "start", "--connections", str(connections)]
+    command += ["--binary", peer.binary] if peer.binary else []
+    with tempfile.TemporaryFile("w+b") as log:
+        script = subprocess.Popen(
+            command,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield await_word(script, log)
+        except Failure as failure:
+            failure.log = failure.log or end_of(log)
+            raise
+        finally:
+            end(script)
+
+
+def await_word(script, log):
+    """The line that the script says when its server answers."""
+    ready, _, _ = select.select([script.stdout], [], [], READY_SECONDS_MAX)
+    line = script.stdout.readline() if ready else b""
+    if not line:
+        lines = end_of(log).splitlines()
+        said = f": {lines[-1]}" if lines else ""
+        if ready and script.wait(END_SECONDS_MAX) == EXIT_MISSING:
+            raise Unavailable(f"it is not installed{said}")
+        raise Failure(f"it does not start{said}")
+    return json.loads(line)
+
+
+def end(script):
+    """Ends the script, which ends its server; then whatever is left of its session."""
+    script.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        script.wait(END_SECONDS_MAX)
+    # Nobody else is in it. Without a member left there is nothing to kill.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(script.pid, signal.SIGKILL)
+    script.wait()
+    script.stdout.close()
+    await_group_end(script.pid)
+
+
+def await_group_end(group):
+    """Waits until the group's processes are gone: the next server is to have the machine alone."""
+    deadline = time.monotonic() + END_SECONDS_MAX
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+
+
+def end_of(log):
+    """The last lines of a log."""
+    log.seek(0)
+    return "\n".join(log.read().decode(errors="replace").splitlines()[-LOG_LINES:])

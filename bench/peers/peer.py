@@ -1,0 +1,173 @@
+"""What the `start` scripts of the peers share: one way to start a server and to say what it is.
+
+A `start` script runs its server on a free port of loopback until its own standard input ends or it
+gets SIGTERM. As soon as the server answers it prints one line of JSON (see `README.md`). What the
+server logs goes to standard error.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PEERS = Path(__file__).resolve().parent
+ROOT = PEERS.parents[1]
+NODE_MODULES = ROOT / "tests" / "node_modules"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
+
+READY_SECONDS_MAX = 20
+STOP_SECONDS_MAX = 5
+# A port that was free may be taken before the server has it.
+ATTEMPTS = 3
+# `EX_UNAVAILABLE`: what the script needs is not installed.
+EXIT_MISSING = 69
+
+# How `throng flood` speaks to a server that sends to all what is posted to `/`.
+BROADCAST = [
+    "--profile",
+    "custom",
+    "--transport",
+    "websocket",
+    "--publish-url",
+    "http://127.0.0.1:{port}/",
+]
+
+
+class Missing(SystemExit):
+    """Something that `install` would have brought is not there: ends the script with a sentence."""
+
+    def __init__(self, sentence):
+        print(sentence, file=sys.stderr)
+        super().__init__(EXIT_MISSING)
+
+
+def arguments(*flags):
+    """What a start script is told; `flags` are further ones that are there or not."""
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--connections", type=int, default=1000, help="that it must hold")
+    parser.add_argument("--binary", type=Path, help="of a server that is in no package registry")
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
+    return parser.parse_args()
+
+
+def descriptors():
+    """Descriptors that a process may have."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
+def program(*names):
+    """The first of these programs that there is, also where `scripts/setup` and Debian put some."""
+    own = str(ROOT / ".cache" / "venv" / "bin")
+    places = os.pathsep.join([os.environ.get("PATH", ""), own, "/usr/local/sbin", "/usr/sbin"])
+    found = (shutil.which(str(name), path=places) for name in names)
+    path = next(filter(None, found), None)
+    if path is None:
+        raise Missing(f"{names[0]} is missing")
+    return path
+
+
+def throng():
+    """The binary of Throng, which is a peer and the generator."""
+    return Path(os.environ.get("THRONG_BIN") or TARGET / "release" / "throng").resolve()
+
+
+def output(*command):
+    """What a program says of itself, on whichever of its outputs."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    return (done.stdout or done.stderr).strip()
+
+
+def start(command, *, transports, environment=None, path="", **facts):
+    """Runs a server until standard input ends.
+
+    `command(port, directory)` is its command line; it may write its files into the directory.
+    `transports` are the flags of `throng flood` by transport, in which `{port}` is filled in;
+    `path` ends the URL where the profile is to be told more than the server.
+    `facts` are told as they are.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors(),) * 2)
+    with tempfile.TemporaryDirectory(prefix="peer-") as directory:
+        # Workers may run as another user.
+        os.chmod(directory, 0o711)
+        for attempt in range(ATTEMPTS):
+            with run(command, Path(directory), environment or {}) as (child, port):
+                if await_ready(child, port):
+                    tell(child, port, path, transports, facts)
+                    return stay(child)
+            print(f"not ready, attempt {attempt + 1} of {ATTEMPTS}", file=sys.stderr)
+    return sys.exit("the server does not answer")
+
+
+@contextlib.contextmanager
+def run(command, directory, environment):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
+    child = subprocess.Popen(
+        [str(part) for part in command(port, directory)],
+        cwd=directory,
+        env={**kept, "HOME": str(directory), **environment_at(port, environment)},
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        stderr=sys.stderr,
+    )
+    try:
+        yield child, port
+    finally:
+        child.terminate()
+        try:
+            child.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def environment_at(port, environment):
+    return {name: value.replace("{port}", str(port)) for name, value in environment.items()}
+
+
+def await_ready(child, port):
+    """Whether the server takes connections before its time is over."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while child.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def tell(child, port, path, transports, facts):
+    flags = {
+        name: [flag.replace("{port}", str(port)) for flag in flags]
+        for name, flags in transports.items()
+    }
+    url = f"http://127.0.0.1:{port}{path}"
+    line = {"pid": child.pid, "url": url, "transports": flags, **facts}
+    print(json.dumps(line), flush=True)
+
+
+def stay(child):
+    """Waits for the end of standard input, or of the server, which is a failure."""
+    events = select.poll()
+    ended = os.pidfd_open(child.pid)
+    events.register(ended, select.POLLIN)
+    events.register(sys.stdin, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in events.poll()}
+        if ended in ready:
+            sys.exit(f"the server ended by itself, with status {child.wait()}")
+        if not os.read(sys.stdin.fileno(), 4096):
+            return

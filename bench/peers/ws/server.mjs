@@ -1,0 +1,25 @@
+// A broadcast server with the package `ws`: what one client says, or what is posted, goes to all.
+// Usage: node server.mjs PORT FOLDER-OF-WS
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+
+const BACKLOG = 65535;
+const [port, folder] = process.argv.slice(2);
+const { WebSocketServer } = createRequire(import.meta.url)(folder);
+
+const server = createServer((request, response) => {
+  const parts = [];
+  request.on("data", (part) => parts.push(part));
+  request.on("end", () => {
+    publish(Buffer.concat(parts));
+    response.end();
+  });
+});
+const sockets = new WebSocketServer({ server, perMessageDeflate: false });
+// As a buffer it need not be encoded anew for each client.
+const publish = (data) => sockets.clients.forEach((each) => each.send(data, { binary: false }));
+sockets.on("connection", (socket) => {
+  socket.on("message", publish);
+  socket.on("error", () => {});
+});
+server.listen({ port: Number(port), host: "127.0.0.1", backlog: BACKLOG });

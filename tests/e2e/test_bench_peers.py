@@ -1,0 +1,81 @@
+"""`bench/peers`: servers side by side, at a size that shows that it works and nothing else."""
+
+import json
+import os
+import subprocess
+from xml.etree import ElementTree
+
+import pytest
+
+from support import PATIENCE_SECONDS
+from support.server import BINARY, ROOT
+
+PEERS = ROOT / "bench" / "peers"
+# Each takes a few seconds, because memory is read when all is quiet.
+MINUTE = 60 + PATIENCE_SECONDS
+SMALL = ["--connections", "200", "--repeats", "1", "--messages", "1", "--no-install"]
+SILENT = """#!/bin/sh
+echo 'this one never answers' >&2
+exit 3
+"""
+
+
+def run(*arguments):
+    return subprocess.run(
+        list(map(str, arguments)),
+        env={**os.environ, "THRONG_BIN": str(BINARY)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=MINUTE,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(MINUTE)
+def test_servers_are_measured_and_drawn(tmp_path):
+    silent = tmp_path / "silent"
+    silent.mkdir()
+    (silent / "start").write_text(SILENT)
+    (silent / "start").chmod(0o755)
+    only = ["--transports", "websocket"]
+    first = tmp_path / "first"
+    done = run(PEERS / "run", "throng", "ws", "bun", f"{silent}/", *SMALL, *only, "--to", first)
+
+    # One does not start: it is told with its log, and the others are measured all the same.
+    assert done.returncode == 1, done.stderr
+    assert "this one never answers" in done.stderr
+    figures = json.loads((first / "benchmarks" / "peers.json").read_text())
+    measured = {run["peer"]: run["figures"] for run in figures["runs"] if "figures" in run}
+    assert set(measured) == {"throng", "ws", "bun"}, figures["runs"]
+    for name, run_figures in measured.items():
+        assert run_figures["lost"] == run_figures["duplicated"] == 0, name
+        assert run_figures["storm_s"] is not None, name
+        for size in ["64", "1024"]:
+            assert run_figures["fanout"][size]["cpu_us"] is not None, name
+    page = (first / "benchmarks" / "peers.md").read_text()
+    for part in ["| Throng |", "| Node ws |", "| Bun (uWebSockets) |", "this one never answers"]:
+        assert part in page
+
+    # The same again from the figures alone, and every picture that the page shows is one.
+    again = tmp_path / "again"
+    done = run(PEERS / "draw", first / "benchmarks" / "peers.json", "--to", again)
+    assert done.returncode == 0, done.stderr
+    drawn = sorted((again / "images").iterdir())
+    assert drawn, done.stdout
+    for picture in drawn:
+        assert f"../images/{picture.name}" in page
+        assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+        assert picture.read_text() == (first / "images" / picture.name).read_text()
+
+
+def test_mistakes_are_told_in_a_sentence(tmp_path):
+    done = run(PEERS / "run", "nchann", "--to", tmp_path)
+    assert done.returncode == 64
+    assert "there is no peer 'nchann': known are" in done.stderr
+    done = run(PEERS / "run", "centrifugo=/nowhere", "--to", tmp_path)
+    assert "/nowhere is not a program" in done.stderr
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"version": 99}')
+    done = run(PEERS / "draw", wrong, "--to", tmp_path)
+    assert done.returncode == 1 and "version 99" in done.stderr
