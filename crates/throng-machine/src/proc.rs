@@ -3,7 +3,8 @@
 //! Processes may be anybody's: numbers are what the kernel tells, `None` where it tells nothing
 //! (the process has gone, or belongs to another user).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 /// The kernel counts the processor time of threads that have ended in such steps.
@@ -153,9 +154,22 @@ pub fn is_listened_on(port: u16) -> bool {
     socket_tables().iter().any(|table| !listening_inodes(table, port).is_empty())
 }
 
+/// The listening sockets of `/proc/net/tcp`. They come first there, and with a million connections
+/// behind them the whole would take seconds to write and hundreds of megabytes to hold.
 fn socket_tables() -> Vec<String> {
     let paths = ["/proc/net/tcp", "/proc/net/tcp6"];
-    paths.into_iter().filter_map(|path| fs::read_to_string(path).ok()).collect()
+    let listening = |path| {
+        let lines = BufReader::new(File::open(path).ok()?).lines().map_while(Result::ok);
+        let is_read_on = |(nth, line): &(usize, String)| *nth == 0 || is_listening(line);
+        let lines: Vec<String> =
+            lines.enumerate().take_while(is_read_on).map(|(_, line)| line).collect();
+        Some(lines.join("\n"))
+    };
+    paths.into_iter().filter_map(listening).collect()
+}
+
+fn is_listening(line: &str) -> bool {
+    line.split_whitespace().nth(3) == Some(LISTEN)
 }
 
 fn numbers_in(folder: &str) -> impl Iterator<Item = u32> {
