@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::histogram::Histogram;
+
 macro_rules! counters {
     ($($variant:ident $name:literal $help:literal,)*) => {
         /// One thing that is counted.
@@ -44,8 +46,10 @@ counters! {
     SubscribedStream "subscriptions_total{transport=\"stream\"}"
         "Connections parked, by transport.",
     SubscribedPoll "subscriptions_total{transport=\"poll\"}" "Connections parked, by transport.",
+    SubscribedStatus "subscriptions_total{transport=\"status\"}" "Connections parked, by transport.",
     Published "messages_published_total" "Messages accepted from connections of this worker.",
     Deliveries "deliveries_total" "Messages written to subscribers.",
+    StatusDeliveries "status_deliveries_total" "Samples written to viewers of the status page.",
     SentBytes "sent_bytes_total" "Bytes written to subscribers.",
     Blocked "writes_blocked_total" "Writes that the socket did not take whole.",
     Heartbeats "heartbeats_total" "Heartbeats sent.",
@@ -78,13 +82,55 @@ counters! {
 /// How many there are.
 pub const COUNTERS: usize = Counter::ALL.len();
 
+/// How a parked connection gets its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Parked {
+    /// A WebSocket.
+    WebSocket,
+    /// Server-sent events.
+    Sse,
+    /// A chunked stream.
+    Stream,
+    /// A long-poll that waits for its answer.
+    Poll,
+    /// A viewer of the status page.
+    Status,
+}
+
+impl Parked {
+    /// All of them.
+    pub const ALL: [Parked; 5] =
+        [Parked::WebSocket, Parked::Sse, Parked::Stream, Parked::Poll, Parked::Status];
+
+    /// The word for it, as in `transport="websocket"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Parked::WebSocket => "websocket",
+            Parked::Sse => "sse",
+            Parked::Stream => "stream",
+            Parked::Poll => "poll",
+            Parked::Status => "status",
+        }
+    }
+}
+
 /// One writer's counts.
 #[derive(Debug)]
-pub struct Counters([AtomicU64; COUNTERS]);
+pub struct Counters {
+    counts: [AtomicU64; COUNTERS],
+    parked: [AtomicU64; Parked::ALL.len()],
+    /// Of messages whose last write was this worker's: the time since they were accepted.
+    pub latency: Histogram,
+}
 
 impl Default for Counters {
     fn default() -> Counters {
-        Counters(std::array::from_fn(|_| AtomicU64::new(0)))
+        Counters {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            parked: Default::default(),
+            latency: Histogram::default(),
+        }
     }
 }
 
@@ -92,12 +138,29 @@ impl Counters {
     /// Adds `amount`. Only one thread may call this.
     #[inline]
     pub fn add(&self, counter: Counter, amount: u64) {
-        let cell = &self.0[counter as usize];
+        let cell = &self.counts[counter as usize];
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
     /// The count so far.
     pub fn get(&self, counter: Counter) -> u64 {
-        self.0[counter as usize].load(Ordering::Relaxed)
+        self.counts[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// One more parked connection. Only one thread may call this.
+    pub fn park(&self, parked: Parked) {
+        let cell = &self.parked[parked as usize];
+        cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// One parked connection less. Only one thread may call this.
+    pub fn unpark(&self, parked: Parked) {
+        let cell = &self.parked[parked as usize];
+        cell.store(cell.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// Connections that are parked now.
+    pub fn parked(&self, parked: Parked) -> u64 {
+        self.parked[parked as usize].load(Ordering::Relaxed)
     }
 }

@@ -22,6 +22,7 @@
 //! | [`presence`] | who is in a channel |
 //! | [`access`] | the one place that is asked "may this connection do this?" |
 //! | [`counters`] | what each worker counts |
+//! | [`histogram`] | times, counted by length |
 //! | [`slab`] | storage with stable indices |
 //! | `ages` | who keeps the oldest message |
 //! | [`clock`] | the time that a running server passes in |
@@ -40,6 +41,7 @@ mod ages;
 pub mod clock;
 pub mod counters;
 pub mod engine;
+pub mod histogram;
 pub mod id;
 pub mod log;
 pub mod mailbox;
@@ -52,15 +54,16 @@ pub mod rules;
 pub mod slab;
 
 pub use access::{Access, Action, Allow, Verdict};
-pub use counters::{Counter, Counters};
+pub use counters::{Counter, Counters, Parked};
 pub use engine::{
-    Audience, Engine, Follow, Followed, History, HistoryQuery, Publication, PublishError,
-    Published, Start,
+    Audience, Engine, EngineFigures, Follow, Followed, History, HistoryQuery, Publication,
+    PublishError, Published, Start,
 };
+pub use histogram::{Histogram, Snapshot};
 pub use id::{Epoch, MessageId, Position};
 pub use mailbox::{FollowsQuestion, Mail, Mailbox};
 pub use memory::MemoryEngine;
-pub use message::{Body, BodyError, ConnectionName, Content, Message};
+pub use message::{Body, BodyError, ConnectionName, Content, Flight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceQuestion};
 pub use roster::{Roster, SubscriptionId, Waiting};

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use throng_wire::envelope::{self, Data, Envelope};
@@ -186,15 +187,46 @@ impl Content {
     }
 }
 
-/// One for each way to frame a message, as far as somebody needed it.
-type Encodings = [OnceLock<Box<[u8]>>; ENCODINGS];
+/// A fan-out, from the engine to the last of the workers: what its time is measured by.
+#[derive(Debug)]
+pub struct Flight {
+    /// When the engine accepted the message, by [`clock::now_us`](crate::clock::now_us).
+    accepted_us: u64,
+    /// Workers that have not offered it to all of their subscribers yet.
+    workers_left: AtomicU32,
+}
+
+impl Flight {
+    /// A fan-out that begins now, to so many workers.
+    pub fn to(workers: usize) -> Flight {
+        let workers_left = AtomicU32::new(u32::try_from(workers).unwrap_or(u32::MAX));
+        Flight { accepted_us: crate::clock::now_us(), workers_left }
+    }
+
+    /// A worker has offered the message to all of its subscribers. Each calls this once. Returns
+    /// when the message was accepted, to the last of them.
+    pub fn land(&self) -> Option<u64> {
+        // Mostly one worker follows a channel, and need not ask who else is there.
+        let is_last = self.workers_left.load(Ordering::Relaxed) == 1
+            || self.workers_left.fetch_sub(1, Ordering::Relaxed) == 1;
+        is_last.then_some(self.accepted_us)
+    }
+}
+
+/// What ends with the fan-out.
+#[derive(Debug, Default)]
+struct Transit {
+    /// One for each way to frame a message, as far as somebody needed it.
+    encodings: [OnceLock<Box<[u8]>>; ENCODINGS],
+    flight: Option<Flight>,
+}
 
 /// A message on its way.
 #[derive(Debug)]
 pub struct Message {
     content: Arc<Content>,
     /// Boxed, as most messages of most logs have none.
-    encodings: OnceLock<Box<Encodings>>,
+    transit: OnceLock<Box<Transit>>,
 }
 
 const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
@@ -214,19 +246,35 @@ impl Message {
         Message::from(Arc::new(content))
     }
 
+    /// A message that is published now, and measured until it has landed everywhere.
+    pub fn in_flight(content: Arc<Content>, flight: Flight) -> Message {
+        let transit = Transit { flight: Some(flight), ..Transit::default() };
+        Message { content, transit: OnceLock::from(Box::new(transit)) }
+    }
+
+    /// The fan-out that this message began with, while it lasts.
+    pub fn flight(&self) -> Option<&Flight> {
+        self.transit.get()?.flight.as_ref()
+    }
+
     /// The encoding kept in `slot` (below [`ENCODINGS`]), made by the first who asks for it and
     /// shared by all workers and connections while the message is on its way.
     pub fn encoding(&self, slot: usize, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
-        self.encodings.get_or_init(Box::default)[slot]
+        self.transit.get_or_init(Box::default).encodings[slot]
             .get_or_init(|| encode(self).into_boxed_slice())
     }
 
-    /// Whether anything has been encoded of it.
+    /// Whether it has anything that ends with the fan-out, which encodings do.
     pub fn is_encoded(&self) -> bool {
-        self.encodings.get().is_some()
+        self.transit.get().is_some()
     }
 
-    /// The same message without its encodings.
+    /// What was published, without what is on its way.
+    pub fn content(&self) -> Arc<Content> {
+        Arc::clone(&self.content)
+    }
+
+    /// The same message without what ends with the fan-out.
     pub fn unencoded(&self) -> Message {
         Message::from(Arc::clone(&self.content))
     }
@@ -234,7 +282,7 @@ impl Message {
 
 impl From<Arc<Content>> for Message {
     fn from(content: Arc<Content>) -> Message {
-        Message { content, encodings: OnceLock::new() }
+        Message { content, transit: OnceLock::new() }
     }
 }
 
@@ -249,6 +297,14 @@ impl Deref for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_worker_ends_the_flight() {
+        let flight = Flight::to(3);
+        assert_eq!((flight.land(), flight.land()), (None, None));
+        assert_eq!(flight.land(), Some(flight.accepted_us));
+        assert!(Flight::to(1).land().is_some());
+    }
 
     #[test]
     fn content_type_decides_the_kind() {

@@ -1,7 +1,8 @@
 //! Channel and user names.
 //!
-//! A user is a channel with a reserved name: the first byte of the key tells the two apart, and no
-//! public name can contain it. Whether a name obeys the public rules is the wire's business.
+//! A user is a channel with a reserved name, and so is a log of the server's own: the first byte of
+//! the key tells the kinds apart, and no public name can contain it. Whether a name obeys the public
+//! rules is the wire's business.
 
 use std::fmt;
 
@@ -9,10 +10,11 @@ pub use throng_wire::Kind;
 
 const CHANNEL_MARK: char = '\u{1}';
 const USER_MARK: char = '\u{2}';
+const INTERNAL_MARK: char = '\u{3}';
 
 pub use throng_wire::name::NAME_BYTES_MAX;
 
-/// The name of a channel or of a user.
+/// The name of a channel, of a user, or of a log of the server's own.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ChannelName(Box<str>);
 
@@ -22,6 +24,7 @@ impl ChannelName {
         let mark = match kind {
             Kind::Channel => CHANNEL_MARK,
             Kind::User => USER_MARK,
+            Kind::Internal => INTERNAL_MARK,
         };
         let mut key = String::with_capacity(name.len() + 1);
         key.push(mark);
@@ -39,6 +42,11 @@ impl ChannelName {
         ChannelName::new(Kind::User, name)
     }
 
+    /// The log of samples that the status page follows.
+    pub fn status() -> ChannelName {
+        ChannelName::new(Kind::Internal, throng_wire::name::STATUS)
+    }
+
     /// Mark and name: what the engine looks up.
     pub fn key(&self) -> &str {
         &self.0
@@ -49,9 +57,13 @@ impl ChannelName {
         ChannelName(key.into())
     }
 
-    /// Channel or user.
+    /// Channel, user, or the server's own.
     pub fn kind(&self) -> Kind {
-        if self.0.starts_with(USER_MARK) { Kind::User } else { Kind::Channel }
+        match self.0.chars().next() {
+            Some(USER_MARK) => Kind::User,
+            Some(INTERNAL_MARK) => Kind::Internal,
+            _ => Kind::Channel,
+        }
     }
 
     /// The public name.

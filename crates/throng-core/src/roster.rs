@@ -36,7 +36,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::ages::Ages;
-use crate::message::Message;
+use crate::message::{Flight, Message};
 use crate::rules::{BehindPolicy, Rules};
 use crate::slab::Slab;
 use crate::{ChannelId, LocalId};
@@ -146,6 +146,7 @@ pub struct Roster {
     held: Ages,
     held_bytes_max: usize,
     dropped: u64,
+    landings: Vec<u64>,
 }
 
 impl Roster {
@@ -161,6 +162,7 @@ impl Roster {
             held: Ages::default(),
             held_bytes_max: HELD_BYTES_MAX,
             dropped: 0,
+            landings: Vec::new(),
         }
     }
 
@@ -257,12 +259,20 @@ impl Roster {
     /// The log of a channel has grown. Ignored if the channel is not followed here (any more), or
     /// if the message is known from a backlog.
     pub fn append(&mut self, local: LocalId, channel: ChannelId, message: &Arc<Message>) {
-        let is_it = |known: &&LocalChannel| known.channel == channel;
-        let Some(known) = self.channels.get(local.index()).filter(is_it) else { return };
-        if message.id.offset <= known.head {
-            return;
+        let is_news =
+            |known: &LocalChannel| known.channel == channel && message.id.offset > known.head;
+        if self.channels.get(local.index()).is_some_and(is_news) {
+            self.push_back(local, message);
+        } else {
+            // Whoever it was posted for has gone, or has it.
+            self.landings.extend(message.flight().and_then(Flight::land));
         }
-        self.push_back(local, message);
+    }
+
+    /// When the engine had accepted the messages that have landed since the last call: those that
+    /// every worker has now offered to all of its subscribers that are not stalled, this one last.
+    pub fn landings(&mut self) -> std::vec::Drain<'_, u64> {
+        self.landings.drain(..)
     }
 
     /// Whether some sweep is under way.

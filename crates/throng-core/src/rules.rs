@@ -32,7 +32,7 @@ pub enum BehindPolicy {
 /// The settings of the channels that match one pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Channels or users; `None` matches both.
+    /// Channels or users; `None` matches both. Internal logs have a rule of their own.
     pub kind: Option<Kind>,
     /// A name in which `*` stands for any text.
     pub pattern: String,
@@ -67,12 +67,17 @@ impl Default for Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleId(u8);
 
-/// At most this many patterns: a rule is kept in one byte per channel.
-pub const RULES_MAX: usize = 255;
+/// At most this many patterns: a rule is kept in one byte per channel, and two are not patterns.
+pub const RULES_MAX: usize = 254;
+
+/// A viewer of the status page may be so many samples behind, that is seconds. It comes back for
+/// what it lacks, which the control plane keeps.
+const INTERNAL_BEHIND_MAX: usize = 30;
 
 /// All rules, the first that matches counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
+    /// The patterns in order, the one for everything else, the one for internal logs.
     list: Vec<Rule>,
 }
 
@@ -88,16 +93,27 @@ impl Rules {
     pub fn new(mut specific: Vec<Rule>, fallback: Rule) -> Rules {
         specific.truncate(RULES_MAX);
         specific.push(Rule { kind: None, pattern: "*".into(), ..fallback });
+        specific.push(Rule {
+            kind: Some(Kind::Internal),
+            retention: Retention { messages_max: 0, bytes_max: 0, age_ms_max: 0 },
+            behind_messages_max: INTERNAL_BEHIND_MAX,
+            ..Rule::default()
+        });
         Rules { list: specific }
     }
 
-    /// The rule for a channel or user.
+    /// The rule for a channel or user. Nothing that an operator sets concerns internal logs: they
+    /// keep nothing and push nothing out.
     pub fn find(&self, name: &ChannelName) -> RuleId {
+        let internal = self.list.len() - 1;
+        if name.kind() == Kind::Internal {
+            return RuleId(internal as u8);
+        }
         let matches = |rule: &Rule| {
             rule.kind.is_none_or(|kind| kind == name.kind())
                 && glob(rule.pattern.as_bytes(), name.name().as_bytes())
         };
-        let at = self.list.iter().position(matches).unwrap_or(self.list.len() - 1);
+        let at = self.list.iter().position(matches).unwrap_or(internal - 1);
         RuleId(at as u8)
     }
 
@@ -162,5 +178,14 @@ mod tests {
         assert_eq!(rules.find(&ChannelName::user("ab")), RuleId(0));
         assert_eq!(rules.find(&ChannelName::channel("ab")), RuleId(1));
         assert_eq!(rules.find(&ChannelName::channel("b")), RuleId(3));
+    }
+
+    #[test]
+    fn no_pattern_concerns_internal_logs() {
+        let all = Rule { pattern: "*".into(), ..Rule::default() };
+        let rules = Rules::new(vec![all; 300], Rule::default());
+        let rule = rules.get(rules.find(&ChannelName::status()));
+        assert!(rule.retention.is_none(), "{rule:?}");
+        assert_eq!(rules.find(&ChannelName::channel("status")), RuleId(0));
     }
 }

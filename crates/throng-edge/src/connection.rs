@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Message, SubscriptionId};
+use throng_core::{Counter, Message, Parked, SubscriptionId};
 use throng_wire::websocket::Reader;
 
 use crate::framing::Framing;
@@ -74,6 +74,8 @@ impl Flags {
     pub(crate) const AWAITS_CONTROL: Flags = Flags(1 << 13);
     /// The peer has ended its side while an answer was being written to it.
     pub(crate) const PEER_ENDED: Flags = Flags(1 << 14);
+    /// It follows the server's samples for the status page.
+    pub(crate) const VIEWER: Flags = Flags(1 << 15);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0
@@ -137,6 +139,23 @@ impl Io {
 impl<S> Connection<S> {
     pub(crate) fn has(&self, flag: Flags) -> bool {
         self.flags.has(flag)
+    }
+
+    /// How it gets its messages, while it is parked.
+    pub(crate) fn parked(&self) -> Option<Parked> {
+        Some(match (self.state, self.framing) {
+            (State::Head | State::Closing, _) => return None,
+            (State::Polling, _) => Parked::Poll,
+            (State::Parked, _) if self.has(Flags::VIEWER) => Parked::Status,
+            (State::Parked, Framing::WebSocket | Framing::WebSocketEnvelope) => Parked::WebSocket,
+            (State::Parked, Framing::Sse | Framing::SseEnvelope) => Parked::Sse,
+            (State::Parked, Framing::Line | Framing::LineEnvelope) => Parked::Stream,
+        })
+    }
+
+    /// What counts the messages written to it.
+    pub(crate) fn delivery_counter(&self) -> Counter {
+        if self.has(Flags::VIEWER) { Counter::StatusDeliveries } else { Counter::Deliveries }
     }
 
     /// What only some connections own; made on demand.

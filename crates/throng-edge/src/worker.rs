@@ -209,6 +209,7 @@ impl<N: Net> Worker<N> {
         self.take_mail();
         self.answer_question();
         self.fan_out();
+        self.note_landings();
         self.say_farewells();
         self.drain_on();
         self.roster.is_sweeping()
@@ -245,6 +246,24 @@ impl<N: Net> Worker<N> {
 
     fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);
+    }
+
+    /// Measures the messages whose fan-out ended with this slice, to a slice's length. Never more
+    /// than one look at the clock: where each message has one subscriber, many end at once.
+    fn note_landings(&mut self) {
+        let mut landings = self.roster.landings();
+        let Some(first_us) = landings.next() else { return };
+        let now_us = throng_core::clock::now_us();
+        for accepted_us in std::iter::once(first_us).chain(landings) {
+            self.counters.latency.record(now_us.saturating_sub(accepted_us));
+        }
+    }
+
+    /// The connection is parked no longer; called before its state says so.
+    fn unpark(&self, index: u32) {
+        if let Some(parked) = self.connections.get(index).and_then(Connection::parked) {
+            self.counters.unpark(parked);
+        }
     }
 
     fn publish_load(&self) {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`private_table`] | threads with a descriptor table of their own |
 //! | [`proc`] | processor time and memory of a process, of the kernel; who listens on a port |
+//! | [`own`] | the same of this process, cheaply |
 //! | [`sysctl`] | kernel settings: read, set, counted |
 //! | [`cgroup`] | limits of the control groups that this process is in |
 //! | [`preflight`] | can this machine hold so many connections, and what must change? |
@@ -18,6 +19,7 @@
 
 pub mod cgroup;
 pub mod environment;
+pub mod own;
 pub mod preflight;
 pub mod private_table;
 pub mod proc;

@@ -227,7 +227,7 @@ fn parse_drops(softnet: &str) -> Option<u64> {
     drops.sum()
 }
 
-fn kib_field(path: &str, field: &str) -> Option<u64> {
+pub(crate) fn kib_field(path: &str, field: &str) -> Option<u64> {
     parse_kib(&fs::read_to_string(path).ok()?, field)
 }
 
@@ -240,7 +240,7 @@ fn number(path: &str) -> Option<u64> {
     first_number(&fs::read_to_string(path).ok()?)
 }
 
-fn first_number(text: &str) -> Option<u64> {
+pub(crate) fn first_number(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 

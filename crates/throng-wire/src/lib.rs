@@ -34,5 +34,5 @@ pub mod v1;
 pub mod websocket;
 
 pub use name::{Kind, NameError, Target, check_name};
-pub use origin::origin_allowed;
+pub use origin::{is_local, origin_allowed};
 pub use refusal::Refusal;

@@ -7,7 +7,12 @@ pub enum Kind {
     Channel,
     /// A user's inbox, `/users/{user}`.
     User,
+    /// A log of the server's own: no request can name one, and none can publish to it.
+    Internal,
 }
+
+/// The internal log of samples that the status page follows, `/status/stream`.
+pub const STATUS: &str = "status";
 
 impl Kind {
     /// The word for it, as in URLs, envelopes and error sentences.
@@ -15,6 +20,7 @@ impl Kind {
         match self {
             Kind::Channel => "channel",
             Kind::User => "user",
+            Kind::Internal => "internal log",
         }
     }
 }

@@ -36,6 +36,15 @@ pub fn origin_allowed(
     is_own && (is_address(host) || !listen.to_canonical().is_loopback())
 }
 
+/// Whether a request to this `Host` may see what the server tells about itself. Until somebody can
+/// be asked who may, that is only who sits at the machine: the server listens on loopback, and the
+/// host is one that no name server answers for. A page may send a `GET` to its own host without an
+/// `Origin`, so that DNS rebinding shows in the host alone; so does a proxy that passes it on.
+pub fn is_local(host: Option<&str>, listen: IpAddr) -> bool {
+    let host = host.and_then(split_authority);
+    listen.to_canonical().is_loopback() && host.is_some_and(|(host, _)| is_loopback(host))
+}
+
 /// `scheme://host[:port]`.
 struct Origin<'a> {
     scheme: &'a str,
@@ -165,6 +174,20 @@ mod tests {
             assert!(allowed("http://[2001:db8::1]", "[2001:db8::1]", &[]));
             assert!(!allowed("http://192.168.0.1", "192.168.0.2", &[]));
         }
+    }
+
+    #[test]
+    fn only_loopback_is_local() {
+        for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "a.localhost:1"] {
+            assert!(is_local(Some(host), LOCAL), "{host}");
+            assert!(is_local(Some(host), "::ffff:127.0.0.1".parse().unwrap()), "{host}");
+            assert!(!is_local(Some(host), ANY), "{host}");
+            assert!(!is_local(Some(host), "192.168.0.1".parse().unwrap()), "{host}");
+        }
+        for host in ["evil.example:8080", "127.0.0.1.evil.example", "192.168.0.1", "::1", ""] {
+            assert!(!is_local(Some(host), LOCAL), "{host}");
+        }
+        assert!(!is_local(None, LOCAL));
     }
 
     #[test]

@@ -47,6 +47,13 @@ impl Refusal {
         Self::new(400, "bad_parameter", message)
     }
 
+    /// Only who sits at the machine may see this; see [`is_local`](crate::is_local).
+    pub fn not_local() -> Self {
+        let sentence = "the status is told on loopback only, as nothing checks yet who may see it: \
+            listen on 127.0.0.1 and ask under that address, or read /metrics";
+        Self::new(403, "forbidden", sentence)
+    }
+
     /// The body of the answer, one line of JSON.
     pub fn body(&self) -> String {
         let message = serde_json::Value::from(&*self.message);

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use self::query::Query;
 use crate::head::{Head, Version};
-use crate::name::{Kind, NameError, Target, check_name};
+use crate::name::{Kind, NameError, STATUS, Target, check_name};
 use crate::refusal::Refusal;
 
 pub use self::handshake::{ACCEPT_BYTES, accept_for};
@@ -60,6 +60,11 @@ impl Request {
     pub fn is_multiple(&self) -> bool {
         self.targets.len() > 1
     }
+
+    /// Whether it is for the samples that the status page shows.
+    pub fn is_status(&self) -> bool {
+        self.targets.first().is_some_and(|target| target.kind == Kind::Internal)
+    }
 }
 
 /// How messages arrive.
@@ -83,11 +88,13 @@ pub enum Transport {
     },
 }
 
-/// Which of the three URLs.
+/// Which of the URLs.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     One(Kind, &'a str),
     Several,
+    /// The status page's own stream.
+    Status,
 }
 
 /// Says whether the request subscribes, and to what.
@@ -99,6 +106,9 @@ pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
     let Some(place) = place(path) else { return Ok(Route::Other) };
     if head.has_body() {
         return Err(Refusal::bad_request("a request that subscribes has no body"));
+    }
+    if let Place::Status = place {
+        return Ok(Route::Subscribe(Box::new(status(head)?)));
     }
     let query = Query::parse(query)?;
     let transport = negotiate::transport(head, &query)?;
@@ -122,9 +132,29 @@ pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
     })))
 }
 
+/// Samples for the status page, the next one first: what was before is the control plane's to tell.
+/// They always come as events, whatever the request would negotiate elsewhere. A WebSocket above all
+/// would have a way back, and nobody may publish here.
+fn status(head: &Head<'_>) -> Result<Request, Refusal> {
+    Ok(Request {
+        targets: vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }],
+        transport: Transport::Sse,
+        since: None,
+        history: None,
+        envelope: false,
+        welcome: Some(false),
+        is_http10: head.version == Version::Http10,
+        keep_alive: head.keep_alive(),
+        origin: origin(head)?,
+        host: head.host().map(str::to_owned),
+    })
+}
+
 fn place(path: &str) -> Option<Place<'_>> {
-    if path == "/subscribe" {
-        return Some(Place::Several);
+    match path {
+        "/subscribe" => return Some(Place::Several),
+        "/status/stream" => return Some(Place::Status),
+        _ => {}
     }
     let (kind, segment) = match path.strip_prefix("/channels/") {
         Some(segment) => (Kind::Channel, segment),
@@ -153,6 +183,7 @@ fn targets(place: Place<'_>, query: &Query<'_>) -> Result<Vec<Target>, Refusal> 
             }
             refuse_repeated(&targets)?;
         }
+        Place::Status => {}
     }
     if let Some(raw) = query.user {
         targets.push(target(Kind::User, query::decode_query(raw))?);

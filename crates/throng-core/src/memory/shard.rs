@@ -16,8 +16,8 @@ use crate::engine::{
 use crate::id::MessageId;
 use crate::log::{Kept, Log};
 use crate::mailbox::Mail;
-use crate::message::{Content, Message};
-use crate::name::ChannelName;
+use crate::message::{Content, Flight, Message};
+use crate::name::{ChannelName, Kind};
 use crate::slab::Slab;
 use crate::{ChannelId, WorkerId};
 
@@ -124,6 +124,7 @@ impl Shard {
         hash_of: impl Fn(&str) -> u64,
         wake: &mut Wake,
     ) -> Result<Published, PublishError> {
+        let kind = publication.channel.kind();
         let key = publication
             .idempotency_key
             .as_deref()
@@ -144,7 +145,7 @@ impl Shard {
             {
                 self.forgotten_head += 1;
                 let offset = self.forgotten_head;
-                return Ok(self.published(shared, now_ms, key, offset, 0));
+                return Ok(self.published(shared, now_ms, kind, key, offset, 0));
             }
             None => self.find_or_create(shared, hash, &publication.channel, hash_of),
         };
@@ -167,7 +168,14 @@ impl Shard {
             content_type,
             except,
         });
-        let message = (!followers.is_empty()).then(|| Arc::new(Arc::clone(&content).into()));
+        let message = (!followers.is_empty()).then(|| {
+            let content = Arc::clone(&content);
+            Arc::new(match kind {
+                // The status page does not measure itself.
+                Kind::Internal => Message::from(content),
+                _ => Message::in_flight(content, Flight::to(followers.len())),
+            })
+        });
         for (follower, message) in followers.iter().zip(std::iter::repeat(&message).flatten()) {
             shared.mailboxes[usize::from(follower.worker.0)].post(Mail::Message {
                 local: follower.local,
@@ -179,7 +187,7 @@ impl Shard {
         let subscribers = channel.followers.subscribers();
         channel.head = id.offset;
         self.keep(shared, slot, content, message.as_ref(), now_ms);
-        Ok(self.published(shared, now_ms, key, id.offset, subscribers))
+        Ok(self.published(shared, now_ms, kind, key, id.offset, subscribers))
     }
 
     /// Appends to the channel's log as far as its rule says.
@@ -232,6 +240,7 @@ impl Shard {
         &mut self,
         shared: &Shared,
         now_ms: u64,
+        kind: Kind,
         key: Option<Key>,
         offset: u64,
         subscribers: u64,
@@ -239,7 +248,8 @@ impl Shard {
         if let Some(key) = key {
             self.idempotency.remember(now_ms, key, offset, &shared.keys);
         }
-        shared.published.fetch_add(1, Ordering::Relaxed);
+        // What the server tells itself is nobody's message.
+        shared.published.fetch_add(u64::from(kind != Kind::Internal), Ordering::Relaxed);
         let id = MessageId { epoch: shared.epoch, offset };
         Published { id, subscribers, is_duplicate: false }
     }

@@ -70,16 +70,32 @@ pub(super) struct Active {
     pub(super) is_known_to_hold: bool,
     /// Messages up to here have been rid of the encodings of their fan-out.
     bare: u64,
+    /// Messages up to here have landed, or were never in flight: once offered again, they do not
+    /// land a second time.
+    landed: u64,
 }
 
 impl Active {
     fn new(head: u64) -> Active {
-        Active { floor: head, lap_head: head, swept: head, ..Active::default() }
+        Active { floor: head, lap_head: head, swept: head, landed: head, ..Active::default() }
+    }
+
+    /// The messages up to `offset` have landed. When the engine had accepted those that this was
+    /// the last worker for is added to `landings`.
+    pub(super) fn land(&mut self, offset: u64, landings: &mut Vec<u64>) {
+        if offset <= self.landed {
+            return;
+        }
+        let news = self.mirror.range(self.index_after(self.landed)..);
+        let news = news.take_while(|message| message.id.offset <= offset);
+        landings.extend(news.filter_map(|message| message.flight()?.land()));
+        self.landed = offset;
     }
 
     /// Everyone has been offered the messages up to `offset`. Returns their bytes, as far as they
     /// were not counted before.
-    pub(super) fn offered(&mut self, offset: u64) -> usize {
+    pub(super) fn offered(&mut self, offset: u64, landings: &mut Vec<u64>) -> usize {
+        self.land(offset, landings);
         if offset <= self.swept {
             return 0;
         }
@@ -361,7 +377,9 @@ impl Roster {
     /// Ends the channel's sweep without finishing it; its turn, when it comes, finds nothing to do.
     pub(super) fn stop(&mut self, local: LocalId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
-        let Some(active) = channel.active.take() else { return };
+        let Some(mut active) = channel.active.take() else { return };
+        // Whoever had not been offered the rest has gone.
+        active.land(channel.head, &mut self.landings);
         self.mirror_bytes -= active.bytes;
         self.unswept_bytes -= active.unswept_bytes;
     }

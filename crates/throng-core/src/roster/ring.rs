@@ -94,7 +94,7 @@ impl Roster {
             is_behind: distance(channel.head, subscription.cursor) > 0,
         };
         if channel.first == Some(id) {
-            self.unswept_bytes -= active.offered(active.lap_head);
+            self.unswept_bytes -= active.offered(active.lap_head, &mut self.landings);
             active.lap_head = channel.head;
             self.trim(local);
         }
@@ -107,7 +107,7 @@ impl Roster {
         let head = channel.head;
         if let Some(active) = &mut channel.active {
             active.is_sweeping = false;
-            self.unswept_bytes -= active.offered(head);
+            self.unswept_bytes -= active.offered(head, &mut self.landings);
         }
         self.settle(local);
     }

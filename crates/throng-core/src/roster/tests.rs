@@ -202,6 +202,53 @@ fn beyond_the_room_for_the_stalled_the_oldest_goes_first() {
 }
 
 #[test]
+fn a_message_lands_with_the_last_worker_and_once() {
+    let mut rosters = [0, 1].map(|_| Roster::new(rules(0, 9, 9, BehindPolicy::Skip)));
+    let (channel, local) = (ChannelId(0), rosters[0].next_local());
+    let stalled = rosters.each_mut().map(|roster| {
+        let ids = [0, 1].map(|connection| {
+            roster.join(connection, &model::followed(channel, local, 0), false, None)
+        });
+        roster.stall(ids[0]);
+        ids[0]
+    });
+    let content = model::message(1, 0).content();
+    let message = Arc::new(Message::in_flight(content, Flight::to(2)));
+    let sweep = |roster: &mut Roster| {
+        let (mut visits, mut batch) = (9, Vec::new());
+        roster.next_batch(&mut visits, &mut batch);
+        batch.drain(..).for_each(|(id, _)| roster.advance(id, 1));
+        roster.next_batch(&mut visits, &mut batch);
+        assert!(batch.is_empty());
+        roster.landings().count()
+    };
+    rosters.iter_mut().for_each(|roster| roster.append(local, channel, &message));
+    assert_eq!(sweep(&mut rosters[0]), 0, "the other worker has not offered it yet");
+    // Offered again to one that was stalled, it does not land again.
+    rosters[0].resume(stalled[0]);
+    assert_eq!(sweep(&mut rosters[0]), 0);
+    assert_eq!(sweep(&mut rosters[1]), 1);
+    rosters[1].resume(stalled[1]);
+    assert_eq!(sweep(&mut rosters[1]), 0);
+}
+
+#[test]
+fn a_message_lands_although_everyone_has_left() {
+    let mut roster = Roster::new(rules(0, 9, 9, BehindPolicy::Skip));
+    let (channel, local) = (ChannelId(0), roster.next_local());
+    let in_flight = |offset| {
+        let content = model::message(offset, offset - 1).content();
+        Arc::new(Message::in_flight(content, Flight::to(1)))
+    };
+    let id = roster.join(0, &model::followed(channel, local, 0), false, None);
+    roster.append(local, channel, &in_flight(1));
+    roster.leave(id);
+    assert_eq!(roster.landings().count(), 1);
+    roster.append(local, channel, &in_flight(2));
+    assert_eq!(roster.landings().count(), 1, "nobody follows the channel any more");
+}
+
+#[test]
 fn what_is_held_for_the_stalled_is_not_encoded() {
     let mut roster = Roster::new(rules(0, 9, 9, BehindPolicy::Skip));
     let (channel, local) = (ChannelId(0), roster.next_local());

@@ -97,6 +97,9 @@ impl<N: Net> Worker<N> {
         if connection.state == State::Closing {
             return;
         }
+        if let Some(parked) = connection.parked() {
+            self.counters.unpark(parked);
+        }
         connection.state = State::Closing;
         self.closing += 1;
         connection.due = self.now.tick.saturating_add(LAST_READ_TICKS);
@@ -137,6 +140,7 @@ impl<N: Net> Worker<N> {
     /// Closes the socket and forgets the connection.
     pub(super) fn forget(&mut self, index: u32, why: Counter) {
         self.leave_all(index);
+        self.unpark(index);
         let Some(connection) = self.connections.remove(index) else { return };
         self.held_bytes -= connection.counted_bytes();
         self.closing -= u32::from(connection.state == State::Closing);

@@ -8,7 +8,7 @@ use throng_wire::sse;
 use throng_wire::{Target, chunk, v1};
 
 use super::Worker;
-use crate::connection::{Flags, Partial, State};
+use crate::connection::{Connection, Flags, Partial, State};
 use crate::framing::Framing;
 use crate::net::{Net, Transfer};
 
@@ -95,7 +95,9 @@ impl<N: Net> Worker<N> {
         if let Some(offset) = outcome.advanced_to {
             self.roster.advance(subscription, offset);
         }
-        self.counters.add(Counter::Deliveries, outcome.deliveries);
+        let connection = self.connections.get(index);
+        let counter = connection.map_or(Counter::Deliveries, Connection::delivery_counter);
+        self.counters.add(counter, outcome.deliveries);
         self.counters.add(Counter::SentBytes, outcome.sent_bytes);
         if outcome.is_gone {
             self.forget(index, Counter::ClosedByPeer);

@@ -90,6 +90,7 @@ impl<N: Net> Worker<N> {
     fn write_poll(&mut self, index: u32, answer: Answer, retry_after_s: Option<u32>) {
         let position = self.position(index).to_string();
         self.leave_all(index);
+        self.unpark(index);
         let Some(connection) = self.connections.get_mut(index) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.poll.take());
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after_s.is_none();

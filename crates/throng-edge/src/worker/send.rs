@@ -89,6 +89,7 @@ impl<N: Net> Worker<N> {
                 return false;
             }
             let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
+            let counter = connection.delivery_counter();
             let Some(io) = &mut connection.io else { return true };
             let rest = match &io.partial {
                 Some(partial) => {
@@ -111,7 +112,7 @@ impl<N: Net> Worker<N> {
                 Some(partial) if written < length => partial.from += written as u32,
                 Some(_) => {
                     io.partial = None;
-                    self.counters.add(Counter::Deliveries, 1);
+                    self.counters.add(counter, 1);
                 }
                 None if written < length => {
                     io.outbound.drain(..written);

@@ -1,13 +1,13 @@
 //! Parks a connection: follows its channels and answers the request.
 
 use throng_core::{
-    Action, ChannelName, Counter, Follow, MessageId, Position, Start as From, SubscriptionId,
-    Verdict,
+    Action, ChannelName, Counter, Follow, MessageId, Parked, Position, Start as From,
+    SubscriptionId, Verdict,
 };
 use throng_wire::refusal::ResponseOptions;
 use throng_wire::response::{self, Start};
 use throng_wire::subscribe::{Request, Transport};
-use throng_wire::{Kind, Refusal, Target, origin_allowed, v1};
+use throng_wire::{Kind, Refusal, Target, is_local, origin_allowed, v1};
 
 use super::Worker;
 use super::deliver::frame_notice;
@@ -62,6 +62,9 @@ impl<N: Net> Worker<N> {
             );
             return Err(Refusal::new(403, "origin_refused", sentence));
         }
+        if request.is_status() && !is_local(host, listen) {
+            return Err(Refusal::not_local());
+        }
         if request.targets.len() > self.settings.channels_max {
             let most = self.settings.channels_max;
             let sentence = format!("one connection may follow at most {most} channels");
@@ -105,7 +108,8 @@ impl<N: Net> Worker<N> {
             .with(Flags::KEEP_ALIVE, request.keep_alive)
             .with(Flags::BLOCKED, connection.has(Flags::BLOCKED))
             .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE))
-            .with(Flags::UNREAD, connection.has(Flags::UNREAD));
+            .with(Flags::UNREAD, connection.has(Flags::UNREAD))
+            .with(Flags::VIEWER, request.is_status());
         connection.state = State::Parked;
         (connection.framing, connection.flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
@@ -121,12 +125,15 @@ impl<N: Net> Worker<N> {
             }
             Transport::Stream | Transport::Poll { .. } => (Framing::Line, flags),
         };
-        self.count(match request.transport {
-            Transport::WebSocket { .. } => Counter::SubscribedWebSocket,
-            Transport::Sse => Counter::SubscribedSse,
-            Transport::Stream => Counter::SubscribedStream,
-            Transport::Poll { .. } => Counter::SubscribedPoll,
-        });
+        let (counter, parked) = match request.transport {
+            _ if request.is_status() => (Counter::SubscribedStatus, Parked::Status),
+            Transport::WebSocket { .. } => (Counter::SubscribedWebSocket, Parked::WebSocket),
+            Transport::Sse => (Counter::SubscribedSse, Parked::Sse),
+            Transport::Stream => (Counter::SubscribedStream, Parked::Stream),
+            Transport::Poll { .. } => (Counter::SubscribedPoll, Parked::Poll),
+        };
+        self.count(counter);
+        self.counters.park(parked);
     }
 
     /// One more subscription of the connection. Returns where it starts, and whether it is whole.

@@ -128,8 +128,5 @@ pub(super) fn envelope(model: &Model, topic: usize, offset: u64, entry: &Entry) 
 
 /// The field that names a channel or a user.
 pub(super) fn noun(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Channel => "channel",
-        Kind::User => "user",
-    }
+    kind.noun()
 }

@@ -144,8 +144,8 @@ impl Plan {
             }
             _ => {
                 let named = |it: &&crate::topics::Topic| match it.kind {
-                    Kind::Channel => format!("channel={}", encoded(it.name)),
                     Kind::User => format!("user={}", encoded(it.name)),
+                    _ => format!("channel={}", encoded(it.name)),
                 };
                 ("/subscribe".into(), targets.iter().map(named).collect())
             }

@@ -1,6 +1,6 @@
 //! The end: all leave, or the server drains.
 
-use throng_core::{Counter, Engine, Mail, WorkerId};
+use throng_core::{Counter, Engine, Mail, Parked, WorkerId};
 
 use super::World;
 use super::seat::TICK_MS;
@@ -96,6 +96,9 @@ impl World {
                 (seat.worker.connections(), seat.worker.subscriptions_in_all());
             ensure!(connections == 0, "worker {at} keeps {connections} connections");
             ensure!(subscriptions == 0, "worker {at} keeps {subscriptions} subscriptions");
+            let counters = &self.figures.workers()[at].counters;
+            let parked: u64 = Parked::ALL.iter().map(|&parked| counters.parked(parked)).sum();
+            ensure!(parked == 0, "worker {at} counts {parked} parked connections");
         }
         ensure!(self.control.is_empty(), "the control plane keeps connections");
         self.check_engine()
