@@ -10,6 +10,7 @@ use throng_core::{Access, Engine, clock};
 use crate::drain::Drain;
 use crate::edge::Edge;
 use crate::figures::Figures;
+use crate::status::Status;
 
 /// Limits and deadlines. The names are those of `docs/reference/settings.md`.
 #[derive(Debug, Clone)]
@@ -75,6 +76,7 @@ pub struct Control {
     pub(crate) settings: Settings,
     pub(crate) figures: Figures,
     pub(crate) drain: Drain,
+    pub(crate) status: Status,
     pub(crate) started: Instant,
 }
 
@@ -100,6 +102,7 @@ impl Control {
             settings,
             figures: Figures::default(),
             drain: Drain::default(),
+            status: Status::default(),
             started: Instant::now(),
         }
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use throng_core::Histogram;
+
 use crate::answer::Code;
 
 /// A count or a level that many tasks change.
@@ -73,6 +75,8 @@ pub(crate) struct Figures {
     pub(crate) connections: Figure,
     /// Requests answered.
     pub(crate) requests: Figure,
+    /// How long their answers took: from the head to the answer, without writing it.
+    pub(crate) responses: Histogram,
     /// Messages accepted.
     pub(crate) published: Figure,
     /// Connections that went back to a worker to subscribe.

@@ -20,6 +20,7 @@
 //! | `service` | which answer to which request |
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS` |
 //! | `pages`, `metrics` | everything that is not the API |
+//! | `status` | what the server tells about itself, once a second |
 //! | `answer`, `origin` | answers, refusals, CORS |
 //! | `body`, `names`, `query` | reading requests |
 //! | `figures` | what is counted |
@@ -52,6 +53,7 @@ mod pages;
 mod query;
 mod serve;
 mod service;
+mod status;
 
 pub use control::{Control, Settings};
 pub use edge::{Arrival, Arrivals, Edge, WorkerFigures};

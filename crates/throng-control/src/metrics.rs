@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use throng_core::Counter;
+use throng_core::{Counter, Parked};
 
 use crate::answer::Code;
 use crate::control::Control;
@@ -23,6 +23,13 @@ pub(crate) fn text(control: &Control) -> String {
     page.describe("worker_connections", "Open connections of each worker.", "gauge");
     for (nth, worker) in workers.iter().enumerate() {
         page.sample("worker_connections", &format!("{{worker=\"{nth}\"}}"), worker.connections);
+    }
+
+    page.describe("parked_connections", "Connections parked now, by transport.", "gauge");
+    for parked in Parked::ALL {
+        let labels = format!("{{transport=\"{}\"}}", parked.name());
+        let count = workers.iter().map(|worker| worker.counters.parked(parked)).sum();
+        page.sample("parked_connections", &labels, count);
     }
 
     let mut described = "";

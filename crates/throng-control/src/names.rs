@@ -24,6 +24,8 @@ pub(crate) enum Resource<'a> {
     Log(Kind, &'a str, Part),
     /// `/subscribe`
     Subscribe,
+    /// `/status/stream`
+    StatusStream,
     /// `/publish`
     Publish,
 }
@@ -38,6 +40,7 @@ impl<'a> Resource<'a> {
         } else {
             return match path {
                 "/subscribe" => Some(Resource::Subscribe),
+                "/status/stream" => Some(Resource::StatusStream),
                 "/publish" => Some(Resource::Publish),
                 _ => None,
             };
@@ -55,7 +58,9 @@ impl<'a> Resource<'a> {
         match self {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
             Resource::Publish => "OPTIONS, POST",
-            Resource::Log(..) | Resource::Subscribe => "GET, HEAD, OPTIONS",
+            Resource::Log(..) | Resource::Subscribe | Resource::StatusStream => {
+                "GET, HEAD, OPTIONS"
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::Authority;
-use throng_wire::origin_allowed;
+use throng_wire::{Refusal, is_local, origin_allowed};
 
 use crate::answer::{Answer, Code, Refused};
 use crate::control::Settings;
@@ -18,6 +18,21 @@ pub(crate) fn is_allowed(settings: &Settings, origin: &str, host: Option<&str>) 
     origin_allowed(Some(origin), host, &settings.allowed_origins, settings.listen)
 }
 
+/// The host that a request is for. An authority in the target stands above the header, as it does
+/// for the workers.
+fn host(head: &Parts) -> Option<&str> {
+    let host = head.uri.authority().map(Authority::as_str);
+    host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok()))
+}
+
+/// Refuses whoever may not see what the server tells about itself.
+pub(crate) fn check_local(settings: &Settings, head: &Parts) -> Result<(), Refused> {
+    match is_local(host(head), settings.listen) {
+        true => Ok(()),
+        false => Err(Refusal::not_local().into()),
+    }
+}
+
 /// The origin of a request, if it has one and is answered.
 pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderValue>, Refused> {
     let mut origins = head.headers.get_all(ORIGIN).iter();
@@ -25,12 +40,9 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     if origins.next().is_some() {
         return Err(Refused::new(Code::BadRequest, "the header `Origin` is given twice"));
     }
-    // An authority in the target stands above the header, as it does for the workers.
-    let host = head.uri.authority().map(Authority::as_str);
-    let host = host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok()));
     // Bytes that are not text are the origin of nobody.
     let text = origin.to_str().unwrap_or_default();
-    if is_allowed(settings, text, host) {
+    if is_allowed(settings, text, host(head)) {
         return Ok(Some(origin.clone()));
     }
     let sentence = format!(

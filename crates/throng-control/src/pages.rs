@@ -1,4 +1,4 @@
-//! Everything that is not the API: the chat page, the client, health and figures.
+//! Everything that is not the API: the pages, the client, health and figures.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, LazyLock};
@@ -13,13 +13,15 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
     IF_NONE_MATCH, LOCATION, REFERRER_POLICY, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
+use http::request::Parts;
 use http::{Method, StatusCode};
 
-use crate::answer::{Code, Refused};
+use crate::answer::{self, Answer, Code, Refused};
 use crate::control::Control;
-use crate::metrics;
+use crate::status::SAMPLES_MAX;
+use crate::{metrics, origin, query};
 
-/// What the chat page may load: its own script and style, and connections to this server only.
+/// What the pages may load: their own scripts and styles, and connections to this server only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
     frame-ancestors 'none'";
@@ -37,7 +39,7 @@ struct File {
 }
 
 macro_rules! file {
-    ($path:literal, $content_type:literal, $source:literal) => {{
+    ($path:literal, $content_type:expr, $source:literal) => {{
         static BYTES: &[u8] = include_bytes!($source);
         File {
             path: $path,
@@ -48,14 +50,26 @@ macro_rules! file {
     }};
 }
 
-static FILES: [File; 6] = [
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+
+static FILES: [File; 12] = [
     file!("/chat", "text/html; charset=utf-8", "../../../web/chat.html"),
-    file!("/chat-view.js", "text/javascript; charset=utf-8", "../../../web/chat-view.js"),
-    file!("/chat.css", "text/css; charset=utf-8", "../../../web/chat.css"),
-    file!("/chat.js", "text/javascript; charset=utf-8", "../../../web/chat.js"),
+    file!("/chat-view.js", JAVASCRIPT, "../../../web/chat-view.js"),
+    file!("/chat.css", CSS, "../../../web/chat.css"),
+    file!("/chat.js", JAVASCRIPT, "../../../web/chat.js"),
     file!("/icon.svg", "image/svg+xml", "../../../web/icon.svg"),
-    file!("/throng.js", "text/javascript; charset=utf-8", "../../../clients/javascript/throng.js"),
+    file!("/throng.js", JAVASCRIPT, "../../../clients/javascript/throng.js"),
+    file!("/status.css", CSS, "../../../web/status.css"),
+    file!("/status.js", JAVASCRIPT, "../../../web/status.js"),
+    file!("/status-charts.js", JAVASCRIPT, "../../../web/status-charts.js"),
+    file!("/status-words.js", JAVASCRIPT, "../../../web/status-words.js"),
+    file!("/uplot.css", CSS, "../../../web/vendor/uplot/uPlot.min.css"),
+    file!("/uplot.js", JAVASCRIPT, "../../../web/vendor/uplot/uPlot.iife.min.js"),
 ];
+
+/// The status page itself; what it loads tells nothing, and is among the files for everybody.
+static STATUS: File = file!("/status", "text/html; charset=utf-8", "../../../web/status.html");
 
 fn etag(bytes: &[u8]) -> HeaderValue {
     let mut hasher = DefaultHasher::new();
@@ -68,6 +82,8 @@ fn etag(bytes: &[u8]) -> HeaderValue {
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let mut router = Router::new()
         .route("/", get(async || redirect("/chat")))
+        .route("/status", get(status_page))
+        .route("/status.json", get(status_json))
         .route("/health", get(health))
         .route("/metrics", get(figures));
     for file in &FILES {
@@ -139,6 +155,38 @@ fn serve(file: &'static File, request: &HeaderMap) -> Response {
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     response
+}
+
+async fn status_page(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    match origin::check_local(&control.settings, &head) {
+        Ok(()) => serve(&STATUS, &head.headers),
+        Err(refused) => refuse(&control, refused),
+    }
+}
+
+async fn status_json(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    match sample(&control, &head) {
+        Ok(answer) => answer.map(Body::new),
+        Err(refused) => refuse(&control, refused),
+    }
+}
+
+fn sample(control: &Control, head: &Parts) -> Result<Answer, Refused> {
+    origin::check_local(&control.settings, head)?;
+    let history = query::find(head.uri.query().unwrap_or_default(), "history")?;
+    let history = match history.map(|text| text.parse::<usize>()).transpose() {
+        Ok(count) if count.unwrap_or(0) <= SAMPLES_MAX => count,
+        _ => {
+            let sentence = format!("`history` is a number of samples, 0 to {SAMPLES_MAX}");
+            return Err(Refused::parameter(sentence));
+        }
+    };
+    let too_early = || Refused::new(Code::Busy, "nothing has been sampled yet; try again");
+    let json = control.status.json(history).ok_or_else(too_early)?;
+    let room = answer::room(control, json.len())?;
+    Ok(answer::large(answer::JSON, json, room))
 }
 
 async fn health(State(control): State<Arc<Control>>) -> Response {

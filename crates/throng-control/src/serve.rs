@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::edge::{Arrival, Arrivals};
 use crate::farewell;
 use crate::service::Service;
+use crate::status::Sampler;
 
 /// After an error sockets are asked for again so much later: it is not over at once, and the log
 /// must not be flooded.
@@ -55,6 +56,7 @@ pub async fn serve(
     drain: impl Future<Output = ()>,
     part: impl FnOnce(),
 ) {
+    let sampler = tokio::spawn(Sampler::new(Arc::clone(&control)).run());
     let mut house = House {
         service: Service::new(Arc::clone(&control)),
         arrivals,
@@ -70,6 +72,7 @@ pub async fn serve(
     house.receive_until(async { drop(settled.await) }).await;
     part();
     house.see_off(deadline).await;
+    sampler.abort();
     house.guests.shutdown().await;
     house.refusals.shutdown().await;
 }

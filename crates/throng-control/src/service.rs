@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
+use throng_core::clock;
 use tower_service::Service as _;
 
 use crate::answer::{self, Answer, Refused};
@@ -31,6 +32,7 @@ impl Service {
     /// The answer to one request.
     pub(crate) async fn answer(&self, control: &Control, request: Request<Incoming>) -> Answer {
         control.figures.requests.add(1);
+        let asked_us = clock::now_us();
         let (head, mut body) = request.into_parts();
         let origin = origin::check(&control.settings, &head);
         let (result, origin) = match origin {
@@ -49,6 +51,7 @@ impl Service {
         if is_last {
             answer::close(&mut answer);
         }
+        control.figures.responses.record_shared(clock::now_us().saturating_sub(asked_us));
         answer
     }
 
@@ -97,7 +100,9 @@ async fn answer_api(
             api::presence::answer(control, head, kind, name).await
         }
         // A `GET` of these never gets here: the gate takes it out.
-        Resource::Log(_, _, Part::Itself) | Resource::Subscribe if head.method == Method::HEAD => {
+        Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
+            if head.method == Method::HEAD =>
+        {
             api::head::answer(control, head)
         }
         _ => Err(Refused::method(resource.methods())),

@@ -12,6 +12,7 @@ use throng_core::id::IdError;
 use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Position, Start};
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route, Transport};
+use throng_wire::{Refusal, is_local};
 
 use crate::answer::{self, Answer, Code, Refused, THRONG_RECOVERED};
 use crate::api::{permit, set_id};
@@ -28,6 +29,9 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
         return Err(Refused::draining());
     }
     let request = as_get(head)?;
+    if request.is_status() && !is_local(request.host.as_deref(), control.settings.listen) {
+        return Err(Refusal::not_local().into());
+    }
     let max = control.settings.channels_max;
     if request.targets.len() > max {
         let sentence = format!("one connection may follow at most {max} channels");

@@ -19,3 +19,4 @@ mod presence;
 mod publish;
 mod server;
 mod smuggling;
+mod status;

@@ -21,6 +21,9 @@ fn files_are_served_and_remembered() {
         ("/chat-view.js", "text/javascript; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
         ("/throng.js", "text/javascript; charset=utf-8"),
+        ("/status.css", "text/css; charset=utf-8"),
+        ("/status.js", "text/javascript; charset=utf-8"),
+        ("/uplot.js", "text/javascript; charset=utf-8"),
     ] {
         let answer = server.ask(get(path));
         assert_eq!((answer.status, answer.field("content-type")), (200, Some(content_type)));

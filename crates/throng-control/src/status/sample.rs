@@ -1,0 +1,171 @@
+//! One sample, as `/status.json` and the page's stream tell it; `docs/reference/status.md` says what
+//! each field is.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use throng_core::Snapshot;
+
+/// Counts by reason; those that have not occurred are left out.
+pub(super) type Reasons = BTreeMap<&'static str, u64>;
+
+/// The server at one moment, and the second before it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sample {
+    pub(super) time_ms: u64,
+    pub(super) version: &'static str,
+    pub(super) started_ms: u64,
+    pub(super) draining: bool,
+    pub(super) connections: Connections,
+    pub(super) channels: u64,
+    pub(super) accepted: Rate,
+    pub(super) messages_in: Rate,
+    pub(super) deliveries: Rate,
+    pub(super) sent_bytes: Rate,
+    pub(super) latency: Spans,
+    pub(super) http: Http,
+    pub(super) cpu: Cpu,
+    pub(super) memory: Memory,
+    pub(super) kernel: Kernel,
+    pub(super) refused_per_s: f64,
+    pub(super) refused: Reasons,
+    pub(super) dropped_per_s: f64,
+    pub(super) dropped: Reasons,
+    pub(super) closed: Reasons,
+}
+
+/// Connections now.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Connections {
+    pub(super) total: u64,
+    pub(super) websocket: u64,
+    pub(super) sse: u64,
+    pub(super) stream: u64,
+    pub(super) poll: u64,
+    pub(super) status: u64,
+    pub(super) control: u64,
+    pub(super) other: u64,
+    pub(super) room: u64,
+    pub(super) workers: Vec<u64>,
+}
+
+/// How often something happened.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Rate {
+    /// Since the start.
+    pub(super) total: u64,
+    /// Since the sample before.
+    pub(super) per_s: f64,
+}
+
+/// Times of the last second and of the last minute.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Spans {
+    pub(super) second: Times,
+    pub(super) minute: Times,
+}
+
+/// How long something took. Without any of it there is no time to tell.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Times {
+    pub(super) count: u64,
+    pub(super) mean_ms: Option<f64>,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// Requests to the control plane.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Http {
+    #[serde(flatten)]
+    pub(super) requests: Rate,
+    #[serde(flatten)]
+    pub(super) times: Spans,
+}
+
+impl std::ops::Deref for Http {
+    type Target = Spans;
+
+    fn deref(&self) -> &Spans {
+        &self.times
+    }
+}
+
+/// Processor time per time: 1 is one core.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Cpu {
+    pub(super) cores: usize,
+    pub(super) workers: Vec<f64>,
+    pub(super) control: Option<f64>,
+}
+
+impl Cpu {
+    /// All workers together.
+    pub(super) fn workers_sum(&self) -> Option<f64> {
+        let share = self.workers.iter().copied().reduce(|sum, share| sum + share);
+        share.map(|share| rounded(share, 3))
+    }
+
+    /// The worker that has the most to do.
+    pub(super) fn busiest(&self) -> Option<f64> {
+        self.workers.iter().copied().reduce(f64::max)
+    }
+}
+
+/// Memory of this process.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Memory {
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) private_bytes: Option<u64>,
+    pub(super) private_at_start_bytes: Option<u64>,
+    pub(super) log_bytes: u64,
+    pub(super) per_connection_bytes: Option<f64>,
+}
+
+/// Kernel memory for TCP, of the whole machine.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Kernel {
+    pub(super) tcp_sockets: Option<u64>,
+    pub(super) tcp_buffer_bytes: Option<u64>,
+    pub(super) socket_slab_bytes: Option<u64>,
+}
+
+impl Times {
+    /// What a histogram says.
+    pub(super) fn of(snapshot: &Snapshot) -> Times {
+        let ms = |us: f64| rounded(us / 1000.0, 3);
+        let quantile = |share| snapshot.quantile_us(share).map(|us| ms(us as f64));
+        Times {
+            count: snapshot.count(),
+            mean_ms: snapshot.mean_us().map(ms),
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+        }
+    }
+}
+
+/// To so many decimals: more say nothing.
+pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (value * scale).round() / scale
+}
+
+impl Sample {
+    /// As one JSON object.
+    pub(super) fn json(&self) -> String {
+        // All of its keys are text and its numbers finite, so that this does not fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// The sample as one JSON object, with the field `history` if there is one.
+pub(super) fn with_history(sample: &Sample, history: Option<Value>) -> Vec<u8> {
+    let mut json = sample.json();
+    if let Some(history) = history {
+        json.pop();
+        json += &format!(",\"history\":{history}}}");
+    }
+    json.push('\n');
+    json.into_bytes()
+}

@@ -1,0 +1,67 @@
+//! What the server tells about itself.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::Ordering;
+
+use throng_control::Settings;
+use throng_core::{ChannelName, Mail};
+
+use crate::client::{Answer, get, post};
+use crate::server::Server;
+
+/// Asks as somebody at the machine does.
+fn ask(server: &Server, target: &str) -> Answer {
+    server.ask(format!("GET {target} HTTP/1.1\r\nHost: localhost:8080\r\n\r\n"))
+}
+
+#[test]
+fn it_is_told_at_the_machine_only() {
+    let here = Server::new();
+    let everywhere =
+        Server::with(Settings { listen: Ipv4Addr::UNSPECIFIED.into(), ..Settings::default() });
+    for path in ["/status", "/status.json", "/status.json?history=1"] {
+        assert_eq!(ask(&here, path).status, 200, "{path}");
+        // A name that may lead here, and a proxy that passes its own on.
+        here.ask(get(path)).expect_refusal(403, "forbidden");
+        ask(&everywhere, path).expect_refusal(403, "forbidden");
+    }
+    let head = "HEAD /status/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(here.connect(head).answer_to_head().status, 200);
+    assert_eq!(everywhere.connect(head).answer_to_head().status, 403);
+    here.ask(post("/status/stream", &[], "x")).expect_refusal(405, "method_not_allowed");
+}
+
+#[test]
+fn the_first_sample_is_there_at_once() {
+    let server = Server::new();
+    server.edge.connections.store(7, Ordering::SeqCst);
+    let sample = ask(&server, "/status.json").json();
+    assert_eq!(sample["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(sample["deliveries"]["per_s"], 0.0);
+    assert!(sample["connections"]["total"].is_u64());
+    assert!(sample.get("history").is_none());
+    let history = &ask(&server, "/status.json?history=900").json()["history"];
+    assert!(!history["time_ms"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn viewers_get_each_sample_and_nobody_else_counts_it() {
+    let server = Server::new();
+    server.follow(&ChannelName::status());
+    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
+    assert_eq!(message.channel, ChannelName::status());
+    assert!(message.flight().is_none(), "it is not measured");
+    let sample: serde_json::Value = serde_json::from_slice(message.body.bytes()).unwrap();
+    assert_eq!(sample["messages_in"]["total"], 0);
+    assert_eq!(server.figure("throng_log_published_total"), 0);
+    assert_eq!(server.figure("throng_log_messages"), 0);
+}
+
+#[test]
+fn histories_have_a_limit() {
+    let server = Server::new();
+    for history in ["901", "-1", "x", ""] {
+        let answer = ask(&server, &format!("/status.json?history={history}"));
+        answer.expect_refusal(400, "bad_parameter");
+    }
+}

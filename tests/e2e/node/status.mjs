@@ -1,0 +1,236 @@
+// The status page in a real Chromium. One scenario per run; exit code 0 means that it held. Usage:
+// node status.mjs CHROMIUM URL SCENARIO
+//
+// Some scenarios say on standard output how far they are, and go on when a line comes back.
+import assert from "node:assert/strict";
+import { createInterface } from "node:readline";
+import { EventSource } from "eventsource";
+import { chromium } from "playwright-core";
+import WebSocket from "ws";
+
+const PATIENCE_MS = 30_000;
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+const PHONE = { width: 360, height: 740 };
+
+const [executablePath, serverUrl, scenario] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+/** Opens the page; what it does wrong is collected in `faults`. */
+async function open(options = {}, prepare = async () => {}) {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(PATIENCE_MS);
+  await prepare(context);
+  const page = await context.newPage();
+  page.faults = [];
+  page.on("pageerror", (error) => page.faults.push(String(error)));
+  page.on("console", (message) => {
+    if (/Content.Security.Policy/i.test(message.text())) page.faults.push(message.text());
+  });
+  page.on("request", (request) => {
+    const { protocol, host } = new URL(request.url());
+    const isOwn = host === new URL(serverUrl).host || protocol === "data:";
+    if (!isOwn) page.faults.push(`asks ${request.url()}`);
+  });
+  await page.goto(`${serverUrl}/status`);
+  return page;
+}
+
+const isLink = (page, state) => page.locator(`#link[data-state="${state}"]`).waitFor();
+
+/** The card of this title. */
+const card = (page, title) =>
+  page.locator(".card", { has: page.getByRole("heading", { name: title, exact: true }) }).first();
+
+/** Waits until an element of a card reads so. */
+const reads = (page, title, selector, text) =>
+  card(page, title).locator(selector, { hasText: text }).first().waitFor();
+
+async function say(word) {
+  console.log(word);
+  await lines.next();
+}
+
+async function scrollsSideways(page) {
+  return page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+}
+
+/** What a server says that has a million connections on many workers. */
+function largeSample() {
+  const rate = { total: 123_456_789_012, per_s: 1_234_567.8 };
+  const times = { count: 99_999_999, mean_ms: 123.456, p50_ms: 12_345.678, p99_ms: 98_765.432 };
+  const spans = { second: times, minute: times };
+  const reasons = { a_reason_that_this_page_has_never_heard_of: 1_234_567_890, full: 987_654_321 };
+  return {
+    time_ms: Date.now(), version: "0.1.0", started_ms: Date.now() - 999 * 86_400_000,
+    draining: false,
+    connections: { total: 1_000_000, websocket: 400_000, sse: 300_000, stream: 200_000,
+      poll: 100_000, status: 1000, control: 1000, other: 12, room: 2_000_000,
+      workers: Array(200).fill(19_999) },
+    channels: 1_000_000, accepted: rate, messages_in: rate, deliveries: rate, sent_bytes: rate,
+    latency: spans, http: { ...rate, ...spans },
+    cpu: { cores: 128, workers: Array(200).fill(0.987), control: 12.345 },
+    memory: { resident_bytes: 9e10, private_bytes: 8e10, private_at_start_bytes: 9e6,
+      log_bytes: 1e9, per_connection_bytes: 61.9 },
+    kernel: { tcp_sockets: 2_000_000, tcp_buffer_bytes: 9e10, socket_slab_bytes: 9e9 },
+    refused_per_s: 99_999.9, refused: reasons, dropped_per_s: 0.1,
+    dropped: { behind: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
+  };
+}
+
+async function withLargeSample(context) {
+  const sample = largeSample();
+  await context.route("**/status.json*", (route) => route.fulfill({
+    json: { ...sample, history: { time_ms: [] } },
+  }));
+  await context.route("**/status/stream", (route) => route.fulfill({
+    contentType: "text/event-stream", body: `data: ${JSON.stringify(sample)}\n\n`,
+  }));
+}
+
+/** The contrast between a text and the ground that it stands on, as WCAG reckons it. */
+function contrastOf(node) {
+  const parse = (text) => text.match(/[\d.]+/g).map(Number);
+  const light = (text) => {
+    const [r, g, b] = parse(text).slice(0, 3).map((byte) => {
+      const share = byte / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  let ground = node;
+  while (/rgba\(0, 0, 0, 0\)|transparent/.test(getComputedStyle(ground).backgroundColor)) {
+    ground = ground.parentElement;
+  }
+  const both = [light(getComputedStyle(node).color),
+    light(getComputedStyle(ground).backgroundColor)];
+  return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+}
+
+const SCENARIOS = {
+  async moves() {
+    const page = await open();
+    await isLink(page, "live");
+    await reads(page, "Connections", ".legend", "WebSocket0");
+    const channel = `${serverUrl}/channels/moves`;
+    const sockets = [1, 2].map(() => new WebSocket(channel.replace("http", "ws")));
+    const source = new EventSource(channel);
+    const stream = await fetch(channel);
+    const poll = fetch(`${channel}?wait=30`);
+    await reads(page, "Connections", ".legend", "WebSocket2");
+    await reads(page, "Connections", ".legend", "SSE1");
+    await reads(page, "Connections", ".legend", "stream1");
+    await reads(page, "Connections", ".legend", "long-poll1");
+    await fetch(channel, { method: "POST", body: "hello" });
+    assert.equal(await (await poll).text(), "hello");
+    await reads(page, "Deliveries", ".note", "5 since the start");
+    await reads(page, "Messages in", ".note", "1 since the start");
+    await reads(page, "Publish to last write", ".figure", /\d [µm]?s/);
+    await reads(page, "HTTP response time", ".figure", /\d [µm]?s/);
+    await fetch(`${serverUrl}/nowhere`);
+    await reads(page, "Refused and dropped", "tbody tr", "no such path");
+    sockets.forEach((socket) => socket.close());
+    source.close();
+    await stream.body.cancel();
+    await reads(page, "Connections", ".legend", "WebSocket0");
+    await reads(page, "Connections", ".legend", "stream0");
+    assert.equal(await page.locator(".chart canvas").count(), await page.locator(".chart").count());
+    return [page];
+  },
+
+  /** A page just opened knows what was before, and says in words what its charts show. */
+  async history() {
+    const first = await open();
+    await isLink(first, "live");
+    await reads(first, "Messages in", ".note", "1 since the start");
+    await say("published");
+    const page = await open();
+    const chart = card(page, "Messages in").locator(".chart");
+    await chart.and(page.locator("[aria-label*=' to ']")).waitFor();
+    const most = /from .* to ([\d.]+)\/s/.exec(await chart.getAttribute("aria-label"));
+    assert.ok(Number(most[1]) > 0, "the message from before is on the chart");
+    return [first, page];
+  },
+
+  async lost() {
+    const page = await open();
+    await isLink(page, "live");
+    assert.equal(await page.locator("#notice").isVisible(), false);
+    await say("live");
+    await isLink(page, "lost");
+    await page.locator("#notice", { hasText: "does not answer" }).waitFor();
+    await say("lost");
+    await isLink(page, "live");
+    await page.locator("#notice").waitFor({ state: "hidden" });
+    return [page];
+  },
+
+  async phone() {
+    const page = await open({ viewport: PHONE });
+    await isLink(page, "live");
+    assert.equal(await scrollsSideways(page), false);
+    const large = await open({ viewport: PHONE, isMobile: true }, withLargeSample);
+    await reads(large, "Connections", ".figure", "1,000,000");
+    await reads(large, "Memory", ".aside", "61.9 B a connection");
+    await large.locator("#workers-rest", { hasText: "and 136 more" }).waitFor();
+    assert.equal(await scrollsSideways(large), false);
+    return [page, large];
+  },
+
+  async dark() {
+    const pages = [];
+    for (const colorScheme of ["light", "dark"]) {
+      const page = await open({ colorScheme, reducedMotion: "reduce" });
+      await isLink(page, "live");
+      const selector = "h1, h2, dt, dd, .figure, .aside, .about, .note, th, td, a, #link, footer p";
+      const contrasts = await page.locator(selector).evaluateAll((nodes, source) => {
+        const contrastOf = new Function(`return ${source}`)();
+        const shown = nodes.filter((node) => node.textContent.trim() !== "");
+        return shown.map((node) => [contrastOf(node), node.textContent.trim()]);
+      }, contrastOf.toString());
+      const faint = contrasts.filter(([contrast]) => contrast < 4.5);
+      assert.deepEqual(faint, [], colorScheme);
+      const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      const [red] = ground.match(/\d+/g).map(Number);
+      assert.equal(red < 64, colorScheme === "dark", ground);
+      pages.push(page);
+    }
+    // The charts are drawn anew when the night begins.
+    await pages[0].emulateMedia({ colorScheme: "dark" });
+    await pages[0].locator(".chart canvas").first().waitFor();
+    assert.equal(await pages[0].locator(".chart .uplot").count(),
+      await pages[0].locator(".chart").count());
+    return pages;
+  },
+
+  async plain() {
+    const page = await open({ javaScriptEnabled: false });
+    assert.match(await page.innerText("body"), /This page needs JavaScript/);
+    assert.equal(await page.locator("main").isVisible(), false, "nothing stands there empty");
+    assert.equal(await page.locator(".notice a").getAttribute("href"), "status.json");
+    return [page];
+  },
+};
+
+let code = 0;
+try {
+  const pages = await SCENARIOS[scenario]();
+  for (const page of pages) assert.deepEqual(page.faults, []);
+} catch (error) {
+  console.error(error);
+  for (const context of browser.contexts()) {
+    for (const page of context.pages()) {
+      console.error(`--- ${page.url()}\n${await page.innerText("body").catch(String)}`);
+    }
+  }
+  code = 1;
+}
+await browser.close();
+process.exit(code);

@@ -1,0 +1,246 @@
+"""What the server tells about itself: /status.json, its stream, and the page in Chromium.
+
+The page's scenarios are in node/status.mjs.
+"""
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+
+import aiohttp
+import httpx
+import pytest
+
+from conftest import HERE, QUICK
+from support import PATIENCE_SECONDS
+from support.raw import Raw
+from support.server import Server, clean_environment, eventually
+from support.transports import TRANSPORTS, subscribe
+
+PATHS = ["/status", "/status.json", "/status/stream"]
+VIEWERS = 200
+SAMPLES = 3
+
+
+def status(server, **parameters):
+    """The newest sample."""
+    response = server.http.get("/status.json", params=parameters)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_connections_are_counted_by_transport(serve, channel, transport):
+    server = serve()
+
+    def counted(count):
+        sample = status(server)
+        return sample["connections"][transport] == count
+
+    if transport == "poll":
+        with socket.create_connection((server.host, server.port), PATIENCE_SECONDS) as waiting:
+            head = f"GET /channels/{channel}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            waiting.sendall(head.encode())
+            eventually(lambda: counted(1), "a long-poll that waits")
+            name = 'throng_parked_connections{transport="poll"}'
+            assert server.metrics()[name] == 1
+    else:
+        with subscribe(transport, server, f"/channels/{channel}"):
+            eventually(lambda: counted(1), f"a connection over {transport}")
+            name = f'throng_parked_connections{{transport="{transport}"}}'
+            assert server.metrics()[name] == 1
+    eventually(lambda: counted(0), f"no connection over {transport}")
+
+
+def test_messages_and_their_time_are_counted(serve, channel):
+    server = serve()
+    with (
+        subscribe("websocket", server, f"/channels/{channel}") as one,
+        subscribe("stream", server, f"/channels/{channel}") as other,
+    ):
+        for number in range(5):
+            server.publish(channel, f"message {number}")
+        assert one.take(5) == other.take(5)
+        server.publish("nobody-follows", "this")
+        eventually(lambda: status(server)["messages_in"]["total"] == 6, "six messages")
+        sample = status(server)
+    assert sample["deliveries"]["total"] == 10
+    times = sample["latency"]["minute"]
+    assert times["count"] == 5, "each message once, whatever the workers, and only what is followed"
+    assert 0 < times["p50_ms"] <= times["p99_ms"]
+    answers = sample["http"]["minute"]
+    assert answers["count"] >= 6
+    assert 0 < answers["p50_ms"] <= answers["p99_ms"]
+    assert 0 < answers["mean_ms"]
+
+
+def test_refusals_are_told_by_reason(serve):
+    server = serve("--max-message-bytes", "100")
+    assert server.http.post("/channels/a", content="x" * 101).status_code == 413
+    assert server.http.get("/nowhere").status_code == 404
+    assert server.http.get("/channels/a?history=x").status_code == 400
+    expected = {"too_large": 1, "not_found": 1, "subscribe": 1}
+    eventually(lambda: status(server)["refused"] == expected, "three refusals")
+
+
+def test_the_machine_is_told(server):
+    sample = status(server)
+    assert sample["version"] and sample["started_ms"] <= sample["time_ms"]
+    assert sample["memory"]["resident_bytes"] > sample["memory"]["private_bytes"] > 0
+    assert sample["memory"]["per_connection_bytes"] is None, "too few for a quotient"
+    assert sample["kernel"]["tcp_sockets"] > 0
+    assert len(sample["cpu"]["workers"]) == len(sample["connections"]["workers"])
+    assert sample["connections"]["room"] > 0
+
+
+def test_history_comes_by_column(serve):
+    server = serve()
+    eventually(lambda: len(status(server, history=900)["history"]["time_ms"]) >= 3, "3 samples")
+    sample = status(server, history=2)
+    history = sample.pop("history")
+    assert {len(column) for column in history.values()} == {2}
+    assert history["time_ms"][-1] == sample["time_ms"]
+    assert history["time_ms"] == sorted(history["time_ms"])
+    assert "history" not in status(server)
+    for wrong in ("901", "-1", "x"):
+        response = server.http.get("/status.json", params={"history": wrong})
+        assert (response.status_code, response.json()["error"]) == (400, "bad_parameter")
+
+
+def test_nobody_publishes_to_the_stream(server):
+    assert server.http.post("/status/stream", content="x").status_code == 405
+    with Raw(server) as client:
+        client.send(
+            "GET /status/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        head = client.read_until(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ") and b"text/event-stream" in head
+    # A channel of that name is another one.
+    server.publish("status", "x")
+    assert server.http.head("/status/stream").status_code == 200
+
+
+async def view(session, url, samples):
+    """The first samples of one viewer: their ids and data."""
+    async with session.get(f"{url}/status/stream") as response:
+        assert response.status == 200, await response.text()
+        events, found = {}, {}
+        async for line in response.content:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name in ("id", "data"):
+                found[name] = value
+            elif not line.strip() and "data" in found:
+                events[found["id"]] = found["data"]
+                found = {}
+                if len(events) == samples:
+                    return events
+    raise AssertionError("the stream has ended")
+
+
+def test_many_viewers_get_the_same_once_a_second(serve):
+    server = serve()
+
+    async def all_of_them():
+        connector = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            views = (view(session, server.url, SAMPLES) for _ in range(VIEWERS))
+            return await asyncio.gather(*views)
+
+    seen = asyncio.run(all_of_them())
+    known = {}
+    for events in seen:
+        offsets = [int(id.rpartition("-")[2]) for id in events]
+        assert offsets == list(range(offsets[0], offsets[0] + SAMPLES)), "one after the other"
+        for id, data in events.items():
+            assert known.setdefault(id, data) == data, "everybody gets the same"
+    samples = [json.loads(known[id]) for id in sorted(known, key=lambda id: int(id.split("-")[1]))]
+    assert max(sample["connections"]["status"] for sample in samples) == VIEWERS
+    times = [sample["time_ms"] for sample in samples]
+    assert all(later - sooner >= 500 for sooner, later in zip(times, times[1:]))
+    last = status(server)
+    assert last["deliveries"]["total"] == last["messages_in"]["total"] == 0, "viewers do not count"
+    assert last["latency"]["minute"]["count"] == 0
+    assert server.metrics()["throng_status_deliveries_total"] >= VIEWERS * SAMPLES
+
+
+def test_only_loopback_is_told(serve):
+    server = serve("--allow-anyone", listen="0.0.0.0")
+    for path in PATHS:
+        response = httpx.get(f"http://127.0.0.1:{server.port}{path}", trust_env=False)
+        assert (response.status_code, response.json()["error"]) == (403, "forbidden"), path
+        assert "loopback only" in response.json()["message"]
+    assert httpx.head(f"http://127.0.0.1:{server.port}/status/stream", trust_env=False).is_error
+    response = httpx.get(f"http://127.0.0.1:{server.port}/status.css", trust_env=False)
+    assert response.status_code == 200, "what the page is made of tells nothing"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_of_others_are_not_told(server, path):
+    # After DNS rebinding a page asks its own host, and says no origin.
+    response = server.http.get(path, headers={"Host": f"evil.example:{server.port}"})
+    assert (response.status_code, response.json()["error"]) == (403, "forbidden")
+    response = server.http.get(path, headers={"Origin": "http://evil.example"})
+    assert (response.status_code, response.json()["error"]) == (403, "origin_refused")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    raise AssertionError("Chromium is missing: scripts/setup")
+
+
+@pytest.mark.parametrize("scenario", ["moves", "phone", "dark", "plain"])
+def test_page(serve, chromium, scenario):
+    server = serve()
+    done = subprocess.run(
+        ["node", HERE / "node" / "status.mjs", chromium, server.url, scenario],
+        env=clean_environment({"NO_PROXY": "*"}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS * 6,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def ends_well(child):
+    """Waits for the end of a scenario."""
+    assert child.wait(PATIENCE_SECONDS * 3) == 0
+
+
+def go_on(child):
+    """Lets a scenario go on."""
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def test_page_shows_what_was_before(serve, node, chromium, channel):
+    server = serve()
+    server.publish(channel, "x")
+    child = node("status.mjs", chromium, server.url, "history")
+    assert child.stdout.readline() == "published\n"
+    go_on(child)
+    ends_well(child)
+
+
+def test_page_comes_back_after_a_restart(serve, node, chromium, tmp_path):
+    server = serve()
+    child = node("status.mjs", chromium, server.url, "lost")
+    assert child.stdout.readline() == "live\n"
+    server.stop()
+    go_on(child)
+    assert child.stdout.readline() == "lost\n"
+    again = Server(tmp_path, *QUICK, port=server.port)
+    try:
+        go_on(child)
+        ends_well(child)
+    finally:
+        again.stop()
