@@ -320,11 +320,17 @@ function listen() {
   document.addEventListener("visibilitychange", () => document.hidden || askPresence(0));
 }
 
+/** The status page is told at the server's own machine only. */
+function isLocal() {
+  return /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/i.test(location.hostname);
+}
+
 function roomOfUrl() {
   return clean(new URLSearchParams(location.search).get("room") ?? "") || "lobby";
 }
 
 async function start() {
+  $("status-link").hidden = !isLocal();
   room = roomOfUrl();
   view.showRoom(room);
   showRooms();

@@ -9,6 +9,10 @@ const MINUTE_S = 60;
 /** Two samples that are further apart than this have a hole between them. */
 const HOLE_S = 2.5;
 
+/** How much of their colour areas have: in a stack, and under a line. */
+const STACK_SHARE = 0.7;
+const FILL_SHARE = 0.14;
+
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 
 function colour(name) {
@@ -153,9 +157,12 @@ export class Chart {
     return {
       label,
       stroke,
-      width: 1.5,
-      points: { show: false, filter: (plot, at) => lonely(plot.data[at]) },
-      fill: isFilled && (!isStacked || isLowest) ? faded(stroke, isStacked ? 0.35 : 0.14) : undefined,
+      // In a stack areas say it all: the lines of those that are nothing would lie on others.
+      width: isStacked ? 0 : 1.5,
+      points: { show: false, filter: (plot, at) => lonely(plot.data[at]), fill: stroke, size: 3 },
+      fill: isFilled && (!isStacked || isLowest)
+        ? faded(stroke, isStacked ? STACK_SHARE : FILL_SHARE)
+        : undefined,
     };
   }
 
@@ -165,7 +172,7 @@ export class Chart {
     if (!isStacked) return [];
     return lines.slice(1).map((line, nth) => ({
       series: [nth + 2, nth + 1],
-      fill: faded(colour(line.colour), 0.35),
+      fill: faded(colour(line.colour), STACK_SHARE),
     }));
   }
 

@@ -3,9 +3,9 @@
 //! One sampler reads what is counted anyway and makes a [`Sample`] of it, whatever the number of
 //! viewers. The sample is published to an internal log, which viewers follow on the data plane like
 //! any other SSE subscriber: a thousand of them cost one encoding and a thousand cursors. The last
-//! [`SAMPLES_MAX`] are kept here, so that a page just opened shows the last quarter of an hour. They
-//! are not in the log, because there they would be counted against the operator's limit on history,
-//! and be the first to go when it is reached.
+//! [`SAMPLES_MAX`] are kept here, so that a page just opened shows the last quarter of an hour.
+//! They are not in the log, because there they would be counted against the operator's limit on
+//! history, and be the first to go when it is reached.
 //!
 //! # Layout
 //!

@@ -46,7 +46,8 @@ counters! {
     SubscribedStream "subscriptions_total{transport=\"stream\"}"
         "Connections parked, by transport.",
     SubscribedPoll "subscriptions_total{transport=\"poll\"}" "Connections parked, by transport.",
-    SubscribedStatus "subscriptions_total{transport=\"status\"}" "Connections parked, by transport.",
+    SubscribedStatus "subscriptions_total{transport=\"status\"}"
+        "Connections parked, by transport.",
     Published "messages_published_total" "Messages accepted from connections of this worker.",
     Deliveries "deliveries_total" "Messages written to subscribers.",
     StatusDeliveries "status_deliveries_total" "Samples written to viewers of the status page.",

@@ -1,8 +1,8 @@
 //! Channel and user names.
 //!
 //! A user is a channel with a reserved name, and so is a log of the server's own: the first byte of
-//! the key tells the kinds apart, and no public name can contain it. Whether a name obeys the public
-//! rules is the wire's business.
+//! the key tells the kinds apart, and no public name can contain it. Whether a name obeys the
+//! public rules is the wire's business.
 
 use std::fmt;
 

@@ -132,9 +132,9 @@ pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
     })))
 }
 
-/// Samples for the status page, the next one first: what was before is the control plane's to tell.
-/// They always come as events, whatever the request would negotiate elsewhere. A WebSocket above all
-/// would have a way back, and nobody may publish here.
+/// Samples for the status page, from the next one on: what was before is the control plane's to
+/// tell. They always come as events, whatever the request would negotiate elsewhere. A WebSocket
+/// above all would have a way back, and nobody may publish here.
 fn status(head: &Head<'_>) -> Result<Request, Refusal> {
     Ok(Request {
         targets: vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }],

@@ -45,6 +45,9 @@ impl Banner<'_> {
         writeln!(text, "  listening on {}", paint.ink(GREEN, address))?;
         writeln!(text)?;
         writeln!(text, "{}{here}/chat", label("chat"))?;
+        if self.address.ip().to_canonical().is_loopback() {
+            writeln!(text, "{}{here}/status", label("status"))?;
+        }
         writeln!(text, "{}curl -N {here}/channels/news", label("follow"))?;
         writeln!(text, "{}curl -d hello {here}/channels/news", label("publish"))?;
         writeln!(text)?;
@@ -135,6 +138,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines[0], concat!("throng ", env!("CARGO_PKG_VERSION")));
         assert_eq!(lines[1], "listening on http://127.0.0.1:8080");
+        assert!(text.contains("http://127.0.0.1:8080/status\n"));
         assert!(text.contains("curl -N http://127.0.0.1:8080/channels/news\n"));
         assert!(text.contains("39,000 connections: 2 workers, 20,000 descriptors each\n"));
         assert!(text.contains("--max-connections 1000000 starts 51 workers\n"));
@@ -147,6 +151,7 @@ mod tests {
         let text = banner("[::]:80", &Room::default());
         assert!(text.contains("listening on http://[::]:80\n"));
         assert!(text.contains("http://[::1]:80/chat\n"));
+        assert!(!text.contains("/status"), "it would be refused");
     }
 
     #[test]

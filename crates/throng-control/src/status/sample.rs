@@ -1,5 +1,5 @@
-//! One sample, as `/status.json` and the page's stream tell it; `docs/reference/status.md` says what
-//! each field is.
+//! One sample, as `/status.json` and the page's stream tell it; `docs/reference/status.md` says
+//! what each field is.
 
 use std::collections::BTreeMap;
 

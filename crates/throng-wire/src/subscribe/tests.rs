@@ -53,6 +53,24 @@ fn refused(target: &str) -> &'static str {
     refusal.code
 }
 
+#[test]
+fn samples_come_as_events_from_the_next_one_on() {
+    let headers = [HANDSHAKE, "", "Accept: text/plain\r\nLast-Event-ID: a-1\r\n"];
+    for target in ["/status/stream", "/status/stream?since=a-1&history=9&user=u&wait=3"] {
+        for headers in headers {
+            let request = request_with(target, headers);
+            assert!(request.is_status());
+            assert_eq!(request.transport, Transport::Sse, "{target} {headers}");
+            assert_eq!((request.since, request.history, request.envelope), (None, None, false));
+            assert_eq!(request.targets.len(), 1);
+        }
+    }
+    assert!(!request("/channels/status").is_status());
+    for target in ["/status", "/status.json", "/status/", "/status/stream/"] {
+        assert_eq!(route_with(target, ""), Ok(Route::Other), "{target}");
+    }
+}
+
 fn names(request: &Request) -> Vec<(Kind, &str)> {
     request.targets.iter().map(|target| (target.kind, target.name.as_str())).collect()
 }
