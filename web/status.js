@@ -233,6 +233,8 @@ class Card {
 
 let rows = [];
 let newest = null;
+/** When the newest sample came, by this page's clock. */
+let takenAt = 0;
 /** Samples of the last minute, for what has changed since. */
 let minute = [];
 
@@ -280,6 +282,7 @@ function takeHistory(columns) {
 function takeSample(sample) {
   if (sample.started_ms !== newest?.started_ms) minute = [];
   newest = sample;
+  takenAt = performance.now();
   minute = [...minute, sample].filter((it) => it.time_ms > sample.time_ms - 60_000);
   take([rowOf(sample)]);
 }
@@ -377,6 +380,7 @@ function reasonRows(table) {
 function showTable(id, lines) {
   const body = $(id);
   const all = lines.length > 0 ? lines : [["nothing so far"]];
+  body.classList.toggle("none", lines.length === 0);
   while (body.rows.length > all.length) body.deleteRow(-1);
   all.forEach((line, nth) => {
     const row = body.rows[nth] ?? body.insertRow();
@@ -408,7 +412,8 @@ let heardAt = performance.now();
 
 /** Asks for what is not known: all of it, or what came since the newest row. */
 async function askForHistory() {
-  const missing = newest ? Math.ceil((Date.now() - newest.time_ms) / 1000) + 5 : HISTORY_MAX;
+  // The server's clock may be another than this machine's.
+  const missing = newest ? Math.ceil((performance.now() - takenAt) / 1000) + 5 : HISTORY_MAX;
   const count = Math.min(HISTORY_MAX, Math.max(5, missing));
   try {
     const response = await fetch(`status.json?history=${count}`, { cache: "no-store" });
