@@ -24,42 +24,49 @@ mod sampler;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use history::Row;
 pub(crate) use sample::Sample;
 pub(crate) use sampler::Sampler;
 
 /// Samples that are kept: a quarter of an hour.
 pub(crate) const SAMPLES_MAX: usize = 900;
 
-/// The newest samples.
+/// What is kept of the samples.
 #[derive(Debug, Default)]
-pub(crate) struct Status(Mutex<VecDeque<Sample>>);
+pub(crate) struct Status(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    newest: Option<Sample>,
+    /// Of all samples, the newest among them, what charts show.
+    rows: VecDeque<Row>,
+}
 
 impl Status {
-    fn samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps one more, and drops what is too old.
     pub(crate) fn add(&self, sample: Sample) {
-        let mut samples = self.samples();
-        if samples.len() == SAMPLES_MAX {
-            samples.pop_front();
+        let mut kept = self.kept();
+        if kept.rows.len() == SAMPLES_MAX {
+            kept.rows.pop_front();
         }
-        samples.push_back(sample);
+        kept.rows.push_back(history::row(&sample));
+        kept.newest = Some(sample);
     }
 
     /// The newest sample as JSON, with up to `history` of the last ones by column; nothing before
     /// the first one.
     pub(crate) fn json(&self, history: Option<usize>) -> Option<Vec<u8>> {
-        let (newest, columns) = {
-            let samples = self.samples();
-            let newest = samples.back()?.clone();
-            let columns = history.map(|count| {
-                let skipped = samples.len().saturating_sub(count);
-                history::columns(samples.iter().skip(skipped))
-            });
-            (newest, columns)
-        };
+        let kept = self.kept();
+        let columns = history.map(|count| {
+            let skipped = kept.rows.len().saturating_sub(count);
+            history::columns(kept.rows.iter().skip(skipped))
+        });
+        let newest = kept.newest.clone()?;
+        drop(kept);
         Some(sample::with_history(&newest, columns))
     }
 }

@@ -1,4 +1,4 @@
-//! Many samples, by column: what charts are drawn from, an eighth of what the samples would take.
+//! Many samples, by column: what charts are drawn from.
 
 use serde_json::{Map, Number, Value};
 
@@ -33,20 +33,39 @@ const COLUMNS: &[(&str, Column)] = &[
     ("dropped_per_s", |it| Some(it.dropped_per_s)),
 ];
 
+/// What the columns have of one sample; NaN is nothing. An eighth of what the sample takes.
+pub(super) type Row = [f64; COLUMNS.len()];
+
+/// The sample's row.
+pub(super) fn row(sample: &Sample) -> Row {
+    std::array::from_fn(|nth| (COLUMNS[nth].1)(sample).unwrap_or(f64::NAN))
+}
+
 /// `{"time_ms":[…],…}`, oldest first.
-pub(super) fn columns<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Value {
-    let column = |&(name, of): &(&str, Column)| {
-        let values = samples.clone().map(|sample| number(of(sample)));
-        (name.to_owned(), Value::Array(values.collect()))
-    };
-    Value::Object(COLUMNS.iter().map(column).collect::<Map<_, _>>())
+pub(super) fn columns<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Value {
+    let names = COLUMNS.iter().map(|(name, _)| (*name).to_owned());
+    let columns = names.enumerate().map(|(nth, name)| {
+        let values = rows.clone().map(|row| number(row[nth]));
+        (name, Value::Array(values.collect()))
+    });
+    Value::Object(columns.collect::<Map<_, _>>())
 }
 
 /// Whole numbers without decimals, which most are.
-fn number(value: Option<f64>) -> Value {
-    match value {
-        Some(value) if value.fract() == 0.0 && value.abs() < 9e15 => Value::from(value as i64),
-        Some(value) => Number::from_f64(value).map_or(Value::Null, Value::Number),
-        None => Value::Null,
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        return Value::from(value as i64);
+    }
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_short_as_they_can_be() {
+        let written = [0.0, 1e12, 0.25, f64::NAN].map(|value| number(value).to_string());
+        assert_eq!(written, ["0", "1000000000000", "0.25", "null"]);
     }
 }
