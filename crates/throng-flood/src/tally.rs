@@ -117,6 +117,12 @@ pub struct Tally {
     pub received_bytes: u64,
     /// Pings answered, of either kind.
     pub pings: u64,
+    /// Heartbeats that need no answer: comments of an event stream, empty lines of a stream.
+    pub heartbeats: u64,
+    /// From the start of the first connect to the last client subscribed.
+    pub connecting: Span,
+    /// From the first message to the last, of any kind.
+    pub arriving: Span,
     /// From the start of a connect to subscribed.
     pub connect: Nanoseconds,
     /// From the intended time of a publish to each delivery.
@@ -124,6 +130,43 @@ pub struct Tally {
     /// The longest time that a thread took from one look at its events to the next: what came
     /// meanwhile was stamped so much too late.
     pub lag_ns: u64,
+}
+
+/// From the first time that something happened to the last, in nanoseconds of `CLOCK_MONOTONIC`;
+/// of the clients of one machine, whose clock that is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Span(Option<(u64, u64)>);
+
+impl Span {
+    /// It happened at this time.
+    pub fn note(&mut self, at_ns: u64) {
+        self.merge(Span(Some((at_ns, at_ns))));
+    }
+
+    /// The span over both.
+    pub fn merge(&mut self, other: Span) {
+        self.0 = match (self.0, other.0) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (one, other) => one.or(other),
+        };
+    }
+
+    /// When it happened first, if ever.
+    pub fn first_ns(self) -> Option<u64> {
+        self.0.map(|(first, _)| first)
+    }
+
+    /// When it happened last, if ever.
+    pub fn last_ns(self) -> Option<u64> {
+        self.0.map(|(_, last)| last)
+    }
+
+    /// Its length in seconds; `None` if nothing happened.
+    pub fn seconds(self) -> Option<f64> {
+        self.0.map(|(first, last)| (last - first) as f64 / 1e9)
+    }
 }
 
 /// Clients by state.
@@ -151,6 +194,9 @@ impl Default for Tally {
             unmarked: 0,
             received_bytes: 0,
             pings: 0,
+            heartbeats: 0,
+            connecting: Span::default(),
+            arriving: Span::default(),
             connect: nanoseconds(),
             delivery: nanoseconds(),
             lag_ns: 0,
@@ -188,10 +234,13 @@ impl Tally {
             &mut self.unmarked,
             &mut self.received_bytes,
             &mut self.pings,
+            &mut self.heartbeats,
             &mut self.lag_ns,
         ];
         counts.into_iter().for_each(|count| *count = 0);
         self.failures.clear();
+        self.connecting = Span::default();
+        self.arriving = Span::default();
         self.connect.reset();
         self.delivery.reset();
     }
@@ -214,9 +263,31 @@ impl Tally {
         self.unmarked += other.unmarked;
         self.received_bytes += other.received_bytes;
         self.pings += other.pings;
+        self.heartbeats += other.heartbeats;
+        self.connecting.merge(other.connecting);
+        self.arriving.merge(other.arriving);
         // Both grow as they must, so that adding cannot fail.
         let _ = self.connect.add(&other.connect);
         let _ = self.delivery.add(&other.delivery);
         self.lag_ns = self.lag_ns.max(other.lag_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_covers_all_that_was_noted() {
+        let mut span = Span::default();
+        assert_eq!((span.seconds(), span.last_ns()), (None, None));
+        span.note(7_000_000_000);
+        assert_eq!(span.seconds(), Some(0.0));
+        let mut other = Span::default();
+        other.note(5_000_000_000);
+        other.merge(Span::default());
+        span.merge(other);
+        assert_eq!((span.first_ns(), span.last_ns()), (Some(5_000_000_000), Some(7_000_000_000)));
+        assert_eq!(span.seconds(), Some(2.0));
     }
 }

@@ -12,7 +12,7 @@ use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
 use crate::clients::PublishSeen;
-use crate::tally::{Failure, States, Tally, nanoseconds};
+use crate::tally::{Failure, Span, States, Tally, nanoseconds};
 
 /// The buckets of a histogram.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ pub(super) struct TallyCounts {
     unmarked: u64,
     received_bytes: u64,
     pings: u64,
+    heartbeats: u64,
     connect: Buckets,
     delivery: Buckets,
     lag_ns: u64,
@@ -100,6 +101,7 @@ impl TallyCounts {
             unmarked: tally.unmarked,
             received_bytes: tally.received_bytes,
             pings: tally.pings,
+            heartbeats: tally.heartbeats,
             connect: Buckets::of(&tally.connect),
             delivery: Buckets::of(&tally.delivery),
             lag_ns: tally.lag_ns,
@@ -123,6 +125,10 @@ impl TallyCounts {
             unmarked: self.unmarked,
             received_bytes: self.received_bytes,
             pings: self.pings,
+            heartbeats: self.heartbeats,
+            // Their clock is another machine's.
+            connecting: Span::default(),
+            arriving: Span::default(),
             connect,
             delivery,
             lag_ns: self.lag_ns,

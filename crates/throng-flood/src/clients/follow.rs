@@ -12,6 +12,7 @@ impl Thread {
         self.set_state(position, State::Active);
         self.tally.subscribed += 1;
         let since = std::mem::replace(&mut self.clients[position].since_ns, now);
+        self.tally.connecting.note(now);
         self.measured.connect(now.saturating_sub(since), &self.setting.ledger);
         let board = &self.setting.board;
         let client = &mut self.clients[position];

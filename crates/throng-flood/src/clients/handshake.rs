@@ -27,6 +27,7 @@ impl Thread {
     pub(super) fn open(&mut self, position: usize) {
         let now = now_ns();
         self.tally.attempts += 1;
+        self.tally.connecting.note(now);
         self.clients[position].since_ns = now;
         self.set_state(position, State::Connecting);
         self.has_begun(position, now);

@@ -129,6 +129,10 @@ impl Thread {
                 self.ids.set(&mut self.clients[position].resume, Kind::LastEventId, id);
                 Ok(())
             }
+            Event::Heartbeat => {
+                self.tally.heartbeats += 1;
+                Ok(())
+            }
             Event::Ping(payload) => {
                 let mut pong = std::mem::take(&mut self.scratch);
                 pong.clear();
@@ -162,6 +166,7 @@ impl Thread {
     }
 
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {
+        self.tally.arriving.note(now);
         let (mut rest, mut is_marked) = (message, false);
         while let Some((mark, after)) = Mark::find(rest) {
             rest = after;

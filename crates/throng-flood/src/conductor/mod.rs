@@ -269,6 +269,7 @@ impl<'a, C: Crowd> Conductor<'a, C> {
             published,
             received: clients.received,
             received_bytes: clients.received_bytes,
+            heartbeats: clients.pings + clients.heartbeats,
             delivery: Distribution::summary_of(&clients.delivery),
             server_pss_bytes: reading.server_pss_bytes,
             server_cores,

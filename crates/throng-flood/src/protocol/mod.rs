@@ -58,6 +58,8 @@ pub enum Event<'a> {
     Message(&'a [u8]),
     /// The id to go on after; the message that it belongs to comes before it.
     Id(&'a [u8]),
+    /// A sign of life that needs no answer: a comment of an event stream, an empty line of a stream.
+    Heartbeat,
     /// A ping of the protocol, to be answered with the same payload.
     Ping(&'a [u8]),
     /// The server closes the WebSocket, with its code if it gives one.
@@ -184,7 +186,11 @@ impl Decoder {
 }
 
 fn sse_events<S: FnMut(Event<'_>)>(bytes: &[u8], sink: &mut S) -> usize {
-    sse::decode(bytes, &mut |block| {
+    sse::decode(bytes, &mut |part| {
+        let block = match part {
+            sse::Part::Comment => return sink(Event::Heartbeat),
+            sse::Part::Block(block) => block,
+        };
         let fields = sse::Fields::of(block);
         if let Some(data) = &fields.data {
             sink(Event::Message(data));
@@ -201,9 +207,7 @@ fn lines<S: FnMut(Event<'_>)>(bytes: &[u8], sink: &mut S) -> usize {
     while let Some(length) = memchr(b'\n', &bytes[used..]) {
         let line = &bytes[used..used + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if !line.is_empty() {
-            sink(Event::Message(line));
-        }
+        sink(if line.is_empty() { Event::Heartbeat } else { Event::Message(line) });
         used += length + 1;
     }
     used

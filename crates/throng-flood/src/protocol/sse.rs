@@ -4,13 +4,21 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-/// Hands each block of lines that ends with an empty one to `sink`, and returns how many bytes need
-/// not be seen again.
+/// What an event stream consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// A block of lines that ends with an empty one.
+    Block(&'a [u8]),
+    /// A comment before an event.
+    Comment,
+}
+
+/// Hands each part to `sink`, and returns how many bytes need not be seen again.
 ///
 /// Comments before an event are passed over at once, so that a heartbeat leaves nothing behind. A
 /// carriage return at the end of the input ends its line; a line feed that follows it in the next
 /// input is then an empty line before an event, which means nothing.
-pub fn decode(bytes: &[u8], sink: &mut impl FnMut(&[u8])) -> usize {
+pub fn decode(bytes: &[u8], sink: &mut impl FnMut(Part<'_>)) -> usize {
     let (mut block, mut line) = (0, 0);
     while let Some(length) = memchr2(b'\n', b'\r', &bytes[line..]) {
         let end = line + length;
@@ -18,10 +26,11 @@ pub fn decode(bytes: &[u8], sink: &mut impl FnMut(&[u8])) -> usize {
         let next = end + if is_pair { 2 } else { 1 };
         if end == line {
             if line > block {
-                sink(&bytes[block..line]);
+                sink(Part::Block(&bytes[block..line]));
             }
             block = next;
         } else if line == block && bytes[line] == b':' {
+            sink(Part::Comment);
             block = next;
         }
         line = next;
@@ -80,9 +89,16 @@ mod tests {
 
     #[test]
     fn heartbeats_leave_nothing() {
-        for beat in [&b":\n"[..], b":\n\n", b": x\r\n\r\n", b"\n", b":\r"] {
-            assert_eq!(decode(beat, &mut |_| panic!("no event")), beat.len());
+        for (beat, comments) in
+            [(&b":\n"[..], 1), (b":\n\n", 1), (b": x\r\n\r\n", 1), (b"\n", 0), (b":\r", 1)]
+        {
+            let mut found = 0;
+            let used = decode(beat, &mut |part| {
+                assert_eq!(part, Part::Comment);
+                found += 1;
+            });
+            assert_eq!((used, found), (beat.len(), comments));
         }
-        assert_eq!(decode(b":\ndata: x\n", &mut |_| panic!("no event")), 2);
+        assert_eq!(decode(b":\ndata: x\n", &mut |part| assert_eq!(part, Part::Comment)), 2);
     }
 }

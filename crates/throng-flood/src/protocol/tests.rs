@@ -97,7 +97,8 @@ fn a_message_without_end_is_cut_off() {
 const STREAM: &[u8] = b":\n\nretry: 3\n\nid: 1\ndata: one\n\nevent: x\r\ndata: two\r\ndata: 2\r\n\
     id: 2\r\n\r\n:\n";
 
-const STREAM_EVENTS: [&str; 4] = ["message one", "id 1", "message two\n2", "id 2"];
+const STREAM_EVENTS: [&str; 6] =
+    ["Heartbeat", "message one", "id 1", "message two\n2", "id 2", "Heartbeat"];
 
 #[test]
 fn event_streams() {
@@ -111,7 +112,7 @@ fn event_streams() {
 #[test]
 fn lines_in_chunks() {
     let bytes = [chunk(b"one\n"), chunk(b"\n"), chunk(b"two\r\nthr"), chunk(b"ee\n")].concat();
-    let expected = ["message one", "message two", "message three"];
+    let expected = ["message one", "Heartbeat", "message two", "message three"];
     assert_same_however_cut(Framing::Lines { is_chunked: true }, &bytes, &expected);
     let (read, _) = events(Framing::Lines { is_chunked: true }, &[&bytes, b"0\r\n\r\n"]);
     assert_eq!(read.expect("lines").last().map(String::as_str), Some("End"));

@@ -16,10 +16,12 @@
 //! | [`agents`] | the machines that the clients were on |
 //! | [`table`] | what is seen when it has ended |
 //! | [`csv`] | for spreadsheets |
+//! | [`chart`], [`page`] | charts, and the page around them |
 //! | [`html`] | one page with charts |
 //! | [`compare`] | several runs side by side |
 
 pub mod agents;
+pub mod chart;
 pub mod compare;
 pub mod csv;
 pub mod distribution;
@@ -28,6 +30,7 @@ pub mod file;
 mod fixture;
 pub mod html;
 pub mod live;
+pub mod page;
 pub mod paint;
 pub mod table;
 
@@ -181,6 +184,15 @@ pub struct Totals {
     pub reordered: u64,
     /// Deliveries a second while there were some.
     pub delivery_rate: Option<f64>,
+    /// Other messages received: welcomes, notices, protocol answers.
+    pub unmarked: u64,
+    /// Messages of a stream that the client does not follow.
+    pub stray: u64,
+    /// Signs of life received: pings, comments, empty lines.
+    pub heartbeats: u64,
+    /// From the start of the first connect to the last client subscribed; absent if the clients
+    /// were on several machines.
+    pub connected_s: Option<f64>,
     /// From the start of connecting to subscribed.
     pub connect: Option<Distribution>,
     /// Subscribed a second, while there were some.
@@ -265,6 +277,8 @@ pub struct Sample {
     pub received: u64,
     /// Bytes read.
     pub received_bytes: u64,
+    /// Signs of life.
+    pub heartbeats: u64,
     /// Deliveries' latency.
     pub delivery: Option<Distribution>,
     /// Memory of the server.

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::figure::{Area, escaped};
-use super::lines::{Line, OverTime, Reduce, percentile_curve};
-use super::scale::Unit;
-use super::{document, is_measured, rendered, section, sections, spread};
+use super::{MAKER, is_measured, rendered};
+use crate::report::chart::figure::{Area, Figure, escaped};
+use crate::report::chart::lines::{Across, Line, Lines, Reduce, percentile_curve};
+use crate::report::chart::scale::Unit;
+use crate::report::chart::spread;
 use crate::report::compare::{Comparison, EXPLAINED, Outcome, headings};
+use crate::report::page::{document, section, warned};
 use crate::report::{Distribution, Report, Sample, figures};
 
 /// The page of a comparison.
@@ -22,11 +24,11 @@ pub fn page(comparison: &Comparison) -> String {
         let _ = write!(body, "<p>{}: {}</p>", escaped(&side.label), escaped(&runs));
     }
     body.push_str("</header>\n");
-    body.push_str(&sections::warned(&comparison.warnings));
+    body.push_str(&warned(&comparison.warnings));
     section(&mut body, "Figures", Vec::new(), &[table(comparison)]);
     section(&mut body, "Latency", latency(comparison), &[]);
     section(&mut body, "Over time", over_time(comparison), &[]);
-    document(&title, &body)
+    document(&title, &body, MAKER)
 }
 
 fn table(comparison: &Comparison) -> String {
@@ -88,7 +90,7 @@ fn latency(comparison: &Comparison) -> Vec<String> {
     ]
     .iter()
     .flatten()
-    .map(super::Figure::render)
+    .map(Figure::render)
     .collect()
 }
 
@@ -98,13 +100,14 @@ fn over_time(comparison: &Comparison) -> Vec<String> {
             name: name.to_owned(),
             points: run.series.iter().map(|sample| (sample.at_s, value(sample))).collect(),
         });
-        rendered(OverTime {
+        rendered(Lines {
             id,
             title,
             note: "",
             unit,
             is_log,
             reduce: Reduce::Most,
+            across: Across::TIME,
             phases: &[],
             area: Area { height: 220.0, top: 10.0, ..Area::WIDE },
             lines: lines.filter(is_measured).collect(),

@@ -1,35 +1,31 @@
 //! A run as one page without outside assets: it can be mailed, printed, and kept.
 //!
+//! The charts are those of [`chart`](super::chart), the document that of [`page`](super::page).
+//!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `scale` | units, scales, round ticks |
-//! | `figure` | a chart with its title, legend and the table behind it |
-//! | `lines` | lines over time, percentile curves |
-//! | `spread` | histograms and ranges |
 //! | [`compare`] | several runs on one page |
 //! | `sections` | what is not a chart: counts, failures, the machine, the plan |
 //!
 //! # Invariants
 //!
 //! - Every text that comes from outside (names, reasons, the plan) is escaped.
-//! - The page runs no script and asks nothing of the network, and says so to the browser.
 //! - What was not measured has no chart, and a dash in a table.
 
 pub mod compare;
-pub(super) mod figure;
-pub(super) mod lines;
-pub(super) mod scale;
 mod sections;
-pub(super) mod spread;
 
-use self::figure::{Area, Figure, escaped};
-use self::lines::{Line, OverTime, Reduce, percentile_curve};
-use self::scale::Unit;
+use super::chart::figure::Area;
+use super::chart::lines::{Across, Line, Lines, Reduce, percentile_curve};
+use super::chart::scale::Unit;
+use super::chart::spread;
+use super::page::{document, pair, section};
 use super::{Distribution, Report, Sample};
 
-const STYLE: &str = include_str!("style.css");
+/// The command whose pages these are.
+const MAKER: &str = "throng flood";
 
 /// The page of a run.
 pub fn page(report: &Report) -> String {
@@ -45,39 +41,7 @@ pub fn page(report: &Report) -> String {
     section(&mut body, "Assertions", Vec::new(), &[sections::assertions(report)]);
     section(&mut body, "Machine", Vec::new(), &[sections::machine(report)]);
     section(&mut body, "Plan", Vec::new(), &[sections::plan(report)]);
-    document(&report.name, &body)
-}
-
-/// A whole document around a body.
-pub(super) fn document(title: &str, body: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>{}</title>\n<style>\n{STYLE}</style></head>\n<body>\n{body}\
-         <footer>Made by throng flood {}.</footer>\n</body></html>\n",
-        escaped(title),
-        env!("CARGO_PKG_VERSION"),
-    )
-}
-
-/// A section; nothing if it has nothing to show.
-pub(super) fn section(body: &mut String, title: &str, figures: Vec<String>, parts: &[String]) {
-    if figures.iter().chain(parts).all(String::is_empty) {
-        return;
-    }
-    body.push_str(&format!("<section><h2>{}</h2>\n", escaped(title)));
-    for part in figures.iter().chain(parts) {
-        body.push_str(part);
-    }
-    body.push_str("</section>\n");
-}
-
-/// Two charts beside each other, where there is room.
-pub(super) fn pair(one: Option<Figure>, other: Option<Figure>) -> String {
-    let both: String = [one, other].iter().flatten().map(Figure::render).collect();
-    if both.is_empty() { both } else { format!("<div class=\"pair\">{both}</div>") }
+    document(&report.name, &body, MAKER)
 }
 
 fn line(report: &Report, name: &str, value: impl Fn(&Sample) -> Option<f64>) -> Line {
@@ -91,21 +55,22 @@ fn over_time<'a>(
     title: &'a str,
     unit: Unit,
     lines: Vec<Line>,
-) -> OverTime<'a> {
-    OverTime {
+) -> Lines<'a> {
+    Lines {
         id,
         title,
         note: "",
         unit,
         is_log: false,
         reduce: Reduce::Mean,
+        across: Across::TIME,
         phases: &report.phases,
         area: Area::WIDE,
         lines,
     }
 }
 
-fn rendered(chart: OverTime<'_>) -> String {
+fn rendered(chart: Lines<'_>) -> String {
     chart.figure().map_or_else(String::new, |figure| figure.render())
 }
 
@@ -121,7 +86,7 @@ fn connections(report: &Report) -> Vec<String> {
     ];
     vec![
         rendered(over_time(report, "connections", "Connections", Unit::Count, states)),
-        rendered(OverTime {
+        rendered(Lines {
             reduce: Reduce::Most,
             ..over_time(
                 report,
@@ -145,7 +110,7 @@ fn messages(report: &Report) -> Vec<String> {
     let flat = Area { height: 170.0, ..Area::WIDE };
     vec![
         rendered(over_time(report, "deliveries", "Deliveries a second", unit, received)),
-        rendered(OverTime {
+        rendered(Lines {
             area: flat,
             ..over_time(report, "publishes", "Publishes a second", unit, published)
         }),
@@ -163,7 +128,7 @@ fn latency(report: &Report) -> Vec<String> {
         of("p99.9", |d| d.p999),
         of("max", |d| d.max),
     ];
-    let course = OverTime {
+    let course = Lines {
         note: "From the time a message was meant to be sent, whether or not it was sent then, to \
                each delivery.",
         is_log: true,
@@ -220,7 +185,7 @@ fn cost(report: &Report) -> Vec<String> {
     ];
     let half = |id, title, note, lines: Vec<Line>| {
         let lines = lines.into_iter().filter(is_measured).collect();
-        OverTime {
+        Lines {
             note,
             reduce: Reduce::Most,
             area: Area { top: 24.0, ..Area::HALF },
@@ -233,7 +198,7 @@ fn cost(report: &Report) -> Vec<String> {
             half("memory", "Memory of the processes", "Proportional share (Pss).", processes),
             half("kernel", "Memory of the kernel", "Of the whole machine.", kernel),
         ),
-        rendered(OverTime {
+        rendered(Lines {
             area: Area { height: 190.0, ..Area::WIDE },
             ..over_time(
                 report,

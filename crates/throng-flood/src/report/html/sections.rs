@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::figure::{escaped, table};
 use crate::report::agents::clock;
+use crate::report::chart::figure::escaped;
 use crate::report::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
+use crate::report::page::{scrolled, warned, words};
 use crate::report::table::{distributions, faults, most_first};
 use crate::report::{Agent, Cost, Distribution, Report};
 
@@ -26,19 +27,6 @@ pub fn head(report: &Report) -> String {
     warnings.extend(report.cut_short.iter().map(|reason| format!("The run ended early: {reason}")));
     warnings.extend(report.warnings.iter().cloned());
     html.push_str(&warned(&warnings));
-    html
-}
-
-/// Sentences that must be seen before any figure.
-pub fn warned(warnings: &[String]) -> String {
-    if warnings.is_empty() {
-        return String::new();
-    }
-    let mut html = String::from("<ul class=\"warnings\" aria-label=\"Warnings\">");
-    for warning in warnings {
-        let _ = write!(html, "<li>{}</li>", escaped(warning));
-    }
-    html.push_str("</ul>\n");
     html
 }
 
@@ -259,12 +247,7 @@ pub fn machine(report: &Report) -> String {
              with those from a network.</p>",
         );
     }
-    html.push_str("<table class=\"words\"><tbody>");
-    for (name, value) in rows {
-        let (name, value) = (escaped(name), escaped(&value));
-        let _ = write!(html, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
-    }
-    html.push_str("</tbody></table>\n");
+    html.push_str(&words(rows));
     html
 }
 
@@ -281,11 +264,4 @@ pub fn plan(report: &Report) -> String {
     }
     let text = serde_json::to_string_pretty(&report.plan).unwrap_or_default();
     format!("<pre>{}</pre>\n", escaped(&text))
-}
-
-fn scrolled(headings: &[&str], rows: &[Vec<String>]) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    format!("<div class=\"scroll\">{}</div>\n", table(headings, rows))
 }

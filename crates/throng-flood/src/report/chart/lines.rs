@@ -1,4 +1,4 @@
-//! Lines over time, and over percentiles.
+//! Lines over time or size, and over percentiles.
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,11 @@ const POINTS_MAX: usize = 320;
 /// Rows of the table behind a chart.
 const ROWS_MAX: usize = 70;
 
-/// A value for each moment; there may be none.
+/// A value for each moment, or each size; there may be none.
 pub struct Line {
     /// What it is.
     pub name: String,
-    /// Seconds since the start, and the value then.
+    /// Seconds since the start (or whatever is across), and the value then.
     pub points: Vec<(f64, Option<f64>)>,
 }
 
@@ -29,8 +29,22 @@ pub enum Reduce {
     Mean,
 }
 
-/// A chart of lines over time.
-pub struct OverTime<'a> {
+/// What is across a chart, from zero to the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Across {
+    /// Heading of its column in the table.
+    pub name: &'static str,
+    /// What its values are.
+    pub unit: Unit,
+}
+
+impl Across {
+    /// Seconds since the start.
+    pub const TIME: Across = Across { name: "time", unit: Unit::Clock };
+}
+
+/// A chart of lines.
+pub struct Lines<'a> {
     /// Unique on the page.
     pub id: &'a str,
     /// What is shown.
@@ -39,6 +53,8 @@ pub struct OverTime<'a> {
     pub note: &'a str,
     /// What the values are.
     pub unit: Unit,
+    /// What is across.
+    pub across: Across,
     /// Whether each step up is ten times as much.
     pub is_log: bool,
     /// How moments are taken together where there are more than can be drawn.
@@ -51,7 +67,7 @@ pub struct OverTime<'a> {
     pub lines: Vec<Line>,
 }
 
-impl OverTime<'_> {
+impl Lines<'_> {
     /// The chart; none if there is nothing to draw.
     pub fn figure(&self) -> Option<Figure> {
         let values = || self.lines.iter().flat_map(|line| &line.points).filter_map(|(_, y)| *y);
@@ -60,10 +76,10 @@ impl OverTime<'_> {
             return None;
         }
         let times = self.lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
-        let end = times.fold(1.0, f64::max);
+        let end = times.fold(0.0, f64::max).max(1.0);
         let (left, right) = self.area.across();
         let (floor, ceiling) = self.area.upwards();
-        let x = Axis::linear(Unit::Clock, end, left, right);
+        let x = Axis::linear(self.across.unit, end, left, right);
         let y = if self.is_log {
             let least = values().filter(|&value| value > 0.0).fold(f64::INFINITY, f64::min);
             Axis::log(self.unit, least, most, floor, ceiling)
@@ -105,7 +121,7 @@ impl OverTime<'_> {
             let next = longest
                 .get(nth + 1)
                 .map_or(x.scale.end(), |(next, _)| (x.scale.at(*time) + x.scale.at(*next)) / 2.0);
-            let mut told = Unit::Clock.show(*time);
+            let mut told = self.across.unit.show(*time);
             for (line, points) in self.lines.iter().zip(drawn) {
                 if let Some(value) = points.get(nth).and_then(|(_, value)| *value) {
                     let _ = write!(told, "\n{}: {}", line.name, self.unit.show(value));
@@ -125,7 +141,7 @@ impl OverTime<'_> {
     }
 
     fn table(&self) -> (Vec<String>, Vec<Vec<String>>) {
-        let mut headings = vec!["time".to_owned()];
+        let mut headings = vec![self.across.name.to_owned()];
         headings.extend(self.lines.iter().map(|line| line.name.clone()));
         let thin: Vec<_> =
             self.lines.iter().map(|line| thinned(&line.points, ROWS_MAX, self.reduce)).collect();
@@ -137,7 +153,7 @@ impl OverTime<'_> {
                 let value = points.get(nth).and_then(|(_, value)| *value);
                 crate::report::figures::or_absent(value, |value| self.unit.show(value))
             });
-            std::iter::once(Unit::Clock.show(*time)).chain(values).collect()
+            std::iter::once(self.across.unit.show(*time)).chain(values).collect()
         });
         (headings, rows.collect())
     }
@@ -273,11 +289,12 @@ mod tests {
     use super::*;
 
     fn chart(points: Vec<(f64, Option<f64>)>) -> Option<Figure> {
-        OverTime {
+        Lines {
             id: "a",
             title: "A",
             note: "",
             unit: Unit::Count,
+            across: Across::TIME,
             is_log: false,
             reduce: Reduce::Most,
             phases: &[],

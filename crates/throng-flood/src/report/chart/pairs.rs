@@ -1,0 +1,192 @@
+//! Two values of each thing beside each other, on one logarithmic axis.
+
+use std::fmt::Write as _;
+
+use super::figure::{Area, Figure, escaped, frame, text_width};
+use super::scale::{Axis, Unit};
+use crate::report::figures::or_absent;
+
+const ROW_HEIGHT: f64 = 34.0;
+const VALUES_WIDTH: f64 = 190.0;
+
+/// Names take so much of the drawing at most.
+const NAMES_SHARE_MAX: f64 = 0.42;
+
+/// A thing and its two values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// What it is.
+    pub name: String,
+    /// The first value, in the chart's unit.
+    pub one: Option<f64>,
+    /// The second one.
+    pub other: Option<f64>,
+}
+
+/// A chart of pairs.
+pub struct Pairs<'a> {
+    /// Unique on the page.
+    pub id: &'a str,
+    /// What is shown.
+    pub title: &'a str,
+    /// What one should know to read it.
+    pub note: &'a str,
+    /// What the values are.
+    pub unit: Unit,
+    /// What the first and the second value of each pair are.
+    pub names: [&'a str; 2],
+    /// Of the drawing.
+    pub width: f64,
+    /// From top to bottom.
+    pub pairs: Vec<Pair>,
+}
+
+impl Pairs<'_> {
+    /// The chart; none if there is no value above zero.
+    pub fn figure(&self) -> Option<Figure> {
+        let values = || self.pairs.iter().flat_map(|pair| [pair.one, pair.other]).flatten();
+        let drawable = || values().filter(|value| value.is_finite() && *value > 0.0);
+        let most = drawable().reduce(f64::max)?;
+        let least = drawable().fold(f64::INFINITY, f64::min);
+        let area = self.area();
+        let (left, right) = area.across();
+        let (floor, ceiling) = area.upwards();
+        let x = Axis::log(self.unit, least, most, left, right);
+        let y = Axis { scale: x.scale, ticks: Vec::new() };
+        let mut drawing = String::new();
+        for (value, _) in &x.ticks {
+            let at = x.scale.at(*value);
+            let _ = write!(
+                drawing,
+                "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" \
+                 y2=\"{floor}\"/>"
+            );
+        }
+        drawing.push_str(&frame(&area, &x, &y));
+        for (nth, pair) in self.pairs.iter().enumerate() {
+            let middle = ceiling + ROW_HEIGHT * (nth as f64 + 0.5);
+            drawing.push_str(&self.row(pair, middle, &area, &x));
+        }
+        let show = |value| or_absent(value, |value| self.unit.show(value));
+        let rows =
+            self.pairs.iter().map(|pair| vec![pair.name.clone(), show(pair.one), show(pair.other)]);
+        Some(Figure {
+            id: self.id.to_owned(),
+            title: self.title.to_owned(),
+            note: self.note.to_owned(),
+            legend: self.names.map(str::to_owned).to_vec(),
+            drawing,
+            size: (area.width, area.height),
+            headings: ["", self.names[0], self.names[1]].map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        })
+    }
+
+    fn area(&self) -> Area {
+        let names = self.pairs.iter().map(|pair| text_width(&pair.name)).fold(0.0, f64::max);
+        Area {
+            width: self.width,
+            height: 40.0 + ROW_HEIGHT * self.pairs.len() as f64,
+            left: (names + 20.0).min(self.width * NAMES_SHARE_MAX),
+            right: VALUES_WIDTH,
+            top: 8.0,
+            bottom: 28.0,
+        }
+    }
+
+    /// Its name, both values as dots with a line between them, and both in numbers.
+    fn row(&self, pair: &Pair, middle: f64, area: &Area, x: &Axis) -> String {
+        let (left, right) = area.across();
+        let place = |value: Option<f64>| {
+            value.filter(|value| value.is_finite() && *value > 0.0).map(|value| x.scale.at(value))
+        };
+        let (one, other) = (place(pair.one), place(pair.other));
+        let show = |value| or_absent(value, |value| self.unit.show(value));
+        let told = format!("{} / {}", show(pair.one), show(pair.other));
+        let mut svg = format!(
+            "<text class=\"row end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left - 10.0,
+            middle + 4.0,
+            escaped(&fitting(&pair.name, left - 12.0)),
+        );
+        if let (Some(one), Some(other)) = (one, other) {
+            let (from, to) = (one.min(other), one.max(other));
+            let _ = write!(
+                svg,
+                "<line class=\"whisker\" x1=\"{from:.1}\" y1=\"{middle}\" x2=\"{to:.1}\" \
+                 y2=\"{middle}\"/>"
+            );
+        }
+        // The first lies on top of the second.
+        for (kind, at) in [(1, other), (0, one)] {
+            let Some(at) = at else { continue };
+            let _ = write!(
+                svg,
+                "<circle class=\"dot k{kind}\" cx=\"{at:.1}\" cy=\"{middle}\" r=\"5\"/>"
+            );
+        }
+        let _ = write!(
+            svg,
+            "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            right + 12.0,
+            middle + 4.0,
+            escaped(&told)
+        );
+        svg
+    }
+}
+
+/// As much of a name as has room.
+fn fitting(name: &str, width: f64) -> String {
+    if text_width(name) <= width {
+        return name.to_owned();
+    }
+    let letters = name.chars().count();
+    let kept = (0..letters)
+        .rev()
+        .map(|kept| name.chars().take(kept).chain(['…']).collect::<String>())
+        .find(|shorter| text_width(shorter) <= width);
+    kept.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(pairs: &[(Option<f64>, Option<f64>)]) -> Option<Figure> {
+        let pair = |&(one, other): &(Option<f64>, Option<f64>)| Pair {
+            name: "<memory> of a subscriber with a name that is far too long to be shown"
+                .to_owned(),
+            one,
+            other,
+        };
+        Pairs {
+            id: "a",
+            title: "A",
+            note: "",
+            unit: Unit::Bytes,
+            names: ["ours", "published"],
+            width: 600.0,
+            pairs: pairs.iter().map(pair).collect(),
+        }
+        .figure()
+    }
+
+    #[test]
+    fn what_is_there_is_drawn() {
+        let figure = chart(&[(Some(100.0), Some(46_080.0)), (None, Some(7.0)), (Some(0.0), None)]);
+        let figure = figure.expect("a chart");
+        assert_eq!(figure.drawing.matches("<circle").count(), 3);
+        assert_eq!(figure.drawing.matches("whisker").count(), 1);
+        assert_eq!(figure.rows[0][1..], ["100 B", "45.0 KiB"]);
+        assert_eq!(figure.rows[1][1], "–");
+        assert!(figure.drawing.contains('…') && !figure.drawing.contains("<memory>"));
+        assert!(!figure.drawing.contains("NaN") && !figure.drawing.contains("inf"));
+    }
+
+    #[test]
+    fn nothing_measured_is_no_chart() {
+        assert!(chart(&[]).is_none());
+        assert!(chart(&[(None, None), (Some(0.0), Some(f64::NAN))]).is_none());
+    }
+}
