@@ -11,12 +11,15 @@ mod agents;
 mod allowance;
 mod arguments;
 mod draft;
+mod interrupts;
 mod run;
 mod show;
 
 use std::process::ExitCode;
 
 use crate::report::paint::Paint;
+
+pub use interrupts::{NoSignals, interrupts};
 
 pub use arguments::{Agent, Arguments, Command, Compare, Run};
 

@@ -119,6 +119,34 @@ pub struct Sockets {
     pub buffer_bytes: u64,
 }
 
+/// What has gone wrong with handshakes since the start of this network namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Handshakes {
+    /// Connections that found a listener's queue full.
+    pub listen_overflows: u64,
+    /// First packets of a connection that were sent again.
+    pub syn_retransmits: u64,
+}
+
+/// The counters of handshakes.
+pub fn handshakes() -> Option<Handshakes> {
+    parse_handshakes(&fs::read_to_string("/proc/net/netstat").ok()?)
+}
+
+/// Each group has a line of names and one of numbers, which begin alike.
+fn parse_handshakes(netstat: &str) -> Option<Handshakes> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let of = |wanted: &str| {
+        let at = names.split_whitespace().position(|name| name == wanted)?;
+        numbers.split_whitespace().nth(at)?.parse().ok()
+    };
+    Some(Handshakes {
+        listen_overflows: of("ListenOverflows")?,
+        syn_retransmits: of("TCPSynRetrans")?,
+    })
+}
+
 /// What TCP uses now.
 pub fn sockets() -> Option<Sockets> {
     parse_sockets(&fs::read_to_string("/proc/net/sockstat").ok()?)
@@ -344,6 +372,14 @@ mod tests {
         );
         assert_eq!(parse_drops("0a1 2 3\n0b1 0f 0\n"), Some(17));
         assert_eq!(parse_drops("0a1\n"), None);
+        assert_eq!(
+            parse_handshakes(
+                "TcpExt: SyncookiesSent ListenOverflows ListenDrops TCPSynRetrans\n\
+                 TcpExt: 1 2 3 4\nIpExt: InNoRoutes\nIpExt: 5\n"
+            ),
+            Some(Handshakes { listen_overflows: 2, syn_retransmits: 4 })
+        );
+        assert_eq!(parse_handshakes("TcpExt: A\nTcpExt: 1\n"), None);
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 12 30 0 0 20 0 1";
         assert_eq!(stat_ticks(stat), Some(42));
     }

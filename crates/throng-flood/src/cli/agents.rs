@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::arguments::{Agent, Agents};
-use super::{EXIT_FAILED, EXIT_USAGE, Failure, allowance, run, show};
+use super::interrupts::interrupts;
+use super::{EXIT_FAILED, EXIT_USAGE, Failure, allowance, show};
 use crate::agents::AgentsError;
 use crate::agents::agent::{self, End};
 use crate::agents::coordinator::{self, Coordinator};
@@ -25,7 +26,7 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// `throng flood agent`.
 pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
-    let is_stopped = run::interrupts()?;
+    let is_stopped = interrupts()?;
     let addresses: Vec<IpAddr> =
         arguments.source.iter().flat_map(|source| source.0.clone()).collect();
     let ended = agent::serve(&agent::Setting {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::arguments::{Compare, Results, Run};
+use super::interrupts::interrupts;
 use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, draft, show};
 use crate::plan::Plan;
 use crate::report::compare::{self, Comparison};
@@ -117,20 +118,6 @@ fn dry_run(plan: &Plan) -> ExitCode {
     }
     print(&text);
     if refusal.is_none() { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
-}
-
-/// Set by the first Ctrl-C; the second one ends the program.
-pub(super) fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    use signal_hook::flag::{register, register_conditional_shutdown};
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it.
-        register_conditional_shutdown(signal, i32::from(EXIT_FAILED), Arc::clone(&is_stopped))
-            .and_then(|_| register(signal, Arc::clone(&is_stopped)))
-            .map_err(|error| Failure::new(EXIT_FAILED, format!("no signals: {error}")))?;
-    }
-    Ok(is_stopped)
 }
 
 /// What to say if the server could not be loaded at all.

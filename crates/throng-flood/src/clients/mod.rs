@@ -202,6 +202,12 @@ impl Fleet {
         self.tell(|_| Command::Keep(is_kept));
     }
 
+    /// Whether long-polls that are answered wait with asking again, so that all can be answered
+    /// before the next round begins; at first they ask at once.
+    pub fn hold_polls(&self, are_held: bool) {
+        self.tell(|_| Command::HoldPolls(are_held));
+    }
+
     /// What has happened since the last call: states are those of now.
     pub fn tally(&self) -> Tally {
         self.ask(Command::Tell);

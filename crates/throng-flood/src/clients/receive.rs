@@ -162,7 +162,32 @@ impl Thread {
         if !answer.keeps_alive {
             return Err(Next::Reconnect);
         }
+        let client = &self.clients[position];
+        if let Some(held) = &mut self.held_polls {
+            held.push((position as u32, client.since_ns));
+            return Ok(());
+        }
         self.ask_again(position).map_err(Next::Fail)
+    }
+
+    /// Has those that are answered from now on wait with asking again (true), or those that wait
+    /// ask now.
+    pub(super) fn hold_polls(&mut self, are_held: bool) {
+        if are_held {
+            self.held_polls.get_or_insert_default();
+            return;
+        }
+        for (position, since_ns) in self.held_polls.take().unwrap_or_default() {
+            let position = position as usize;
+            let client = &self.clients[position];
+            // One that has come back meanwhile has asked already.
+            if client.state != State::Active || client.since_ns != since_ns {
+                continue;
+            }
+            if let Err(failure) = self.ask_again(position) {
+                self.fail(position, failure);
+            }
+        }
     }
 
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {

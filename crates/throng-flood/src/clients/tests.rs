@@ -484,6 +484,26 @@ fn a_long_poll_asks_again_from_where_it_was() {
 }
 
 #[test]
+fn long_polls_that_are_held_ask_when_they_are_released() {
+    let (port, peers) = serve(|_| Vec::new());
+    let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/c?wait=1"));
+    let mut watched = Watched::start(&plan, 1);
+    let mut peer = peers.recv().expect("a peer");
+    watched.fleet.hold_polls(true);
+    // A thread that has answered this has heard of that.
+    watched.wait_active(1);
+    let answer = b"HTTP/1.1 200 OK\r\nThrong-Id: a-1\r\nContent-Length: 2\r\n\r\nhi";
+    peer.send(answer);
+    watched.wait("the answer", |tally| tally.unmarked == 1);
+    // It has asked for nothing: what comes next is asked for after the release.
+    peer.stream.set_nonblocking(true).expect("a socket");
+    assert!(peer.stream.read(&mut [0; 1]).is_err());
+    peer.stream.set_nonblocking(false).expect("a socket");
+    watched.fleet.hold_polls(false);
+    assert!(peer.next_request().contains("since=a-1"));
+}
+
+#[test]
 fn friends_are_followed_each_for_itself() {
     let (mut watched, mut peers) = websockets(6, |plan| {
         plan.target.streams = Streams::Friends { edges: 2 };

@@ -50,6 +50,8 @@ pub(super) enum Command {
         is_slow: bool,
     },
     Keep(bool),
+    /// Polls that are answered wait with asking again, or ask now.
+    HoldPolls(bool),
     /// Carries counts and measures to the ledger.
     Tell(Sender<()>),
     /// Carries measures to the ledger.
@@ -71,6 +73,8 @@ pub(super) struct Thread {
     pub(super) clients: Vec<Client>,
     pub(super) opening: Opening,
     pub(super) keeps: bool,
+    /// While polls are held: who has been answered, and since when that client was subscribed.
+    pub(super) held_polls: Option<Vec<(u32, u64)>>,
     pub(super) states: States,
     /// Without latencies, which are in `measured`.
     pub(super) tally: Tally,
@@ -95,6 +99,7 @@ impl Thread {
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         Ok(Thread {
             keeps: setting.keeps,
+            held_polls: None,
             setting,
             index,
             epoll,
@@ -159,6 +164,7 @@ impl Thread {
             Command::Storm { in_flight } => self.storm(in_flight),
             Command::Slow { share, is_slow } => self.slow(share, is_slow),
             Command::Keep(keeps) => self.keeps = keeps,
+            Command::HoldPolls(are_held) => self.hold_polls(are_held),
             Command::Tell(to) => {
                 let mut ledger = self.setting.ledger.lock();
                 self.tally.states = self.states;

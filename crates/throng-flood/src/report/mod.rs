@@ -188,7 +188,7 @@ pub struct Totals {
     pub unmarked: u64,
     /// Messages of a stream that the client does not follow.
     pub stray: u64,
-    /// Signs of life received: pings, comments, empty lines.
+    /// Heartbeats received: pings, comments, empty lines.
     pub heartbeats: u64,
     /// From the start of the first connect to the last client subscribed; absent if the clients
     /// were on several machines.
@@ -277,7 +277,7 @@ pub struct Sample {
     pub received: u64,
     /// Bytes read.
     pub received_bytes: u64,
-    /// Signs of life.
+    /// Heartbeats.
     pub heartbeats: u64,
     /// Deliveries' latency.
     pub delivery: Option<Distribution>,

@@ -135,6 +135,9 @@ impl Axis {
     pub fn log(unit: Unit, least: f64, most: f64, from: f64, to: f64) -> Axis {
         let least = if least.is_finite() && least > 0.0 { least } else { 1e-3 };
         let most = if most.is_finite() { most.max(least * 1.01) } else { least * 10.0 };
+        if unit == Unit::Bytes {
+            return Axis::log_bytes(least, most, from, to);
+        }
         let (low, high) = (round_down(least), round_up(most));
         let is_narrow = (high / low).log10() < 3.01;
         let mut ticks = Vec::new();
@@ -150,6 +153,23 @@ impl Axis {
             decade *= 10.0;
         }
         Axis { scale: Scale { low, high, from, to, is_log: true }, ticks }
+    }
+
+    /// The same in powers of four, or of more where there would be too many.
+    fn log_bytes(least: f64, most: f64, from: f64, to: f64) -> Axis {
+        const TICKS_MAX: f64 = 9.0;
+        let exponent = |value: f64| value.max(1.0).log2() / 2.0;
+        let (first, last) = (exponent(least).floor(), exponent(most).ceil());
+        let last = last.max(first + 1.0);
+        let step = ((last - first) / TICKS_MAX).ceil();
+        let steps = ((last - first) / step).ceil();
+        let value = |nth: f64| 4_f64.powf(first + nth * step);
+        let ticks = (0..=steps as u32).map(|nth| {
+            let value = value(f64::from(nth));
+            (value, Unit::Bytes.tick(value, value))
+        });
+        let scale = Scale { low: value(0.0), high: value(steps), from, to, is_log: true };
+        Axis { scale, ticks: ticks.collect() }
     }
 
     /// Percentiles up to the one above which a single value of `count` lies; places are found by
@@ -253,6 +273,16 @@ mod tests {
         assert_eq!(names(&axis), ["10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s"]);
         assert!(axis.scale.at(10.0) > axis.scale.at(1.0));
         assert!((axis.scale.at(0.0) - 0.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn memory_on_a_logarithmic_scale_has_round_names() {
+        let axis = |least, most| Axis::log(Unit::Bytes, least, most, 0.0, 100.0);
+        assert_eq!(names(&axis(300.0, 46_080.0)), ["256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB"]);
+        let wide = axis(0.5, 1e12);
+        assert!(wide.ticks.len() <= 11, "{:?}", names(&wide));
+        assert!(wide.ticks[0].0 <= 1.0 && wide.ticks.last().is_some_and(|tick| tick.0 >= 1e12));
+        assert_eq!(names(&axis(1024.0, 1024.0)), ["1 KiB", "4 KiB"]);
     }
 
     #[test]
