@@ -86,6 +86,11 @@ pub enum Command {
     Doctor(crate::doctor::Arguments),
     /// Load a push server, this one or another, and measure what it delivers
     Flood(Box<throng_flood::cli::Arguments>),
+    /// Rerun the field's classic experiments against this server, beside the published figures
+    Bench(throng_experiments::cli::Arguments),
+    /// Run the server until the process that started it ends: for `throng bench`
+    #[command(name = throng_experiments::server::COMMAND, hide = true)]
+    ServeBound(Sources),
 }
 
 /// Where settings come from, beside the variables.

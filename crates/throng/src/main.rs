@@ -1,5 +1,5 @@
 //! The `throng` binary: the server, two commands to try it with, the load generator, and the
-//! doctor for machines.
+//! doctor for machines, and the classic experiments.
 //!
 //! # Layout
 //!
@@ -69,8 +69,23 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
+        Command::Bench(arguments) => return Ok(throng_experiments::cli::run(&arguments)),
+        Command::ServeBound(sources) => {
+            bind_to_parent()?;
+            serve::serve(&load(sources)?)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the kernel end this process with the one that started it, whatever ends that.
+fn bind_to_parent() -> anyhow::Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before that.
+    anyhow::ensure!(getppid() == parent, "the process that started this one is gone");
+    Ok(())
 }
 
 fn load(sources: Sources) -> Result<Settings, SettingsError> {

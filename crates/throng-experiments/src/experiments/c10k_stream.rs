@@ -1,0 +1,116 @@
+//! Ten thousand chunked streams, each with lines of its own.
+
+use std::time::Duration;
+
+use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
+use throng_flood::report::chart::scale::Unit;
+use throng_flood::report::figures::count;
+
+use crate::experiment::{Experiment, Figure, KIB, Size};
+use crate::measures::{
+    OverTime, bytes_per_client, hold, kernel_bytes_per_client, line, ramp, server_pss,
+};
+use crate::stage::{Cut, Load, Stage};
+
+/// A line to each client so often.
+const LINE_S: f64 = 10.0;
+
+/// Bytes of a line, without the words around it.
+const LINE_BYTES: usize = 50;
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "c10k-stream",
+    title: "C10K stream",
+    story: "Ten thousand clients each hold a chunked response and get a welcome, then a numbered \
+            line every ten seconds. It showed that one machine can hold as many live connections \
+            as a site has visitors, and it counted what each of them costs.",
+    source: "R. Jones, A Million-user Comet Application with Mochiweb, parts 1 and 2",
+    year: 2008,
+    hardware: "one Linux machine, the clients on it too",
+    setup: "Each client follows a channel of its own as a chunked stream; the server greets it, \
+            and every ten seconds a line is published to its channel. Each line carries the \
+            client's number and its own, and each client checks that every line is there, once, in \
+            order, and its own.",
+    differences: &[
+        "The lines are published from outside, over HTTP, instead of being made in the server.",
+        "Clients connect as fast as they can, not ten a second.",
+    ],
+    figures: &[
+        Figure::less("memory", "memory a connection, in the server", Unit::Bytes).each().published(
+            45.0 * KIB,
+            10_000,
+            "resident memory of the server, 450 MB, over its connections (part 1)",
+        ),
+        Figure::less("memory_hibernating", "the same, with idle clients put to sleep", Unit::Bytes)
+            .each()
+            .published(
+                8.0 * KIB,
+                10_000,
+                "resident memory over connections once processes hibernated, 78 MB (part 2)",
+            ),
+        Figure::less("kernel", "memory a connection, in the kernel, both ends", Unit::Bytes).each(),
+        Figure::less("server_cores", "processor of the server while held", Unit::Cores),
+        Figure::of("welcomes", "welcomes received", Unit::Count),
+        Figure::of("lines", "lines received", Unit::Count),
+        Figure::of("expected", "lines due", Unit::Count),
+        Figure::less("p99", "a line's way, p99", Unit::Milliseconds),
+    ],
+    size: Size { connections: 10_000, time: Duration::from_secs(60) },
+    has_time: true,
+    is_big: false,
+    broadcasts: false,
+    run,
+};
+
+fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
+    let Size { connections: clients, time } = stage.size;
+    // In a short run everybody has two lines all the same.
+    let every_s = LINE_S.min(time.as_secs_f64() / 2.0).max(0.1);
+    stage.serve(&["--welcome", "--heartbeat", "0", "--history-messages", "0"])?;
+    let load = Load {
+        streams: Streams::Own,
+        body: Some("line for client {stream}: {payload}"),
+        publishers: 2,
+        ..Load::of(Transport::Stream)
+    };
+    let lines = Publishing {
+        rate: clients as f64 / every_s,
+        count: None,
+        size: LINE_BYTES,
+        to: Pattern::InTurn,
+    };
+    let report = stage.flood(&load, vec![ramp(clients), hold(time, Some(lines))])?;
+    let total = &report.total;
+    let memory = report.phases.last().and_then(bytes_per_client);
+    stage.figure("memory", memory, clients);
+    stage.figure("memory_hibernating", memory, clients);
+    stage.figure("kernel", report.phases.first().and_then(kernel_bytes_per_client), clients);
+    stage.figure("welcomes", Some(total.unmarked as f64), clients);
+    stage.figure("lines", Some(total.received as f64), clients);
+    stage.figure("expected", Some(total.expected as f64), clients);
+    stage.figure("p99", total.delivery.as_ref().map(|delivery| delivery.p99), clients);
+    let held = report.phases.last().filter(|held| held.to_s > held.from_s);
+    let cores =
+        held.and_then(|held| Some(held.totals.server.as_ref()?.cpu_s / (held.to_s - held.from_s)));
+    stage.figure("server_cores", cores, clients);
+    if total.unmarked != clients as u64 {
+        let (welcomes, clients) = (count(total.unmarked), count(clients as u64));
+        stage.outcome.fail(format!("{welcomes} welcomes came to {clients} clients"));
+    }
+    stage.course(
+        &OverTime {
+            id: "c10k-stream-memory",
+            title: "Memory of the server",
+            note: "Proportional share (Pss); published: resident memory.",
+            unit: Unit::Bytes,
+            is_log: true,
+            lines: vec![line("server", server_pss)],
+            published: vec![
+                ("published, part 1", 45.0 * KIB * 10_000.0),
+                ("published, part 2", 8.0 * KIB * 10_000.0),
+            ],
+        },
+        &report,
+    );
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! All experiments, a file each.
+
+mod c10k_long_poll;
+mod c10k_stream;
+mod friends;
+mod long_poll_chat;
+mod million_sse;
+mod router;
+mod two_million;
+mod websocket_chat;
+
+use crate::experiment::Experiment;
+
+/// Stands for all that are not big, on the command line.
+pub const SMALL: &str = "small";
+
+/// From the first to the largest.
+pub static ALL: [&Experiment; 8] = [
+    &c10k_stream::EXPERIMENT,
+    &c10k_long_poll::EXPERIMENT,
+    &long_poll_chat::EXPERIMENT,
+    &router::EXPERIMENT,
+    &friends::EXPERIMENT,
+    &websocket_chat::EXPERIMENT,
+    &million_sse::EXPERIMENT,
+    &two_million::EXPERIMENT,
+];
+
+/// Those of these names, in the order of [`ALL`]; [`SMALL`] stands for several.
+pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
+    for name in names {
+        if name != SMALL && ALL.iter().all(|experiment| experiment.name != name) {
+            return Err(unknown(name));
+        }
+    }
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    let wanted =
+        |experiment: &&&Experiment| has(experiment.name) || has(SMALL) && !experiment.is_big;
+    Ok(ALL.iter().filter(wanted).copied().collect())
+}
+
+fn unknown(name: &str) -> String {
+    /// A name that is less alike than this is no slip of the fingers.
+    const ALIKE_MIN: f64 = 0.7;
+    let alike = ALL
+        .iter()
+        .map(|experiment| (strsim::jaro_winkler(name, experiment.name), experiment.name))
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .filter(|(alike, _)| *alike >= ALIKE_MIN);
+    let hint = alike.map_or_else(
+        || "`throng bench` lists them".to_owned(),
+        |(_, name)| format!("did you mean {name}?"),
+    );
+    format!("there is no experiment {name:?}; {hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::experiment::Better;
+
+    #[test]
+    fn every_experiment_is_told_whole() {
+        for experiment in ALL {
+            let name = experiment.name;
+            for text in [experiment.title, experiment.story, experiment.source, experiment.hardware]
+            {
+                assert!(!text.is_empty(), "{name}");
+            }
+            assert!(!experiment.setup.is_empty() && !experiment.differences.is_empty(), "{name}");
+            assert!((2006..=2020).contains(&experiment.year), "{name}");
+            assert!(experiment.size.connections > 0, "{name}");
+            let keys: BTreeSet<_> = experiment.figures.iter().map(|figure| figure.key).collect();
+            assert_eq!(keys.len(), experiment.figures.len(), "{name}");
+            assert!(experiment.figures.iter().any(|figure| figure.published.is_some()), "{name}");
+            for figure in experiment.figures {
+                let Some(published) = figure.published else { continue };
+                assert!(published.value > 0.0 && published.connections > 0, "{}", figure.key);
+                assert!(published.what.len() > 10, "{}", figure.key);
+                assert!(figure.better != Better::Neither || figure.key.ends_with("rate"));
+            }
+        }
+        let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+
+    #[test]
+    fn the_published_figures_are_those_of_the_sources() {
+        let published = |name: &str, key: &str| {
+            let experiment = ALL.iter().find(|experiment| experiment.name == name);
+            experiment.and_then(|found| found.figure(key)?.published).map(|found| found.value)
+        };
+        let kib = |number: f64| Some(number * 1024.0);
+        assert_eq!(published("c10k-stream", "memory"), kib(45.0));
+        assert_eq!(published("c10k-stream", "memory_hibernating"), kib(8.0));
+        for (key, number) in
+            [("memory_1", 10.34), ("memory_2", 7.17), ("memory_3", 6.88), ("memory_4", 6.84)]
+        {
+            assert_eq!(published("c10k-long-poll", key), kib(number));
+        }
+        assert_eq!(published("c10k-long-poll", "answer_all"), Some(100.0));
+        assert_eq!(published("long-poll-chat", "span_2000"), Some(9_480.0));
+        assert_eq!(published("million-sse", "response_mean"), Some(177.0));
+        assert_eq!(published("two-million", "last"), Some(1_000.0));
+        assert_eq!(published("websocket-chat", "last"), Some(50.0));
+    }
+
+    #[test]
+    fn names_are_found_and_slips_are_told() {
+        let named = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            super::named(&names).map(|found| found.iter().map(|each| each.name).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["router", "c10k-stream"]), Ok(vec!["c10k-stream", "router"]));
+        let small = named(&["small"]).expect("known");
+        assert!(small.contains(&"friends") && !small.contains(&"two-million"), "{small:?}");
+        let error = named(&["c10k-steam"]).expect_err("unknown");
+        assert_eq!(error, "there is no experiment \"c10k-steam\"; did you mean c10k-stream?");
+        assert!(named(&["x"]).is_err_and(|error| error.ends_with("lists them")));
+    }
+}

@@ -1,0 +1,43 @@
+//! The classic experiments of push servers, rerun against Throng: `throng bench`.
+//!
+//! Each experiment starts a server of its own as a child process, loads it with the clients of
+//! [`throng_flood`], and puts what it measures beside what was published by whoever did it first.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`cli`] | `throng bench`: from the command line to the results |
+//! | [`experiment`] | what an experiment is: its story, its figures, its size |
+//! | [`experiments`] | all of them, a file each |
+//! | [`stage`] | what an experiment has while it runs: server, load, places for its findings |
+//! | [`measures`] | what is read off the reports of floods |
+//! | [`server`] | the server as a child process |
+//! | [`pollers`] | long-polls, a step at a time |
+//! | [`requests`] | plain requests beside the load, at their times |
+//! | [`status`] | a reader of the live status page |
+//! | [`room`] | whether this machine allows it |
+//! | [`results`] | what comes out, as JSON |
+//! | [`table`], [`csv`], [`html`], [`compare`] | what is shown of it |
+//!
+//! # Invariants
+//!
+//! * Nothing that failed or got lost is left out: it makes the experiment fail, with the reason.
+//! * No server outlives its experiment, whatever ends it.
+//! * A figure that was not measured is absent, never zero.
+
+pub mod cli;
+pub mod compare;
+pub mod csv;
+pub mod experiment;
+pub mod experiments;
+pub mod html;
+pub mod measures;
+pub mod pollers;
+pub mod requests;
+pub mod results;
+pub mod room;
+pub mod server;
+pub mod stage;
+pub mod status;
+pub mod table;

@@ -1,0 +1,130 @@
+//! A reader of the server's live status page: its stream of updates, one a second.
+
+use std::io::{BufRead as _, BufReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ureq::Agent;
+
+/// Where the updates come from, as server-sent events.
+const PATH: &str = "/status/stream";
+
+/// An update that takes longer than this never comes.
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A reader for a while, under way.
+pub struct Reader {
+    thread: JoinHandle<Option<Updates>>,
+    is_over: Arc<AtomicBool>,
+}
+
+/// What has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Updates {
+    /// Updates.
+    pub count: u64,
+    /// The most event streams that one of them told of.
+    pub sse_most: u64,
+    /// The longest time without one.
+    pub pause_max_s: f64,
+    /// How long they were read.
+    pub seconds: f64,
+}
+
+impl Reader {
+    /// Reads the updates of the server at `url` for a time.
+    pub fn start(url: &str, time: Duration) -> Reader {
+        let url = format!("{url}{PATH}");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let is_known_over = Arc::clone(&is_over);
+        Reader { thread: thread::spawn(move || read(&url, time, &is_known_over)), is_over }
+    }
+
+    /// Reads no further than the next line.
+    pub fn cut_short(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// What has come; `None` if the server has no such stream.
+    pub fn end(self) -> Option<Updates> {
+        // A thread that has panicked has its sentence on standard error.
+        self.thread.join().ok().flatten()
+    }
+}
+
+fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
+    let config = Agent::config_builder().proxy(None).timeout_per_read(Some(UPDATE_TIMEOUT));
+    let agent: Agent = config.build().into();
+    let answer = agent.get(url).header("Accept", "text/event-stream").call().ok()?;
+    let is_stream = answer
+        .headers()
+        .get("content-type")
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.starts_with("text/event-stream"));
+    if !is_stream {
+        return None;
+    }
+    let began = Instant::now();
+    let mut updates = Updates::default();
+    let mut last = began;
+    for line in BufReader::new(answer.into_body().into_reader()).lines() {
+        let Ok(line) = line else { break };
+        if let Some(sample) = line.strip_prefix("data:") {
+            updates.count += 1;
+            updates.sse_most = updates.sse_most.max(sse(sample));
+            updates.pause_max_s = updates.pause_max_s.max(last.elapsed().as_secs_f64());
+            last = Instant::now();
+        }
+        if began.elapsed() >= time || is_over.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    updates.pause_max_s = updates.pause_max_s.max(last.elapsed().as_secs_f64());
+    updates.seconds = began.elapsed().as_secs_f64();
+    Some(updates)
+}
+
+/// How many event streams a sample tells of.
+fn sse(sample: &str) -> u64 {
+    let sample: serde_json::Value = serde_json::from_str(sample).unwrap_or_default();
+    sample["connections"]["sse"].as_u64().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn server(answer: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        url
+    }
+
+    #[test]
+    fn updates_are_counted() {
+        let url = server(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n\
+             data: {\"connections\":{\"sse\":7}}\n\n:\n\ndata: {}\n\n",
+        );
+        let updates = Reader::start(&url, Duration::from_secs(60)).end().expect("a stream");
+        assert_eq!((updates.count, updates.sse_most), (2, 7));
+    }
+
+    #[test]
+    fn a_server_without_the_page_is_told() {
+        let url = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(Reader::start(&url, Duration::from_secs(60)).end(), None);
+        let url = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(Reader::start(&url, Duration::from_secs(60)).end(), None);
+    }
+}
