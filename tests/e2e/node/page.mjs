@@ -1,0 +1,26 @@
+// Opens a page from a file in Chromium and tells what it is made of, and what the browser
+// complained about: node page.mjs CHROMIUM FILE
+
+import { pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const [executablePath, file] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const page = await browser.newPage({ viewport: { width: 390, height: 800 } });
+const complaints = [];
+page.on("console", (message) => complaints.push(message.text()));
+page.on("pageerror", (error) => complaints.push(String(error)));
+page.on("request", (request) => {
+  if (!request.url().startsWith("file:")) complaints.push(`asked for ${request.url()}`);
+});
+await page.goto(pathToFileURL(file).href);
+const found = await page.evaluate(() => ({
+  title: document.title,
+  headings: [...document.querySelectorAll("h2")].map((heading) => heading.textContent),
+  charts: [...document.querySelectorAll("figure svg")].filter(
+    (chart) => chart.getBoundingClientRect().height > 20,
+  ).length,
+  isTooWide: document.documentElement.scrollWidth > window.innerWidth,
+}));
+console.log(JSON.stringify({ ...found, complaints }));
+await browser.close();
