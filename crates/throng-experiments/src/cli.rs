@@ -22,7 +22,7 @@ use crate::experiment::{Experiment, Size};
 use crate::experiments::named;
 use crate::results::{Outcome, Results, VERSION, Verdict};
 use crate::stage::{Cut, Stage};
-use crate::{compare, csv, html, room, table};
+use crate::{compare, csv, html, namespace, room, table};
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
@@ -85,6 +85,10 @@ pub struct Arguments {
     /// Change the kernel settings that are too low before starting; only root may
     #[arg(long)]
     pub apply: bool,
+    /// Run server and clients in a network namespace of their own, with a table of connections that
+    /// is large enough; only root may
+    #[arg(long)]
+    pub namespace: bool,
     /// Put two results side by side
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "experiments")]
     pub compare: Option<Vec<PathBuf>>,
@@ -109,6 +113,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return EXIT_USAGE.into();
         }
     };
+    if arguments.namespace {
+        let most = chosen.iter().map(|(_, size)| size.connections).max();
+        complain(&namespace::enter(most.unwrap_or_default() as u64));
+        return EXIT_FAILED.into();
+    }
     if arguments.dry_run {
         return dry_run(&chosen);
     }

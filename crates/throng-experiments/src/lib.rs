@@ -17,6 +17,7 @@
 //! | [`requests`] | plain requests beside the load, at their times |
 //! | [`status`] | a reader of the live status page |
 //! | [`room`] | whether this machine allows it |
+//! | `namespace` | the same command once more, in a network of its own |
 //! | [`results`] | what comes out, as JSON |
 //! | [`table`], [`csv`], [`html`], [`compare`] | what is shown of it |
 //!
@@ -33,6 +34,7 @@ pub mod experiment;
 pub mod experiments;
 pub mod html;
 pub mod measures;
+mod namespace;
 pub mod pollers;
 pub mod requests;
 pub mod results;

@@ -3,6 +3,7 @@
 mod c10k_long_poll;
 mod c10k_stream;
 mod friends;
+mod growth;
 mod long_poll_chat;
 mod million_sse;
 mod router;
@@ -14,8 +15,8 @@ use crate::experiment::Experiment;
 /// Stands for all that are not big, on the command line.
 pub const SMALL: &str = "small";
 
-/// From the first to the largest.
-pub static ALL: [&Experiment; 8] = [
+/// From the first to the largest; the last is of our own.
+pub static ALL: [&Experiment; 9] = [
     &c10k_stream::EXPERIMENT,
     &c10k_long_poll::EXPERIMENT,
     &long_poll_chat::EXPERIMENT,
@@ -24,6 +25,7 @@ pub static ALL: [&Experiment; 8] = [
     &websocket_chat::EXPERIMENT,
     &million_sse::EXPERIMENT,
     &two_million::EXPERIMENT,
+    &growth::EXPERIMENT,
 ];
 
 /// Those of these names, in the order of [`ALL`]; [`SMALL`] stands for several.
@@ -70,11 +72,13 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!experiment.setup.is_empty() && !experiment.differences.is_empty(), "{name}");
-            assert!((2006..=2020).contains(&experiment.year), "{name}");
+            let is_ours = name == growth::EXPERIMENT.name;
+            assert!((2006..=2020).contains(&experiment.year) || is_ours, "{name}");
             assert!(experiment.size.connections > 0, "{name}");
             let keys: BTreeSet<_> = experiment.figures.iter().map(|figure| figure.key).collect();
             assert_eq!(keys.len(), experiment.figures.len(), "{name}");
-            assert!(experiment.figures.iter().any(|figure| figure.published.is_some()), "{name}");
+            let is_published = experiment.figures.iter().any(|figure| figure.published.is_some());
+            assert_ne!(is_published, is_ours, "{name}");
             for figure in experiment.figures {
                 let Some(published) = figure.published else { continue };
                 assert!(published.value > 0.0 && published.connections > 0, "{}", figure.key);
