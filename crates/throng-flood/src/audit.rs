@@ -70,9 +70,14 @@ impl Track {
 
     /// Expects what follows `base`, if nothing has come yet.
     pub fn begin_later(&mut self, base: u32) {
-        if self.distinct == 0 && base > self.base {
+        if self.is_empty() && base > self.base {
             *self = Track::begin(base);
         }
+    }
+
+    /// Whether nothing has come yet.
+    pub fn is_empty(&self) -> bool {
+        self.distinct == 0
     }
 
     /// The highest sequence that has come.

@@ -289,11 +289,13 @@ impl Duty {
         self.asked_at = Instant::now();
         let fleet = &self.fleet;
         match ask {
-            Ask::Board { published, refused, is_behind } => {
+            Ask::Board { published, refused, has_more, is_behind } => {
                 let board = fleet.board();
                 refused.iter().for_each(|&(stream, sequence)| board.refused(stream, sequence));
                 published.iter().for_each(|&(stream, sequence)| board.published(stream, sequence));
-                board.set_behind(is_behind);
+                if !has_more {
+                    fleet.told(is_behind);
+                }
             }
             Ask::Ramp { to, rate, in_flight } => fleet.ramp(to, rate, in_flight),
             Ask::Churn { rate } => fleet.churn(rate),

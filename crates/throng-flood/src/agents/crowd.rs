@@ -1,6 +1,6 @@
 //! The clients of all agents, as the conductor sees them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::clock::Offset;
 use super::meeting::{Letter, Meeting};
 use super::message::{Answer, Ask, Here, Question};
+use super::news::News;
 use super::split::Part;
 use crate::audit::Audit;
 use crate::clients::{Board, PublishSeen};
@@ -20,9 +21,6 @@ use crate::tally::{Failure, States, Tally};
 /// An agent that leaves a question unanswered for so long is lost.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Sequences in one message: well below the 1 MiB that a NATS server takes.
-const SEQUENCES_MAX: usize = 20_000;
-
 /// The clients of all agents.
 pub(super) struct AgentCrowd<'a> {
     pub(super) meeting: &'a Meeting,
@@ -30,8 +28,7 @@ pub(super) struct AgentCrowd<'a> {
     pub(super) board: Arc<Board>,
     pub(super) members: Vec<Member>,
     /// What agents know of the board.
-    told: RefCell<Told>,
-    is_behind: Cell<bool>,
+    news: RefCell<News>,
     /// What is to be told with the next tally: clients of agents that are lost.
     pending: RefCell<Tally>,
 }
@@ -54,12 +51,6 @@ pub(super) struct Seen {
     /// Clients that it is to have.
     to: usize,
     audit: Audit,
-}
-
-struct Told {
-    published: Box<[u32]>,
-    /// How many were refused.
-    refused: usize,
 }
 
 impl Member {
@@ -86,16 +77,8 @@ impl<'a> AgentCrowd<'a> {
         board: Arc<Board>,
         members: Vec<Member>,
     ) -> AgentCrowd<'a> {
-        let published = vec![0; board.streams() as usize].into();
-        AgentCrowd {
-            meeting,
-            run,
-            board,
-            members,
-            told: RefCell::new(Told { published, refused: 0 }),
-            is_behind: Cell::new(false),
-            pending: RefCell::default(),
-        }
+        let news = RefCell::new(News::new(board.streams()));
+        AgentCrowd { meeting, run, board, members, news, pending: RefCell::default() }
     }
 
     /// Whether all agents are lost.
@@ -105,7 +88,7 @@ impl<'a> AgentCrowd<'a> {
 
     /// Asks all that are there, after they know what the board says; who does not answer is lost.
     fn ask(&self, ask: impl Fn(&Member) -> Ask) -> Vec<(&Member, Answer)> {
-        self.tell_board(false);
+        self.tell_news();
         self.send(|_| true, ask)
     }
 
@@ -131,34 +114,15 @@ impl<'a> AgentCrowd<'a> {
         answers
     }
 
-    /// What has been published since it was told last.
-    fn tell_board(&self, is_change: bool) {
-        let mut told = self.told.borrow_mut();
-        let mut published = Vec::new();
-        for (stream, told) in (0..).zip(&mut told.published) {
-            let last = self.board.last_published(stream);
-            if last > *told {
-                *told = last;
-                published.push((stream, last));
-            }
-        }
-        let mut refused = self.board.all_refused();
-        let is_news = !published.is_empty() || refused.len() > told.refused;
-        if !is_news && !is_change {
-            return;
-        }
-        if refused.len() == std::mem::replace(&mut told.refused, refused.len()) {
-            refused.clear();
-        }
-        let is_behind = self.is_behind.get();
-        let parts = published.len().max(refused.len()).div_ceil(SEQUENCES_MAX).max(1);
-        for part in 0..parts {
-            let of = |all: &[(u32, u32)]| {
-                all.chunks(SEQUENCES_MAX).nth(part).unwrap_or_default().to_vec()
-            };
-            let (published, refused) = (of(&published), of(&refused));
-            let board = Ask::Board { published, refused, is_behind };
-            self.send(|_| true, |_| board.clone());
+    fn tell_news(&self) {
+        let news = self.news.borrow_mut().read(&self.board);
+        self.tell(news);
+    }
+
+    /// What the board says; returns when all have answered, before it is read again.
+    fn tell(&self, news: Vec<Ask>) {
+        for part in news {
+            self.send(|_| true, |_| part.clone());
         }
     }
 
@@ -333,7 +297,13 @@ impl Crowd for AgentCrowd<'_> {
     }
 
     fn publishing(&self, is_publishing: bool) {
-        self.is_behind.set(is_publishing);
-        self.tell_board(true);
+        let news = self.news.borrow_mut().publishing(is_publishing, &self.board);
+        self.tell(news);
+    }
+
+    fn keep_told(&self) {
+        if self.news.borrow().is_due() {
+            self.tell_news();
+        }
     }
 }

@@ -49,6 +49,9 @@ pub(super) enum Ask {
     Board {
         published: Vec<Published>,
         refused: Vec<Published>,
+        /// What else had been published when the board was read comes with the next one.
+        has_more: bool,
+        /// Publishing goes on.
         is_behind: bool,
     },
     /// See `Fleet`.

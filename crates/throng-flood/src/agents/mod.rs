@@ -19,11 +19,14 @@
 //! | `meeting` | the connection to the NATS server |
 //! | [`agent`] | `throng flood agent` |
 //! | [`coordinator`] | the coordinator: finds agents, and runs a plan with them |
+//! | `news` | what agents are told of what is published |
 //! | `crowd` | the clients of all agents, as the conductor sees them |
 //!
 //! # Invariants
 //!
 //! * Client threads see nothing of this: an agent asks its fleet as a conductor would.
+//! * What is published is read from the board, told, and answered by all agents before it is read
+//!   again: `clients/start.rs` relies on that.
 //! * A tally is told once. An agent that leaves a question unanswered is lost for the rest of the
 //!   run, so that nothing is counted twice or half.
 //! * Deliveries are measured by the clock of the agent, corrected by what that is ahead of the
@@ -36,6 +39,7 @@ mod counts;
 mod crowd;
 mod meeting;
 mod message;
+mod news;
 pub mod split;
 
 /// The version of what agents and coordinator say to each other.

@@ -7,8 +7,8 @@
 //! expected nor a fault; everything above it is sent after the client was subscribed, and must
 //! come. No clock is needed for that.
 //!
-//! While a publisher on another machine is at work, what the board says of it is behind. The audit
-//! of a client that becomes subscribed then begins with the first message that it gets.
+//! While a publisher on another machine is at work, what the board says of it is behind: `start`
+//! has how the audit begins then.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -104,8 +104,8 @@ impl Board {
         self.is_behind.load(Ordering::SeqCst)
     }
 
-    /// A publisher on another machine begins (true), or the board says all that it has sent.
-    pub fn set_behind(&self, is_behind: bool) {
+    /// A publisher on another machine is at work (true), or the board says all that it has sent.
+    pub(super) fn set_behind(&self, is_behind: bool) {
         self.is_behind.store(is_behind, Ordering::SeqCst);
     }
 

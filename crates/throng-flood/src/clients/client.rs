@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::os::fd::OwnedFd;
 
 use super::resume::Id;
+use super::start::Start;
 use crate::audit::Track;
 use crate::protocol::Half;
 
@@ -25,6 +26,7 @@ pub(super) struct Client {
     /// Where it goes on after a reconnect.
     pub(super) resume: Id,
     pub(super) state: State,
+    pub(super) start: Start,
     /// The response's body is in chunks.
     pub(super) is_chunked: bool,
     /// It does not read.

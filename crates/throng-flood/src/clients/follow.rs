@@ -1,6 +1,7 @@
 //! The streams that a client follows, and the audit of what it gets of them.
 
 use super::client::State;
+use super::start::Start;
 use super::thread::Thread;
 use crate::audit::{Arrival, Audit, Track};
 use crate::marker::Mark;
@@ -20,7 +21,10 @@ impl Thread {
         // One that goes on keeps its audit, with what it missed meanwhile.
         let is_new = !std::mem::replace(&mut client.is_tracked, true);
         if is_new {
-            client.is_unsure = board.is_behind();
+            client.start = if board.is_behind() { Start::New } else { Start::Known };
+        }
+        if is_new && client.start == Start::New {
+            self.starts.push(position);
         }
         if let Some(stream) = self.setting.stream(number) {
             if is_new {
@@ -65,6 +69,7 @@ impl Thread {
         self.settled += audit;
         let client = &mut self.clients[position];
         client.is_tracked = false;
+        client.start = Start::Known;
         self.ids.release(&mut client.resume);
         if let Some(extra) = &mut client.extra {
             extra.tracks = Box::default();
@@ -90,6 +95,9 @@ impl Thread {
             return audit;
         }
         let mut add = |stream, track: &Track| {
+            if client.start != Start::Known && track.is_empty() {
+                return;
+            }
             let last = last(stream, track);
             let to = last.max(track.last());
             let refused = self.setting.board.refused_between(stream, track.expected_from(), to);
@@ -125,10 +133,13 @@ impl Thread {
             self.tally.stray += 1;
             return;
         };
-        if client.is_unsure {
+        if client.is_unsure || client.start != Start::Known {
             track.begin_later(mark.sequence.saturating_sub(1));
-            // One that follows many streams is unsure of each until its first message.
-            client.is_unsure = stream.is_none() && self.setting.board.is_behind();
+            client.is_unsure = false;
+            // Of one that follows many streams, each has its first message.
+            if stream.is_some() {
+                client.start = Start::Known;
+            }
         }
         match track.arrive(mark.sequence) {
             Arrival::Before => {

@@ -12,6 +12,7 @@
 //! | `handshake` | from the start of a connect to the response head |
 //! | `receive` | what comes in: messages, pings, ends |
 //! | `follow` | the streams that a client follows, and their audit |
+//! | `start` | from which message on the audit counts when the publisher is elsewhere |
 //! | `seen` | deliveries per publish while it is in flight |
 //! | `request` | what a client sends: requests and hello messages |
 //! | `resume` | the ids that clients go on with |
@@ -39,6 +40,7 @@ mod seen;
 mod setting;
 mod socket;
 pub mod sources;
+mod start;
 mod thread;
 
 use std::io;
@@ -206,6 +208,14 @@ impl Fleet {
     /// before the next round begins; at first they ask at once.
     pub fn hold_polls(&self, are_held: bool) {
         self.tell(|_| Command::HoldPolls(are_held));
+    }
+
+    /// The board has been told all that a publisher on another machine had published at a moment
+    /// after the call before returned; `is_behind` says whether that publisher goes on. Also to be
+    /// called before it begins. Returns when all clients take it into account.
+    pub fn told(&self, is_behind: bool) {
+        self.setting.board.set_behind(is_behind);
+        self.ask(|to| Command::Told { is_behind, to });
     }
 
     /// What has happened since the last call: states are those of now.

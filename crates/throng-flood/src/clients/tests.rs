@@ -16,6 +16,7 @@ use crate::tally::Failure;
 use crate::template::Template;
 
 mod closed_loop;
+mod elsewhere;
 
 /// Ends a test that would hang otherwise; never waited for when all is well.
 const DEADLINE: Duration = Duration::from_secs(20);

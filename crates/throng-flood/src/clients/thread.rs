@@ -15,6 +15,7 @@ use super::ledger::Measured;
 use super::resume::Ids;
 use super::setting::Setting;
 use super::socket;
+use super::start::Starts;
 use crate::audit::Audit;
 use crate::marker::now_ns;
 use crate::tally::{Failure, States, Tally};
@@ -52,6 +53,11 @@ pub(super) enum Command {
     Keep(bool),
     /// Polls that are answered wait with asking again, or ask now.
     HoldPolls(bool),
+    /// The board has been told what is published elsewhere.
+    Told {
+        is_behind: bool,
+        to: Sender<()>,
+    },
     /// Carries counts and measures to the ledger.
     Tell(Sender<()>),
     /// Carries measures to the ledger.
@@ -72,6 +78,7 @@ pub(super) struct Thread {
     wake: OwnedFd,
     pub(super) clients: Vec<Client>,
     pub(super) opening: Opening,
+    pub(super) starts: Starts,
     pub(super) keeps: bool,
     /// While polls are held: who has been answered, and since when that client was subscribed.
     pub(super) held_polls: Option<Vec<(u32, u64)>>,
@@ -107,6 +114,7 @@ impl Thread {
             // Pages of it become resident as clients are opened.
             clients: Vec::with_capacity(capacity),
             opening: Opening::default(),
+            starts: Starts::default(),
             states: States::default(),
             tally: Tally::default(),
             measured: Measured::default(),
@@ -165,6 +173,10 @@ impl Thread {
             Command::Slow { share, is_slow } => self.slow(share, is_slow),
             Command::Keep(keeps) => self.keeps = keeps,
             Command::HoldPolls(are_held) => self.hold_polls(are_held),
+            Command::Told { is_behind, to } => {
+                self.told(is_behind);
+                let _ = to.send(());
+            }
             Command::Tell(to) => {
                 let mut ledger = self.setting.ledger.lock();
                 self.tally.states = self.states;

@@ -27,6 +27,8 @@ pub trait Crowd {
     fn busiest(&self) -> f64;
     /// Publishing begins, or has ended. Clients of this process see that on the board.
     fn publishing(&self, _is_publishing: bool) {}
+    /// Called often while time passes: what is published is told to clients elsewhere now and then.
+    fn keep_told(&self) {}
 }
 
 impl Crowd for Fleet {

@@ -206,6 +206,7 @@ impl<'a, C: Crowd> Conductor<'a, C> {
                 self.sample();
                 continue;
             }
+            self.crowd.keep_told();
             std::thread::sleep((until.min(second) - now).min(STEP));
         }
     }

@@ -29,6 +29,8 @@ struct Inner {
     /// Clients that do not get the next message, and clients that cannot connect.
     deaf: u64,
     failing: u64,
+    /// It was looked at whether the board is to be told.
+    is_kept_told: bool,
     log: Vec<String>,
 }
 
@@ -104,6 +106,10 @@ impl Crowd for Fake {
 
     fn busiest(&self) -> f64 {
         0.1
+    }
+
+    fn keep_told(&self) {
+        self.inner.borrow_mut().is_kept_told = true;
     }
 }
 
@@ -182,7 +188,7 @@ fn a_plan_becomes_a_report() {
     assert_eq!(expected, [0, 6500, 1000]);
     assert!(report.phases.windows(2).all(|pair| pair[0].to_s <= pair[1].from_s));
     assert_eq!(report.series.iter().map(|sample| sample.received).sum::<u64>(), 7500);
-    assert!(!onlooker.moments.is_empty());
+    assert!(!onlooker.moments.is_empty() && fake.inner.borrow().is_kept_told);
 }
 
 #[test]
