@@ -172,8 +172,10 @@ fn tell(stage: &mut Stage<'_>, steps: &[Step]) {
     draw(stage, steps);
 }
 
+/// What is read off a step.
+type Measure = fn(&Step) -> Option<f64>;
+
 fn draw(stage: &mut Stage<'_>, steps: &[Step]) {
-    type Measure = fn(&Step) -> Option<f64>;
     let rates: [(&str, Measure); 2] = [
         ("connects a second", |step| step.connect_rate),
         ("deliveries a second", |step| step.delivery_rate),
@@ -181,9 +183,10 @@ fn draw(stage: &mut Stage<'_>, steps: &[Step]) {
     let processor: [(&str, Measure); 1] = [("server", |step| step.delivery_cpu_ms)];
     let memory: [(&str, Measure); 2] =
         [("server", |step| step.server_bytes), ("kernel, both ends", |step| step.kernel_bytes)];
-    let courses: [(&str, &str, Unit, bool, &[(&str, Measure)]); 3] = [
-        ("growth-rates", "Rates", Unit::PerSecond, false, &rates),
-        ("growth-processor", "Processor time of a delivery", Unit::Milliseconds, false, &processor),
+    let cpu_title = "Processor time of a delivery";
+    let courses = [
+        ("growth-rates", "Rates", Unit::PerSecond, false, &rates[..]),
+        ("growth-processor", cpu_title, Unit::Milliseconds, false, &processor),
         ("growth-memory", "Memory a connection", Unit::Bytes, true, &memory),
     ];
     for (id, title, unit, is_log, lines) in courses {

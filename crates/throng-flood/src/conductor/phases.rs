@@ -22,9 +22,9 @@ const STANDSTILL: Duration = Duration::from_secs(5);
 /// Publishes that are kept open for deliveries at once, about.
 const OPEN_PUBLISHES: f64 = 1000.0;
 
-/// A publish is kept open so long at least, and at most.
+/// A publish is kept open so long at least, and at most: one to millions takes half a minute.
 const PUBLISH_AGE_MIN: Duration = Duration::from_secs(1);
-const PUBLISH_AGE_MAX: Duration = Duration::from_secs(10);
+const PUBLISH_AGE_MAX: Duration = Duration::from_secs(120);
 
 /// What a phase was to publish.
 #[derive(Debug, Clone, Copy)]

@@ -31,7 +31,8 @@ impl Unit {
             Unit::Milliseconds => figures::milliseconds(value),
             Unit::Cores => figures::cores(value),
             Unit::Clock => figures::clock(value),
-            Unit::Share => format!("{} %", trimmed(value * 100.0)),
+            // More digits would be noise.
+            Unit::Share => format!("{} %", trimmed((value * 1e4).round() / 100.0)),
         }
     }
 
