@@ -130,6 +130,8 @@ pub struct Tally {
     /// The longest time that a thread took from one look at its events to the next: what came
     /// meanwhile was stamped so much too late.
     pub lag_ns: u64,
+    /// Packets of a tunnel that were lost, or sent again by either side.
+    pub repeated: u64,
 }
 
 /// From the first time that something happened to the last, in nanoseconds of `CLOCK_MONOTONIC`;
@@ -200,6 +202,7 @@ impl Default for Tally {
             connect: nanoseconds(),
             delivery: nanoseconds(),
             lag_ns: 0,
+            repeated: 0,
         }
     }
 }
@@ -236,6 +239,7 @@ impl Tally {
             &mut self.pings,
             &mut self.heartbeats,
             &mut self.lag_ns,
+            &mut self.repeated,
         ];
         counts.into_iter().for_each(|count| *count = 0);
         self.failures.clear();
@@ -270,6 +274,7 @@ impl Tally {
         let _ = self.connect.add(&other.connect);
         let _ = self.delivery.add(&other.delivery);
         self.lag_ns = self.lag_ns.max(other.lag_ns);
+        self.repeated += other.repeated;
     }
 }
 

@@ -37,6 +37,9 @@ pub(super) struct TallyCounts {
     connect: Buckets,
     delivery: Buckets,
     lag_ns: u64,
+    /// Absent from agents without tunnels.
+    #[serde(default)]
+    repeated: u64,
 }
 
 /// See [`PublishSeen`].
@@ -105,6 +108,7 @@ impl TallyCounts {
             connect: Buckets::of(&tally.connect),
             delivery: Buckets::of(&tally.delivery),
             lag_ns: tally.lag_ns,
+            repeated: tally.repeated,
         }
     }
 
@@ -132,6 +136,7 @@ impl TallyCounts {
             connect,
             delivery,
             lag_ns: self.lag_ns,
+            repeated: self.repeated,
         })
     }
 }
@@ -221,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_tally_comes_back_as_it_was() {
-        let mut tally = Tally { attempts: 5, received: 3, lag_ns: 9, ..Tally::default() };
+        let mut tally =
+            Tally { attempts: 5, received: 3, lag_ns: 9, repeated: 4, ..Tally::default() };
         tally.states = States { connecting: 1, active: 2, closed: 3 };
         tally.fail(Failure::Handshake("no upgrade"));
         tally.fail(Failure::Status(503));
@@ -230,7 +236,7 @@ mod tests {
         let back: TallyCounts = serde_json::from_str(&json).unwrap();
         let back = back.into_tally().unwrap();
         assert_eq!((back.states, back.attempts, back.received), (tally.states, 5, 3));
-        assert_eq!((&back.delivery, back.lag_ns), (&tally.delivery, 9));
+        assert_eq!((&back.delivery, back.lag_ns, back.repeated), (&tally.delivery, 9, 4));
         let words: Vec<String> = back.failures.keys().map(ToString::to_string).collect();
         assert_eq!(words, ["handshake: no upgrade", "status 503"]);
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::assertions::Assertion;
+use crate::plan::Network;
 use crate::plan::addresses::Addresses;
 use crate::plan::draft::ServerProcess;
 use crate::plan::units::{Count, Invalid, Ports, Rate, Size, Time};
@@ -246,6 +247,11 @@ pub struct Load {
     /// Makes the followers of --streams friends and the choices of --to random others than usual
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<Count>,
+    /// What carries the clients' connections: sockets (unless given), or tunnel, which holds twice
+    /// as many on one machine with the server: TCP of our own over a network device, so that the
+    /// kernel has the server's half only; needs root or CAP_NET_ADMIN
+    #[arg(long, value_name = "NETWORK")]
+    pub network: Option<Network>,
     /// Client threads; as many as cores and descriptors ask for unless given
     #[arg(long, value_name = "N")]
     pub threads: Option<Count>,

@@ -41,6 +41,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("streams", "--streams"),
     ("rate", "--rate"),
     ("in-flight", "--in-flight"),
+    ("network", "--network"),
     ("threads", "--threads"),
     ("deadline", "--deadline"),
     ("server-pid", "--server-pid"),
@@ -108,6 +109,7 @@ fn is_overruled(key: &str, run: &Run) -> bool {
         "target.refused" => !run.target.refused.is_empty(),
         "server-pid" => run.target.server_pid.is_some(),
         "deadline" => run.load.deadline.is_some(),
+        "network" => run.load.network.is_some(),
         "threads" => run.load.threads.is_some(),
         "publish.url" => run.publish.publish_url.is_some(),
         "publish.body" => run.publish.publish_body.is_some(),
@@ -128,6 +130,7 @@ fn overrule(draft: &mut Draft, run: &Run) -> Result<(), Failure> {
         draft.phases = Phases::Simple(simple(&run.load, &run.publish));
     }
     let count = |count: crate::plan::units::Count| count.0;
+    set(&mut draft.network, run.load.network);
     set(&mut draft.threads, run.load.threads.map(count));
     draft.keep |= run.load.keep;
     set(&mut draft.seed, run.load.seed.map(|seed| seed.0 as u64));

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::plan::units::{Size, Time};
-use crate::plan::{Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target};
+use crate::plan::{
+    Network, Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target,
+};
 use crate::profile::transport_name;
 use crate::template::Template;
 
@@ -12,6 +14,9 @@ pub(super) fn show(plan: &Plan) -> String {
     let mut text = String::new();
     line(&mut text, "name", quoted(&plan.name));
     line(&mut text, "deadline", quoted(&Time(plan.deadline).to_string()));
+    if plan.network != Network::Sockets {
+        line(&mut text, "network", quoted(plan.network.name()));
+    }
     if let Some(threads) = plan.threads {
         line(&mut text, "threads", threads);
     }

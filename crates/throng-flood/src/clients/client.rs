@@ -1,7 +1,6 @@
 //! A client: what is kept of it while nothing happens.
 
 use std::mem::size_of;
-use std::os::fd::OwnedFd;
 
 use super::resume::Id;
 use super::start::Start;
@@ -22,7 +21,6 @@ pub(super) struct Client {
     pub(super) since_ns: u64,
     /// What only some have, and only for a while.
     pub(super) extra: Option<Box<Extra>>,
-    pub(super) socket: Option<OwnedFd>,
     /// Where it goes on after a reconnect.
     pub(super) resume: Id,
     pub(super) state: State,
@@ -74,7 +72,7 @@ pub(super) struct Extra {
     pub(super) half: Option<Box<Half>>,
     /// A response head that is half read.
     pub(super) head: Vec<u8>,
-    /// What the socket did not take yet.
+    /// What the connection did not take yet.
     pub(super) unsent: Vec<u8>,
     /// Of clients that follow several streams: each with what came of it, ascending.
     pub(super) tracks: Box<[(u32, Track)]>,

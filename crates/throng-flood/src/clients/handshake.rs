@@ -1,17 +1,10 @@
 //! From the start of a connect to the response head.
 //!
-//! The request is sent right after `connect`: over loopback the connection is there by then, which
-//! saves an event; otherwise the kernel says that it would block, and an event says when.
-
-use std::os::fd::OwnedFd;
-
-use rustix::io::Errno;
-use rustix::net::{SendFlags, sockopt};
+//! The request is sent right after `connect`: over loopback a socket is connected by then, which
+//! saves an event. What is not sent at once is sent when the network says that there is room.
 
 use super::client::State;
 use super::resume::Kind;
-use super::socket;
-use super::sources::ATTEMPTS_MAX;
 use super::thread::Thread;
 use crate::marker::now_ns;
 use crate::plan::Transport;
@@ -31,40 +24,18 @@ impl Thread {
         self.clients[position].since_ns = now;
         self.set_state(position, State::Connecting);
         self.has_begun(position, now);
-        let begun = self.connect(position).and_then(|socket| {
-            let request = self.request(position);
-            let sent = send_some(&socket, &request)?;
-            socket::register(&self.epoll, &socket, position as u32, sent < request.len())?;
-            let client = &mut self.clients[position];
-            client.socket = Some(socket);
-            if sent < request.len() {
-                client.extra().unsent = request[sent..].to_vec();
-            }
-            self.scratch = request;
-            Ok(sent > 0)
-        });
-        match begun {
-            Ok(true) => self.requested(position),
-            Ok(false) => {}
-            Err(error) => self.fail(position, socket::failure(error)),
+        let request = self.request(position);
+        let begun = self.network.open(position, &request, now);
+        if let Ok(sent) = begun
+            && sent < request.len()
+        {
+            self.clients[position].extra().unsent = request[sent..].to_vec();
         }
-    }
-
-    fn connect(&self, position: usize) -> Result<OwnedFd, Errno> {
-        let number = self.setting.number(self.index, position);
-        let target = &self.setting.targets[number % self.setting.targets.len()];
-        let source_number = self.setting.source_number(self.index, position);
-        let mut attempt = 0;
-        loop {
-            let source = self.setting.sources.of(source_number, attempt, target);
-            attempt += 1;
-            match socket::connect(source, target) {
-                Err(error)
-                    if socket::is_port_taken(error)
-                        && source.is_some()
-                        && attempt < ATTEMPTS_MAX => {}
-                outcome => return outcome,
-            }
+        self.scratch = request;
+        match begun {
+            Ok(0) => {}
+            Ok(_) => self.requested(position),
+            Err(failure) => self.fail(position, failure),
         }
     }
 
@@ -112,18 +83,19 @@ impl Thread {
         sent
     }
 
-    /// Sends, or keeps what the socket does not take.
+    /// Sends, or keeps what the network does not take.
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<(), Failure> {
+        if !self.network.is_open(position) {
+            return Ok(());
+        }
         let client = &mut self.clients[position];
-        let Some(socket) = &client.socket else { return Ok(()) };
         let is_waiting = client.extra.as_ref().is_some_and(|extra| !extra.unsent.is_empty());
-        let sent =
-            if is_waiting { 0 } else { send_some(socket, bytes).map_err(socket::failure)? };
+        let sent = if is_waiting { 0 } else { self.network.send(position, bytes)? };
         if sent == bytes.len() {
             return Ok(());
         }
         if !is_waiting {
-            socket::watch_room(&self.epoll, socket, position as u32).map_err(socket::failure)?;
+            self.network.watch_room(position)?;
         }
         let unsent = &mut client.extra().unsent;
         unsent.extend_from_slice(&bytes[sent..]);
@@ -136,11 +108,11 @@ impl Thread {
     /// There is room to send: the connection is there, and what was kept goes out.
     pub(super) fn flush(&mut self, position: usize) {
         let client = &mut self.clients[position];
-        let (Some(socket), Some(extra)) = (&client.socket, &mut client.extra) else { return };
+        let Some(extra) = &mut client.extra else { return };
         if extra.unsent.is_empty() {
             return;
         }
-        match send_some(socket, &extra.unsent) {
+        match self.network.send(position, &extra.unsent) {
             Ok(sent) => {
                 extra.unsent.drain(..sent);
                 if extra.unsent.is_empty() {
@@ -151,18 +123,8 @@ impl Thread {
                     self.requested(position);
                 }
             }
-            Err(error) => self.fail(position, socket::failure(error)),
+            Err(failure) => self.fail(position, failure),
         }
-    }
-
-    /// What the kernel says about a connection in trouble.
-    pub(super) fn socket_failure(&self, position: usize) -> Option<Failure> {
-        let socket = self.clients[position].socket.as_ref()?;
-        let error = match sockopt::socket_error(socket) {
-            Ok(Err(error)) | Err(error) => error,
-            Ok(Ok(())) => return None,
-        };
-        Some(socket::failure(error))
     }
 
     /// Takes bytes of the response head. Returns those that come after it, if it is whole.
@@ -228,14 +190,5 @@ impl Thread {
         let sent = if hello.is_empty() { Ok(()) } else { self.send(position, &hello) };
         self.scratch = hello;
         sent
-    }
-}
-
-/// How many bytes the socket took; none if it is not connected yet or full.
-fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
-        Ok(sent) => Ok(sent),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        Err(error) => Err(error),
     }
 }

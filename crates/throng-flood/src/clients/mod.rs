@@ -17,7 +17,9 @@
 //! | `request` | what a client sends: requests and hello messages |
 //! | `resume` | the ids that clients go on with |
 //! | [`sources`] | local addresses and ports |
-//! | `socket`, `late_port` | the few system calls on sockets |
+//! | `network` | what carries the connections: sockets, or a [tunnel](crate::tunnel) |
+//! | `sockets`, `late_port` | the few system calls on sockets |
+//! | `packets` | what comes over a tunnel |
 //!
 //! # Invariants
 //!
@@ -32,13 +34,15 @@ mod follow;
 mod handshake;
 mod late_port;
 mod ledger;
+mod network;
+mod packets;
 mod receive;
 mod request;
 mod resume;
 mod schedule;
 mod seen;
 mod setting;
-mod socket;
+mod sockets;
 pub mod sources;
 mod start;
 mod thread;
@@ -57,8 +61,9 @@ use throng_machine::private_table;
 
 use crate::audit::Audit;
 use crate::marker::now_ns;
-use crate::plan::Plan;
+use crate::plan::{Network, Plan};
 use crate::tally::Tally;
+use crate::tunnel::TunnelError;
 
 use setting::Setting;
 use thread::{Command, Thread};
@@ -117,6 +122,9 @@ pub enum FleetError {
     /// A thread could not be started.
     #[error("a client thread cannot be started: {0}")]
     Thread(std::io::Error),
+    /// No tunnel can be had.
+    #[error(transparent)]
+    Tunnel(#[from] TunnelError),
     /// More clients than numbers.
     #[error("{0} clients are more than can be numbered")]
     TooMany(usize),
@@ -148,7 +156,11 @@ impl Fleet {
     /// [`start`](Self::start) for a part of a run that has others.
     pub fn start_share(plan: &Plan, clients_max: usize, share: Share) -> Result<Fleet, FleetError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = thread_count(clients_max, plan.threads, cores, raise_descriptors());
+        let descriptors = match plan.network {
+            Network::Sockets => raise_descriptors(),
+            Network::Tunnel => usize::MAX,
+        };
+        let threads = thread_count(clients_max, plan.threads, cores, descriptors);
         let capacity = clients_max.div_ceil(threads);
         u32::try_from(capacity).map_err(|_| FleetError::TooMany(clients_max))?;
         let setting = Arc::new(Setting::new(plan, share, threads)?);
@@ -331,7 +343,9 @@ impl Worker {
         // Captured before the thread begins, as private tables demand.
         let own = wake.try_clone().map_err(FleetError::Thread)?;
         let handle = private_table::spawn(format!("clients-{index}"), move |unshared| {
-            let thread = unshared.and_then(|()| Thread::new(setting, index, capacity, own));
+            let thread = unshared
+                .map_err(FleetError::Thread)
+                .and_then(|()| Thread::new(setting, index, capacity, own));
             match thread {
                 Ok(thread) => {
                     let _ = started.send(Ok(()));
@@ -341,8 +355,8 @@ impl Worker {
             }
         });
         let handle = handle.map_err(FleetError::Thread)?;
-        let outcome = start.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
-        outcome.map_err(FleetError::Thread)?;
+        let gone = |gone| Err(FleetError::Thread(io::Error::other(gone)));
+        start.recv().unwrap_or_else(gone)?;
         Ok(Worker { commands: Some(commands), wake, handle: Some(handle) })
     }
 

@@ -2,14 +2,12 @@
 //! whole.
 
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::client::State;
+use super::network::Network;
 use super::request::MASK;
 use super::resume::Kind;
-use super::socket;
 use super::thread::Thread;
 use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
@@ -25,59 +23,71 @@ enum Next {
 }
 
 impl Thread {
-    /// An event of a client.
+    /// An event of a client's socket.
     pub(super) fn handle(&mut self, position: usize, flags: EventFlags) {
-        let client = &self.clients[position];
-        if client.socket.is_none() {
+        if !self.network.is_open(position) {
             // Closed by what came before it in the same batch of events.
             return;
         }
         let is_over = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-        if client.state == State::Connecting && is_over {
-            let failure = self.socket_failure(position).unwrap_or(Failure::ClosedInHandshake);
+        if self.clients[position].state == State::Connecting && is_over {
+            let failure = self.network.failure(position).unwrap_or(Failure::ClosedInHandshake);
             return self.fail(position, failure);
         }
         if flags.contains(EventFlags::OUT) {
             self.flush(position);
         }
-        let is_blind = self.clients[position].is_slow && !is_over;
         let is_readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || is_over;
-        if is_readable && !(is_blind && self.clients[position].state == State::Active) {
+        if is_readable && (is_over || !self.is_blind(position)) {
             self.receive(position, flags);
         }
     }
 
-    /// Takes all that a client has received. A read that does not fill the buffer has emptied the
-    /// socket: what comes later makes a new event.
+    /// Whether a client is one that does not read now.
+    pub(super) fn is_blind(&self, position: usize) -> bool {
+        let client = &self.clients[position];
+        client.is_slow && client.state == State::Active
+    }
+
+    /// Takes all that a client's socket has received. A read that does not fill the buffer has
+    /// emptied the socket: what comes later makes a new event.
     pub(super) fn receive(&mut self, position: usize, flags: EventFlags) {
         let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(socket) = &self.clients[position].socket {
-            let next = match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => Err(Next::Fail(self.ended(position))),
-                Ok((bytes, _)) => {
-                    self.tally.received_bytes += bytes as u64;
-                    let taken = self.take(position, &buffer[..bytes]);
-                    if taken.is_ok() && bytes < buffer.len() && !ends {
+        while let Network::Sockets(sockets) = &self.network {
+            match sockets.receive(position, &mut buffer) {
+                Ok(None) => break,
+                Ok(Some(0)) => self.end(position),
+                Ok(Some(bytes)) => {
+                    let is_going_on = self.received(position, &buffer[..bytes]);
+                    if is_going_on && bytes < buffer.len() && !ends {
                         break;
                     }
-                    taken
                 }
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => break,
-                Err(error) => Err(Next::Fail(socket::failure(error))),
-            };
-            match next {
-                Ok(()) => {}
-                Err(Next::Fail(failure)) => self.fail(position, failure),
-                Err(Next::Reconnect) => {
-                    self.close(position, true, false);
-                    self.clients[position].returns = true;
-                    self.reopen(position);
-                }
+                Err(failure) => self.fail(position, failure),
             }
         }
         self.buffer = buffer;
+    }
+
+    /// A client has received bytes; whether its connection goes on.
+    pub(super) fn received(&mut self, position: usize, bytes: &[u8]) -> bool {
+        self.tally.received_bytes += bytes.len() as u64;
+        match self.take(position, bytes) {
+            Ok(()) => return true,
+            Err(Next::Fail(failure)) => self.fail(position, failure),
+            Err(Next::Reconnect) => {
+                self.close(position, true, false);
+                self.clients[position].returns = true;
+                self.reopen(position);
+            }
+        }
+        false
+    }
+
+    /// The server has ended a client's connection.
+    pub(super) fn end(&mut self, position: usize) {
+        self.fail(position, self.ended(position));
     }
 
     fn ended(&self, position: usize) -> Failure {

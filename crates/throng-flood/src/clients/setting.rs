@@ -1,6 +1,6 @@
 //! What all threads of a fleet share: what the plan says, and where they tell what they see.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
@@ -11,9 +11,10 @@ use super::ledger::Ledger;
 use super::request::{MASK, Requests, resolve};
 use super::sources::Sources;
 use super::{FleetError, Share};
-use crate::plan::{Plan, Streams, Subscribed, Transport};
+use crate::plan::{Network, Plan, Streams, Subscribed, Transport};
 use crate::publish::graph::Graph;
 use crate::template::Values;
+use crate::tunnel::{self, Targets};
 
 /// See the module.
 #[derive(Debug)]
@@ -21,8 +22,10 @@ pub(super) struct Setting {
     pub(super) share: Share,
     pub(super) threads: usize,
     pub(super) transport: Transport,
-    /// Client `i` goes to number `i % n`.
+    /// See [`target`](Self::target).
     pub(super) targets: Vec<SocketAddr>,
+    /// The same for clients of a tunnel, if they are that.
+    tunnel_targets: Option<Vec<SocketAddrV4>>,
     pub(super) sources: Sources,
     pub(super) requests: Requests,
     /// What the message must contain that says that a client is subscribed; `None` if the response
@@ -47,6 +50,10 @@ impl Setting {
         let total = u32::try_from(share.total).map_err(|_| FleetError::TooMany(share.total))?;
         let first = Values { run: share.run, ..Values::default() };
         let targets = resolve(&target.url.rendered(&first), &target.ports)?;
+        let tunnel_targets = match plan.network {
+            Network::Sockets => None,
+            Network::Tunnel => Some(tunnel::reachable(&targets)?),
+        };
         let graph = match target.streams {
             Streams::Friends { edges } => Some(Graph::new(total, edges, plan.seed)),
             Streams::One | Streams::Spread(_) | Streams::Own => None,
@@ -67,6 +74,7 @@ impl Setting {
             transport: target.transport,
             sources: Sources::new(&plan.sources, targets[0].ip(), targets.len()),
             targets,
+            tunnel_targets,
             requests: Requests::new(target),
             joined_by,
             refused_by: target.refused.clone(),
@@ -88,6 +96,18 @@ impl Setting {
     /// Its number among the clients of this machine.
     fn own_number(&self, thread: usize, position: usize) -> usize {
         position * self.threads + thread
+    }
+
+    /// Where a client connects to.
+    pub(super) fn target(&self, number: usize) -> &SocketAddr {
+        &self.targets[number % self.targets.len()]
+    }
+
+    /// Where the clients of a thread connect to, if they have a tunnel.
+    pub(super) fn tunnel_targets(&self, thread: usize) -> Option<Targets> {
+        let first = self.number(thread, 0);
+        let step = self.number(thread, 1) - first;
+        self.tunnel_targets.clone().map(|addresses| Targets { addresses, first, step })
     }
 
     /// What a client's source is chosen by.

@@ -109,6 +109,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
             streams: Streams::One,
         },
         sources: Sources { addresses: Vec::new(), ports: None },
+        network: Network::Sockets,
         threads: Some(2),
         keep: false,
         seed: 1,

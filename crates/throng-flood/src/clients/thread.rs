@@ -5,32 +5,29 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
+use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::FleetError;
 use super::client::{Client, State};
 use super::connect::Opening;
 use super::ledger::Measured;
+use super::network::Network;
 use super::resume::Ids;
 use super::setting::Setting;
-use super::socket;
+use super::sockets::{Sockets, WAKE};
 use super::start::Starts;
 use crate::audit::Audit;
 use crate::marker::now_ns;
 use crate::tally::{Failure, States, Tally};
+use crate::tunnel::Tunnel;
 
 /// One receive buffer for all: larger than what is usually left in a socket. Pages that are never
 /// filled cost nothing.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-const EVENTS_MAX: usize = 512;
-
 /// The longest sleep; commands end it.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// The number under which the waking descriptor is registered: no client has it.
-const WAKE: u64 = u64::MAX;
 
 /// What the fleet asks of a thread.
 pub(super) enum Command {
@@ -74,7 +71,7 @@ pub(super) enum Command {
 pub(super) struct Thread {
     pub(super) setting: Arc<Setting>,
     pub(super) index: usize,
-    pub(super) epoll: OwnedFd,
+    pub(super) network: Network,
     wake: OwnedFd,
     pub(super) clients: Vec<Client>,
     pub(super) opening: Opening,
@@ -101,15 +98,24 @@ impl Thread {
         index: usize,
         capacity: usize,
         wake: OwnedFd,
-    ) -> std::io::Result<Thread> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+    ) -> Result<Thread, FleetError> {
+        let (network, buffer) = match setting.tunnel_targets(index) {
+            Some(targets) => {
+                let tunnel = Tunnel::new(targets, capacity)?;
+                (Network::Tunnel(Box::new(tunnel)), Tunnel::buffer())
+            }
+            None => {
+                let sockets = Sockets::new(Arc::clone(&setting), index, capacity, &wake)
+                    .map_err(|error| FleetError::Thread(error.into()))?;
+                (Network::Sockets(sockets), vec![0; RECEIVE_BYTES])
+            }
+        };
         Ok(Thread {
             keeps: setting.keeps,
             held_polls: None,
             setting,
             index,
-            epoll,
+            network,
             wake,
             // Pages of it become resident as clients are opened.
             clients: Vec::with_capacity(capacity),
@@ -120,14 +126,14 @@ impl Thread {
             measured: Measured::default(),
             settled: Audit::default(),
             ids: Ids::default(),
-            buffer: vec![0; RECEIVE_BYTES],
+            buffer,
             scratch: Vec::new(),
         })
     }
 
     /// Runs until the fleet is dropped.
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
-        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut events = Sockets::events();
         let mut woken_ns = now_ns();
         loop {
             loop {
@@ -137,31 +143,46 @@ impl Thread {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            let sleeps_ns = self.open_due();
+            self.expire();
+            let due_ns = self.open_due();
             let now = now_ns();
             self.tally.lag_ns = self.tally.lag_ns.max(now.saturating_sub(woken_ns));
-            self.wait(&mut events, sleeps_ns.saturating_sub(now));
-            woken_ns = now_ns();
-            for event in &events {
-                let data = event.data;
-                if data.u64() == WAKE {
-                    // Its count does not matter: the commands say what is wanted.
-                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-                } else {
-                    // Registered as a `u32`.
-                    self.handle(data.u64() as usize, event.flags);
-                }
-            }
+            let sleep = Duration::from_nanos(due_ns.saturating_sub(now)).min(WAIT_MAX);
+            woken_ns = self.turn(&mut events, sleep);
         }
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>, sleep_ns: u64) {
-        events.clear();
-        let sleep = Duration::from_nanos(sleep_ns).min(WAIT_MAX);
-        let sleep =
-            Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
-        let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&sleep));
-        debug_assert!(matches!(waited, Ok(_) | Err(Errno::INTR)), "{waited:?}");
+    /// Sleeps until something happens, at most so long, and sees to it; when the sleep was over.
+    fn turn(&mut self, events: &mut Vec<epoll::Event>, sleep: Duration) -> u64 {
+        let tunnel = match &self.network {
+            Network::Tunnel(tunnel) => tunnel,
+            Network::Sockets(sockets) => {
+                sockets.wait(events, sleep);
+                let woken_ns = now_ns();
+                for event in &*events {
+                    match event.data.u64() {
+                        WAKE => self.hear(),
+                        // Registered as a position.
+                        position => self.handle(position as usize, event.flags),
+                    }
+                }
+                return woken_ns;
+            }
+        };
+        let until_ns = tunnel.next_ns().map_or(u64::MAX, |due_ns| due_ns.saturating_sub(now_ns()));
+        let is_called = tunnel.wait(&self.wake, sleep.min(Duration::from_nanos(until_ns)));
+        let woken_ns = now_ns();
+        if is_called {
+            self.hear();
+        }
+        self.take_packets();
+        woken_ns
+    }
+
+    /// Forgets that the thread was woken: the commands say what is wanted.
+    fn hear(&self) {
+        // Its count does not matter.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
     fn obey(&mut self, command: Command) {
@@ -180,6 +201,9 @@ impl Thread {
             Command::Tell(to) => {
                 let mut ledger = self.setting.ledger.lock();
                 self.tally.states = self.states;
+                if let Network::Tunnel(tunnel) = &mut self.network {
+                    self.tally.repeated += tunnel.repeated();
+                }
                 ledger.tally.merge(&self.tally);
                 self.tally.clear();
                 self.measured.carry(&mut ledger);
@@ -229,12 +253,8 @@ impl Thread {
     pub(super) fn close(&mut self, position: usize, comes_back: bool, is_asked: bool) {
         let was_active = self.clients[position].state == State::Active;
         self.set_state(position, if comes_back { State::Waiting } else { State::Closed });
-        if let Some(socket) = self.clients[position].socket.take() {
-            // A server that has closed need not be told so.
-            if is_asked || !was_active {
-                socket::reset(socket);
-            }
-        }
+        // A server that has closed need not be told so.
+        self.network.close(position, is_asked || !was_active);
         if was_active {
             self.leave(position);
         }
@@ -254,9 +274,10 @@ impl Thread {
             let was_slow = self.clients[position].is_slow;
             let is_slow = is_slow && position < count;
             self.clients[position].is_slow = is_slow;
-            if was_slow && !is_slow && self.clients[position].socket.is_some() {
+            if was_slow && !is_slow && self.network.is_open(position) {
                 // What came meanwhile makes no new event.
                 self.receive(position, epoll::EventFlags::RDHUP);
+                self.release(position);
             }
         }
     }
@@ -264,11 +285,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        for client in &mut self.clients {
-            if let Some(socket) = client.socket.take() {
-                socket::reset(socket);
-            }
-        }
+        self.network.close_all();
     }
 }
 

@@ -147,6 +147,7 @@ fn run(fake: &Fake, phases: Vec<Phase>, onlooker: &mut Onlooker) -> Report {
         name: "test".to_owned(),
         target: target(port, 1, 1),
         sources: Sources { addresses: Vec::new(), ports: None },
+        network: crate::plan::Network::Sockets,
         threads: None,
         keep: false,
         seed: 1,

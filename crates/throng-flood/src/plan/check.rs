@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::draft::Objection;
 use super::units::Time;
-use super::{Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target, Transport};
+use super::{
+    Network, Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target, Transport,
+};
 use crate::assertions::Need;
 use crate::marker::MARK_BYTES;
 use crate::template::{Place, Template, Values};
@@ -69,6 +71,15 @@ impl Plan {
     fn check_sources(&self, found: &mut Vec<Objection>) {
         if self.threads == Some(0) {
             found.push(Objection::new("threads", "there must be a thread at least"));
+        }
+        if self.network == Network::Tunnel {
+            let message = "clients of the network tunnel have addresses and ports of its own";
+            if !self.sources.addresses.is_empty() {
+                found.push(Objection::new("sources.addresses", message));
+            }
+            if self.sources.ports.is_some() {
+                found.push(Objection::new("sources.ports", message));
+            }
         }
         let rendered = self.target.url.rendered(&Values::default());
         let host = authority(&rendered).map(|authority| host_and_port(authority).0);

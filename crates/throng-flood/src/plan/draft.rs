@@ -10,8 +10,8 @@ use std::time::Duration;
 use throng_machine::proc;
 
 use super::{
-    Pattern, Phase, Ping, Plan, PublishBy, PublishTarget, Publishing, Sources, Streams, Subscribed,
-    Target, Transport,
+    Network, Pattern, Phase, Ping, Plan, PublishBy, PublishTarget, Publishing, Sources, Streams,
+    Subscribed, Target, Transport,
 };
 use crate::assertions::Assertion;
 use crate::listener::listeners;
@@ -73,6 +73,8 @@ pub struct Draft {
     pub addresses: Vec<IpAddr>,
     /// See [`Sources::ports`].
     pub source_ports: Option<(u16, u16)>,
+    /// See [`Plan::network`].
+    pub network: Option<Network>,
     /// See [`Plan::threads`].
     pub threads: Option<usize>,
     /// See [`Plan::keep`].
@@ -211,6 +213,7 @@ impl Draft {
             deadline: self.deadline.unwrap_or_else(|| usual_deadline(&phases)),
             target,
             sources: Sources { addresses: self.addresses, ports: self.source_ports },
+            network: self.network.unwrap_or_default(),
             threads: self.threads,
             keep: self.keep,
             seed: self.seed.unwrap_or(SEED),

@@ -25,6 +25,7 @@ use reader::{Places, Reader, Section};
 const PLAN: &[&str] = &[
     "name",
     "deadline",
+    "network",
     "threads",
     "keep",
     "seed",
@@ -146,6 +147,7 @@ fn read(reader: &Reader, table: &DeTable<'_>, directory: &Path) -> Draft {
     let mut draft = Draft {
         name: plan.text("name"),
         deadline: plan.read::<Time>("deadline").map(|time| time.0),
+        network: plan.read("network"),
         threads: plan.read::<Count>("threads").map(|count| count.0),
         keep: plan.is_on("keep"),
         seed: plan.read::<Count>("seed").map(|count| count.0 as u64),

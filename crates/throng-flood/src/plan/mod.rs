@@ -27,6 +27,8 @@ pub struct Plan {
     pub target: Target,
     /// Where the clients come from.
     pub sources: Sources,
+    /// What carries their connections.
+    pub network: Network,
     /// Client threads; `None` for as many as descriptors and cores ask for.
     pub threads: Option<usize>,
     /// A closed loop: a client that fails or is closed by the server comes back after a pause, in
@@ -169,6 +171,28 @@ pub struct Sources {
     pub addresses: Vec<IpAddr>,
     /// Local ports to use from each address; `None` for the kernel's choice.
     pub ports: Option<(u16, u16)>,
+}
+
+/// What carries the clients' connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// Sockets of the kernel.
+    #[default]
+    Sockets,
+    /// A network device of this machine with TCP of our own behind it, so that a connection to a
+    /// server on this machine costs the kernel the server's half only.
+    Tunnel,
+}
+
+impl Network {
+    /// As it is written in plans and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Network::Sockets => "sockets",
+            Network::Tunnel => "tunnel",
+        }
+    }
 }
 
 /// Something that happens for a while.

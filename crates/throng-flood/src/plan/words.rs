@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::draft::ServerProcess;
 use super::units::{Count, Invalid, decimal, range};
-use super::{Pattern, Ping, Streams, Subscribed, Transport};
+use super::{Network, Pattern, Ping, Streams, Subscribed, Transport};
 use crate::profile;
 
 /// `one`, a number, `own` or `friends:EDGES`.
@@ -44,6 +44,19 @@ impl FromStr for To {
             "random" => Ok(To(Pattern::Random)),
             _ => Err(Invalid::new(text, "where messages go: one, in-turn or random")),
         }
+    }
+}
+
+/// `sockets` or `tunnel`.
+impl FromStr for Network {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Network, Invalid> {
+        let all = [Network::Sockets, Network::Tunnel];
+        let found = all.into_iter().find(|network| network.name() == text);
+        found.ok_or_else(|| {
+            Invalid::new(text, "what carries the clients' connections: sockets or tunnel")
+        })
     }
 }
 
@@ -189,6 +202,8 @@ mod tests {
         assert!("all".parse::<To>().is_err());
         assert_eq!("long-poll".parse(), Ok(By(Transport::LongPoll)));
         assert!("poll".parse::<By>().is_err());
+        assert_eq!("tunnel".parse(), Ok(Network::Tunnel));
+        assert!("tun".parse::<Network>().is_err());
         assert_eq!("http".parse(), Ok(IsWebSocket(false)));
         assert_eq!("auto".parse(), Ok(ServerProcess::Auto));
         assert_eq!("7".parse(), Ok(ServerProcess::Ids(vec![7])));

@@ -1,0 +1,208 @@
+//! Connections that are sockets of the kernel, watched by one epoll, edge-triggered.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use super::late_port::choose_port_late;
+use super::setting::Setting;
+use super::sources::{ATTEMPTS_MAX, Source};
+use crate::tally::Failure;
+
+const EVENTS_MAX: usize = 512;
+
+/// The number under which the waking descriptor is registered: no client has it.
+pub(super) const WAKE: u64 = u64::MAX;
+
+/// The sockets of one thread's clients, by position.
+pub(super) struct Sockets {
+    setting: Arc<Setting>,
+    /// The thread's number.
+    index: usize,
+    epoll: OwnedFd,
+    open: Vec<Option<OwnedFd>>,
+}
+
+impl Sockets {
+    /// For so many clients; `wake` makes an event with the number [`WAKE`].
+    pub(super) fn new(
+        setting: Arc<Setting>,
+        index: usize,
+        capacity: usize,
+        wake: &OwnedFd,
+    ) -> Result<Sockets, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), EventFlags::IN)?;
+        // Pages of it become resident as clients are opened.
+        Ok(Sockets { setting, index, epoll, open: Vec::with_capacity(capacity) })
+    }
+
+    /// Room for events, to be given to [`wait`](Self::wait).
+    pub(super) fn events() -> Vec<epoll::Event> {
+        Vec::with_capacity(EVENTS_MAX)
+    }
+
+    /// Sleeps until something happens, at most so long.
+    pub(super) fn wait(&self, events: &mut Vec<epoll::Event>, sleep: Duration) {
+        events.clear();
+        let sleep =
+            Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
+        let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&sleep));
+        debug_assert!(matches!(waited, Ok(_) | Err(Errno::INTR)), "{waited:?}");
+    }
+
+    /// See [`Network::open`](super::network::Network::open).
+    pub(super) fn open(&mut self, position: usize, request: &[u8]) -> Result<usize, Failure> {
+        self.begin(position, request).map_err(failure)
+    }
+
+    fn begin(&mut self, position: usize, request: &[u8]) -> Result<usize, Errno> {
+        let socket = self.connect(position)?;
+        let sent = send_some(&socket, request)?;
+        let data = epoll::EventData::new_u64(position as u64);
+        epoll::add(&self.epoll, &socket, data, interest(sent < request.len()))?;
+        if position >= self.open.len() {
+            self.open.resize_with(position + 1, || None);
+        }
+        self.open[position] = Some(socket);
+        Ok(sent)
+    }
+
+    fn connect(&self, position: usize) -> Result<OwnedFd, Errno> {
+        let setting = &self.setting;
+        let target = setting.target(setting.number(self.index, position));
+        let source_number = setting.source_number(self.index, position);
+        let mut attempt = 0;
+        loop {
+            let source = setting.sources.of(source_number, attempt, target);
+            attempt += 1;
+            match connect(source, target) {
+                Err(error)
+                    if is_port_taken(error) && source.is_some() && attempt < ATTEMPTS_MAX => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    pub(super) fn is_open(&self, position: usize) -> bool {
+        self.of(position).is_some()
+    }
+
+    fn of(&self, position: usize) -> Option<&OwnedFd> {
+        self.open.get(position)?.as_ref()
+    }
+
+    /// How many bytes were taken; 0 if it is not open, not connected yet, or full.
+    pub(super) fn send(&self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
+        let Some(socket) = self.of(position) else { return Ok(0) };
+        send_some(socket, bytes).map_err(failure)
+    }
+
+    /// Asks to be told also when there is room to send.
+    pub(super) fn watch_room(&self, position: usize) -> Result<(), Failure> {
+        let Some(socket) = self.of(position) else { return Ok(()) };
+        let data = epoll::EventData::new_u64(position as u64);
+        epoll::modify(&self.epoll, socket, data, interest(true)).map_err(failure)
+    }
+
+    /// Takes what has come, or `None` if nothing has; 0 bytes if the server has ended.
+    pub(super) fn receive(
+        &self,
+        position: usize,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, Failure> {
+        let Some(socket) = self.of(position) else { return Ok(None) };
+        loop {
+            match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((bytes, _)) => return Ok(Some(bytes)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(failure(error)),
+            }
+        }
+    }
+
+    /// What the kernel says about a connection in trouble.
+    pub(super) fn failure(&self, position: usize) -> Option<Failure> {
+        let error = match sockopt::socket_error(self.of(position)?) {
+            Ok(Err(error)) | Err(error) => error,
+            Ok(Ok(())) => return None,
+        };
+        Some(failure(error))
+    }
+
+    /// Closes; with a reset, no port lingers in `TIME_WAIT` when clients come back.
+    pub(super) fn close(&mut self, position: usize, with_reset: bool) {
+        if let Some(socket) = self.open.get_mut(position).and_then(Option::take)
+            && with_reset
+        {
+            // A refusal only means a slower close.
+            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+        }
+    }
+
+    /// Closes all, with a reset.
+    pub(super) fn close_all(&mut self) {
+        (0..self.open.len()).for_each(|position| self.close(position, true));
+    }
+}
+
+/// Starts to connect; the socket does not block.
+fn connect(source: Option<Source>, target: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = match target {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(source) = source {
+        if source.is_port_free() {
+            // A kernel without it gives each source address one range for all destinations.
+            let _ = choose_port_late(&socket);
+        } else {
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+        }
+        rustix::net::bind(&socket, &source.address)?;
+    }
+    match rustix::net::connect(&socket, target) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+fn interest(wants_to_send: bool) -> EventFlags {
+    let out = if wants_to_send { EventFlags::OUT } else { EventFlags::empty() };
+    EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | out
+}
+
+/// How many bytes the socket took; none if it is not connected yet or full.
+fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
+        Ok(sent) => Ok(sent),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether another source may have a port left.
+fn is_port_taken(error: Errno) -> bool {
+    matches!(error, Errno::ADDRNOTAVAIL | Errno::ADDRINUSE)
+}
+
+/// Why an attempt to connect, or a connection, has failed.
+fn failure(error: Errno) -> Failure {
+    match error {
+        Errno::CONNREFUSED => Failure::Refused,
+        Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE => Failure::Reset,
+        Errno::TIMEDOUT => Failure::ConnectTimeout,
+        Errno::MFILE | Errno::NFILE => Failure::NoDescriptors,
+        error if is_port_taken(error) => Failure::NoPorts,
+        error => Failure::Os(error.raw_os_error()),
+    }
+}
