@@ -105,6 +105,7 @@ fn environment(plan: &Plan) -> Environment {
         sysctl: machine.sysctl,
         throng: env!("CARGO_PKG_VERSION").to_owned(),
         is_loopback: is_loopback(plan),
+        network: plan.network.name().to_owned(),
     }
 }
 

@@ -166,6 +166,7 @@ impl Count {
             server: span.server(received, active),
             generator: span.generator(received, active),
             kernel_bytes: span.kernel_bytes(),
+            repeated_packets: None,
         }
     }
 }

@@ -95,6 +95,13 @@ impl Doubts {
                 milliseconds(seconds.lag_ns),
             ));
         }
+        if count.clients.repeated > 0 {
+            self.warn(format!(
+                "{name}: {} of the tunnel were lost, or were sent again by either side: what was \
+                 in them came a fifth of a second late at least",
+                figures::counted(count.clients.repeated, "packet", "packets"),
+            ));
+        }
         self.publishing(name, count);
     }
 
@@ -206,6 +213,7 @@ mod tests {
         let mut count = Count::default();
         count.publishes.send(0, 50_000_000);
         count.publishes.unsure = 1;
+        count.clients.repeated = 7;
         count.add_rates(10, 10.0, 5, Duration::from_millis(900));
         let warnings = warnings_of(&count, 0.93);
         for part in [
@@ -214,9 +222,10 @@ mod tests {
             "the publisher was late: 1 % of its messages went out 50.0 ms or more",
             "10.0/s were to be published and 5.00/s were",
             "1 publish was not answered",
+            "7 packets of the tunnel were lost",
         ] {
             assert!(warnings.iter().any(|warning| warning.contains(part)), "{part}: {warnings:?}");
         }
-        assert_eq!(warnings.len(), 4);
+        assert_eq!(warnings.len(), 5);
     }
 }

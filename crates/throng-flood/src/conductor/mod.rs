@@ -35,10 +35,10 @@ use throng_machine::proc;
 
 use crate::audit::Audit;
 use crate::clients::Board;
-use crate::plan::Plan;
+use crate::plan::{Network, Plan};
 use crate::publish::Publishers;
 use crate::report::live::Moment;
-use crate::report::{Distribution, PhaseReport, Report, Sample, VERSION};
+use crate::report::{Distribution, PhaseReport, Report, Sample, Totals, VERSION};
 use crate::run::Watch;
 use crate::tally::{States, Tally};
 use count::Count;
@@ -331,7 +331,7 @@ impl<'a, C: Crowd> Conductor<'a, C> {
             name: self.phase_name.clone(),
             from_s: (self.phase_start.at - self.started).as_secs_f64(),
             to_s: (reading.at - self.started).as_secs_f64(),
-            totals: phase.totals(self.states.active, &span),
+            totals: self.totals(&phase, &span),
             recovered_s: self.recovered_s.take(),
         });
         self.phase_start = reading;
@@ -348,11 +348,19 @@ impl<'a, C: Crowd> Conductor<'a, C> {
         }
         let span = Span { start: self.start, from: self.start, to: reading };
         report.seconds = (reading.at - self.started).as_secs_f64();
-        report.total = self.total.totals(self.states.active, &span);
+        report.total = self.totals(&self.total, &span);
         report.phases = self.phases;
         report.series = self.series;
         report.warnings = self.doubts.into_warnings();
         report
+    }
+
+    fn totals(&self, count: &Count, span: &Span) -> Totals {
+        let is_tunnel = self.plan.network == Network::Tunnel;
+        Totals {
+            repeated_packets: is_tunnel.then_some(count.clients.repeated),
+            ..count.totals(self.states.active, span)
+        }
     }
 
     fn cut_in_words(&self, cut: Cut) -> String {

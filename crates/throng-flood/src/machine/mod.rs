@@ -14,6 +14,7 @@ pub fn environment(is_loopback: bool) -> Environment {
         sysctl: found.sysctl,
         throng: env!("CARGO_PKG_VERSION").to_owned(),
         is_loopback,
+        ..Environment::default()
     }
 }
 

@@ -24,7 +24,7 @@ mod answer;
 mod connection;
 pub mod graph;
 mod pace;
-mod random;
+pub(crate) mod random;
 pub mod recipe;
 pub mod schedule;
 pub mod tally;

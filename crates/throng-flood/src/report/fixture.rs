@@ -158,6 +158,7 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
             bytes_per_client: Some(61.0),
         },
         kernel_bytes: Some(8_900 * CLIENTS as i64),
+        repeated_packets: None,
     }
 }
 
@@ -214,6 +215,7 @@ fn environment() -> Environment {
         sysctl: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         throng: "0.1.0".to_owned(),
         is_loopback: true,
+        network: "sockets".to_owned(),
     }
 }
 

@@ -39,6 +39,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 pub use throng_text::figures;
 
+use crate::plan::Network;
+
 /// The format's version: it changes when a field changes its meaning.
 pub const VERSION: u32 = 1;
 
@@ -130,6 +132,22 @@ pub struct Environment {
     pub throng: String,
     /// Whether both sides ran on this machine: then senders pay for waking readers.
     pub is_loopback: bool,
+    /// What carried the clients' connections: `sockets`, `tunnel`, or nothing where no report says
+    /// it.
+    pub network: String,
+}
+
+impl Environment {
+    /// What carried the clients' connections; reports that do not say it are from before there was
+    /// a choice.
+    pub fn network(&self) -> &str {
+        if self.network.is_empty() { Network::Sockets.name() } else { &self.network }
+    }
+
+    /// Whether the clients had no sockets.
+    pub fn is_tunnel(&self) -> bool {
+        self.network() == Network::Tunnel.name()
+    }
 }
 
 /// A phase.
@@ -215,6 +233,8 @@ pub struct Totals {
     pub generator: Cost,
     /// Kernel memory in slabs and sockets, of the whole machine, at the end against the start.
     pub kernel_bytes: Option<i64>,
+    /// Packets of a tunnel that were lost, or sent again by either side.
+    pub repeated_packets: Option<u64>,
 }
 
 /// What a process cost.

@@ -76,7 +76,14 @@ fn head(text: &mut String, report: &Report, paint: Paint) {
         let _ = writeln!(text, "{} {warning}", paint.ink(Ink::Doubt, "doubtful:"));
     }
     if report.environment.is_loopback {
-        let note = "Both sides ran on this machine: senders pay for waking readers too.";
+        let note = match report.environment.is_tunnel() {
+            false => "Both sides ran on this machine: senders pay for waking readers too.",
+            true => {
+                "Both sides ran on this machine, clients without sockets (network tunnel): the \
+                 kernel's memory is the server's half, and the clients' TCP is work of the \
+                 generator."
+            }
+        };
         let _ = writeln!(text, "{}", paint.ink(Ink::Dim, note));
     }
 }

@@ -44,10 +44,9 @@ const HEAD: [u8; HEAD_BYTES] = {
 /// What a read may bring, at most.
 pub(super) const READ_BYTES_MAX: usize = HEAD_BYTES + 65_535;
 
-/// Packets that wait to be read. The kernel keeps a pointer for each place, in one piece of memory
-/// of 4 MiB at most.
-const QUEUE_MAX: u32 = 500_000;
-const QUEUE_MIN: u32 = 1_024;
+/// Packets that wait to be read, at most: what does not fit is lost, and comes a fifth of a second
+/// later. The kernel keeps a pointer for each place, in one piece of memory of 4 MiB at most.
+const QUEUE: u32 = 500_000;
 
 /// Why no tunnel can be had.
 #[derive(Debug, thiserror::Error)]
@@ -105,13 +104,11 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Makes the first device that nobody has yet, for about so many clients.
-    pub(super) fn open(clients: usize, reaches_loopback: bool) -> Result<Device, TunnelError> {
+    /// Makes the first device that nobody has yet.
+    pub(super) fn open(reaches_loopback: bool) -> Result<Device, TunnelError> {
         if !Path::new(NODE).exists() {
             return Err(TunnelError::NoNode);
         }
-        // A message to all and its answers.
-        let queue = u32::try_from(2 * clients).unwrap_or(u32::MAX).clamp(QUEUE_MIN, QUEUE_MAX);
         for number in 0..DEVICES_MAX {
             let name = format!("throng{number}");
             let addresses = Addresses::of_device(number);
@@ -119,7 +116,7 @@ impl Device {
                 .name(name.as_str())
                 .offload(true)
                 .mtu(MTU)
-                .tx_queue_len(queue)
+                .tx_queue_len(QUEUE)
                 .ipv4(addresses.kernel(), DEVICE_PREFIX as u8, None)
                 .build_sync();
             let built = built.and_then(|device| {

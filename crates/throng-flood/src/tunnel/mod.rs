@@ -50,7 +50,7 @@ impl Tunnel {
     /// Opens a device for so many clients at most.
     pub fn new(targets: Targets, clients: usize) -> Result<Tunnel, TunnelError> {
         let reaches_loopback = targets.addresses.iter().any(|target| target.ip().is_loopback());
-        let device = Device::open(clients, reaches_loopback)?;
+        let device = Device::open(reaches_loopback)?;
         let mut stack = Stack::new(device.addresses(), targets, SEGMENT_BYTES_MAX);
         stack.reserve(clients);
         Ok(Tunnel { device, stack, told: 0 })

@@ -65,8 +65,10 @@ struct Unacknowledged {
     has_flag: bool,
     /// When it is sent again.
     due_ns: u64,
-    /// How often it has been sent again.
+    /// How often it has been sent again since the server acknowledged something.
     attempt: u8,
+    /// Something was sent again, and not all of what was in flight then is acknowledged.
+    is_recovering: bool,
 }
 
 impl Unacknowledged {
@@ -341,7 +343,9 @@ impl Stack {
         entry.bytes.drain(..bytes);
         entry.sent -= bytes;
         entry.has_flag &= !is_all;
-        if is_all || connection.window == 0 {
+        entry.is_recovering &= !is_all;
+        let is_recovering = entry.is_recovering && count > 0;
+        if count > 0 || connection.window == 0 {
             // Who is full and says so is there.
             entry.attempt = 0;
         }
@@ -354,7 +358,12 @@ impl Stack {
             return was_waiting;
         }
         if count > 0 {
-            entry.due_ns = self.timers.start(position, entry.attempt, now_ns);
+            entry.due_ns = self.timers.start(position, 0, now_ns);
+        }
+        if is_recovering {
+            // What follows a lost segment is lost too, as likely as not.
+            let connection = *connection;
+            self.send_again(position, connection, wire);
         }
         self.send_on(position, wire);
         false
@@ -400,6 +409,7 @@ impl Stack {
                 continue;
             }
             entry.attempt += 1;
+            entry.is_recovering = true;
             let connection = self.connections[position as usize];
             if usize::from(entry.attempt) >= ATTEMPTS_MAX {
                 self.reset(position, wire);
@@ -527,3 +537,6 @@ fn answer_unknown(segment: &Segment<'_>, answer: Answer, wire: &mut impl Wire) {
         payload: &[],
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,7 @@ fn differing_settings<'a>(first: &'a Report, other: &'a Report) -> Vec<&'a str> 
         (one.processor != two.processor, "processor"),
         (one.memory_bytes != two.memory_bytes, "memory"),
         (one.is_loopback != two.is_loopback, "whether both sides are on one machine"),
+        (one.network() != two.network(), "network of the clients"),
         (one.throng != two.throng, "version of throng"),
     ] {
         if is_different {

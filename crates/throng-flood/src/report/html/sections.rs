@@ -237,10 +237,18 @@ pub fn machine(report: &Report) -> String {
         ("kernel", found.kernel.clone()),
         ("descriptors of a table", count(found.descriptors_max)),
         ("throng", found.throng.clone()),
+        ("network of the clients", found.network().to_owned()),
     ];
     rows.extend(found.sysctl.iter().map(|(name, value)| (name.as_str(), value.clone())));
     let mut html = String::new();
-    if found.is_loopback {
+    if found.is_tunnel() {
+        html.push_str(
+            "<p class=\"note\">The clients had no sockets: their TCP is part of the generator, which \
+             reads and writes packets of a network device. The kernel's memory is that of the \
+             server's half; a sender pays for handing a packet to the device, and the receiver's \
+             work is the generator's. Compare such figures with each other only.</p>",
+        );
+    } else if found.is_loopback {
         html.push_str(
             "<p class=\"note\">Both sides ran on this machine: a sender also pays for waking the \
              reader and for the reader's half of TCP. Compare such figures with each other, not \
