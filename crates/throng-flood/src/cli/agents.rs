@@ -79,7 +79,7 @@ fn own_part(toml: &str, part: Part, addresses: &[IpAddr]) -> Result<Plan, String
         plan.sources.addresses = addresses.to_vec();
     }
     let allowance = allowance::allowance(&plan);
-    match allowance.refusal() {
+    match allowance::refusal(&plan, &allowance) {
         Some(refusal) => Err(refusal),
         None => {
             say(&allowance.summary());

@@ -5,13 +5,20 @@ use std::net::ToSocketAddrs as _;
 use throng_machine::environment::raise_descriptors;
 use throng_machine::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
 
-use crate::plan::{Phase, Plan};
+use crate::clients::Fleet;
+use crate::plan::{Network, Phase, Plan};
 use crate::run::clients_max;
 use crate::template::Values;
 
 /// What the choice of sources, ports and threads allows on this machine.
 pub(super) fn allowance(plan: &Plan) -> Preflight {
     check(&wanted(plan))
+}
+
+/// Why the plan cannot be run here, and what helps; `None` if it can.
+pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
+    let of_network = || Fleet::check_network(plan).err().map(|error| error.to_string());
+    allowance.refusal().or_else(of_network)
 }
 
 fn wanted(plan: &Plan) -> Wanted {
@@ -26,12 +33,15 @@ fn wanted(plan: &Plan) -> Wanted {
         Phase::Ramp { in_flight, .. } => *in_flight as u64,
         _ => 0,
     });
+    // Clients of a tunnel need nothing of the kernel, and their server is on this machine.
+    let has_sockets = plan.network == Network::Sockets;
+    let is_here = is_loopback || !has_sockets;
     let burst = in_flight.max().unwrap_or_default().min(connections);
     Wanted {
         connections,
         // It runs already: what its process may have is not known here.
-        server: is_loopback.then_some(Server { tables: None, port: None, burst }),
-        clients: Some(Clients {
+        server: is_here.then_some(Server { tables: None, port: None, burst }),
+        clients: has_sockets.then(|| Clients {
             tables: Tables::clients_on(threads(plan, connections)),
             addresses,
             ports: plan.sources.ports,

@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
         return with_agents(arguments, plan);
     }
     let allowance = allowance::allowance(&plan);
-    if let Some(refusal) = allowance.refusal() {
+    if let Some(refusal) = allowance::refusal(&plan, &allowance) {
         return Err(Failure { lines: vec![refusal], code: EXIT_FAILED });
     }
     let paint = Paint::on(&io::stderr());
@@ -112,7 +112,7 @@ fn dry_run(plan: &Plan) -> ExitCode {
     for warning in allowance.warnings() {
         text.push_str(&format!("# {warning}\n"));
     }
-    let refusal = allowance.refusal();
+    let refusal = allowance::refusal(plan, &allowance);
     for line in refusal.iter().flat_map(|refusal| refusal.lines()) {
         text.push_str(&format!("# {line}\n"));
     }

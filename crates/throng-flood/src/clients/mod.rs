@@ -63,7 +63,7 @@ use crate::audit::Audit;
 use crate::marker::now_ns;
 use crate::plan::{Network, Plan};
 use crate::tally::Tally;
-use crate::tunnel::TunnelError;
+use crate::tunnel::{Tunnel, TunnelError};
 
 use setting::Setting;
 use thread::{Command, Thread};
@@ -169,6 +169,15 @@ impl Fleet {
             .collect::<Result<Vec<_>, _>>()?;
         let busy = Mutex::new((Instant::now(), vec![0; threads.len()]));
         Ok(Fleet { setting, threads, cores, busy })
+    }
+
+    /// Whether this process can have the network that the plan asks for.
+    pub fn check_network(plan: &Plan) -> Result<(), FleetError> {
+        if plan.network == Network::Sockets {
+            return Ok(());
+        }
+        let setting = Setting::new(plan, Share::whole(0, 1), 1)?;
+        setting.tunnel_targets(0).map_or(Ok(()), |targets| Ok(Tunnel::probe(targets)?))
     }
 
     /// The run's number: what marks and templates of publishers must say.

@@ -131,6 +131,10 @@ impl Device {
                 }
                 Err(error) => return Err(TunnelError::Device { name, error }),
             };
+            addresses
+                .route(device.if_index().unwrap_or_default())
+                .replace()
+                .map_err(|error| TunnelError::Device { name: name.clone(), error })?;
             if reaches_loopback {
                 let path = format!("/proc/sys/net/ipv4/conf/{name}/route_localnet");
                 fs::write(&path, "1").map_err(|error| TunnelError::Loopback { path, error })?;

@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use super::route::Route;
+
 /// RFC 2544's network for measuring: 198.18.0.0/15, which belongs to nobody.
 const NETWORK: u32 = 0xc612_0000;
 const NETWORK_PREFIX: u32 = 15;
@@ -40,6 +42,12 @@ impl Addresses {
     /// The kernel's own end.
     pub(super) fn kernel(self) -> Ipv4Addr {
         Ipv4Addr::from(self.first + 1)
+    }
+
+    /// The route to all of them, over the device with this index.
+    pub(super) fn route(self, device: u32) -> Route {
+        let (network, kernel) = (Ipv4Addr::from(self.first), self.kernel());
+        Route { device, network, prefix: DEVICE_PREFIX as u8, kernel }
     }
 
     /// Of a client below [`CLIENTS_MAX`].

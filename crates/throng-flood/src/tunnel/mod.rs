@@ -7,6 +7,7 @@
 //! |---|---|
 //! | this one | a tunnel: the device and the connections over it |
 //! | `device` | the TUN device: packets to and from the kernel |
+//! | `route` | the kernel's route to it |
 //! | `packet` | IPv4 and TCP headers, without I/O |
 //! | `tcp` | one connection: what a segment does to it |
 //! | `stack` | all connections of a device: what is unacknowledged, held, owed |
@@ -22,6 +23,7 @@
 mod device;
 mod ends;
 mod packet;
+mod route;
 mod stack;
 mod tcp;
 mod timers;

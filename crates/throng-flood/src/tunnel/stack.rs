@@ -14,7 +14,7 @@ use std::net::SocketAddrV4;
 use super::ends::{Addresses, Targets};
 use super::packet::{self, Flags, Segment};
 use super::tcp::{Answer, Connection, End, Marks, State, reset_of_unknown};
-use super::timers::{ATTEMPTS_MAX, Timers};
+use super::timers::{ATTEMPTS_MAX, PATIENT_ATTEMPT, Timers};
 
 /// What a client takes and has not read: without window scaling, as large as Linux begins with.
 /// A client that reads has read everything when it acknowledges, so that more would only let a
@@ -149,6 +149,7 @@ impl Stack {
             ..Connection::default()
         };
         connection.marks.set(Marks::UNACKNOWLEDGED, true);
+        connection.marks.set(Marks::YOUNG, true);
         let due_ns = self.timers.start(position, 0, now_ns);
         let syn = Unacknowledged { has_flag: true, due_ns, ..Unacknowledged::default() };
         self.unacknowledged.insert(position, syn);
@@ -172,9 +173,12 @@ impl Stack {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 connection.marks.set(Marks::UNACKNOWLEDGED, true);
-                let due_ns = self.timers.start(position, 0, now_ns);
+                let attempt = first_attempt(*connection);
+                let due_ns = self.timers.start(position, attempt, now_ns);
                 let bytes = self.spare.pop().unwrap_or_default();
-                entry.insert(Unacknowledged { bytes, due_ns, ..Unacknowledged::default() })
+                let entry = entry.insert(Unacknowledged::default());
+                (entry.bytes, entry.due_ns, entry.attempt) = (bytes, due_ns, attempt);
+                entry
             }
         };
         let taken = bytes.len().min(UNACKNOWLEDGED_BYTES_MAX - entry.bytes.len());
@@ -223,9 +227,10 @@ impl Stack {
         if connection.state != State::Open || has_unsent || connection.marks.has(Marks::HOLDS) {
             return self.reset(position, wire);
         }
-        let due_ns = self.timers.start(position, 0, now_ns);
+        let attempt = first_attempt(connection);
+        let due_ns = self.timers.start(position, attempt, now_ns);
         let entry = self.unacknowledged.entry(position).or_default();
-        (entry.has_flag, entry.due_ns, entry.attempt) = (true, due_ns, 0);
+        (entry.has_flag, entry.due_ns, entry.attempt) = (true, due_ns, attempt);
         let connection = &mut self.connections[position as usize];
         connection.state = State::Closing;
         connection.marks.set(Marks::UNACKNOWLEDGED, true);
@@ -311,6 +316,9 @@ impl Stack {
         if is_over {
             self.forget(position);
         }
+        if !outcome.accepted.is_empty() && !is_over {
+            self.connections[position as usize].marks.set(Marks::YOUNG, false);
+        }
         if was_closing {
             // The client knows.
             outcome.end = None;
@@ -347,7 +355,7 @@ impl Stack {
         let is_recovering = entry.is_recovering && count > 0;
         if count > 0 || connection.window == 0 {
             // Who is full and says so is there.
-            entry.attempt = 0;
+            entry.attempt = first_attempt(*connection);
         }
         if is_all && entry.bytes.is_empty() {
             let entry = self.unacknowledged.remove(&position).unwrap_or_default();
@@ -358,7 +366,7 @@ impl Stack {
             return was_waiting;
         }
         if count > 0 {
-            entry.due_ns = self.timers.start(position, 0, now_ns);
+            entry.due_ns = self.timers.start(position, entry.attempt, now_ns);
         }
         if is_recovering {
             // What follows a lost segment is lost too, as likely as not.
@@ -503,6 +511,12 @@ impl Stack {
             payload,
         });
     }
+}
+
+/// Where the waits for an acknowledgement begin. A request that is lost must be said again soon; an
+/// acknowledgement of what a parked client says may have to wait until the device's queue is read.
+fn first_attempt(connection: Connection) -> u8 {
+    if connection.marks.has(Marks::YOUNG) { 0 } else { PATIENT_ATTEMPT }
 }
 
 /// Bytes that a client would take that does not read.

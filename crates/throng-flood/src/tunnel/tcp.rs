@@ -63,6 +63,8 @@ impl Marks {
     pub(super) const WANTS_ROOM: Marks = Marks(8);
     /// Its client does not read: what came is held.
     pub(super) const HOLDS: Marks = Marks(16);
+    /// Nothing has come from the server yet.
+    pub(super) const YOUNG: Marks = Marks(32);
 
     pub(super) fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0

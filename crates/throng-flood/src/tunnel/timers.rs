@@ -11,6 +11,9 @@ pub(super) const FIRST_NS: u64 = 1_000_000_000;
 /// What was sent so often without an answer is not sent again: after a minute, nobody is there.
 pub(super) const ATTEMPTS_MAX: usize = 6;
 
+/// The attempt that those begin with who can wait: four times as long as the first wait.
+pub(super) const PATIENT_ATTEMPT: u8 = 2;
+
 /// What is awaited, and until when.
 #[derive(Debug, Default)]
 pub(super) struct Timers {

@@ -1,0 +1,88 @@
+//! The route to a device's clients, asked of the kernel by rtnetlink.
+//!
+//! Whoever sends to the clients waits [`PATIENCE_MS`] before it takes a packet for lost, rather
+//! than the usual fifth of a second: what waits in the device's queue is not lost, and sent again
+//! it would wait behind itself.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// A full queue is emptied in two seconds (4 µs a packet).
+const PATIENCE_MS: u32 = 3_000;
+
+/// A netlink message's head, and the head of a route in it.
+const HEAD_BYTES: usize = 16;
+const NEW_ROUTE: u16 = 24;
+const ERROR: u16 = 2;
+const REQUEST_ACK_REPLACE_CREATE: u16 = 0x1 | 0x4 | 0x100 | 0x400;
+
+const FAMILY_INET: u8 = 2;
+const TABLE_MAIN: u8 = 254;
+const PROTOCOL_KERNEL: u8 = 2;
+const SCOPE_LINK: u8 = 253;
+const UNICAST: u8 = 1;
+
+/// What is said of a route.
+const DESTINATION: u16 = 1;
+const DEVICE: u16 = 4;
+const SOURCE: u16 = 7;
+const METRICS: u16 = 8;
+
+/// Metrics: which of them hold whatever the kernel measures, and its least time until it repeats.
+const LOCK: u16 = 1;
+const RTO_MIN: u16 = 13;
+
+/// A device's network: its number, its first address, its prefix, and the kernel's own address.
+pub(super) struct Route {
+    pub(super) device: u32,
+    pub(super) network: Ipv4Addr,
+    pub(super) prefix: u8,
+    pub(super) kernel: Ipv4Addr,
+}
+
+impl Route {
+    /// Puts it in the place of the one that the device's address has brought.
+    pub(super) fn replace(&self) -> io::Result<()> {
+        let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, kind, flags, None)?;
+        rustix::net::send(&socket, &self.request(), SendFlags::empty())?;
+        let mut answer = [0_u8; 1024];
+        let (_, bytes) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+        let answer = &answer[..bytes.min(answer.len())];
+        let kind = answer.get(4..6).and_then(|two| two.try_into().ok()).map(u16::from_ne_bytes);
+        let code = answer.get(HEAD_BYTES..HEAD_BYTES + 4).and_then(|four| four.try_into().ok());
+        match (kind, code.map(i32::from_ne_bytes)) {
+            (Some(ERROR), Some(0)) => Ok(()),
+            (Some(ERROR), Some(code)) => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+            _ => Err(io::Error::other("the kernel's answer about its route cannot be read")),
+        }
+    }
+
+    fn request(&self) -> Vec<u8> {
+        let mut request = vec![0; HEAD_BYTES];
+        request.extend([FAMILY_INET, self.prefix, 0, 0]);
+        request.extend([TABLE_MAIN, PROTOCOL_KERNEL, SCOPE_LINK, UNICAST, 0, 0, 0, 0]);
+        put(&mut request, DESTINATION, &self.network.octets());
+        put(&mut request, DEVICE, &self.device.to_ne_bytes());
+        put(&mut request, SOURCE, &self.kernel.octets());
+        let mut metrics = Vec::new();
+        put(&mut metrics, LOCK, &(1_u32 << RTO_MIN).to_ne_bytes());
+        put(&mut metrics, RTO_MIN, &PATIENCE_MS.to_ne_bytes());
+        put(&mut request, METRICS, &metrics);
+        let length = request.len() as u32;
+        request[0..4].copy_from_slice(&length.to_ne_bytes());
+        request[4..6].copy_from_slice(&NEW_ROUTE.to_ne_bytes());
+        request[6..8].copy_from_slice(&REQUEST_ACK_REPLACE_CREATE.to_ne_bytes());
+        request
+    }
+}
+
+/// Appends an attribute, whose length is a multiple of four.
+fn put(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = (4 + value.len()) as u16;
+    to.extend(length.to_ne_bytes());
+    to.extend(kind.to_ne_bytes());
+    to.extend_from_slice(value);
+}

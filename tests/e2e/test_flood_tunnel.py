@@ -1,0 +1,197 @@
+"""`throng flood --network tunnel`: clients without sockets, against a server that knows nothing of it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from support import PATIENCE_SECONDS
+from support.server import BINARY, clean_environment, run_throng
+
+NODE = Path("/dev/net/tun")
+CAP_NET_ADMIN = 1 << 12
+TUNNEL = ["--network", "tunnel"]
+WHOLE = ["lost == 0", "duplicated == 0", "reordered == 0", "failures == 0", "received > 0"]
+
+
+def missing():
+    """Why no tunnel can be had here, if so."""
+    if not NODE.exists():
+        return f"{NODE} does not exist"
+    status = Path("/proc/self/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    if not int(effective.split()[1], 16) & CAP_NET_ADMIN:
+        return "the tests run without CAP_NET_ADMIN"
+    return None
+
+
+needs_tunnel = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+
+@pytest.fixture
+def flood(tmp_path):
+    """Runs a flood to its end; returns the completed process and its report, if it made one."""
+
+    def run(url, *arguments, check=True):
+        report = tmp_path / "report.json"
+        done = run_throng("flood", url, *TUNNEL, *arguments, "--json", report, directory=tmp_path)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        assert "panicked" not in done.stderr
+        return done, json.loads(report.read_text()) if report.exists() else None
+
+    return run
+
+
+def asserting(*assertions):
+    return [flag for each in assertions for flag in ("--assert", each)]
+
+
+def load(clients, hold="1s"):
+    return ["--clients", str(clients), "--hold", hold, "--publish", "10", "--threads", "2"]
+
+
+@needs_tunnel
+@pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
+def test_every_transport_is_whole(server, flood, transport):
+    flags = ["--transport", transport, "--server-pid", "auto"]
+    done, report = flood(server.url, *flags, *load(500), *asserting(*WHOLE))
+    total = report["total"]
+    assert total["expected"] == total["received"] == 5000
+    assert total["connect"]["count"] == 500
+    assert report["environment"]["network"] == report["plan"]["network"] == "tunnel"
+    assert total["repeated_packets"] is not None
+    assert "clients without sockets (network tunnel)" in done.stdout
+
+
+def sockets(server):
+    """The ends of connections that the kernel knows: the server's, and others of 198.18.0.0/15."""
+    rows = [row.split()[1:3] for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    port = f":{int(server.url.rsplit(':', 1)[1]):04X}"
+    # As a little-endian machine prints the address.
+    is_client = [(own[4:8] in ("12C6", "13C6"), peer[4:8] in ("12C6", "13C6")) for own, peer in rows]
+    servers = sum(peer for (own, _), (_, peer) in zip(rows, is_client) if own.endswith(port))
+    return servers, sum(own for own, _ in is_client)
+
+
+def started(server, directory, clients, *arguments):
+    """A flood whose clients are connected."""
+    command = [BINARY, "flood", server.url, *TUNNEL, *arguments]
+    child = subprocess.Popen(command, cwd=directory, env=clean_environment({}))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sockets(server)[0] < clients:
+        assert child.poll() is None and time.monotonic() < deadline
+    return child
+
+
+@needs_tunnel
+def test_no_client_has_a_socket(serve, tmp_path):
+    """The kernel knows the server's end of each connection, and nobody's other end."""
+    server = serve()
+    child = started(server, tmp_path, 100, *load(100, "60s"))
+    assert sockets(server) == (100, 0)
+    child.send_signal(signal.SIGINT)
+    child.wait(PATIENCE_SECONDS)
+
+
+@needs_tunnel
+def test_a_message_that_needs_many_packets_is_whole(serve, flood):
+    server = serve("--max-message-bytes", "1MiB")
+    flags = ["--clients", "20", "--hold", "1s", "--publish", "5", "--size", "500KiB"]
+    _, report = flood(server.url, *flags, *asserting(*WHOLE))
+    assert report["total"]["received"] == 100
+
+
+@needs_tunnel
+def test_a_storm_is_recovered_from(server, flood):
+    storm = ["--storm", "20s", *asserting("storm.recovered < 20s", "lost == 0", "failures == 0")]
+    _, report = flood(server.url, *load(300), *storm)
+    assert report["total"]["attempts"] == 600
+
+
+@needs_tunnel
+def test_churn_leaves_nobody_behind(server, flood):
+    _, report = flood(server.url, *load(200, "2s"), "--churn", "200", *asserting(*WHOLE))
+    assert report["total"]["attempts"] > 300
+    assert report["total"]["active"] == 200
+
+
+@needs_tunnel
+def test_slow_readers_hold_up_nobody(serve, flood):
+    """They do not read for a second, and get the rest later: more than their windows hold."""
+    server = serve("--max-message-bytes", "1MiB")
+    flags = ["--slow", "20%", "--hold", "1s", "--publish", "10", "--size", "20KiB"]
+    _, report = flood(server.url, "--clients", "50", *flags, *asserting(*WHOLE))
+    assert report["total"]["received"] == 500
+    # Those who do not read get everything late: a fifth of all deliveries.
+    assert report["total"]["delivery"]["p90"] > 100 > report["total"]["delivery"]["min"]
+
+
+@needs_tunnel
+def test_a_server_that_is_killed_closes_all(serve, tmp_path):
+    server = serve()
+    report = tmp_path / "killed.json"
+    child = started(server, tmp_path, 100, *load(100, "3s"), "--json", report)
+    server.process.kill()
+    server.process.wait()
+    child.wait(PATIENCE_SECONDS)
+    total = json.loads(report.read_text())["total"]
+    assert total["active"] == 0
+    assert sum(total["failures"].values()) == 100, total["failures"]
+
+
+@needs_tunnel
+def test_nobody_listens_there(flood):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    flags = ["--clients", "10", "--hold", "1s"]
+    done, report = flood(f"http://127.0.0.1:{port}", *flags, check=False)
+    assert done.returncode == 1
+    assert report["total"]["failures"] == {"refused": 10}
+
+
+@needs_tunnel
+def test_two_floods_have_devices_of_their_own(server, tmp_path):
+    command = [BINARY, "flood", server.url, *TUNNEL, *load(50), *asserting(*WHOLE)]
+    environment = clean_environment({})
+    children = [subprocess.Popen(command, cwd=tmp_path, env=environment) for _ in range(3)]
+    assert [child.wait(PATIENCE_SECONDS) for child in children] == [0, 0, 0]
+
+
+@needs_tunnel
+@pytest.mark.parametrize("url", ["http://192.0.2.1:80", "http://[::1]:80"])
+def test_a_target_elsewhere_is_refused(flood, url):
+    done, _ = flood(url, check=False)
+    assert done.returncode == 1
+    assert "address" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@needs_tunnel
+def test_addresses_of_ones_own_are_refused(flood):
+    done, _ = flood("http://127.0.0.1:80", "--source", "127.0.0.2", check=False)
+    assert done.returncode == 64
+    assert "--source: clients of the network tunnel have addresses" in done.stderr
+
+
+@needs_tunnel
+def test_without_rights_it_says_which_are_missing(server, tmp_path):
+    if shutil.which("setpriv") is None or os.geteuid() != 0:
+        pytest.skip("setpriv is missing, or the tests do not run as root")
+    drop = ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]
+    command = [*drop, BINARY, "flood", server.url, *TUNNEL, "--dry-run"]
+    environment = clean_environment({})
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "CAP_NET_ADMIN" in done.stdout
+    done = subprocess.run(
+        command[:-1], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "CAP_NET_ADMIN" in done.stderr
