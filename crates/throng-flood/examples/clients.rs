@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use throng_flood::clients::{Fleet, PublishSeen};
 use throng_flood::marker::{Mark, now_ns};
-use throng_flood::plan::{Plan, Sources, Streams, Subscribed, Target, Transport};
+use throng_flood::plan::{Network, Plan, Sources, Streams, Subscribed, Target, Transport};
 use throng_flood::tally::Tally;
 use throng_flood::template::Template;
 
@@ -98,6 +98,7 @@ fn plan(url: &str, transport: Option<&str>) -> Result<Plan> {
             streams: Streams::One,
         },
         sources: Sources { addresses: Vec::new(), ports: None },
+        network: Network::default(),
         threads: None,
         keep: false,
         seed: 1,
