@@ -164,6 +164,15 @@ def test_two_floods_have_devices_of_their_own(server, tmp_path):
 
 
 @needs_tunnel
+def test_neither_descriptors_nor_ports_are_asked_for(flood):
+    """One address, one target port and one thread: far too few for sockets."""
+    flags = ["--clients", "200k", "--threads", "1", "--dry-run"]
+    done, _ = flood("http://127.0.0.1:80", *flags)
+    assert 'network = "tunnel"' in done.stdout
+    assert "memory" in done.stdout and "descriptors" not in done.stdout
+
+
+@needs_tunnel
 @pytest.mark.parametrize("url", ["http://192.0.2.1:80", "http://[::1]:80"])
 def test_a_target_elsewhere_is_refused(flood, url):
     done, _ = flood(url, check=False)

@@ -10,7 +10,7 @@
 //! | `route` | the kernel's route to it |
 //! | `packet` | IPv4 and TCP headers, without I/O |
 //! | `tcp` | one connection: what a segment does to it |
-//! | `stack` | all connections of a device: what is unacknowledged, held, owed |
+//! | `stack` | all connections of a device: what comes in; `sending`: what goes out |
 //! | `timers` | when something is sent again |
 //! | `ends` | the clients' addresses, and whom they connect to |
 //!

@@ -7,14 +7,15 @@
 //! * An entry of `unacknowledged` is there exactly while its connection has the mark.
 //! * A segment that finds no connection is answered with a reset.
 
+mod sending;
+
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::SocketAddrV4;
 
 use super::ends::{Addresses, Targets};
 use super::packet::{self, Flags, Segment};
 use super::tcp::{Answer, Connection, End, Marks, State, reset_of_unknown};
-use super::timers::{ATTEMPTS_MAX, PATIENT_ATTEMPT, Timers};
+use super::timers::{PATIENT_ATTEMPT, Timers};
 
 /// What a client takes and has not read: without window scaling, as large as Linux begins with.
 /// A client that reads has read everything when it acknowledges, so that more would only let a
@@ -132,122 +133,6 @@ impl Stack {
     /// Whether the client has a connection that it has not closed.
     pub(super) fn is_open(&self, position: u32) -> bool {
         matches!(self.connection(position).state, State::Connecting | State::Open)
-    }
-
-    /// Begins to connect. Whatever is left of an earlier connection is reset.
-    pub(super) fn open(&mut self, position: u32, now_ns: u64, wire: &mut impl Wire) {
-        self.reset(position, wire);
-        let at = position as usize;
-        if at >= self.connections.len() {
-            self.connections.resize(at + 1, Connection::default());
-        }
-        let connection = &mut self.connections[at];
-        *connection = Connection {
-            // The clock, whose lower 32 bits are meant.
-            first_unacknowledged: (now_ns >> CLOCK_SHIFT) as u32,
-            state: State::Connecting,
-            ..Connection::default()
-        };
-        connection.marks.set(Marks::UNACKNOWLEDGED, true);
-        connection.marks.set(Marks::YOUNG, true);
-        let due_ns = self.timers.start(position, 0, now_ns);
-        let syn = Unacknowledged { has_flag: true, due_ns, ..Unacknowledged::default() };
-        self.unacknowledged.insert(position, syn);
-        self.write_syn(position, wire);
-    }
-
-    /// Sends bytes; returns how many were taken. If not all, an arrival says when there is room.
-    pub(super) fn send(
-        &mut self,
-        position: u32,
-        bytes: &[u8],
-        now_ns: u64,
-        wire: &mut impl Wire,
-    ) -> usize {
-        let Some(connection) = self.connections.get_mut(position as usize) else { return 0 };
-        if connection.state != State::Open {
-            connection.marks.set(Marks::WANTS_ROOM, true);
-            return 0;
-        }
-        let entry = match self.unacknowledged.entry(position) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                connection.marks.set(Marks::UNACKNOWLEDGED, true);
-                let attempt = first_attempt(*connection);
-                let due_ns = self.timers.start(position, attempt, now_ns);
-                let bytes = self.spare.pop().unwrap_or_default();
-                let entry = entry.insert(Unacknowledged::default());
-                (entry.bytes, entry.due_ns, entry.attempt) = (bytes, due_ns, attempt);
-                entry
-            }
-        };
-        let taken = bytes.len().min(UNACKNOWLEDGED_BYTES_MAX - entry.bytes.len());
-        entry.bytes.extend_from_slice(&bytes[..taken]);
-        if taken < bytes.len() {
-            connection.marks.set(Marks::WANTS_ROOM, true);
-        }
-        self.send_on(position, wire);
-        taken
-    }
-
-    /// Sends what the server's window allows.
-    fn send_on(&mut self, position: u32, wire: &mut impl Wire) {
-        let connection = &mut self.connections[position as usize];
-        let Some(entry) = self.unacknowledged.get_mut(&position) else { return };
-        while entry.sent < entry.bytes.len() && connection.state == State::Open {
-            let window = usize::from(connection.window).saturating_sub(entry.sent);
-            let bytes = (entry.bytes.len() - entry.sent).min(window).min(self.segment_bytes_max);
-            if bytes == 0 {
-                return;
-            }
-            connection.marks.set(Marks::OWES, false);
-            let payload = &entry.bytes[entry.sent..entry.sent + bytes];
-            let segment = Segment {
-                from: self.addresses.of(position),
-                to: self.targets.of(position),
-                // Below `UNACKNOWLEDGED_BYTES_MAX`.
-                sequence: connection.first_unacknowledged.wrapping_add(entry.sent as u32),
-                acknowledged: connection.expected,
-                flags: Flags::ACK.and(Flags::PSH),
-                window: window_of(*connection, &self.held, position),
-                segment_bytes_max: None,
-                payload,
-            };
-            wire.send(&segment);
-            entry.sent += bytes;
-        }
-    }
-
-    /// Closes: says that there is no more to say, and goes on until the server has heard it.
-    pub(super) fn close(&mut self, position: u32, now_ns: u64, wire: &mut impl Wire) {
-        let connection = self.connection(position);
-        let has_unsent =
-            self.unacknowledged.get(&position).is_some_and(|entry| entry.sent < entry.bytes.len());
-        // Who holds what nobody will read resets, as kernels do.
-        if connection.state != State::Open || has_unsent || connection.marks.has(Marks::HOLDS) {
-            return self.reset(position, wire);
-        }
-        let attempt = first_attempt(connection);
-        let due_ns = self.timers.start(position, attempt, now_ns);
-        let entry = self.unacknowledged.entry(position).or_default();
-        (entry.has_flag, entry.due_ns, entry.attempt) = (true, due_ns, attempt);
-        let connection = &mut self.connections[position as usize];
-        connection.state = State::Closing;
-        connection.marks.set(Marks::UNACKNOWLEDGED, true);
-        self.write_fin(position, wire);
-    }
-
-    /// Ends a connection at once, if there is one, and tells the server.
-    pub(super) fn reset(&mut self, position: u32, wire: &mut impl Wire) {
-        let connection = self.connection(position);
-        if connection.state == State::Closed {
-            return;
-        }
-        let in_flight = self.in_flight(position, connection);
-        let next = connection.first_unacknowledged.wrapping_add(in_flight);
-        let flags = Flags::RST.and(Flags::ACK);
-        self.write(position, flags, next, &[], wire);
-        self.forget(position);
     }
 
     /// Takes what is kept of a connection that is over.
@@ -408,108 +293,9 @@ impl Stack {
         self.owed = owed;
     }
 
-    /// Sends again what has waited too long. Returns a connection whose server does not answer any
-    /// more, which is closed then; to be called until there is none.
-    pub(super) fn expire(&mut self, now_ns: u64, wire: &mut impl Wire) -> Option<u32> {
-        while let Some((due_ns, position)) = self.timers.pop(now_ns) {
-            let Some(entry) = self.unacknowledged.get_mut(&position) else { continue };
-            if entry.due_ns != due_ns {
-                continue;
-            }
-            entry.attempt += 1;
-            entry.is_recovering = true;
-            let connection = self.connections[position as usize];
-            if usize::from(entry.attempt) >= ATTEMPTS_MAX {
-                self.reset(position, wire);
-                match connection.state {
-                    State::Closing => continue,
-                    _ => return Some(position),
-                }
-            }
-            entry.due_ns = self.timers.start(position, entry.attempt, now_ns);
-            self.repeated += 1;
-            self.send_again(position, connection, wire);
-        }
-        None
-    }
-
     /// When [`expire`](Self::expire) has something to do next.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.timers.next_ns()
-    }
-
-    fn send_again(&mut self, position: u32, connection: Connection, wire: &mut impl Wire) {
-        if connection.state == State::Connecting {
-            return self.write_syn(position, wire);
-        }
-        let Some(entry) = self.unacknowledged.get_mut(&position) else { return };
-        if entry.bytes.is_empty() {
-            return self.write_fin(position, wire);
-        }
-        // One segment: whoever acknowledges it tells what else is missing. Into a window of 0 goes
-        // one byte, to be told when it opens.
-        let most = entry.sent.max(1).min(usize::from(connection.window).max(1));
-        let bytes = most.min(self.segment_bytes_max).min(entry.bytes.len());
-        entry.sent = entry.sent.max(bytes);
-        let payload = entry.bytes[..bytes].to_vec();
-        let flags = Flags::ACK.and(Flags::PSH);
-        self.write(position, flags, connection.first_unacknowledged, &payload, wire);
-        let is_all_sent =
-            self.unacknowledged.get(&position).is_some_and(|entry| entry.sent == bytes);
-        if connection.state == State::Closing && is_all_sent {
-            self.write_fin(position, wire);
-        }
-    }
-
-    fn write_syn(&self, position: u32, wire: &mut impl Wire) {
-        wire.send(&Segment {
-            from: self.addresses.of(position),
-            to: self.targets.of(position),
-            sequence: self.connection(position).first_unacknowledged,
-            acknowledged: 0,
-            flags: Flags::SYN,
-            window: WINDOW as u16,
-            // Less than a packet, which fits.
-            segment_bytes_max: Some(self.segment_bytes_max as u16),
-            payload: &[],
-        });
-    }
-
-    fn write_fin(&mut self, position: u32, wire: &mut impl Wire) {
-        let first = self.connection(position).first_unacknowledged;
-        let bytes = self.unacknowledged.get(&position).map_or(0, |entry| entry.bytes.len());
-        let sequence = first.wrapping_add(bytes as u32);
-        self.write(position, Flags::FIN.and(Flags::ACK), sequence, &[], wire);
-    }
-
-    fn acknowledge(&mut self, position: u32, wire: &mut impl Wire) {
-        let connection = self.connection(position);
-        let in_flight = self.in_flight(position, connection);
-        let next = connection.first_unacknowledged.wrapping_add(in_flight);
-        self.write(position, Flags::ACK, next, &[], wire);
-    }
-
-    /// Writes a segment that acknowledges what is expected, so that nothing more is owed.
-    fn write(
-        &mut self,
-        position: u32,
-        flags: Flags,
-        sequence: u32,
-        payload: &[u8],
-        wire: &mut impl Wire,
-    ) {
-        let connection = &mut self.connections[position as usize];
-        connection.marks.set(Marks::OWES, false);
-        wire.send(&Segment {
-            from: self.addresses.of(position),
-            to: self.targets.of(position),
-            sequence,
-            acknowledged: connection.expected,
-            flags,
-            window: window_of(*connection, &self.held, position),
-            segment_bytes_max: None,
-            payload,
-        });
     }
 }
 

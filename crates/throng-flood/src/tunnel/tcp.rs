@@ -237,7 +237,8 @@ impl Connection {
             self.marks.set(Marks::ENDED, true);
             outcome.end = Some(End::Finished);
         }
-        outcome.answer = if is_whole { Answer::Later } else { Answer::Now };
+        // What is accepted is told when the client has it, with the room that is left then.
+        outcome.answer = if is_whole || accepted > 0 { Answer::Later } else { Answer::Now };
     }
 }
 
