@@ -78,7 +78,8 @@ impl Tunnel {
         self.stack.is_open(place(position))
     }
 
-    /// Sends; returns how many bytes were taken. If not all, an [`Arrival`] says when there is room.
+    /// Sends; returns how many bytes were taken. If not all, an [`Arrival`] says when there is
+    /// room.
     pub fn send(&mut self, position: usize, bytes: &[u8]) -> usize {
         self.stack.send(place(position), bytes, now_ns(), &mut self.device)
     }

@@ -28,8 +28,8 @@ const UNACKNOWLEDGED_BYTES_MAX: usize = 64 << 10;
 /// Buffers of bytes that are not needed are kept for others, up to so many.
 const SPARE_MAX: usize = 64;
 
-/// Numbers of connections begin at a clock of this many nanoseconds, two to its power: it goes round
-/// in 18 minutes, and faster than any client sends, so that a server whose old connection lingers
+/// Numbers of connections begin at a clock of two to this power of nanoseconds: it goes round in 18
+/// minutes, and faster than any client sends, so that a server whose old connection lingers
 /// for a minute recognises a new one.
 const CLOCK_SHIFT: u32 = 8;
 

@@ -243,10 +243,10 @@ pub fn machine(report: &Report) -> String {
     let mut html = String::new();
     if found.is_tunnel() {
         html.push_str(
-            "<p class=\"note\">The clients had no sockets: their TCP is part of the generator, which \
-             reads and writes packets of a network device. The kernel's memory is that of the \
-             server's half; a sender pays for handing a packet to the device, and the receiver's \
-             work is the generator's. Compare such figures with each other only.</p>",
+            "<p class=\"note\">The clients had no sockets: their TCP is part of the generator, \
+             which reads and writes packets of a network device. The kernel's memory is that of \
+             the server's half; a sender pays for handing a packet to the device, and the \
+             receiver's work is the generator's. Compare such figures with each other only.</p>",
         );
     } else if found.is_loopback {
         html.push_str(
