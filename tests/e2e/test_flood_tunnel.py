@@ -173,7 +173,7 @@ def test_neither_descriptors_nor_ports_are_asked_for(flood):
 
 
 @needs_tunnel
-@pytest.mark.parametrize("url", ["http://192.0.2.1:80", "http://[::1]:80"])
+@pytest.mark.parametrize("url", ["http://203.0.113.9:80", "http://[::1]:80"])
 def test_a_target_elsewhere_is_refused(flood, url):
     done, _ = flood(url, check=False)
     assert done.returncode == 1

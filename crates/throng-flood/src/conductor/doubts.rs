@@ -3,6 +3,7 @@
 use super::count::Count;
 use crate::report::figures;
 use crate::tally::{States, Tally};
+use crate::tunnel;
 
 /// A client thread that is busy for more than this is a queue of its own.
 const BUSY_MAX: f64 = 0.9;
@@ -98,8 +99,9 @@ impl Doubts {
         if count.clients.repeated > 0 {
             self.warn(format!(
                 "{name}: {} of the tunnel were lost, or were sent again by either side: what was \
-                 in them came a fifth of a second late at least",
+                 lost came {} s late at least",
                 figures::counted(count.clients.repeated, "packet", "packets"),
+                tunnel::PATIENCE.as_secs(),
             ));
         }
         self.publishing(name, count);

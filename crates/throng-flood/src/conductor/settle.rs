@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{Conductor, Crowd, Cut};
 use crate::audit::Audit;
-use crate::publish;
+use crate::plan::Network;
+use crate::{publish, tunnel};
 
 /// How long what is on its way is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,11 @@ impl<C: Crowd> Conductor<'_, C> {
     /// Waits until all publishes are answered and all deliveries that were due have come, or
     /// nothing has come for a while.
     pub(super) fn settle(&mut self, patience: Patience) -> Result<(), Cut> {
+        let patience = match self.plan.network {
+            Network::Sockets => patience,
+            // What was lost comes again so late.
+            Network::Tunnel => Patience { quiet: patience.quiet + tunnel::PATIENCE, ..patience },
+        };
         let nothing_published = self.scheduled == 0;
         if nothing_published {
             return Ok(());

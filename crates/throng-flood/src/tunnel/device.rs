@@ -44,8 +44,9 @@ const HEAD: [u8; HEAD_BYTES] = {
 /// What a read may bring, at most.
 pub(super) const READ_BYTES_MAX: usize = HEAD_BYTES + 65_535;
 
-/// Packets that wait to be read, at most: what does not fit is lost, and comes a fifth of a second
-/// later. The kernel keeps a pointer for each place, in one piece of memory of 4 MiB at most.
+/// Packets that wait to be read, at most: what does not fit is lost, and comes
+/// [`PATIENCE`](super::PATIENCE) later. The kernel keeps a pointer for each place, in one piece of
+/// memory of 4 MiB at most.
 const QUEUE: u32 = 500_000;
 
 /// Why no tunnel can be had.
@@ -215,7 +216,7 @@ mod tests {
         let reach = |text: &str| reachable(&[text.parse().unwrap()]).map_err(|e| e.to_string());
         assert_eq!(reach("127.0.0.1:80").unwrap(), ["127.0.0.1:80".parse().unwrap()]);
         assert_eq!(reach("0.0.0.0:80").unwrap(), ["127.0.0.1:80".parse().unwrap()]);
-        assert!(reach("192.0.2.1:80").unwrap_err().contains("not an address of this machine"));
+        assert!(reach("203.0.113.9:80").unwrap_err().contains("not an address of this machine"));
         assert!(reach("[::1]:80").unwrap_err().contains("not an IPv4 address"));
     }
 }

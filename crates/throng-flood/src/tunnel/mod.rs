@@ -37,6 +37,7 @@ use stack::Stack;
 
 pub use device::{TunnelError, reachable};
 pub use ends::Targets;
+pub use route::PATIENCE;
 pub use stack::{Arrival, Held};
 pub use tcp::End;
 

@@ -1,16 +1,17 @@
 //! The route to a device's clients, asked of the kernel by rtnetlink.
 //!
-//! Whoever sends to the clients waits [`PATIENCE_MS`] before it takes a packet for lost, rather
+//! Whoever sends to the clients waits [`PATIENCE`] before it takes a packet for lost, rather
 //! than the usual fifth of a second: what waits in the device's queue is not lost, and sent again
 //! it would wait behind itself.
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A full queue is emptied in two seconds (4 µs a packet).
-const PATIENCE_MS: u32 = 3_000;
+/// A full queue is emptied in two seconds (4 µs a packet), or in five if the machine has more to do.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A netlink message's head, and the head of a route in it.
 const HEAD_BYTES: usize = 16;
@@ -69,7 +70,7 @@ impl Route {
         put(&mut request, SOURCE, &self.kernel.octets());
         let mut metrics = Vec::new();
         put(&mut metrics, LOCK, &(1_u32 << RTO_MIN).to_ne_bytes());
-        put(&mut metrics, RTO_MIN, &PATIENCE_MS.to_ne_bytes());
+        put(&mut metrics, RTO_MIN, &(PATIENCE.as_millis() as u32).to_ne_bytes());
         put(&mut request, METRICS, &metrics);
         let length = request.len() as u32;
         request[0..4].copy_from_slice(&length.to_ne_bytes());
