@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A full queue is emptied in two seconds (4 µs a packet), or in five if the machine has more to do.
+/// A full queue is emptied in two seconds (4 µs a packet), in five if the machine is busy besides.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A netlink message's head, and the head of a route in it.
