@@ -41,7 +41,7 @@ pub trait Net {
 
     /// Writes each parcel, in order, as much as its socket takes, and appends what became of each
     /// to `transfers`. The sockets are different ones.
-    fn write_all(&mut self, parcels: &[Parcel<'_, Self::Socket>], transfers: &mut Vec<Transfer>) {
+    fn write_each(&mut self, parcels: &[Parcel<'_, Self::Socket>], transfers: &mut Vec<Transfer>) {
         for parcel in parcels {
             transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
         }

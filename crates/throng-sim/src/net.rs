@@ -88,7 +88,7 @@ impl Net for FakeNet {
         transfer
     }
 
-    fn write_all(&mut self, parcels: &[Parcel<'_, FakeSocket>], transfers: &mut Vec<Transfer>) {
+    fn write_each(&mut self, parcels: &[Parcel<'_, FakeSocket>], transfers: &mut Vec<Transfer>) {
         self.notes.saw("write: to several at once");
         for parcel in parcels {
             transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));

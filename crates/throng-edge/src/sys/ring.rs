@@ -2,14 +2,14 @@
 //!
 //! A ring is used for nothing but `send`, never waits for anything and never leaves anything
 //! behind: each request carries `MSG_DONTWAIT`, so that the kernel answers it while it is being
-//! submitted (io_uring_enter(2)), and when [`Ring::write_all`] returns, all answers are there.
+//! submitted (io_uring_enter(2)), and when [`Ring::write_each`] returns, all answers are there.
 //! [`Ring::open`] tries that out on a full socket before anybody relies on it; kernels before 6.1
 //! are not asked.
 //!
 //! # Why `unsafe`
 //!
 //! A request holds a descriptor number and a pointer to bytes. Both belong to the caller's parcels,
-//! which are borrowed until `write_all` returns; no request outlives it, because it returns only
+//! which are borrowed until `write_each` returns; no request outlives it, because it returns only
 //! when as many answers have come as requests were made, and ends the process if the kernel breaks
 //! that promise.
 
@@ -22,7 +22,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::net::{Parcel, Transfer};
 
-/// Requests of one submission: those of a slice. More would gain nothing.
+/// Requests of one submission: enough for a slice.
 const ENTRIES: u32 = 128;
 
 /// A submission queue and a completion queue of one worker's own.
@@ -56,7 +56,7 @@ impl Ring {
         let mut transfers = Vec::new();
         for _ in 0..64 {
             transfers.clear();
-            self.write_all(&[Parcel { socket: &one, bytes: &bytes }], &mut transfers)?;
+            self.write_each(&[Parcel { socket: &one, bytes: &bytes }], &mut transfers)?;
             match transfers[..] {
                 [Transfer::Bytes(_)] => {}
                 [Transfer::Blocked] => return Ok(()),
@@ -70,7 +70,7 @@ impl Ring {
     ///
     /// After an error the ring must be dropped, and nothing was done with the parcels that have no
     /// transfer.
-    pub(crate) fn write_all(
+    pub(crate) fn write_each(
         &mut self,
         parcels: &[Parcel<'_, OwnedFd>],
         transfers: &mut Vec<Transfer>,
@@ -163,11 +163,11 @@ mod tests {
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
     }
 
-    fn write_all(ring: &mut Ring, parcels: &[(&OwnedFd, &[u8])]) -> Vec<Transfer> {
+    fn write_each(ring: &mut Ring, parcels: &[(&OwnedFd, &[u8])]) -> Vec<Transfer> {
         let parcels: Vec<_> =
             parcels.iter().map(|&(socket, bytes)| Parcel { socket, bytes }).collect();
         let mut transfers = vec![Transfer::End];
-        ring.write_all(&parcels, &mut transfers).unwrap();
+        ring.write_each(&parcels, &mut transfers).unwrap();
         assert_eq!(transfers.remove(0), Transfer::End, "what was there stays");
         transfers
     }
@@ -185,7 +185,7 @@ mod tests {
         let parcels: Vec<_> =
             pairs.iter().zip(&bytes).map(|((near, _), bytes)| (near, &bytes[..])).collect();
         for round in 0..2 {
-            let transfers = write_all(&mut ring, &parcels);
+            let transfers = write_each(&mut ring, &parcels);
             for (nth, (_, far)) in pairs.iter().enumerate() {
                 assert_eq!(transfers[nth], Transfer::Bytes(bytes[nth].len()), "round {round}");
                 let mut buffer = [0; 64];
@@ -201,8 +201,8 @@ mod tests {
         let ((full, _reader), (dead, gone), (fine, far)) = (pair(), pair(), pair());
         drop(gone);
         let much = vec![b'x'; 1 << 20];
-        while write_all(&mut ring, &[(&full, &much)]) != [Transfer::Blocked] {}
-        let transfers = write_all(&mut ring, &[(&full, b"1"), (&dead, b"2"), (&fine, b"3")]);
+        while write_each(&mut ring, &[(&full, &much)]) != [Transfer::Blocked] {}
+        let transfers = write_each(&mut ring, &[(&full, b"1"), (&dead, b"2"), (&fine, b"3")]);
         assert_eq!(transfers, [Transfer::Blocked, Transfer::Gone, Transfer::Bytes(1)]);
         let mut buffer = [0; 8];
         assert_eq!(recv(&far, &mut buffer[..], RecvFlags::DONTWAIT).unwrap().1, 1);
@@ -217,7 +217,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let near = OwnedFd::from(near);
         let much = vec![b'x'; 64 << 20];
-        let [Transfer::Bytes(taken)] = write_all(&mut ring, &[(&near, &much)])[..] else {
+        let [Transfer::Bytes(taken)] = write_each(&mut ring, &[(&near, &much)])[..] else {
             panic!("it takes something")
         };
         assert!((1..much.len()).contains(&taken));

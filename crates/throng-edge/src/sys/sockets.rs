@@ -67,10 +67,10 @@ impl Net for Sockets {
         }
     }
 
-    fn write_all(&mut self, parcels: &[Parcel<'_, OwnedFd>], transfers: &mut Vec<Transfer>) {
+    fn write_each(&mut self, parcels: &[Parcel<'_, OwnedFd>], transfers: &mut Vec<Transfer>) {
         let first = transfers.len();
         if let Some(ring) = &mut self.ring
-            && ring.write_all(parcels, transfers).is_err()
+            && ring.write_each(parcels, transfers).is_err()
         {
             // It did not begin with the rest, and cannot be relied on any more.
             self.ring = None;

@@ -14,7 +14,7 @@ use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
 use crate::net::{Net, Parcel, Transfer};
 
-/// Below this there is nothing to be gained by writing together.
+/// Fewer than this are written one by one: hardly anything shares the call.
 const TOGETHER_MIN: usize = 4;
 
 /// Room of a worker that is used anew in each slice.
@@ -62,6 +62,7 @@ impl<N: Net> Worker<N> {
             !is_shared
         });
         let Worker { connections, net, .. } = self;
+        // `lacks_one` has found each of these connections, so that none is left out.
         let parcels = together.iter().filter_map(|&(_, index)| {
             let connection = connections.get(index)?;
             let is_chunked = connection.has(Flags::CHUNKED);
@@ -69,7 +70,7 @@ impl<N: Net> Worker<N> {
             Some(Parcel { socket: &connection.socket, bytes })
         });
         let parcels: Vec<_> = parcels.collect();
-        net.write_all(&parcels, transfers);
+        net.write_each(&parcels, transfers);
         let lengths = parcels.iter().map(|parcel| parcel.bytes.len());
         let written = lengths.zip(transfers.drain(..));
         outcomes.extend(written.map(|(length, transfer)| outcome(transfer, length, &message)));

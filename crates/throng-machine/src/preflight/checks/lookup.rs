@@ -1,7 +1,7 @@
 //! The table in which the kernel finds the connection that a packet belongs to.
 //!
 //! It is made at boot, or with a network namespace, and does not grow. Each packet walks through
-//! the connections that share its bucket, which at a million is what a delivery costs most.
+//! the connections that share its bucket, which comes first in a profile of a message to a million.
 
 use super::{number, verdict};
 use crate::preflight::check::{Check, Verdict};
