@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::Mailbox;
 
+use crate::steering::Steering;
 use crate::sys::hand_over::Exit;
 use crate::sys::sockets::{self, Sockets};
 use crate::worker::{Now, TICKS_PER_S, Worker};
@@ -36,6 +37,7 @@ pub(crate) struct Sources {
     pub(crate) inlet: Exit,
     pub(crate) mailbox_event: Arc<OwnedFd>,
     pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) steering: Arc<Steering>,
 }
 
 /// Runs until the worker has ended.
@@ -107,7 +109,12 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
     let Some(listener) = &sources.listener else { return };
     for _ in 0..ACCEPTS_PER_BATCH {
         match sockets::accept(listener) {
-            Ok(Some(socket)) => worker.accepted(socket),
+            Ok(Some(socket)) => {
+                worker.accepted(socket);
+                if worker.is_full() {
+                    sources.steering.move_on(listener);
+                }
+            }
             Ok(None) => return,
             Err(_) => {
                 // Descriptors or memory are exhausted. The listener stays readable: without a rest

@@ -16,6 +16,13 @@ pub struct WorkerFigures {
     pub counters: Arc<Counters>,
 }
 
+impl WorkerFigures {
+    /// Connections that may be added.
+    pub fn room(&self) -> u32 {
+        self.capacity.saturating_sub(self.connections.load(Ordering::Relaxed))
+    }
+}
+
 /// All workers' figures.
 #[derive(Debug, Clone, Default)]
 pub struct Figures(Arc<[WorkerFigures]>);
@@ -39,10 +46,8 @@ impl Figures {
 
     /// The worker with the most room, if any has some.
     pub fn roomiest(&self) -> Option<WorkerId> {
-        let room = |figures: &WorkerFigures| {
-            figures.capacity.saturating_sub(figures.connections.load(Ordering::Relaxed))
-        };
-        let (at, most) = self.0.iter().map(room).enumerate().max_by_key(|&(_, room)| room)?;
+        let rooms = self.0.iter().map(WorkerFigures::room);
+        let (at, most) = rooms.enumerate().max_by_key(|&(_, room)| room)?;
         (most > 0).then_some(WorkerId(at as u16))
     }
 }

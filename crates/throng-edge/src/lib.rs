@@ -16,6 +16,7 @@
 //! | [`framing`] | how a message looks on a connection |
 //! | [`net`] | what a worker needs of the world |
 //! | [`figures`] | what workers tell about themselves |
+//! | `steering` | which workers take new connections |
 //! | `sys` | the kernel's side; all `unsafe` |
 //!
 //! # Invariants
@@ -32,6 +33,7 @@ pub mod framing;
 pub mod net;
 pub mod settings;
 pub mod start;
+mod steering;
 mod sys;
 pub mod worker;
 

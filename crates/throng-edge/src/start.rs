@@ -13,6 +13,7 @@ use throng_core::{Access, Engine, Mail, Mailbox, Rules, WorkerId};
 use crate::event_loop::{self, Sources};
 use crate::figures::Figures;
 use crate::settings::{IoUring, Settings};
+use crate::steering::Steering;
 use crate::sys::hand_over::{self, Entry, Exit};
 use crate::sys::listener::{self, Reservation};
 use crate::sys::poll::Poll;
@@ -172,10 +173,12 @@ impl Plan {
         rules: &Arc<Rules>,
     ) -> Result<Edge, StartError> {
         let figures = Figures::new(self.capacities.iter().copied());
+        let workers = self.workers();
         let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
         let entries: Vec<Entry> = self.inlets.iter().map(|(entry, _)| entry.clone()).collect();
-        let (started, starts) = mpsc::channel();
+        let steering = Arc::new(Steering::new(figures.clone(), at_least(&settings)));
         let mut threads = Vec::new();
+        let mut sends = Sends::Together;
         for (nth, (_, inlet)) in self.inlets.iter().enumerate() {
             let id = WorkerId(nth as u16);
             let mailbox = Arc::clone(&self.mailboxes[nth]);
@@ -193,19 +196,18 @@ impl Plan {
                 event: Arc::clone(&self.events[nth]),
                 to_control: self.to_control.0.clone(),
                 to_workers: entries.clone(),
+                steering: Arc::clone(&steering),
+                is_last: nth + 1 == workers,
             };
-            let started = started.clone();
+            let (started, start) = mpsc::channel();
             let spawned = std::thread::Builder::new()
                 .name(format!("worker-{nth}"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || thread.run(&started));
             threads.push(spawned.map_err(system("start a thread"))?);
-        }
-        drop(started);
-        let mut sends = Sends::Together;
-        for _ in &threads {
+            // One after the other: the kernel numbers listeners in the order in which they come.
             let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
-            let started = starts.recv().unwrap_or_else(died)?;
+            let started = start.recv().unwrap_or_else(died)?;
             if started != Sends::Together {
                 sends = started;
             }
@@ -242,10 +244,15 @@ fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
     descriptors_max.saturating_sub(apart) as usize
 }
 
+/// Workers that there are however much each of them holds.
+fn at_least(settings: &Settings) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    if settings.workers == 0 { cores() } else { settings.workers }
+}
+
 /// The room of each worker: as many workers as asked for, more if they would not hold enough.
 fn capacities(settings: &Settings, descriptors_max: u64) -> Result<Vec<u32>, StartError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut workers = if settings.workers == 0 { cores } else { settings.workers };
+    let mut workers = at_least(settings);
     if worker_connections_max(descriptors_max, workers) == 0 {
         return Err(StartError::NoRoom(descriptors_max));
     }
@@ -301,6 +308,9 @@ struct Thread {
     event: Arc<OwnedFd>,
     to_control: Entry,
     to_workers: Vec<Entry>,
+    steering: Arc<Steering>,
+    /// With its listener all are there.
+    is_last: bool,
 }
 
 impl Thread {
@@ -329,12 +339,16 @@ impl Thread {
         let address = settings.listen;
         let listener = listener::open(address, settings.heartbeat)
             .map_err(|source| StartError::Listen { address, source })?;
+        if self.is_last {
+            self.steering.move_on(&listener);
+        }
         let sources = Sources {
             listener: Some(listener),
             is_listener_resting: false,
             inlet: self.inlet,
             mailbox_event: self.event,
             mailbox: Arc::clone(&self.setup.mailbox),
+            steering: self.steering,
         };
         let (ring, sends) = ring(settings.io_uring)?;
         let sockets = Sockets {

@@ -6,7 +6,7 @@
 //! | `private_table` | a thread gets a descriptor table of its own |
 //! | `heap` | one function of the C library |
 //! | `ring` | io_uring is told addresses |
-//! | `options` | two socket options that no library sets |
+//! | `options` | socket options that no library sets |
 //! | `listener`, `poll`, `hand_over`, `sockets` | none |
 
 #[allow(unsafe_code, reason = "see the module's doc")]

@@ -1,7 +1,9 @@
-//! Listening sockets: one per worker on the same port, among which the kernel spreads connections.
+//! Listening sockets: one per worker on the same port, among which the kernel spreads connections,
+//! or some of which take them all.
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -77,6 +79,12 @@ pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<Owned
     Ok(listener)
 }
 
+/// From now on only those listeners of the port take new connections, numbered in the order in
+/// which they were opened. Connections that others have waiting stay theirs.
+pub(crate) fn steer(listener: &OwnedFd, to: &Range<usize>) -> io::Result<()> {
+    options::set_reuseport_range(listener, to.start as u32, to.len() as u32)
+}
+
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -94,6 +102,24 @@ mod tests {
         (Ipv4Addr::LOCALHOST, 0).into()
     }
 
+    /// How many of the clients each listener has.
+    fn accept_all(listeners: &[OwnedFd], clients: &[TcpStream]) -> Vec<usize> {
+        for client in clients {
+            std::io::Write::write_all(&mut &*client, b"x").unwrap();
+        }
+        let accept = |listener| {
+            std::iter::from_fn(|| crate::sys::sockets::accept(listener).unwrap()).count()
+        };
+        let mut accepted = vec![0; listeners.len()];
+        while accepted.iter().sum::<usize>() < clients.len() {
+            for (count, listener) in accepted.iter_mut().zip(listeners) {
+                *count += accept(listener);
+            }
+            std::thread::yield_now();
+        }
+        accepted
+    }
+
     #[test]
     fn a_port_is_taken_once() {
         let first = Reservation::take(any_port()).unwrap();
@@ -105,24 +131,27 @@ mod tests {
     }
 
     #[test]
+    fn some_listeners_take_all_that_comes() {
+        let reservation = Reservation::take(any_port()).unwrap();
+        let address = reservation.address();
+        let listeners = [(); 4].map(|()| open(address, Duration::ZERO).unwrap());
+        for chosen in [1..3, 3..4, 0..2] {
+            steer(&listeners[0], &chosen).unwrap();
+            let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let accepted = accept_all(&listeners, &clients);
+            for (nth, count) in accepted.into_iter().enumerate() {
+                assert_eq!(count > 0, chosen.contains(&nth), "listener {nth} of {chosen:?}");
+            }
+        }
+    }
+
+    #[test]
     fn listeners_share_the_port_and_its_connections() {
         let reservation = Reservation::take(any_port()).unwrap();
         let address = reservation.address();
         let listeners = [(); 2].map(|()| open(address, Duration::ZERO).unwrap());
         let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
-        for client in &clients {
-            std::io::Write::write_all(&mut &*client, b"x").unwrap();
-        }
-        let accept = |listener| {
-            std::iter::from_fn(|| crate::sys::sockets::accept(listener).unwrap()).count()
-        };
-        let mut accepted = [0; 2];
-        while accepted.iter().sum::<usize>() < clients.len() {
-            for (count, listener) in accepted.iter_mut().zip(&listeners) {
-                *count += accept(listener);
-            }
-            std::thread::yield_now();
-        }
+        let accepted = accept_all(&listeners, &clients);
         assert!(accepted.iter().all(|&count| count > 0), "the kernel spreads them by address");
     }
 }

@@ -44,7 +44,8 @@ impl<N: Net> Worker<N> {
         self.admit(socket, bytes);
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether it has no room for another connection.
+    pub fn is_full(&self) -> bool {
         let (all, capacity) = (self.connections.len() as u32, self.capacity());
         all - self.closing >= capacity || all >= capacity + REFUSALS_MAX
     }

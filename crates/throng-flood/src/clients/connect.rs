@@ -4,10 +4,12 @@
 //! front is looked at before each sleep.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::client::{Client, State};
 use super::schedule::Schedule;
 use super::thread::Thread;
+use super::turns::{LOOK_AGAIN_NS, Turns};
 use crate::marker::now_ns;
 use crate::tally::Failure;
 
@@ -33,6 +35,8 @@ pub(super) struct Opening {
     top: usize,
     /// When; at once if there is none.
     schedule: Option<Schedule>,
+    /// Until this thread has had its turn on the way up: whose turn it is.
+    pub(super) turns: Option<Arc<Turns>>,
     /// To be opened as soon as there is room.
     wanted: VecDeque<u32>,
     /// To be opened later, and when.
@@ -54,6 +58,7 @@ impl Default for Opening {
             cursor: 0,
             top: 0,
             schedule: None,
+            turns: None,
             wanted: VecDeque::new(),
             retries: VecDeque::new(),
             begun: VecDeque::new(),
@@ -160,6 +165,9 @@ impl Thread {
         if self.opening.wanted.capacity() > OVER_MAX {
             self.opening.wanted = VecDeque::new();
         }
+        if !self.is_on() {
+            return None;
+        }
         while self.opening.cursor < self.opening.goal {
             let position = self.opening.cursor;
             let state = self.clients.get(position).map_or(State::New, |client| client.state);
@@ -176,7 +184,15 @@ impl Thread {
             }
             self.opening.cursor += 1;
         }
+        if let Some(turns) = self.opening.turns.take() {
+            turns.finish();
+        }
         None
+    }
+
+    /// Whether the thread may go on with a ramp.
+    fn is_on(&self) -> bool {
+        self.opening.turns.as_ref().is_none_or(|turns| turns.is_on(self.index))
     }
 
     /// On the way down: closes from the end.
@@ -242,12 +258,13 @@ impl Thread {
         }
         let has_room = opening.in_flight < opening.in_flight_max;
         let is_ramping = opening.cursor < opening.goal && has_room || is_falling;
+        let look_again = (!self.is_on()).then(|| now_ns() + LOOK_AGAIN_NS);
         let ramp = opening.schedule.filter(|_| is_ramping).map(|schedule| schedule.next_ns());
         let churn = opening.churn.map(|churn| churn.next_ns());
         let retry = opening.retries.front().map(|&(due, _)| due);
         let timeout_ns = self.setting.handshake_timeout_ns;
         let timeout = opening.begun.front().map(|&(since, _)| since.saturating_add(timeout_ns));
-        [ramp, churn, retry, timeout].into_iter().flatten().min().unwrap_or(u64::MAX)
+        [ramp, churn, retry, timeout, look_again].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 }
 

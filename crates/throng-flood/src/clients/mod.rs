@@ -9,6 +9,7 @@
 //! | `setting`, `ledger` | what all threads share: what the plan says, and what they have seen |
 //! | `client` | the parked client, at most 64 bytes |
 //! | `connect`, `schedule` | ramps, storms and churn: which client is opened or closed when |
+//! | `turns` | threads that open their clients one after the other |
 //! | `handshake` | from the start of a connect to the response head |
 //! | `receive` | what comes in: messages, pings, ends |
 //! | `follow` | the streams that a client follows, and their audit |
@@ -46,6 +47,7 @@ mod sockets;
 pub mod sources;
 mod start;
 mod thread;
+mod turns;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -67,6 +69,7 @@ use crate::tunnel::{Tunnel, TunnelError};
 
 use setting::Setting;
 use thread::{Command, Thread};
+use turns::Turns;
 
 pub use board::Board;
 pub use client::CLIENT_BYTES_MAX;
@@ -192,14 +195,18 @@ impl Fleet {
     }
 
     /// Brings the number of clients to `to`, spread over the threads, at `rate` a second over all.
-    /// Returns at once. At most `in_flight` connects are under way at a time, or one a thread.
-    /// Clients below `to` that had failed are tried once more.
+    /// Returns at once. At most `in_flight` connects are under way at a time, or one a thread; for
+    /// a moment twice as many when, without a rate, some threads take over from others. Clients
+    /// below `to` that had failed are tried once more.
     pub fn ramp(&self, to: usize, rate: Option<f64>, in_flight: usize) {
         let count = self.threads.len();
+        let turns = rate.is_none().then(|| Arc::new(Turns::new(self.cores)));
+        let together = if turns.is_some() { self.cores.min(count) } else { count };
         self.tell(|index| Command::Ramp {
             to: (to + count - 1 - index) / count,
             rate,
-            in_flight: in_flight / count,
+            in_flight: in_flight / together,
+            turns: turns.clone(),
         });
     }
 

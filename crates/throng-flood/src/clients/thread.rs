@@ -17,6 +17,7 @@ use super::resume::Ids;
 use super::setting::Setting;
 use super::sockets::{Sockets, WAKE};
 use super::start::Starts;
+use super::turns::Turns;
 use crate::audit::Audit;
 use crate::marker::now_ns;
 use crate::tally::{Failure, States, Tally};
@@ -36,6 +37,8 @@ pub(super) enum Command {
         to: usize,
         rate: Option<f64>,
         in_flight: usize,
+        /// Whose turn it is; `None` for all at once.
+        turns: Option<Arc<Turns>>,
     },
     Churn {
         rate: f64,
@@ -188,7 +191,10 @@ impl Thread {
     fn obey(&mut self, command: Command) {
         // An answer that nobody waits for any more is of no use.
         match command {
-            Command::Ramp { to, rate, in_flight } => self.ramp(to, rate, in_flight),
+            Command::Ramp { to, rate, in_flight, turns } => {
+                self.ramp(to, rate, in_flight);
+                self.opening.turns = turns;
+            }
             Command::Churn { rate } => self.churn(rate),
             Command::Storm { in_flight } => self.storm(in_flight),
             Command::Slow { share, is_slow } => self.slow(share, is_slow),
