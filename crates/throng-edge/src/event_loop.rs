@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::Mailbox;
 
+use crate::relay::Runner;
 use crate::steering::Steering;
 use crate::sys::hand_over::Exit;
 use crate::sys::sockets::{self, Sockets};
@@ -38,6 +39,7 @@ pub(crate) struct Sources {
     pub(crate) mailbox_event: Arc<OwnedFd>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) steering: Arc<Steering>,
+    pub(crate) runner: Runner,
 }
 
 /// Runs until the worker has ended.
@@ -53,7 +55,7 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
     let mut has_work = false;
     let mut handed = Vec::new();
     while !worker.is_ended() {
-        let may_sleep = !has_work && sources.mailbox.doze();
+        let may_sleep = !has_work && sources.mailbox.doze() && !sources.runner.is_called();
         let timeout = match may_sleep {
             true if worker.is_waiting() => SOON,
             true => next_tick.saturating_sub(clock.elapsed()),
@@ -68,7 +70,13 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
             worker.tick();
             wake_listener(&mut worker, &mut sources)?;
         }
-        has_work = worker.work();
+        if !sources.mailbox.is_empty() {
+            // Most mail is a message to fan out: with a baton that is done at once.
+            sources.runner.wants(true, clock.elapsed());
+        }
+        has_work = worker.work(sources.runner.has_baton());
+        sources.runner.wants(worker.is_fanning_out(), clock.elapsed());
+        has_work |= sources.runner.has_baton();
         if worker.are_doors_closed() {
             close_listener(&mut worker, &mut sources)?;
         }

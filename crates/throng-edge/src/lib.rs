@@ -16,6 +16,7 @@
 //! | [`framing`] | how a message looks on a connection |
 //! | [`net`] | what a worker needs of the world |
 //! | [`figures`] | what workers tell about themselves |
+//! | `relay` | which workers fan out |
 //! | `steering` | which workers take new connections |
 //! | `sys` | the kernel's side; all `unsafe` |
 //!
@@ -31,6 +32,7 @@ mod event_loop;
 pub mod figures;
 pub mod framing;
 pub mod net;
+mod relay;
 pub mod settings;
 pub mod start;
 mod steering;

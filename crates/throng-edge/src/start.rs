@@ -12,6 +12,7 @@ use throng_core::{Access, Engine, Mail, Mailbox, Rules, WorkerId};
 
 use crate::event_loop::{self, Sources};
 use crate::figures::Figures;
+use crate::relay::{Relay, Runner};
 use crate::settings::{IoUring, Settings};
 use crate::steering::Steering;
 use crate::sys::hand_over::{self, Entry, Exit};
@@ -177,6 +178,7 @@ impl Plan {
         let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
         let entries: Vec<Entry> = self.inlets.iter().map(|(entry, _)| entry.clone()).collect();
         let steering = Arc::new(Steering::new(figures.clone(), at_least(&settings)));
+        let relay = Arc::new(Relay::new(&self.mailboxes, at_least(&settings)));
         let mut threads = Vec::new();
         let mut sends = Sends::Together;
         for (nth, (_, inlet)) in self.inlets.iter().enumerate() {
@@ -197,6 +199,7 @@ impl Plan {
                 to_control: self.to_control.0.clone(),
                 to_workers: entries.clone(),
                 steering: Arc::clone(&steering),
+                runner: Runner::new(Arc::clone(&relay), id),
                 is_last: nth + 1 == workers,
             };
             let (started, start) = mpsc::channel();
@@ -309,6 +312,7 @@ struct Thread {
     to_control: Entry,
     to_workers: Vec<Entry>,
     steering: Arc<Steering>,
+    runner: Runner,
     /// With its listener all are there.
     is_last: bool,
 }
@@ -349,6 +353,7 @@ impl Thread {
             mailbox_event: self.event,
             mailbox: Arc::clone(&self.setup.mailbox),
             steering: self.steering,
+            runner: self.runner,
         };
         let (ring, sends) = ring(settings.io_uring)?;
         let sockets = Sockets {

@@ -201,22 +201,29 @@ impl<N: Net> Worker<N> {
         self.now = now;
     }
 
-    /// Takes mail, goes on with fan-outs for one slice, and says farewell. To be called after each
-    /// batch of events, and again while it returns `true`: there is more to do.
-    pub fn work(&mut self) -> bool {
+    /// Takes mail, goes on with fan-outs for one slice if it may, and says farewell. To be called
+    /// after each batch of events, and again while it returns `true`: there is more to do, beside
+    /// fan-outs.
+    pub fn work(&mut self, may_fan_out: bool) -> bool {
         self.read_on();
         self.hand_on();
         self.take_mail();
         self.answer_question();
-        self.fan_out();
+        if may_fan_out {
+            self.fan_out();
+        }
         self.note_landings();
         self.say_farewells();
         self.drain_on();
-        self.roster.is_sweeping()
-            || !self.unread.is_empty()
+        !self.unread.is_empty()
             || !self.farewells.is_empty()
             || !self.questions.is_empty()
             || self.is_parting()
+    }
+
+    /// Whether a fan-out is under way.
+    pub fn is_fanning_out(&self) -> bool {
+        self.roster.is_sweeping()
     }
 
     /// Whether something waits that no event will tell of: call [`Worker::work`] soon.

@@ -94,7 +94,9 @@ impl World {
         if seat.worker.is_ended() {
             return Ok(());
         }
-        seat.has_work = seat.worker.work() || seat.worker.is_waiting();
+        let may_fan_out = self.random.percent(75);
+        let has_more = seat.worker.work(may_fan_out);
+        seat.has_work = has_more || seat.worker.is_fanning_out() || seat.worker.is_waiting();
         if seat.has_work {
             self.notes.saw("work: more than a slice");
         }
