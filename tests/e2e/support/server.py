@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import threading
@@ -25,6 +26,13 @@ def clean_environment(extra=None):
     return {**kept, **(extra or {})}
 
 
+def limit_descriptors(count):
+    """What gives a child process a descriptor limit of its own; nothing if `count` is None."""
+    if count is None:
+        return None
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
 def run_throng(*arguments, directory, environment=None, input=None):
     """Runs the binary to its end. Returns the completed process with its output as text."""
     return subprocess.run(
@@ -42,7 +50,9 @@ def run_throng(*arguments, directory, environment=None, input=None):
 class Server:
     """One running server and the short requests that most tests need."""
 
-    def __init__(self, directory, *flags, environment=None, port=0, listen="127.0.0.1"):
+    def __init__(
+        self, directory, *flags, environment=None, port=0, listen="127.0.0.1", descriptors=None
+    ):
         self.flags = ["--listen", f"{listen}:{port}", *map(str, flags)]
         self.process = subprocess.Popen(
             [BINARY, "serve", *self.flags],
@@ -52,6 +62,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=limit_descriptors(descriptors),
         )
         self.output = []
         self._address = threading.Event()
