@@ -35,6 +35,8 @@ counters! {
     Accepted "connections_accepted_total" "Connections accepted.",
     AcceptFailed "accept_failures_total"
         "Times that no connection could be accepted for want of descriptors or memory.",
+    RingFailed "io_uring_failures_total"
+        "Workers whose io_uring failed: their fan-outs take a call for each subscriber since.",
     Closed "connections_closed_total" "Connections closed, for whatever reason.",
     HandedToControl "connections_handed_to_control_total"
         "Connections handed to the control plane.",

@@ -358,6 +358,7 @@ impl Thread {
         let (ring, sends) = ring(settings.io_uring)?;
         let sockets = Sockets {
             ring,
+            counters: Arc::clone(&self.setup.figures.worker(self.setup.id).counters),
             poll: Poll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control,
             to_workers: self.to_workers,

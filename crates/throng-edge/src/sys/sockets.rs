@@ -2,10 +2,11 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
-use throng_core::WorkerId;
+use throng_core::{Counter, Counters, WorkerId};
 
 use super::hand_over::Entry;
 use super::poll::Poll;
@@ -17,6 +18,8 @@ pub(crate) struct Sockets {
     pub(crate) poll: Poll,
     /// If there is none, each parcel is a call of its own.
     pub(crate) ring: Option<Ring>,
+    /// The worker's.
+    pub(crate) counters: Arc<Counters>,
     pub(crate) to_control: Entry,
     pub(crate) to_workers: Vec<Entry>,
 }
@@ -70,10 +73,17 @@ impl Net for Sockets {
     fn write_each(&mut self, parcels: &[Parcel<'_, OwnedFd>], transfers: &mut Vec<Transfer>) {
         let first = transfers.len();
         if let Some(ring) = &mut self.ring
-            && ring.write_each(parcels, transfers).is_err()
+            && let Err(error) = ring.write_each(parcels, transfers)
         {
             // It did not begin with the rest, and cannot be relied on any more.
             self.ring = None;
+            self.counters.add(Counter::RingFailed, 1);
+            let worker = std::thread::current();
+            tracing::warn!(
+                worker = worker.name(),
+                %error,
+                "io_uring failed: this worker's fan-outs take a call for each subscriber now"
+            );
         }
         for parcel in &parcels[transfers.len() - first..] {
             transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
@@ -106,6 +116,52 @@ impl Net for Sockets {
         match self.to_workers[usize::from(worker.0)].send(socket.as_fd(), &[]) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketType, recv, socketpair};
+
+    use super::*;
+    use crate::sys::hand_over;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+    }
+
+    /// A ring that takes requests from nobody but the thread that has opened it, which is gone.
+    fn failing_ring() -> Option<Ring> {
+        let ring = std::thread::spawn(Ring::open).join().unwrap();
+        ring.inspect_err(|error| eprintln!("skipped, no io_uring: {error}")).ok()
+    }
+
+    #[test]
+    fn a_ring_that_fails_is_given_up_and_counted_and_nothing_is_lost() {
+        let Some(ring) = failing_ring() else { return };
+        let counters = Arc::new(Counters::default());
+        let mut sockets = Sockets {
+            poll: Poll::new().unwrap(),
+            ring: Some(ring),
+            counters: Arc::clone(&counters),
+            to_control: hand_over::pair().unwrap().0,
+            to_workers: Vec::new(),
+        };
+        let pairs = [pair(), pair(), pair()];
+        for round in [b"1", b"2"] {
+            let parcels: Vec<_> =
+                pairs.iter().map(|(socket, _)| Parcel { socket, bytes: round }).collect();
+            let mut transfers = Vec::new();
+            sockets.write_each(&parcels, &mut transfers);
+            assert_eq!(transfers, [Transfer::Bytes(1); 3]);
+            assert_eq!(counters.get(Counter::RingFailed), 1);
+        }
+        for (_, far) in &pairs {
+            let mut buffer = [0; 8];
+            let (_, count) = recv(far, &mut buffer[..], RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(buffer[..count], *b"12");
         }
     }
 }
