@@ -115,7 +115,7 @@ pub(crate) struct Partial {
 }
 
 /// What a long-poll's answer will need.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Poll {
     pub(crate) origin: Option<String>,
     pub(crate) is_recovered: Option<bool>,

@@ -90,6 +90,11 @@ impl Net for FakeNet {
 
     fn write_each(&mut self, parcels: &[Parcel<'_, FakeSocket>], transfers: &mut Vec<Transfer>) {
         self.notes.saw("write: to several at once");
+        let is_shared = |pair: &[Parcel<'_, _>]| std::ptr::eq(pair[0].bytes, pair[1].bytes);
+        let is_answer = |pair: &[Parcel<'_, _>]| pair[0].bytes.starts_with(b"HTTP/1.1 200");
+        if parcels.windows(2).any(|pair| is_shared(pair) && is_answer(pair)) {
+            self.notes.saw("poll: one answer to several");
+        }
         for parcel in parcels {
             transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
         }

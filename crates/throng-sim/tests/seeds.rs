@@ -31,6 +31,7 @@ const INTERESTING: &[&str] = &[
     "leave: vanish",
     "message: left out for its publisher",
     "poll: nothing",
+    "poll: one answer to several",
     "poll: one message",
     "poll: pipelined",
     "poll: several messages",

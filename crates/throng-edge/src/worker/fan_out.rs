@@ -1,14 +1,15 @@
 //! A slice of the fan-outs under way: who is visited, and what they are written together.
 //!
-//! Most of a sweep is one message to connections that take it whole. Those are handed to the
-//! [`Net`] together, which may have a way to write them in fewer calls; whoever lacks more than one
-//! message, is a long-poll or needs bytes of its own is served one by one.
+//! Most of a sweep is one message to connections that take it whole, or one answer to long-polls.
+//! Those are handed to the [`Net`] together, which may have a way to write them in fewer calls;
+//! whoever lacks more than one message or needs bytes of its own is served one by one.
 
 use std::sync::Arc;
 
 use throng_core::{Message, SubscriptionId, Waiting};
 
 use super::deliver::Outcome;
+use super::poll::Shared;
 use super::{VISITS_PER_SLICE, Worker};
 use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
@@ -21,10 +22,13 @@ const TOGETHER_MIN: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// Subscriptions that are behind, and their connections.
-    visits: Vec<(SubscriptionId, u32)>,
+    pub(super) visits: Vec<(SubscriptionId, u32)>,
     /// Those of them that are written together.
     together: Vec<(SubscriptionId, u32)>,
-    transfers: Vec<Transfer>,
+    /// Long-polls that share answers, and which of them.
+    pub(super) polls: Vec<(u32, usize)>,
+    pub(super) answers: Vec<Shared>,
+    pub(super) transfers: Vec<Transfer>,
     outcomes: Vec<Outcome>,
 }
 
@@ -40,6 +44,7 @@ impl<N: Net> Worker<N> {
             }
             if batch.visits.len() >= TOGETHER_MIN {
                 self.deliver_together(&mut batch);
+                self.answer_together(&mut batch);
             }
             for (subscription, index) in batch.visits.drain(..) {
                 self.deliver(index, subscription);
@@ -50,7 +55,7 @@ impl<N: Net> Worker<N> {
 
     /// Writes to those of the batch that lack one shared message, and takes them out of it.
     fn deliver_together(&mut self, batch: &mut Batch) {
-        let Batch { visits, together, transfers, outcomes } = batch;
+        let Batch { visits, together, transfers, outcomes, .. } = batch;
         let simple = visits.iter().find_map(|&(id, index)| self.lacks_one(index, id));
         let Some(message) = simple.cloned() else { return };
         visits.retain(|&(subscription, index)| {

@@ -1,11 +1,17 @@
-//! Answers a long-poll: a cursor that is moved once.
+//! Answers long-polls: cursors that are moved once.
+//!
+//! Whoever waits for one channel at the same place of it, and has asked alike, gets the same bytes.
+//! In a slice of a fan-out they are put together once and written together
+//! ([`Worker::answer_together`]); every other poll is answered for itself.
 
-use throng_core::{Counter, Message, SubscriptionId, Waiting};
+use throng_core::{Counter, Message, Position, SubscriptionId, Waiting};
 use throng_wire::response::{self, PollBody, Start};
 
 use super::Worker;
-use crate::connection::{Flags, State};
-use crate::net::Net;
+use super::fan_out::Batch;
+use crate::connection::{Flags, Poll, State};
+use crate::framing::Framing;
+use crate::net::{Net, Parcel};
 
 /// Bytes in one answer, roughly: what is left comes with the next request.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -38,6 +44,47 @@ impl Answer {
             none => *none = Some(content_type.into()),
         }
     }
+
+    /// The answer as it goes over the wire, to whoever is at `position` after it.
+    fn encode(
+        &self,
+        position: &Position,
+        poll: Option<&Poll>,
+        is_kept: bool,
+        retry_after_s: Option<u32>,
+    ) -> Vec<u8> {
+        let recovered = poll.and_then(|poll| poll.is_recovered);
+        let start = Start {
+            id: &position.to_string(),
+            recovered: if self.has_gap { Some(false) } else { recovered },
+            connection: None,
+            allow_origin: poll.and_then(|poll| poll.origin.as_deref()),
+        };
+        let body = self.content_type.as_deref().map(|content_type| PollBody {
+            content_type: Some(content_type),
+            length: self.body.len(),
+        });
+        let mut out = Vec::with_capacity(self.body.len() + 256);
+        response::poll(&mut out, body, is_kept, retry_after_s, &start);
+        out.extend_from_slice(&self.body);
+        out
+    }
+}
+
+/// What an answer depends on, among kept connections that wait for one channel only.
+#[derive(Debug, PartialEq, Eq)]
+struct Terms {
+    cursor: u64,
+    framing: Framing,
+    poll: Option<Box<Poll>>,
+}
+
+/// An answer to all who have the same terms.
+#[derive(Debug)]
+pub(super) struct Shared {
+    terms: Terms,
+    bytes: Vec<u8>,
+    messages: u64,
 }
 
 impl<N: Net> Worker<N> {
@@ -88,30 +135,12 @@ impl<N: Net> Worker<N> {
     }
 
     fn write_poll(&mut self, index: u32, answer: Answer, retry_after_s: Option<u32>) {
-        let position = self.position(index).to_string();
-        self.leave_all(index);
-        self.unpark(index);
+        let position = self.position(index);
         let Some(connection) = self.connections.get_mut(index) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.poll.take());
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after_s.is_none();
-        connection.state = State::Head;
-        connection.due = self.now.tick.saturating_add(Self::ticks(self.settings.idle_timeout));
-        connection.flags.set(Flags::SERVED, true);
-        let recovered = poll.as_ref().and_then(|poll| poll.is_recovered);
-        let start = Start {
-            id: &position,
-            recovered: if answer.has_gap { Some(false) } else { recovered },
-            connection: None,
-            allow_origin: poll.as_ref().and_then(|poll| poll.origin.as_deref()),
-        };
-        let body = answer.content_type.as_deref().map(|content_type| PollBody {
-            content_type: Some(content_type),
-            length: answer.body.len(),
-        });
-        let mut out = Vec::with_capacity(answer.body.len() + 256);
-        response::poll(&mut out, body, is_kept, retry_after_s, &start);
-        out.extend_from_slice(&answer.body);
-        self.counters.add(Counter::Deliveries, answer.messages);
+        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after_s);
+        self.end_poll(index, answer.messages);
         if !is_kept {
             self.last_words(index, &out, Counter::Closed);
             return;
@@ -119,6 +148,83 @@ impl<N: Net> Worker<N> {
         self.send(index, &out);
         // A request that came while this one waited.
         self.input(index, &mut []);
+    }
+
+    /// The long-poll has its answer: from now on the connection awaits the next request.
+    fn end_poll(&mut self, index: u32, messages: u64) {
+        self.leave_all(index);
+        self.unpark(index);
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.state = State::Head;
+        connection.due = self.now.tick.saturating_add(Self::ticks(self.settings.idle_timeout));
+        connection.flags.set(Flags::SERVED, true);
+        self.counters.add(Counter::Deliveries, messages);
+    }
+
+    /// Answers those of the batch that can share an answer, and takes them out of it.
+    pub(super) fn answer_together(&mut self, batch: &mut Batch) {
+        let Batch { visits, polls, answers, transfers, .. } = batch;
+        visits.retain(|&(subscription, index)| {
+            let shared = self.shared_answer(index, subscription, answers);
+            polls.extend(shared.map(|nth| (index, nth)));
+            shared.is_none()
+        });
+        if polls.is_empty() {
+            return;
+        }
+        let Worker { connections, net, .. } = self;
+        // `shared_answer` has found each of these connections, so that none is left out.
+        let parcels = polls.iter().filter_map(|&(index, nth)| {
+            let socket = &connections.get(index)?.socket;
+            Some(Parcel { socket, bytes: &answers[nth].bytes })
+        });
+        let parcels: Vec<_> = parcels.collect();
+        net.write_each(&parcels, transfers);
+        for ((index, nth), transfer) in polls.drain(..).zip(transfers.drain(..)) {
+            let Shared { bytes, messages, .. } = &answers[nth];
+            self.end_poll(index, *messages);
+            self.sent(index, bytes, transfer);
+            if let Some(connection) = self.connections.get_mut(index) {
+                self.held_bytes -= connection.shed();
+            }
+        }
+        answers.clear();
+    }
+
+    /// Which of the `answers` is the connection's, made if it is the first with its terms; `None`
+    /// if it has to have one of its own.
+    fn shared_answer(
+        &mut self,
+        index: u32,
+        subscription: SubscriptionId,
+        answers: &mut Vec<Shared>,
+    ) -> Option<usize> {
+        let connection = self.connections.get(index)?;
+        let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
+        let is_plain = connection.state == State::Polling
+            && connection.has(Flags::KEEP_ALIVE)
+            && !connection.has(Flags::BLOCKED)
+            && !is_pipelined
+            && connection.first == Some(subscription)
+            && self.roster.sibling(subscription).is_none();
+        let Waiting::Messages(mut messages) = self.roster.waiting(subscription) else {
+            return None;
+        };
+        let name = self.name_of(index);
+        if !is_plain || messages.any(|message| message.except == Some(name)) {
+            return None;
+        }
+        let cursor = self.roster.cursor(subscription)?;
+        let connection = self.connections.get_mut(index)?;
+        let poll = connection.io.as_mut().and_then(|io| io.poll.take());
+        let terms = Terms { cursor, framing: connection.framing, poll };
+        let known = answers.iter().position(|shared| shared.terms == terms);
+        Some(known.unwrap_or_else(|| {
+            let answer = self.collect(index);
+            let bytes = answer.encode(&self.position(index), terms.poll.as_deref(), true, None);
+            answers.push(Shared { terms, bytes, messages: answer.messages });
+            answers.len() - 1
+        }))
     }
 
     /// The connection's subscriptions, the newest first.

@@ -16,18 +16,22 @@ const OUTBOUND_BYTES_MAX: usize = 4 << 20;
 impl<N: Net> Worker<N> {
     /// Writes `bytes`, now or when the socket takes them.
     pub(super) fn send(&mut self, index: u32, bytes: &[u8]) {
+        let Some(connection) = self.connections.get(index) else { return };
+        let transfer = match connection.has(Flags::BLOCKED) {
+            true => Transfer::Blocked,
+            false => self.net.write(&connection.socket, &[IoSlice::new(bytes)]),
+        };
+        self.sent(index, bytes, transfer);
+    }
+
+    /// Takes note of what writing `bytes` came to; the rest waits until the socket takes it.
+    pub(super) fn sent(&mut self, index: u32, bytes: &[u8], transfer: Transfer) {
+        let written = match transfer {
+            Transfer::Bytes(written) => written,
+            Transfer::Blocked => 0,
+            Transfer::End | Transfer::Gone => return self.forget(index, Counter::ClosedByPeer),
+        };
         let Some(connection) = self.connections.get_mut(index) else { return };
-        let mut written = 0;
-        if !connection.has(Flags::BLOCKED) {
-            match self.net.write(&connection.socket, &[IoSlice::new(bytes)]) {
-                Transfer::Bytes(count) => written = count,
-                Transfer::Blocked => {}
-                Transfer::End | Transfer::Gone => {
-                    self.forget(index, Counter::ClosedByPeer);
-                    return;
-                }
-            }
-        }
         self.counters.add(Counter::SentBytes, written as u64);
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else { return };
         let outbound = &mut connection.io_mut().outbound;

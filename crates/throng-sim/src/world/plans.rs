@@ -8,7 +8,7 @@ use crate::topics::SQUARE;
 
 impl World {
     pub(super) fn plan(&mut self) -> Plan {
-        let weights = if self.kind.is_crowd { [45, 5, 30, 15, 5] } else { [22, 22, 24, 12, 20] };
+        let weights = if self.kind.is_crowd { [36, 5, 26, 13, 20] } else { [22, 22, 24, 12, 20] };
         let way =
             [Way::Plain, Way::V1, Way::Sse, Way::Stream, Way::Poll][self.random.weighted(&weights)];
         let targets = self.targets(way);
