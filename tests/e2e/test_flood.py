@@ -14,7 +14,10 @@ from support.server import BINARY, clean_environment, run_throng
 
 # Small: what is tested is that figures are right, not that they are large.
 SMALL = ["--clients", "50", "--hold", "1s", "--publish", "10", "--handshake-timeout", "5s"]
-WHOLE = ["lost == 0", "duplicated == 0", "reordered == 0", "failures == 0", "received > 0"]
+WHOLE = [
+    *["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0"],
+    *["failures == 0", "received > 0"],
+]
 TOKENS = {
     "centrifugo": ["--publish-header", "X-API-Key: secret"],
     "centrifugo-sse": ["--publish-header", "X-API-Key: secret"],
@@ -93,6 +96,16 @@ def test_a_storm_is_recovered_from(server, flood):
     done, report = flood(server.url, *SMALL, *storm)
     assert report["total"]["attempts"] == 100
     assert "all were back after" in done.stdout
+
+
+def test_what_the_history_no_longer_has_is_missed_and_not_lost(serve, flood):
+    # While a long-poll's answer and its next request are on their way, more is published than kept.
+    load = ["--transport", "long-poll", "--clients", "300", "--hold", "1s", "--publish", "500"]
+    told = asserting("missed > 0", "lost == 0", "failures == 0")
+    done, report = flood(serve("--history-messages", "1").url, *load, *told)
+    total = report["total"]
+    assert total["received"] + total["missed"] == total["expected"]
+    assert "missed, of which the server told" in done.stdout
 
 
 def test_the_server_is_found_and_measured(server, flood):

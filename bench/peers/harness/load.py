@@ -130,7 +130,8 @@ def figures(load, report, transport):
         },
         "storm_share": share(load, phases[STORM]) if transport in RESUMING else None,
         "expected": total["expected"],
-        "lost": total["lost"],
+        # Others do not tell what their history has no more: whoever does has no advantage of it.
+        "lost": total["lost"] + total["missed"],
         "duplicated": total["duplicated"],
         "reordered": total["reordered"],
         "failures": {**total["failures"], **total["publish_failures"]},

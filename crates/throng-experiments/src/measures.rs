@@ -92,6 +92,7 @@ pub fn faults(total: &Totals) -> Vec<String> {
     let mut faults = Vec::new();
     let missing = [
         (total.lost, "lost"),
+        (total.missed, "were gone when their clients came back"),
         (total.duplicated, "came twice"),
         (total.reordered, "came out of order"),
         (total.stray, "came to a client that does not follow them"),

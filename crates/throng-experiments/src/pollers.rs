@@ -162,8 +162,12 @@ impl Pollers {
     pub fn audit(&mut self) -> Vec<String> {
         self.look();
         let audit = self.fleet.audit(vec![u64::from(self.marked)].into());
-        let wrong =
-            [(audit.lost, "lost"), (audit.duplicated, "twice"), (audit.reordered, "out of order")];
+        let wrong = [
+            (audit.lost, "lost"),
+            (audit.missed, "gone too early"),
+            (audit.duplicated, "twice"),
+            (audit.reordered, "out of order"),
+        ];
         let mut faults: Vec<String> = wrong
             .into_iter()
             .filter(|(number, _)| *number > 0)

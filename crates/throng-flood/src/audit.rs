@@ -14,8 +14,11 @@ pub struct Audit {
     pub expected: u64,
     /// Of these, those that came.
     pub received: u64,
-    /// Of these, those that never came.
+    /// Of these, those that never came, and nobody said so.
     pub lost: u64,
+    /// Of these, those that were gone when the client came back for them, and the server said so.
+    #[serde(default)]
+    pub missed: u64,
     /// Deliveries that came again.
     pub duplicated: u64,
     /// Deliveries that came after a later one.
@@ -27,8 +30,17 @@ impl AddAssign for Audit {
         self.expected += other.expected;
         self.received += other.received;
         self.lost += other.lost;
+        self.missed += other.missed;
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
+    }
+}
+
+impl Audit {
+    /// The same, of which so many losses were told of: they were missed.
+    pub fn without(self, missed: u64) -> Audit {
+        let missed = missed.min(self.lost);
+        Audit { lost: self.lost - missed, missed: self.missed + missed, ..self }
     }
 }
 
@@ -39,6 +51,8 @@ pub enum Arrival {
     Before,
     /// The next one, or one after a hole.
     New,
+    /// One after a hole of so many, of which the server has told.
+    AfterGap(u32),
     /// Fills a hole.
     Late,
     /// Had come before.
@@ -60,12 +74,14 @@ pub struct Track {
     last: u32,
     /// How many different ones have come.
     distinct: u32,
+    /// The server has told of a gap before the next new one.
+    is_gap_told: bool,
 }
 
 impl Track {
     /// Expects what follows `base`.
     pub fn begin(base: u32) -> Track {
-        Track { window: 0, base, last: base, distinct: 0 }
+        Track { base, last: base, ..Track::default() }
     }
 
     /// Expects what follows `base`, if nothing has come yet.
@@ -85,6 +101,11 @@ impl Track {
         self.last
     }
 
+    /// The server says that what comes next may not follow what came before.
+    pub fn tell_gap(&mut self) {
+        self.is_gap_told = true;
+    }
+
     /// Takes note of a sequence.
     pub fn arrive(&mut self, sequence: u32) -> Arrival {
         if sequence <= self.base {
@@ -95,7 +116,11 @@ impl Track {
             self.window = if step < WINDOW { self.window << step | 1 } else { 1 };
             self.last = sequence;
             self.distinct += 1;
-            return Arrival::New;
+            let is_gap_told = std::mem::take(&mut self.is_gap_told);
+            return match step - 1 {
+                missed @ 1.. if is_gap_told => Arrival::AfterGap(missed),
+                _ => Arrival::New,
+            };
         }
         let back = self.last - sequence;
         let bit = if back < WINDOW { 1 << back } else { 0 };
@@ -108,7 +133,8 @@ impl Track {
     }
 
     /// What was due up to `last_sent`, without `refused` of them; the sequences between
-    /// [`expected_from`](Self::expected_from) and `last_sent` were due.
+    /// [`expected_from`](Self::expected_from) and `last_sent` were due. What was missed counts as
+    /// lost here: see [`Audit::without`].
     pub fn settle(&self, last_sent: u32, refused: u64) -> Audit {
         let due = u64::from(last_sent.max(self.last) - self.base);
         let received = u64::from(self.distinct);
@@ -160,6 +186,21 @@ mod tests {
         let (track, arrivals) = after(2, [3, 5, 4, 4, 5, 2, 70, 6, 7, 6]);
         assert_eq!(arrivals, [New, New, Late, Again, Again, Before, New, Again, Late, Again]);
         assert_eq!(track.settle(70, 0).received, 5);
+    }
+
+    #[test]
+    fn a_hole_of_which_the_server_has_told_is_no_loss() {
+        use Arrival::{AfterGap, New};
+        let (mut track, _) = after(0, [1]);
+        track.tell_gap();
+        assert_eq!(track.arrive(5), AfterGap(3));
+        // It was told of once.
+        assert_eq!([track.arrive(6), track.arrive(8)], [New, New]);
+        // Nothing was gone after all.
+        track.tell_gap();
+        assert_eq!([track.arrive(9), track.arrive(11)], [New, New]);
+        let audit = track.settle(11, 0).without(3);
+        assert_eq!((audit.lost, audit.missed, audit.expected), (2, 3, 11));
     }
 
     proptest! {

@@ -45,8 +45,9 @@ type Single = (&'static str, Unit, Option<Need>, fn(&Report) -> Option<f64>);
 const PUBLISHING: Option<Need> = Some(Need::Publishing);
 const SERVER: Option<Need> = Some(Need::Server);
 
-const SINGLES: [Single; 31] = [
+const SINGLES: [Single; 32] = [
     ("lost", Unit::Plain, PUBLISHING, |r| Some(r.total.lost as f64)),
+    ("missed", Unit::Plain, PUBLISHING, |r| Some(r.total.missed as f64)),
     ("duplicated", Unit::Plain, PUBLISHING, |r| Some(r.total.duplicated as f64)),
     ("reordered", Unit::Plain, PUBLISHING, |r| Some(r.total.reordered as f64)),
     ("expected", Unit::Plain, PUBLISHING, |r| Some(r.total.expected as f64)),

@@ -84,7 +84,15 @@ impl Thread {
         };
         let mut audit = self.settled;
         (0..self.clients.len()).for_each(|position| audit += self.due(position, last));
-        audit
+        audit.without(self.missed)
+    }
+
+    /// The server says that a client, which goes on where it was, may have missed something.
+    pub(super) fn tell_gap(&mut self, position: usize) {
+        let client = &mut self.clients[position];
+        client.track.tell_gap();
+        let tracks = client.extra.as_mut().map(|extra| &mut extra.tracks[..]);
+        tracks.unwrap_or_default().iter_mut().for_each(|(_, track)| track.tell_gap());
     }
 
     /// What was due to a client until the last sequence that `last` says for each stream.
@@ -151,6 +159,11 @@ impl Thread {
                 return;
             }
             Arrival::Late => self.settled.reordered += 1,
+            Arrival::AfterGap(missed) => {
+                let (from, to) = (mark.sequence - missed, mark.sequence - 1);
+                let refused = self.setting.board.refused_between(mark.stream, from, to);
+                self.missed += u64::from(missed).saturating_sub(refused);
+            }
             Arrival::New => {}
         }
         self.tally.received += 1;

@@ -179,6 +179,9 @@ impl Thread {
                 let resume = &mut self.clients[position].resume;
                 self.ids.set(resume, Kind::LastEventId, id.as_bytes());
             }
+            if head.has_gap() {
+                self.tell_gap(position);
+            }
         }
         Ok(())
     }

@@ -165,6 +165,9 @@ impl Thread {
             return Err(Next::Fail(Failure::Status(answer.status)));
         }
         self.ids.set_next(&mut self.clients[position].resume, &answer.next);
+        if answer.has_gap {
+            self.tell_gap(position);
+        }
         if answer.status == 200 && !answer.body.is_empty() {
             self.message(position, &answer.body, now).map_err(Next::Fail)?;
         }

@@ -17,6 +17,7 @@ use crate::template::Template;
 
 mod closed_loop;
 mod elsewhere;
+mod gaps;
 
 /// Ends a test that would hang otherwise; never waited for when all is well.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -215,7 +216,8 @@ fn what_is_lost_again_or_late_is_found() {
     }
     watched.wait("all that was sent", |tally| tally.received == 12);
     let audit = watched.audit(5);
-    let expected = Audit { expected: 20, received: 12, lost: 8, duplicated: 1, reordered: 1 };
+    let expected =
+        Audit { expected: 20, received: 12, lost: 8, missed: 0, duplicated: 1, reordered: 1 };
     assert_eq!(audit, expected);
     watched.fleet.board().refused(0, 5);
     assert_eq!(watched.audit(5).lost, 6);

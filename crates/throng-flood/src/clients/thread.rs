@@ -88,6 +88,8 @@ pub(super) struct Thread {
     pub(super) measured: Measured,
     /// Of connections that are over; duplicates and disorder of all.
     pub(super) settled: Audit,
+    /// Of all connections: what never came, and the server told of it.
+    pub(super) missed: u64,
     pub(super) ids: Ids,
     pub(super) buffer: Vec<u8>,
     /// For what is about to be sent.
@@ -128,6 +130,7 @@ impl Thread {
             tally: Tally::default(),
             measured: Measured::default(),
             settled: Audit::default(),
+            missed: 0,
             ids: Ids::default(),
             buffer,
             scratch: Vec::new(),

@@ -148,6 +148,7 @@ impl Count {
             expected: self.audit.expected,
             received,
             lost: self.audit.lost,
+            missed: self.audit.missed,
             duplicated: self.audit.duplicated,
             reordered: self.audit.reordered,
             delivery_rate: self.delivering.per_second(),

@@ -112,6 +112,7 @@ fn since(now: &Audit, before: &Audit) -> Audit {
         received: now.received.saturating_sub(before.received),
         // What was missing then may have come since.
         lost: now.lost.saturating_sub(before.lost),
+        missed: now.missed.saturating_sub(before.missed),
         duplicated: now.duplicated.saturating_sub(before.duplicated),
         reordered: now.reordered.saturating_sub(before.reordered),
     }

@@ -88,6 +88,11 @@ impl<'a> Head<'a> {
             false => !self.has_item("connection", "close"),
         }
     }
+
+    /// Whether the server says that what the client asked to go on after is not all there any more.
+    pub fn has_gap(&self) -> bool {
+        self.header("throng-recovered") == Some("false")
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub struct Answer<'a> {
     pub next: Next<'a>,
     /// Whether it can use the same connection.
     pub keeps_alive: bool,
+    /// Whether what the client asked to go on after is not all there any more.
+    pub has_gap: bool,
 }
 
 /// What a server says about the next request.
@@ -51,6 +53,7 @@ pub(super) fn decode(
                 etag: head.header("etag"),
             },
             keeps_alive: head.keeps_alive(),
+            has_gap: head.has_gap(),
         }));
     }
     Ok(used)

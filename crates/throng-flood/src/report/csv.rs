@@ -19,7 +19,7 @@ const RUN_COLUMNS: &str = "run,started_unix_s,seconds,cut_short,active,attempts,
      first_p50_ms,median_p50_ms,p99_p50_ms,p999_p50_ms,last_p50_ms,last_max_ms,server_cpu_s,\
      server_cpu_us_per_delivery,server_pss_bytes,server_bytes_per_client,generator_cpu_s,\
      generator_cpu_us_per_delivery,generator_pss_bytes,generator_bytes_per_client,kernel_bytes,\
-     assertions_failed,warnings";
+     assertions_failed,warnings,missed";
 
 /// One line a sample of one run, under a heading.
 pub fn samples(report: &Report) -> String {
@@ -96,7 +96,8 @@ fn run(report: &Report) -> String {
     }
     line.maybe(total.kernel_bytes)
         .put(report.assertions.iter().filter(|checked| !checked.holds).count())
-        .put(report.warnings.len());
+        .put(report.warnings.len())
+        .put(total.missed);
     line.end()
 }
 

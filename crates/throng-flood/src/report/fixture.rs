@@ -130,6 +130,7 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
         expected: received,
         received,
         lost: 0,
+        missed: 0,
         duplicated: 0,
         reordered: 0,
         delivery_rate: Some(100_000.0),

@@ -194,8 +194,10 @@ pub struct Totals {
     pub expected: u64,
     /// Deliveries.
     pub received: u64,
-    /// Never came.
+    /// Never came, and nobody said so.
     pub lost: u64,
+    /// Were gone when the client came back for them, and the server told of the gap.
+    pub missed: u64,
     /// Came again.
     pub duplicated: u64,
     /// Came after a later one.

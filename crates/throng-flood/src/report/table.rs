@@ -31,9 +31,12 @@ pub fn faults(report: &Report) -> Option<String> {
     if report.cut_short.is_some() {
         faults.push("ended early".to_owned());
     }
-    for (number, word) in
-        [(total.lost, "lost"), (total.duplicated, "duplicated"), (total.reordered, "reordered")]
-    {
+    for (number, word) in [
+        (total.lost, "lost"),
+        (total.missed, "missed, of which the server told"),
+        (total.duplicated, "duplicated"),
+        (total.reordered, "reordered"),
+    ] {
         if number > 0 {
             faults.push(format!("{} {word}", count(number)));
         }
@@ -112,10 +115,14 @@ fn counts(text: &mut String, total: &Totals, paint: Paint) {
         lines.add("publishes", line);
     }
     if total.expected > 0 || total.received > 0 {
+        let missed = match total.missed {
+            0 => String::new(),
+            missed => format!(", {}", bad(missed, "missed", paint)),
+        };
         lines.add(
             "deliveries",
             format!(
-                "{} of {} expected, {}, {}, {}{}",
+                "{} of {} expected, {}{missed}, {}, {}{}",
                 count(total.received),
                 count(total.expected),
                 bad(total.lost, "lost", paint),

@@ -84,7 +84,7 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 }
 
 /// Everything, in the order of the table.
-pub(super) const ALL: [Measure; 21] = [
+pub(super) const ALL: [Measure; 22] = [
     Measure {
         name: "connections",
         show: whole,
@@ -106,6 +106,7 @@ pub(super) const ALL: [Measure; 21] = [
     bad("client failures", |run| counted(run.total.failures.values().copied())),
     bad("failed publishes", |run| counted(run.total.publish_failures.values().copied())),
     bad("lost", |run| counted([run.total.lost])),
+    bad("missed", |run| counted([run.total.missed])),
     bad("duplicated", |run| counted([run.total.duplicated])),
     bad("reordered", |run| counted([run.total.reordered])),
     Measure {

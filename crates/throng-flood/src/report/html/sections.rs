@@ -52,10 +52,14 @@ pub fn tiles(report: &Report) -> String {
     if total.expected > 0 || total.received > 0 {
         let expected = format!("of {} expected", count(total.expected));
         tile("Deliveries", count(total.received), expected, total.lost > 0);
-        let wrong = total.lost + total.duplicated + total.reordered;
-        let (lost, duplicated) = (count(total.lost), count(total.duplicated));
-        let others = format!("{duplicated} duplicated, {} reordered", count(total.reordered));
-        tile("Lost", lost, others, wrong > 0);
+        let others = [
+            (total.missed, "missed"),
+            (total.duplicated, "duplicated"),
+            (total.reordered, "reordered"),
+        ];
+        let wrong = total.lost + others.iter().map(|(number, _)| number).sum::<u64>();
+        let others = others.map(|(number, word)| format!("{} {word}", count(number))).join(", ");
+        tile("Lost", count(total.lost), others, wrong > 0);
         let published = format!("{} publishes accepted", count(total.published));
         tile("Deliveries a second", or_absent(total.delivery_rate, rate), published, false);
     }

@@ -1,0 +1,56 @@
+//! Gaps of which the server tells.
+
+use super::*;
+
+#[test]
+fn a_gap_that_the_server_tells_of_is_missed_and_not_lost() {
+    let (port, peers) = serve(|_| Vec::new());
+    let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/c?wait=1"));
+    let mut watched = Watched::start(&plan, 1);
+    watched.wait_active(1);
+    let mut peer = peers.recv().expect("a peer");
+    let answer = |watched: &Watched, sequence: u32, recovered: &str| {
+        let body = watched.payload(0, sequence);
+        let head = format!("HTTP/1.1 200 OK\r\nThrong-Id: e-{sequence}\r\n{recovered}");
+        let head = format!("{head}Content-Length: {}\r\n\r\n", body.len());
+        [head.as_bytes(), &body].concat()
+    };
+    peer.send(&answer(&watched, 1, ""));
+    peer.next_request();
+    // One of what is gone was never there.
+    watched.fleet.board().refused(0, 3);
+    peer.send(&answer(&watched, 6, "Throng-Recovered: false\r\n"));
+    peer.next_request();
+    // This hole is not told of.
+    peer.send(&answer(&watched, 8, "Throng-Recovered: true\r\n"));
+    watched.wait("three", |tally| tally.received == 3);
+    let audit = watched.audit(9);
+    assert_eq!((audit.expected, audit.received), (8, 3));
+    assert_eq!((audit.missed, audit.lost), (3, 2));
+}
+
+#[test]
+fn an_event_stream_tells_of_a_gap_when_it_goes_on() {
+    let (port, peers) = serve(|request| {
+        let recovered = if request.contains("Last-Event-ID") { "false" } else { "true" };
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nThrong-Recovered: ";
+        format!("{head}{recovered}\r\n\r\n").into_bytes()
+    });
+    let plan = plan(Transport::Sse, &format!("http://127.0.0.1:{port}/"));
+    let mut watched = Watched::start(&plan, 1);
+    watched.fleet.keep(true);
+    watched.wait_active(1);
+    let event = |watched: &Watched, sequence: u32| {
+        let payload = String::from_utf8(watched.payload(0, sequence)).expect("text");
+        format!("id: e-{sequence}\ndata: {payload}\n\n").into_bytes()
+    };
+    let mut peer = peers.recv().expect("a peer");
+    peer.send(&event(&watched, 1));
+    watched.wait("the first", |tally| tally.received == 1);
+    peer.stream.shutdown(Shutdown::Both).expect("closed");
+    let mut peer = peers.recv().expect("the same client again");
+    peer.send(&[event(&watched, 5), event(&watched, 7)].concat());
+    watched.wait("the rest", |tally| tally.received == 3);
+    let audit = watched.audit(7);
+    assert_eq!((audit.expected, audit.missed, audit.lost), (7, 3, 1));
+}
