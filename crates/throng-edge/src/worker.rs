@@ -17,7 +17,8 @@
 //! | `send` | writes everything else; what blocks, and what happens when it no longer does |
 //! | `close` | last words, and forgetting |
 //! | `mail` | what engine and control plane say |
-//! | `tick` | the sweep over the slab: heartbeats and deadlines |
+//! | `tick` | the sweep over the slab: what has come due |
+//! | `heartbeat` | heartbeats |
 //! | `drain` | the end |
 //!
 //! # Invariants
@@ -35,6 +36,7 @@ mod drain;
 mod fan_out;
 mod frames;
 mod hand_on;
+mod heartbeat;
 mod mail;
 mod poll;
 mod receive;
@@ -60,6 +62,7 @@ pub(crate) use accept::REFUSALS_MAX;
 use close::Farewell;
 use drain::Drain;
 use fan_out::Batch;
+use heartbeat::Beats;
 
 /// Ticks per second: the unit of [`Connection::due`] and the pace of the sweep over the slab.
 pub const TICKS_PER_S: u32 = 10;
@@ -134,6 +137,7 @@ pub struct Worker<N: Net> {
     scratch: Vec<u8>,
     mail: Vec<Mail>,
     batch: Batch,
+    beats: Beats,
     /// Connections that had more to read, or to act upon, than one turn allows.
     unread: VecDeque<u64>,
     /// What is left of the turn of the connection that is being read, in heads and frames.
@@ -180,6 +184,7 @@ impl<N: Net> Worker<N> {
             scratch: Vec::new(),
             mail: Vec::new(),
             batch: Batch::default(),
+            beats: Beats::default(),
             unread: VecDeque::new(),
             steps: 0,
             awaiting_control: VecDeque::new(),

@@ -4,6 +4,7 @@
 use throng_core::Counter;
 use throng_wire::{chunk, sse};
 
+use super::heartbeat::GOLDEN;
 use super::{TICKS_PER_S, Worker};
 use crate::connection::{Flags, State};
 use crate::framing::Framing;
@@ -11,9 +12,6 @@ use crate::net::Net;
 
 /// Connections sent home in one slice.
 const PARTINGS_PER_SLICE: u32 = 512;
-
-/// See `tick`.
-const GOLDEN: u32 = 0x9e37_79b9;
 
 /// However late the drain begins, messages under way are given this long, in ticks.
 const GOODBYE_TICKS: u32 = TICKS_PER_S;

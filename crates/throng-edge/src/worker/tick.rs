@@ -1,31 +1,19 @@
-//! The sweep over the slab: heartbeats and deadlines.
+//! The sweep over the slab: what has come due, and who has fallen behind.
 //!
 //! No connection owns a timer. Each has one moment at which something is to be done about it
-//! (`due`); the sweep passes every connection once a second and does what has come due. First
-//! heartbeats are spread evenly over the interval, and so all later ones are.
+//! (`due`); the sweep passes every connection once a second and does what has come due.
 
 use throng_core::{BehindPolicy, Counter, Waiting};
 use throng_wire::Refusal;
 use throng_wire::refusal::ResponseOptions;
-use throng_wire::sse;
 
 use super::{TICKS_PER_S, Worker};
 use crate::connection::{Flags, State};
-use crate::framing::Framing;
 use crate::net::Net;
 
 /// Connections passed in one tick, at least: all of a small server's, so that its deadlines are met
 /// to the tick.
 const VISITS_PER_TICK_MIN: u32 = 4096;
-
-/// Never.
-const NEVER: u32 = u32::MAX;
-
-/// 2^32 divided by the golden ratio: multiples of it spread evenly, however many there are.
-const GOLDEN: u32 = 0x9e37_79b9;
-
-/// A ping frame without payload.
-const PING: &[u8] = &[0x89, 0];
 
 impl<N: Net> Worker<N> {
     /// To be called once per tick, after [`Worker::set_now`].
@@ -50,6 +38,7 @@ impl<N: Net> Worker<N> {
                 self.check_stalled(index);
             }
         }
+        self.send_beats();
     }
 
     fn due(&mut self, index: u32) {
@@ -75,50 +64,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    pub(super) fn schedule_first_heartbeat(&mut self, index: u32) {
-        let interval = Self::ticks(self.settings.heartbeat);
-        let place = index.wrapping_add(u32::from(self.id.0)).wrapping_mul(GOLDEN);
-        let spread = (u64::from(place) * u64::from(interval)) >> 32;
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        if connection.state == State::Parked {
-            connection.due = match interval {
-                0 => NEVER,
-                _ => self.now.tick.saturating_add(1 + spread as u32),
-            };
-        }
-    }
-
-    fn heartbeat(&mut self, index: u32) {
-        let interval = Self::ticks(self.settings.heartbeat).max(1);
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.due = self.now.tick.saturating_add(interval);
-        if connection.has(Flags::BLOCKED) {
-            // No ping gets through to be answered. If the peer takes nothing at all, the kernel
-            // finds out (`TCP_USER_TIMEOUT`).
-            return self.check_stalled(index);
-        }
-        let was_heard = connection.has(Flags::HEARD);
-        let is_websocket = connection.has(Flags::WEBSOCKET);
-        if is_websocket && !was_heard && connection.has(Flags::MISSED) {
-            let sentence = "nothing was heard for two heartbeats";
-            return self.close_websocket(index, 4001, sentence, Counter::ClosedSilent);
-        }
-        connection.flags.set(Flags::MISSED, !was_heard);
-        connection.flags.set(Flags::HEARD, false);
-        let is_chunked = connection.has(Flags::CHUNKED);
-        let beat: &[u8] = match connection.framing {
-            Framing::WebSocket | Framing::WebSocketEnvelope => PING,
-            Framing::Sse | Framing::SseEnvelope if is_chunked => b"2\r\n:\n\r\n",
-            Framing::Sse | Framing::SseEnvelope => sse::COMMENT,
-            Framing::Line | Framing::LineEnvelope if is_chunked => b"1\r\n\n\r\n",
-            Framing::Line | Framing::LineEnvelope => b"\n",
-        };
-        self.count(Counter::Heartbeats);
-        self.send(index, beat);
-    }
-
     /// Closes a blocked connection that has fallen behind, instead of waiting for its socket.
-    fn check_stalled(&mut self, index: u32) {
+    pub(super) fn check_stalled(&mut self, index: u32) {
         let has_gap = |subscription| {
             let waiting = self.roster.waiting(subscription);
             matches!(waiting, Waiting::Gap { policy: BehindPolicy::Close, .. })
