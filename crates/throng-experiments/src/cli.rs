@@ -159,11 +159,11 @@ fn dry_run(chosen: &[Chosen]) -> ExitCode {
         text.push_str(&format!("  {}\n", found.summary()));
         text.push_str(&format!("  takes about {}\n", table::about(experiment.seconds(size))));
         for warning in found.warnings() {
-            text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::Doubt, "warning:")));
+            text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::DOUBT, "warning:")));
         }
         if let Some(refusal) = found.refusal() {
             is_possible = false;
-            text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::Bad, "not possible:")));
+            text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
         }
         print(&format!("{text}\n"));
     }
@@ -180,7 +180,7 @@ fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
             found = room::preflight(experiment, size);
         }
         for warning in found.warnings() {
-            let label = Paint::on(&io::stderr()).ink(Ink::Doubt, "warning:");
+            let label = Paint::on(&io::stderr()).ink(Ink::DOUBT, "warning:");
             eprintln!("{label} {}: {warning}", experiment.name);
         }
         refusals.extend(found.refusal().map(|refusal| format!("{}: {refusal}", experiment.name)));
@@ -275,7 +275,7 @@ fn now_unix_s() -> u64 {
 
 /// Perhaps with commands that help, a line each.
 fn complain(message: &str) {
-    let error = Paint::on(&io::stderr()).ink(Ink::Bad, "error:");
+    let error = Paint::on(&io::stderr()).ink(Ink::BAD, "error:");
     let mut lines = message.lines().map(harmless);
     eprintln!("{error} {}", lines.next().unwrap_or_default());
     lines.for_each(|line| eprintln!("{line}"));

@@ -18,7 +18,7 @@ pub fn table(before: &Results, after: &Results, paint: Paint) -> String {
         };
         let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, harmless(&one.title)));
         for doubt in doubts(one, other) {
-            let _ = writeln!(text, "{} {doubt}", paint.ink(Ink::Doubt, "doubtful:"));
+            let _ = writeln!(text, "{} {doubt}", paint.ink(Ink::DOUBT, "doubtful:"));
         }
         let mut grid = Grid::new(["", "before", "after", "after / before", ""], paint);
         for figure in &one.figures {

@@ -90,15 +90,15 @@ fn of_outcome(text: &mut String, outcome: &Outcome, paint: Paint) {
         writeln!(text, "{}", paint.ink(Ink::Dim, format!("{}, {}", outcome.source, outcome.year)));
     let _ = match outcome.verdict {
         Verdict::Done => {
-            writeln!(text, "{}", paint.ink(Ink::Good, "done: nothing failed, nothing is lost"))
+            writeln!(text, "{}", paint.ink(Ink::GOOD, "done: nothing failed, nothing is lost"))
         }
-        Verdict::Failed => writeln!(text, "{}", paint.ink(Ink::Bad, "failed")),
+        Verdict::Failed => writeln!(text, "{}", paint.ink(Ink::BAD, "failed")),
     };
     for reason in &outcome.reasons {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::Bad, "failed:"), harmless(reason));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::BAD, "failed:"), harmless(reason));
     }
     for warning in &outcome.warnings {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::Doubt, "doubtful:"), harmless(warning));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::DOUBT, "doubtful:"), harmless(warning));
     }
     text.push('\n');
     let mut grid = Grid::new(["", "published", "of", "ours", "of", ""], paint);
