@@ -78,7 +78,7 @@ mod tests {
     use crate::experiments::ALL;
 
     fn results(memory: f64, connections: usize) -> Results {
-        let mut outcome = Outcome::of(ALL[0], &ALL[0].size, 0);
+        let mut outcome = Outcome::of(ALL[0], &ALL[0].scope.size, 0);
         outcome.connections = connections;
         outcome.figures[0].set(memory, connections);
         Results { experiments: vec![outcome], ..Results::default() }

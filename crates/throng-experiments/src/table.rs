@@ -20,9 +20,9 @@ pub fn list(paint: Paint) -> String {
     let mut grid =
         Grid::new(["experiment", "year", "connections", "held for", "takes about"], paint);
     for experiment in ALL {
-        let size = experiment.size;
-        let held = experiment.has_time.then_some(size.time.as_secs_f64());
-        let big = if experiment.is_big { " *" } else { "" };
+        let size = experiment.scope.size;
+        let held = experiment.scope.has_time.then_some(size.time.as_secs_f64());
+        let big = if experiment.scope.is_big { " *" } else { "" };
         grid.row([
             format!("{}{big}", experiment.name),
             experiment.year.to_string(),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_seen() {
-        let mut outcome = Outcome::of(ALL[0], &ALL[0].size, 0);
+        let mut outcome = Outcome::of(ALL[0], &ALL[0].scope.size, 0);
         outcome.fail("the server is gone: \x1b[2J");
         let results = Results { experiments: vec![outcome], ..Results::default() };
         let text = table(&results, Paint::plain());

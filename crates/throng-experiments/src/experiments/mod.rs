@@ -1,5 +1,6 @@
-//! All experiments, a file each.
+//! All experiments, a file each; `broadcast` is what those of millions share.
 
+mod broadcast;
 mod c10k_long_poll;
 mod c10k_stream;
 mod friends;
@@ -37,7 +38,7 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     }
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let wanted =
-        |experiment: &&&Experiment| has(experiment.name) || has(SMALL) && !experiment.is_big;
+        |experiment: &&&Experiment| has(experiment.name) || has(SMALL) && !experiment.scope.is_big;
     Ok(ALL.iter().filter(wanted).copied().collect())
 }
 
@@ -74,7 +75,7 @@ mod tests {
             assert!(!experiment.setup.is_empty() && !experiment.differences.is_empty(), "{name}");
             let is_ours = name == growth::EXPERIMENT.name;
             assert!((2006..=2020).contains(&experiment.year) || is_ours, "{name}");
-            assert!(experiment.size.connections > 0, "{name}");
+            assert!(experiment.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> = experiment.figures.iter().map(|figure| figure.key).collect();
             assert_eq!(keys.len(), experiment.figures.len(), "{name}");
             let is_published = experiment.figures.iter().any(|figure| figure.published.is_some());
