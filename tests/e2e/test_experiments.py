@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from conftest import HERE
 from support import PATIENCE_SECONDS
-from support.server import BINARY, clean_environment, eventually, run_throng
+from support.server import BINARY, ROOT, clean_environment, eventually, run_throng
+from support.tunnel import needs_tunnel, without_rights
 
 # Small and short: what is tested is that figures are there and right, not that they are large.
 SMALL = ["--connections", "200", "--time", "2s"]
@@ -31,8 +33,12 @@ AUDITED = {
     "websocket-chat": ("delivered", "expected", 3 * (46 + 100 + 150 + 200)),
     "million-sse": ("heartbeats", None, None),
     "two-million": ("delivered", "expected", 200),
+    "three-million": ("delivered", "expected", 200),
     "growth": ("delivered", "expected", None),
 }
+
+# Their clients have no sockets.
+TUNNELLED = {"three-million"}
 
 # A server anew for each step.
 SERVERS = {"growth": 7}
@@ -121,7 +127,10 @@ def test_measures_by_size_are_written_as_csv(bench, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", list(AUDITED))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=needs_tunnel if name in TUNNELLED else ()) for name in AUDITED],
+)
 def test_every_figure_of_an_experiment_is_measured(bench, name):
     done, results = bench(name, *SIZES.get(name, SMALL))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -148,9 +157,57 @@ def test_every_figure_of_an_experiment_is_measured(bench, name):
         wrong = ["lost", "missed", "duplicated", "reordered", "stray"]
         assert not any(total[name] for name in wrong), total
         assert flood["series"], "raw samples are there"
+        network = "tunnel" if name in TUNNELLED else "sockets"
+        assert flood["environment"]["network"] == flood["plan"]["network"] == network
     assert all(flood["total"]["active"] == 200 for flood in outcome["floods"][-1:])
     assert outcome["courses"] or outcome["tables"]
     assert results["environment"]["kernel"] and results["environment"]["sysctl"]
+
+
+@needs_tunnel
+def test_without_rights_an_experiment_without_sockets_is_not_begun(tmp_path):
+    if shutil.which("setpriv") is None or os.geteuid() != 0:
+        pytest.skip("setpriv is missing, or the tests do not run as root")
+    line = without_rights([BINARY, "bench", "three-million", *SMALL])
+    for flags in [[], ["--dry-run"]]:
+        done = subprocess.run(
+            [*line, *flags],
+            cwd=tmp_path,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1 and not servers(done.stderr)
+        assert "CAP_NET_ADMIN" in done.stdout + done.stderr
+
+
+def test_the_growth_is_drawn(bench, tmp_path):
+    done, results = bench("growth", "--connections", "1000", "--time", "500ms")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [outcome] = results["experiments"]
+    assert all(course["is_log_across"] and not course["is_log"] for course in outcome["courses"])
+    assert all(warning.startswith(("this is a debug", "at ")) for warning in outcome["warnings"])
+
+    def draw():
+        command = [ROOT / "bench" / "draw-growth", tmp_path / "results.json"]
+        command += ["--to", tmp_path / "growth.svg"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    drawn = draw()
+    assert drawn.returncode == 0, drawn.stderr
+    picture = ElementTree.parse(tmp_path / "growth.svg").getroot()
+    names = {"text": "{http://www.w3.org/2000/svg}text", "dot": "{http://www.w3.org/2000/svg}circle"}
+    assert len(list(picture.iter(names["dot"]))) == 3 * len(outcome["floods"])
+    told = [text.text for text in picture.iter(names["text"])]
+    assert told.count("1,000") == 3, "the last step, below each chart"
+
+    outcome["verdict"], outcome["reasons"] = "failed", ["a connection was lost"]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    refused = draw()
+    assert refused.returncode == 1 and "a connection was lost" in refused.stderr
+    (tmp_path / "results.json").write_text("[]")
+    assert draw().returncode == 1
 
 
 def test_published_figures_stand_beside_ours(bench):

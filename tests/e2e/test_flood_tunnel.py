@@ -13,28 +13,13 @@ import pytest
 
 from support import PATIENCE_SECONDS
 from support.server import BINARY, clean_environment, run_throng
+from support.tunnel import needs_tunnel, without_rights
 
-NODE = Path("/dev/net/tun")
-CAP_NET_ADMIN = 1 << 12
 TUNNEL = ["--network", "tunnel"]
 WHOLE = [
     *["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0"],
     *["failures == 0", "received > 0"],
 ]
-
-
-def missing():
-    """Why no tunnel can be had here, if so."""
-    if not NODE.exists():
-        return f"{NODE} does not exist"
-    status = Path("/proc/self/status").read_text()
-    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
-    if not int(effective.split()[1], 16) & CAP_NET_ADMIN:
-        return "the tests run without CAP_NET_ADMIN"
-    return None
-
-
-needs_tunnel = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 
 @pytest.fixture
@@ -194,8 +179,7 @@ def test_addresses_of_ones_own_are_refused(flood):
 def test_without_rights_it_says_which_are_missing(server, tmp_path):
     if shutil.which("setpriv") is None or os.geteuid() != 0:
         pytest.skip("setpriv is missing, or the tests do not run as root")
-    drop = ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]
-    command = [*drop, BINARY, "flood", server.url, *TUNNEL, "--dry-run"]
+    command = without_rights([BINARY, "flood", server.url, *TUNNEL, "--dry-run"])
     environment = clean_environment({})
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

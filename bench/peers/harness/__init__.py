@@ -6,6 +6,5 @@
 | `load` | the load, run by `throng flood`, and the figures of a run |
 | `results` | all runs, their medians and ratios, as they are kept in JSON |
 | `document` | the page of tables: `page.template`, filled in |
-| `pictures`, `charts` | which charts it has, and how one is drawn |
-| `words` | numbers as they are shown |
+| `pictures` | which charts it has; drawn by `bench/charts` |
 """

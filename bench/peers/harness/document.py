@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from string import Template
 
+from charts.words import ABSENT, decimal, hundredths, mebibytes, percent, size_name, whole
+
 from .load import SIZES, STORM_RATE, WARM_UP
 from .pictures import drawn
 from .results import (
@@ -19,7 +21,6 @@ from .results import (
     TRANSPORTS,
     fanout_figure,
 )
-from .words import ABSENT, decimal, hundredths, mebibytes, percent, size_name, whole
 
 PEERS = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_name("page.template")

@@ -1,9 +1,10 @@
 """Which charts the page has, and what is in them."""
 
-from . import charts
+from charts import bars
+from charts.words import decimal, hundredths, size_name, whole
+
 from .load import SIZES
 from .results import CONNECT_RATE, MEMORY, OWN, STORM, TRANSPORTS, fanout_figure
-from .words import decimal, hundredths, size_name, whole
 
 SMALL, LARGE = SIZES
 BOTH = [size_name(SMALL), size_name(LARGE)]
@@ -61,7 +62,7 @@ def drawn(results):
     return {
         name: (
             title,
-            charts.bars(
+            bars.bars(
                 title,
                 f"{better}; {where}",
                 lines_of(results, figures),
@@ -81,8 +82,8 @@ def lines_of(results, figures):
         rows = []
         for peer in results.names(transport):
             found = [results.spread(peer, transport, figure) for figure in figures]
-            bars = [each and (each.median, each.low, each.high) for each in found]
-            rows.append(charts.Row(results.title(peer), bars, is_own=peer == OWN))
+            measured = [each and (each.median, each.low, each.high) for each in found]
+            rows.append(bars.Row(results.title(peer), measured, is_own=peer == OWN))
         if any(bar for row in rows for bar in row.bars):
-            lines += [charts.Heading(TRANSPORTS[transport]), *rows]
+            lines += [bars.Heading(TRANSPORTS[transport]), *rows]
     return lines

@@ -114,7 +114,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     if arguments.namespace {
-        let most = chosen.iter().map(|(_, size)| size.connections).max();
+        let ends = |(experiment, size): &Chosen| experiment.scope.kernel_ends() * size.connections;
+        let most = chosen.iter().map(ends).max();
         complain(&namespace::enter(most.unwrap_or_default() as u64));
         return EXIT_FAILED.into();
     }
@@ -159,11 +160,11 @@ fn dry_run(chosen: &[Chosen]) -> ExitCode {
         text.push_str(&format!("  {}\n", found.summary()));
         text.push_str(&format!("  takes about {}\n", table::about(experiment.seconds(size))));
         for warning in found.warnings() {
-            text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::Doubt, "warning:")));
+            text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::DOUBT, "warning:")));
         }
-        if let Some(refusal) = found.refusal() {
+        if let Some(refusal) = room::refusal(experiment, &found) {
             is_possible = false;
-            text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::Bad, "not possible:")));
+            text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
         }
         print(&format!("{text}\n"));
     }
@@ -180,10 +181,11 @@ fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
             found = room::preflight(experiment, size);
         }
         for warning in found.warnings() {
-            let label = Paint::on(&io::stderr()).ink(Ink::Doubt, "warning:");
+            let label = Paint::on(&io::stderr()).ink(Ink::DOUBT, "warning:");
             eprintln!("{label} {}: {warning}", experiment.name);
         }
-        refusals.extend(found.refusal().map(|refusal| format!("{}: {refusal}", experiment.name)));
+        let refusal = room::refusal(experiment, &found);
+        refusals.extend(refusal.map(|refusal| format!("{}: {refusal}", experiment.name)));
     }
     if refusals.is_empty() {
         return Ok(());
@@ -227,7 +229,7 @@ fn run_one(experiment: &'static Experiment, size: &Size, is_stopped: &AtomicBool
     if cfg!(debug_assertions) {
         outcome.warnings.push("this is a debug build: it is slow".to_owned());
     }
-    let mut stage = Stage::new(*size, outcome, Path::new(OWN_PROGRAM), is_stopped);
+    let mut stage = Stage::new(experiment, *size, outcome, Path::new(OWN_PROGRAM), is_stopped);
     let done = (experiment.run)(&mut stage);
     stage.end_server();
     match done {
@@ -275,7 +277,7 @@ fn now_unix_s() -> u64 {
 
 /// Perhaps with commands that help, a line each.
 fn complain(message: &str) {
-    let error = Paint::on(&io::stderr()).ink(Ink::Bad, "error:");
+    let error = Paint::on(&io::stderr()).ink(Ink::BAD, "error:");
     let mut lines = message.lines().map(harmless);
     eprintln!("{error} {}", lines.next().unwrap_or_default());
     lines.for_each(|line| eprintln!("{line}"));

@@ -18,7 +18,7 @@ pub fn table(before: &Results, after: &Results, paint: Paint) -> String {
         };
         let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, harmless(&one.title)));
         for doubt in doubts(one, other) {
-            let _ = writeln!(text, "{} {doubt}", paint.ink(Ink::Doubt, "doubtful:"));
+            let _ = writeln!(text, "{} {doubt}", paint.ink(Ink::DOUBT, "doubtful:"));
         }
         let mut grid = Grid::new(["", "before", "after", "after / before", ""], paint);
         for figure in &one.figures {
@@ -78,7 +78,7 @@ mod tests {
     use crate::experiments::ALL;
 
     fn results(memory: f64, connections: usize) -> Results {
-        let mut outcome = Outcome::of(ALL[0], &ALL[0].size, 0);
+        let mut outcome = Outcome::of(ALL[0], &ALL[0].scope.size, 0);
         outcome.connections = connections;
         outcome.figures[0].set(memory, connections);
         Results { experiments: vec![outcome], ..Results::default() }

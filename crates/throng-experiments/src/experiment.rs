@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throng_flood::plan::Network;
 use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::figures::count;
 
@@ -27,6 +28,15 @@ pub struct Experiment {
     pub differences: &'static [&'static str],
     /// What is measured, with what was published of it.
     pub figures: &'static [Figure],
+    /// How much it takes.
+    pub scope: Scope,
+    /// Runs it.
+    pub run: fn(&mut Stage<'_>) -> Result<(), Cut>,
+}
+
+/// How much an experiment takes: a few connections, quietly, over sockets, unless more is said.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope {
     /// Its size unless said otherwise: that of the original where this is bearable.
     pub size: Size,
     /// Whether `--time` means anything to it.
@@ -35,8 +45,8 @@ pub struct Experiment {
     pub is_big: bool,
     /// Whether messages go to all clients at once, which wait in buffers until they are read.
     pub broadcasts: bool,
-    /// Runs it.
-    pub run: fn(&mut Stage<'_>) -> Result<(), Cut>,
+    /// What carries the clients' connections.
+    pub network: Network,
 }
 
 /// How much.
@@ -114,6 +124,74 @@ impl Figure {
     }
 }
 
+/// Figures that several experiments have.
+impl Figure {
+    /// What a parked client takes in the server.
+    pub const MEMORY: Figure =
+        Figure::less("memory", "memory a connection, in the server", Unit::Bytes).each();
+
+    /// What a client and its server take in the kernel.
+    pub const KERNEL: Figure =
+        Figure::less("kernel", "memory a connection, in the kernel, both ends", Unit::Bytes).each();
+
+    /// How fast clients came.
+    pub const CONNECT_RATE: Figure =
+        Figure::more("connect_rate", "connects a second", Unit::PerSecond);
+
+    /// What the audit found, …
+    pub const DELIVERED: Figure = Figure::of("delivered", "messages delivered", Unit::Count);
+
+    /// … and what it was to find.
+    pub const EXPECTED: Figure = Figure::of("expected", "messages due", Unit::Count);
+
+    /// Named more exactly.
+    pub const fn named(self, name: &'static str) -> Figure {
+        Figure { name, ..self }
+    }
+}
+
+impl Scope {
+    /// So many connections at the most.
+    pub const fn of(connections: usize) -> Scope {
+        Scope {
+            size: Size { connections, time: Duration::ZERO },
+            has_time: false,
+            is_big: false,
+            broadcasts: false,
+            network: Network::Sockets,
+        }
+    }
+
+    /// Held for so long, unless `--time` says otherwise.
+    pub const fn held_s(self, seconds: u64) -> Scope {
+        let time = Duration::from_secs(seconds);
+        Scope { size: Size { time, ..self.size }, has_time: true, ..self }
+    }
+
+    /// Run only when it is named.
+    pub const fn big(self) -> Scope {
+        Scope { is_big: true, ..self }
+    }
+
+    /// Messages go to all clients at once.
+    pub const fn broadcasting(self) -> Scope {
+        Scope { broadcasts: true, ..self }
+    }
+
+    /// The clients' connections go over this.
+    pub const fn over(self, network: Network) -> Scope {
+        Scope { network, ..self }
+    }
+
+    /// Ends of each connection that the kernel of this machine has.
+    pub const fn kernel_ends(&self) -> usize {
+        match self.network {
+            Network::Sockets => 2,
+            Network::Tunnel => 1,
+        }
+    }
+}
+
 impl Better {
     /// How many times as good `ours` is as `theirs`, if that means anything.
     pub fn ratio(self, ours: f64, theirs: f64) -> Option<f64> {
@@ -130,8 +208,8 @@ impl Experiment {
     /// Its size with what was asked for instead.
     pub fn sized(&self, connections: Option<usize>, time: Option<Duration>) -> Size {
         Size {
-            connections: connections.unwrap_or(self.size.connections),
-            time: time.unwrap_or(self.size.time),
+            connections: connections.unwrap_or(self.scope.size.connections),
+            time: time.unwrap_or(self.scope.size.time),
         }
     }
 
@@ -146,7 +224,7 @@ impl Experiment {
         const CONNECTS_PER_S: f64 = 15_000.0;
         /// Starting, ending, and waiting for what is on its way.
         const AROUND_S: f64 = 5.0;
-        let time = if self.has_time { size.time.as_secs_f64() } else { 20.0 };
+        let time = if self.scope.has_time { size.time.as_secs_f64() } else { 20.0 };
         AROUND_S + time + 2.0 * size.connections as f64 / CONNECTS_PER_S
     }
 }

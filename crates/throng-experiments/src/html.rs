@@ -95,11 +95,21 @@ fn head(outcome: &Outcome) -> String {
         ("first done", format!("{}, {}", outcome.source, outcome.year)),
         ("connections", count(outcome.connections as u64)),
         ("held for", or_absent(outcome.time_s, about)),
-        ("server", outcome.servers.join("; ")),
+        ("server", servers(outcome)),
     ];
     told.extend(known.map(details).into_iter().flatten());
     html.push_str(&words(told));
     html
+}
+
+/// The flags of each server that was started; those that are the same are told once.
+fn servers(outcome: &Outcome) -> String {
+    let same = outcome.servers.chunk_by(|one, other| one == other);
+    let told = same.map(|servers| match servers {
+        [one] => one.clone(),
+        _ => format!("{} servers with {}", servers.len(), servers[0]),
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 fn details(experiment: &&Experiment) -> Vec<(&'static str, String)> {
@@ -148,7 +158,6 @@ fn pairs_title(unit: Unit) -> &'static str {
 }
 
 fn course(course: &Course) -> String {
-    let is_time = course.across == "time";
     let lines =
         course.lines.iter().filter(|line| line.points.iter().any(|(_, value)| value.is_some()));
     let chart = Lines {
@@ -156,7 +165,11 @@ fn course(course: &Course) -> String {
         title: &course.title,
         note: &course.note,
         unit: unit_named(&course.unit),
-        across: if is_time { Across::TIME } else { Across { name: "clients", unit: Unit::Count } },
+        across: match (course.is_over_time(), course.is_log_across) {
+            (true, _) => Across::TIME,
+            (false, false) => Across::steps("clients"),
+            (false, true) => Across::steps("clients").log(),
+        },
         is_log: course.is_log,
         reduce: Reduce::Most,
         phases: &[],
@@ -213,9 +226,9 @@ mod tests {
 
     fn results() -> Results {
         let outcomes = ALL.iter().map(|experiment| {
-            let mut outcome = Outcome::of(experiment, &experiment.size, 7);
+            let mut outcome = Outcome::of(experiment, &experiment.scope.size, 7);
             for (nth, figure) in outcome.figures.iter_mut().enumerate() {
-                figure.set(nth as f64 * 100.0, experiment.size.connections);
+                figure.set(nth as f64 * 100.0, experiment.scope.size.connections);
             }
             outcome.courses.push(Course {
                 id: format!("{}-course", experiment.name),

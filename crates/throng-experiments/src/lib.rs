@@ -12,6 +12,7 @@
 //! | [`experiments`] | all of them, a file each |
 //! | [`stage`] | what an experiment has while it runs: server, load, places for its findings |
 //! | [`measures`] | what is read off the reports of floods |
+//! | [`course`] | measures over time or size, for charts |
 //! | [`server`] | the server as a child process |
 //! | [`pollers`] | long-polls, a step at a time |
 //! | [`requests`] | plain requests beside the load, at their times |
@@ -29,6 +30,7 @@
 
 pub mod cli;
 pub mod compare;
+pub mod course;
 pub mod csv;
 pub mod experiment;
 pub mod experiments;

@@ -1,9 +1,8 @@
-//! What experiments read off the reports of floods: memory a client, courses over time, faults.
+//! What experiments ask of floods, and what they read off their reports: rates, memory, faults.
 
 use std::time::Duration;
 
-use throng_flood::plan::{Phase, Publishing};
-use throng_flood::report::chart::scale::Unit;
+use throng_flood::plan::{Pattern, Phase, Publishing};
 use throng_flood::report::figures::{count, counted};
 use throng_flood::report::table::most_first;
 use throng_flood::report::{PhaseReport, Report, Sample, Totals};
@@ -13,35 +12,6 @@ pub const IN_FLIGHT: usize = 1_000;
 
 /// More reasons are summed up: the report of the flood has them all.
 const REASONS_MAX: usize = 3;
-
-/// What is read off a sample.
-pub type Measure<'a> = Box<dyn Fn(&Sample) -> Option<f64> + 'a>;
-
-/// Measures over the time of a flood.
-pub struct OverTime<'a> {
-    /// Names it on the page.
-    pub id: &'a str,
-    /// What it shows.
-    pub title: &'a str,
-    /// What one should know to read it.
-    pub note: &'a str,
-    /// What the values are.
-    pub unit: Unit,
-    /// Whether each step up is ten times as much.
-    pub is_log: bool,
-    /// What is drawn.
-    pub lines: Vec<(&'a str, Measure<'a>)>,
-    /// Published values.
-    pub published: Vec<(&'a str, f64)>,
-}
-
-/// A line of a course.
-pub fn line<'a>(
-    name: &'a str,
-    measure: impl Fn(&Sample) -> Option<f64> + 'a,
-) -> (&'a str, Measure<'a>) {
-    (name, Box::new(measure))
-}
 
 /// Memory of the server.
 pub fn server_pss(sample: &Sample) -> Option<f64> {
@@ -68,6 +38,24 @@ pub fn hold(time: Duration, publish: Option<Publishing>) -> Phase {
     Phase::Hold { time, publish }
 }
 
+/// So many messages to the one channel that all follow, spread over a time.
+pub fn to_all(count: u64, bytes: usize, time: Duration) -> Publishing {
+    /// Less is no time to publish in.
+    const SECONDS_MIN: f64 = 0.1;
+    Publishing {
+        rate: count as f64 / time.as_secs_f64().max(SECONDS_MIN),
+        count: Some(count),
+        size: bytes,
+        to: Pattern::One,
+    }
+}
+
+/// Clients that came a second, from the first to the last.
+pub fn connect_rate(came: &PhaseReport) -> Option<f64> {
+    let seconds = came.totals.connected_s.filter(|&seconds| seconds > 0.0)?;
+    Some(came.totals.subscribed as f64 / seconds)
+}
+
 /// Memory of the server for each client, above what it had before the first one.
 pub fn bytes_per_client(phase: &PhaseReport) -> Option<f64> {
     phase.totals.server.as_ref()?.bytes_per_client
@@ -78,9 +66,9 @@ pub fn server_bytes(phase: &PhaseReport) -> Option<f64> {
     phase.totals.server.as_ref()?.pss_bytes.map(|bytes| bytes as f64)
 }
 
-/// Memory of the kernel for each client, both ends: growth while they came. What else the machine
-/// does meanwhile is in it, so that a short time is better than a long one; absent if that was more
-/// than what the clients took.
+/// Memory of the kernel for each client, all ends that it has: growth while they came. What else
+/// the machine does meanwhile is in it, so that a short time is better than a long one; absent if
+/// that was more than what the clients took.
 pub fn kernel_bytes_per_client(came: &PhaseReport) -> Option<f64> {
     let totals = &came.totals;
     let grown = totals.kernel_bytes.filter(|&bytes| bytes > 0)?;

@@ -21,10 +21,10 @@ const BUCKETS_MAX: u64 = 1 << 24;
 /// Brings the loopback device up, then becomes the command.
 const SCRIPT: &str = "ip link set lo up && exec \"$0\" \"$@\"";
 
-/// Becomes the same command in a new namespace with room for `connections`, both ends. Returns only
-/// with the reason why it cannot.
-pub fn enter(connections: u64) -> String {
-    let buckets = connections.saturating_mul(2).next_power_of_two().min(BUCKETS_MAX);
+/// Becomes the same command in a new namespace with room for so many ends of connections. Returns
+/// only with the reason why it cannot.
+pub fn enter(ends: u64) -> String {
+    let buckets = ends.min(BUCKETS_MAX).next_power_of_two();
     let before = sysctl::number(BUCKETS, 0).unwrap_or(0);
     if before < buckets {
         let lines = [buckets, before].map(|value| sysctl::command(BUCKETS, &value.to_string()));

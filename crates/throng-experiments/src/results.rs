@@ -146,6 +146,8 @@ pub struct Course {
     pub across: String,
     /// Whether each step up is ten times as much.
     pub is_log: bool,
+    /// Whether each step to the right is ten times as much.
+    pub is_log_across: bool,
     /// The lines.
     pub lines: Vec<CourseLine>,
 }
@@ -242,7 +244,7 @@ impl Outcome {
             year: experiment.year,
             started_unix_s,
             connections: size.connections,
-            time_s: experiment.has_time.then_some(size.time.as_secs_f64()),
+            time_s: experiment.scope.has_time.then_some(size.time.as_secs_f64()),
             figures: experiment.figures.iter().map(Measured::of).collect(),
             ..Outcome::default()
         }
@@ -289,7 +291,7 @@ mod tests {
     #[test]
     fn results_come_back_as_they_were() {
         let experiment = &crate::experiments::ALL[0];
-        let mut outcome = Outcome::of(experiment, &experiment.size, 7);
+        let mut outcome = Outcome::of(experiment, &experiment.scope.size, 7);
         outcome.figures[0].set(12.5, 100);
         outcome.fail("one");
         let results =

@@ -1,18 +1,40 @@
 //! Whether this machine allows an experiment, said before it starts.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use throng_flood::plan::Network;
+use throng_flood::tunnel::{Targets, Tunnel};
 use throng_machine::preflight::{Applied, Preflight, Wanted, apply, check};
 
 use crate::experiment::{Experiment, Size};
 use crate::measures::IN_FLIGHT;
 
-/// What this machine says to an experiment of a size: both sides are on it.
+/// What this machine says to an experiment of a size: both sides are on it. Of clients without
+/// sockets the kernel has nothing.
 pub fn preflight(experiment: &Experiment, size: &Size) -> Preflight {
-    let mut wanted = Wanted::both(size.connections as u64);
-    wanted.is_publishing = experiment.broadcasts;
+    let connections = size.connections as u64;
+    let mut wanted = match experiment.scope.network {
+        Network::Sockets => Wanted::both(connections),
+        Network::Tunnel => Wanted::server(connections),
+    };
+    wanted.is_publishing = experiment.scope.broadcasts;
     if let Some(server) = &mut wanted.server {
         server.burst = size.connections.min(IN_FLIGHT) as u64;
     }
     check(&wanted)
+}
+
+/// Why an experiment cannot be done here, and what helps; `None` if it can.
+pub fn refusal(experiment: &Experiment, preflight: &Preflight) -> Option<String> {
+    preflight.refusal().or_else(|| match experiment.scope.network {
+        Network::Sockets => None,
+        Network::Tunnel => Tunnel::probe(loopback()).err().map(|error| error.to_string()),
+    })
+}
+
+/// Where the server of an experiment is: on loopback, at a port that is not known yet.
+fn loopback() -> Targets {
+    Targets { addresses: vec![SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)], first: 0, step: 1 }
 }
 
 /// Changes every kernel setting that is too low, and says what came of each, a line each.

@@ -5,15 +5,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use throng_flood::plan::draft::{Draft, Phases, ServerProcess};
-use throng_flood::plan::{Phase, Streams, Transport};
+use throng_flood::plan::{Network, Phase, Streams, Transport};
 use throng_flood::report::Report;
+use throng_flood::report::figures::count;
 use throng_flood::report::live::{Live, Moment};
 use throng_flood::run::Watch;
 
-use crate::experiment::Size;
-use crate::measures::{OverTime, faults};
-use crate::results::{Course, CourseLine, Outcome, Table, unit_name};
+use crate::experiment::{Experiment, Size};
+use crate::measures::faults;
+use crate::results::{Outcome, Table};
 use crate::server::Server;
+
+/// Flags of a server that sends nothing but what is published: no heartbeats, and no history.
+pub const QUIET: &[&str] = &["--heartbeat", "0", "--history-messages", "0"];
 
 /// Why an experiment cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,7 @@ pub struct Stage<'a> {
     pub size: Size,
     /// What is found.
     pub outcome: Outcome,
+    network: Network,
     program: &'a Path,
     is_stopped: &'a AtomicBool,
     server: Option<Server>,
@@ -96,14 +101,38 @@ impl Watch for Screen<'_, '_> {
 }
 
 impl<'a> Stage<'a> {
-    /// For an experiment of a size; `program` serves, `is_stopped` is set by Ctrl-C.
+    /// For an experiment of a size, with what is known of it; `program` serves, `is_stopped` is set
+    /// by Ctrl-C.
     pub fn new(
+        experiment: &Experiment,
         size: Size,
         outcome: Outcome,
         program: &'a Path,
         is_stopped: &'a AtomicBool,
     ) -> Stage<'a> {
-        Stage { size, outcome, program, is_stopped, server: None }
+        let network = experiment.scope.network;
+        Stage { size, outcome, network, program, is_stopped, server: None }
+    }
+
+    /// Does a step of the experiment as if so many clients were all of it. What goes wrong or is
+    /// doubtful meanwhile says at which step.
+    pub fn step<T>(
+        &mut self,
+        clients: usize,
+        of: impl FnOnce(&mut Stage<'a>) -> Result<T, Cut>,
+    ) -> Result<T, Cut> {
+        let whole = std::mem::replace(&mut self.size.connections, clients);
+        let before = (self.outcome.warnings.len(), self.outcome.reasons.len());
+        let done = of(self);
+        self.size.connections = whole;
+        let at = |sentence: &str| format!("at {}: {sentence}", count(clients as u64));
+        let (warnings, reasons) = (&mut self.outcome.warnings, &mut self.outcome.reasons);
+        let new = warnings[before.0..].iter_mut().chain(&mut reasons[before.1..]);
+        new.for_each(|sentence| *sentence = at(sentence));
+        done.map_err(|cut| match cut {
+            Cut::Failed(reason) => Cut::Failed(at(&reason)),
+            Cut::Interrupted => Cut::Interrupted,
+        })
     }
 
     /// Starts a server with room for all clients, instead of the one before.
@@ -186,6 +215,7 @@ impl<'a> Stage<'a> {
             url: Some(format!("{}{}", self.url(), load.path.unwrap_or_default())),
             transport: Some(load.transport),
             streams: Some(load.streams),
+            network: Some(self.network),
             phases: Phases::Listed(phases),
             server: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),
             ..Draft::default()
@@ -230,6 +260,15 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Several [figures](Self::figure) of as many connections.
+    pub fn figures<const N: usize>(
+        &mut self,
+        values: [(&str, Option<f64>); N],
+        connections: usize,
+    ) {
+        values.into_iter().for_each(|(key, value)| self.figure(key, value, connections));
+    }
+
     /// Measures by size or step.
     pub fn table(&mut self, title: &str, columns: &[&str], rows: Vec<Vec<Option<f64>>>) {
         self.outcome.tables.push(Table {
@@ -238,29 +277,32 @@ impl<'a> Stage<'a> {
             rows,
         });
     }
+}
 
-    /// Measures over the time of a flood, with published values as level lines.
-    pub fn course(&mut self, course: &OverTime<'_>, report: &Report) {
-        let mut lines: Vec<CourseLine> = course
-            .lines
-            .iter()
-            .map(|(name, value)| CourseLine {
-                name: (*name).to_owned(),
-                points: report.series.iter().map(|sample| (sample.at_s, value(sample))).collect(),
-            })
-            .collect();
-        lines.extend(course.published.iter().map(|(name, value)| CourseLine {
-            name: (*name).to_owned(),
-            points: report.series.iter().map(|sample| (sample.at_s, Some(*value))).collect(),
-        }));
-        self.outcome.courses.push(Course {
-            id: course.id.to_owned(),
-            title: course.title.to_owned(),
-            note: course.note.to_owned(),
-            unit: unit_name(course.unit).to_owned(),
-            across: "time".to_owned(),
-            is_log: course.is_log,
-            lines,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::ALL;
+
+    #[test]
+    fn what_goes_wrong_in_a_step_names_it() {
+        let experiment = ALL[0];
+        let size = Size { connections: 100_000, ..experiment.scope.size };
+        let outcome = Outcome::of(experiment, &size, 0);
+        let never = AtomicBool::new(false);
+        let mut stage = Stage::new(experiment, size, outcome, Path::new("/bin/false"), &never);
+        stage.outcome.warnings.push("before".to_owned());
+        let done = stage.step(30_000, |stage| {
+            stage.outcome.warnings.push("hold 2 s: doubtful".to_owned());
+            stage.outcome.fail("1 of 2 deliveries: lost");
+            Ok(stage.size.connections)
         });
+        assert_eq!(done, Ok(30_000));
+        assert_eq!(stage.size.connections, 100_000);
+        assert_eq!(stage.outcome.warnings, ["before", "at 30,000: hold 2 s: doubtful"]);
+        assert_eq!(stage.outcome.reasons, ["at 30,000: 1 of 2 deliveries: lost"]);
+        let cut = stage.step(7, |stage| stage.serve(QUIET)).expect_err("no server");
+        let Cut::Failed(reason) = cut else { panic!("{cut:?}") };
+        assert!(reason.starts_with("at 7: the server did not start"), "{reason}");
     }
 }

@@ -20,9 +20,9 @@ pub fn list(paint: Paint) -> String {
     let mut grid =
         Grid::new(["experiment", "year", "connections", "held for", "takes about"], paint);
     for experiment in ALL {
-        let size = experiment.size;
-        let held = experiment.has_time.then_some(size.time.as_secs_f64());
-        let big = if experiment.is_big { " *" } else { "" };
+        let size = experiment.scope.size;
+        let held = experiment.scope.has_time.then_some(size.time.as_secs_f64());
+        let big = if experiment.scope.is_big { " *" } else { "" };
         grid.row([
             format!("{}{big}", experiment.name),
             experiment.year.to_string(),
@@ -90,15 +90,15 @@ fn of_outcome(text: &mut String, outcome: &Outcome, paint: Paint) {
         writeln!(text, "{}", paint.ink(Ink::Dim, format!("{}, {}", outcome.source, outcome.year)));
     let _ = match outcome.verdict {
         Verdict::Done => {
-            writeln!(text, "{}", paint.ink(Ink::Good, "done: nothing failed, nothing is lost"))
+            writeln!(text, "{}", paint.ink(Ink::GOOD, "done: nothing failed, nothing is lost"))
         }
-        Verdict::Failed => writeln!(text, "{}", paint.ink(Ink::Bad, "failed")),
+        Verdict::Failed => writeln!(text, "{}", paint.ink(Ink::BAD, "failed")),
     };
     for reason in &outcome.reasons {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::Bad, "failed:"), harmless(reason));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::BAD, "failed:"), harmless(reason));
     }
     for warning in &outcome.warnings {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::Doubt, "doubtful:"), harmless(warning));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::DOUBT, "doubtful:"), harmless(warning));
     }
     text.push('\n');
     let mut grid = Grid::new(["", "published", "of", "ours", "of", ""], paint);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_seen() {
-        let mut outcome = Outcome::of(ALL[0], &ALL[0].size, 0);
+        let mut outcome = Outcome::of(ALL[0], &ALL[0].scope.size, 0);
         outcome.fail("the server is gone: \x1b[2J");
         let results = Results { experiments: vec![outcome], ..Results::default() };
         let text = table(&results, Paint::plain());

@@ -64,7 +64,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 /// One sentence to standard error, perhaps with commands that help, a line each.
 fn complain(message: &str) {
     let paint = Paint::on(&std::io::stderr());
-    let error = paint.ink(crate::report::paint::Ink::Bad, "error:");
+    let error = paint.ink(crate::report::paint::Ink::BAD, "error:");
     let mut lines = message.lines().map(crate::report::paint::harmless);
     eprintln!("{error} {}", lines.next().unwrap_or_default());
     lines.for_each(|line| eprintln!("{line}"));

@@ -1,4 +1,5 @@
-//! Numbers, times and sizes as people write and read them, the same in every command of Throng.
+//! Numbers, times and sizes as people write and read them, and their colours, the same in every
+//! command of Throng.
 //!
 //! # Layout
 //!
@@ -6,8 +7,10 @@
 //! |---|---|
 //! | [`written`] | from text to a value: times, sizes, numbers, rates, ports |
 //! | [`figures`] | from a value to text |
+//! | [`paint`] | colours of a terminal, and text of strangers that cannot steer it |
 //! | [`suggest`] | what a misspelt word was meant to be |
 
 pub mod figures;
+pub mod paint;
 pub mod suggest;
 pub mod written;

@@ -7,8 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use throng_machine::preflight::{Check, Preflight, Tables, Verdict};
 use throng_text::figures::count;
-
-use crate::terminal::{GREEN, Ink, Paint, YELLOW};
+use throng_text::paint::{Ink, Paint};
 
 /// The number of connections that the way to more is shown for.
 const MANY: u64 = 1_000_000;
@@ -42,7 +41,7 @@ impl Banner<'_> {
         let here = format!("http://{}", reachable(self.address));
         let address = format!("http://{}", self.address);
         writeln!(text, "{}", paint.ink(Ink::Bold, concat!("throng ", env!("CARGO_PKG_VERSION"))))?;
-        writeln!(text, "  listening on {}", paint.ink(GREEN, address))?;
+        writeln!(text, "  listening on {}", paint.ink(Ink::GOOD, address))?;
         writeln!(text)?;
         writeln!(text, "{}{here}/chat", label("chat"))?;
         if self.address.ip().to_canonical().is_loopback() {
@@ -67,7 +66,7 @@ impl Banner<'_> {
             ));
         }
         for warning in warnings {
-            writeln!(text, "{}{warning}", paint.ink(YELLOW, format!("  {:<11}", "warning")))?;
+            writeln!(text, "{}{warning}", paint.ink(Ink::DOUBT, format!("  {:<11}", "warning")))?;
         }
         Ok(())
     }

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_text::figures::count;
+use throng_text::paint::{Ink, Paint};
 
 use crate::cli::PublishArguments;
 use crate::client::{Client, escaped, refusal};
-use crate::terminal::{self, GREEN, Ink, Paint};
+use crate::terminal;
 
 /// A batch is sent when it has this many bytes; the server's limit is 8 MiB unless set.
 const BATCH_BYTES: usize = 1 << 20;
@@ -120,7 +121,7 @@ fn print_answer(text: &str) -> io::Result<()> {
 }
 
 fn sentence(answer: &Answer, paint: Paint) -> String {
-    let id = paint.ink(GREEN, answer.id.as_deref().unwrap_or_default());
+    let id = paint.ink(Ink::GOOD, answer.id.as_deref().unwrap_or_default());
     let arrow = paint.ink(Ink::Dim, "→");
     if answer.duplicate {
         return format!("{id} {arrow} published before, under the same key");

@@ -20,6 +20,7 @@ use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine, clock};
 use throng_edge::{Edge, Figures, Plan, Sends, StartError};
 use throng_machine::preflight::{self, Preflight, Tables, Wanted};
 use throng_text::figures::count;
+use throng_text::paint::Paint;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -27,7 +28,6 @@ use crate::banner::Banner;
 use crate::planes::{Handover, Workers};
 use crate::service::{Signals, notify};
 use crate::settings::{Settings, channels};
-use crate::terminal::Paint;
 
 /// The engine forgets what is too old a part at each call.
 const TICK: Duration = Duration::from_millis(100);

@@ -1,14 +1,12 @@
 //! Ten thousand long-polls, answered by one message.
 
-use std::time::Duration;
-
 use throng_flood::report::chart::scale::Unit;
 use throng_machine::proc;
 
-use crate::experiment::{Experiment, Figure, KIB, Size};
+use crate::experiment::{Experiment, Figure, KIB, Scope};
 use crate::measures::IN_FLIGHT;
 use crate::pollers::Pollers;
-use crate::results::{Course, CourseLine};
+use crate::results::Course;
 use crate::stage::{Cut, Stage};
 
 /// Clients of the original's steps, with the memory that each took in KiB.
@@ -74,10 +72,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Figure::less("answer_first", "until the first one is answered", Unit::Milliseconds),
         Figure::of("answered", "clients answered by each message", Unit::Count),
     ],
-    size: Size { connections: 10_000, time: Duration::ZERO },
-    has_time: false,
-    is_big: false,
-    broadcasts: true,
+    scope: Scope::of(10_000).broadcasting(),
     run,
 };
 
@@ -134,18 +129,13 @@ fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
         ],
         rows,
     );
-    stage.outcome.courses.push(Course {
-        id: "c10k-long-poll-memory".to_owned(),
-        title: "Memory a connection, in the server".to_owned(),
-        note: "At each step of clients; what a server opens once weighs less with each step."
-            .to_owned(),
-        unit: "bytes".to_owned(),
-        across: "clients".to_owned(),
-        is_log: true,
-        lines: vec![
-            CourseLine { name: "here".to_owned(), points: ours },
-            CourseLine { name: "published".to_owned(), points: theirs },
-        ],
-    });
+    let title = "Memory a connection, in the server";
+    stage.outcome.courses.push(
+        Course::by_clients("c10k-long-poll-memory", title, Unit::Bytes)
+            .noted("At each step of clients; what a server opens once weighs less with each step.")
+            .log()
+            .line("here", ours)
+            .line("published", theirs),
+    );
     Ok(())
 }

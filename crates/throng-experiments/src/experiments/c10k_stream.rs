@@ -1,15 +1,13 @@
 //! Ten thousand chunked streams, each with lines of its own.
 
-use std::time::Duration;
-
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::figures::count;
 
-use crate::experiment::{Experiment, Figure, KIB, Size};
-use crate::measures::{
-    OverTime, bytes_per_client, hold, kernel_bytes_per_client, line, ramp, server_pss,
-};
+use crate::course::{level, samples};
+use crate::experiment::{Experiment, Figure, KIB, Scope, Size};
+use crate::measures::{bytes_per_client, hold, kernel_bytes_per_client, ramp, server_pss};
+use crate::results::Course;
 use crate::stage::{Cut, Load, Stage};
 
 /// A line to each client so often.
@@ -36,7 +34,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         "Clients connect as fast as they can, not ten a second.",
     ],
     figures: &[
-        Figure::less("memory", "memory a connection, in the server", Unit::Bytes).each().published(
+        Figure::MEMORY.published(
             45.0 * KIB,
             10_000,
             "resident memory of the server, 450 MB, over its connections (part 1)",
@@ -48,17 +46,14 @@ pub static EXPERIMENT: Experiment = Experiment {
                 10_000,
                 "resident memory over connections once processes hibernated, 78 MB (part 2)",
             ),
-        Figure::less("kernel", "memory a connection, in the kernel, both ends", Unit::Bytes).each(),
+        Figure::KERNEL,
         Figure::less("server_cores", "processor of the server while held", Unit::Cores),
         Figure::of("welcomes", "welcomes received", Unit::Count),
         Figure::of("lines", "lines received", Unit::Count),
         Figure::of("expected", "lines due", Unit::Count),
         Figure::less("p99", "a line's way, p99", Unit::Milliseconds),
     ],
-    size: Size { connections: 10_000, time: Duration::from_secs(60) },
-    has_time: true,
-    is_big: false,
-    broadcasts: false,
+    scope: Scope::of(10_000).held_s(60),
     run,
 };
 
@@ -82,35 +77,33 @@ fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
     let report = stage.flood(&load, vec![ramp(clients), hold(time, Some(lines))])?;
     let total = &report.total;
     let memory = report.phases.last().and_then(bytes_per_client);
-    stage.figure("memory", memory, clients);
-    stage.figure("memory_hibernating", memory, clients);
-    stage.figure("kernel", report.phases.first().and_then(kernel_bytes_per_client), clients);
-    stage.figure("welcomes", Some(total.unmarked as f64), clients);
-    stage.figure("lines", Some(total.received as f64), clients);
-    stage.figure("expected", Some(total.expected as f64), clients);
-    stage.figure("p99", total.delivery.as_ref().map(|delivery| delivery.p99), clients);
     let held = report.phases.last().filter(|held| held.to_s > held.from_s);
     let cores =
         held.and_then(|held| Some(held.totals.server.as_ref()?.cpu_s / (held.to_s - held.from_s)));
-    stage.figure("server_cores", cores, clients);
+    stage.figures(
+        [
+            ("memory", memory),
+            ("memory_hibernating", memory),
+            ("kernel", report.phases.first().and_then(kernel_bytes_per_client)),
+            ("welcomes", Some(total.unmarked as f64)),
+            ("lines", Some(total.received as f64)),
+            ("expected", Some(total.expected as f64)),
+            ("p99", total.delivery.as_ref().map(|delivery| delivery.p99)),
+            ("server_cores", cores),
+        ],
+        clients,
+    );
     if total.unmarked != clients as u64 {
         let (welcomes, clients) = (count(total.unmarked), count(clients as u64));
         stage.outcome.fail(format!("{welcomes} welcomes came to {clients} clients"));
     }
-    stage.course(
-        &OverTime {
-            id: "c10k-stream-memory",
-            title: "Memory of the server",
-            note: "Proportional share (Pss); published: resident memory.",
-            unit: Unit::Bytes,
-            is_log: true,
-            lines: vec![line("server", server_pss)],
-            published: vec![
-                ("published, part 1", 45.0 * KIB * 10_000.0),
-                ("published, part 2", 8.0 * KIB * 10_000.0),
-            ],
-        },
-        &report,
+    stage.outcome.courses.push(
+        Course::over_time("c10k-stream-memory", "Memory of the server", Unit::Bytes)
+            .noted("Proportional share (Pss); published: resident memory.")
+            .log()
+            .line("server", samples(&report, server_pss))
+            .line("published, part 1", level(&report, 45.0 * KIB * 10_000.0))
+            .line("published, part 2", level(&report, 8.0 * KIB * 10_000.0)),
     );
     Ok(())
 }

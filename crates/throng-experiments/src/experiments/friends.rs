@@ -1,13 +1,13 @@
 //! A graph of friends: an event of one reaches all who follow them.
 
-use std::time::Duration;
-
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_flood::report::chart::scale::Unit;
 
-use crate::experiment::{Experiment, Figure, KIB, Size};
-use crate::measures::{OverTime, bytes_per_client, hold, kernel_bytes_per_client, line, ramp};
-use crate::stage::{Cut, Load, Stage};
+use crate::course::samples;
+use crate::experiment::{Experiment, Figure, KIB, Scope, Size};
+use crate::measures::{bytes_per_client, hold, kernel_bytes_per_client, ramp};
+use crate::results::Course;
+use crate::stage::{Cut, Load, QUIET, Stage};
 
 /// Whom each user follows, on average, as in the original.
 const EDGES: u32 = 15;
@@ -42,8 +42,8 @@ pub static EXPERIMENT: Experiment = Experiment {
             "events a second that were published among a million users",
         ),
         Figure::of("events", "events published", Unit::Count),
-        Figure::of("delivered", "events delivered to followers", Unit::Count),
-        Figure::of("expected", "deliveries due by the graph", Unit::Count),
+        Figure::DELIVERED.named("events delivered to followers"),
+        Figure::EXPECTED.named("deliveries due by the graph"),
         Figure::of("delivery_rate", "deliveries a second", Unit::PerSecond),
         Figure::less("memory", "memory a user with 15 friends, in the server", Unit::Bytes)
             .each()
@@ -59,20 +59,17 @@ pub static EXPERIMENT: Experiment = Experiment {
                 1_000_000,
                 "resident memory of the server with a C program for its connections, idle",
             ),
-        Figure::less("kernel", "memory a connection, in the kernel, both ends", Unit::Bytes).each(),
+        Figure::KERNEL,
         Figure::less("p99", "an event's way to a follower, p99", Unit::Milliseconds),
         Figure::less("last_p50", "until an event's last follower has it, p50", Unit::Milliseconds),
     ],
-    size: Size { connections: 10_000, time: Duration::from_secs(60) },
-    has_time: true,
-    is_big: false,
-    broadcasts: false,
+    scope: Scope::of(10_000).held_s(60),
     run,
 };
 
 fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
     let Size { connections: clients, time } = stage.size;
-    stage.serve(&["--heartbeat", "0", "--history-messages", "0"])?;
+    stage.serve(QUIET)?;
     let load = Load {
         streams: Streams::Friends { edges: EDGES },
         publishers: 2,
@@ -87,31 +84,27 @@ fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
     let report = stage.flood(&load, vec![ramp(clients), hold(time, Some(events))])?;
     let total = &report.total;
     let memory = report.phases.first().and_then(bytes_per_client);
-    stage.figure("event_rate", total.publish_rate, clients);
-    stage.figure("events", Some(total.published as f64), clients);
-    stage.figure("delivered", Some(total.received as f64), clients);
-    stage.figure("expected", Some(total.expected as f64), clients);
-    let delivery_rate = total.received as f64 / time.as_secs_f64();
-    stage.figure("delivery_rate", Some(delivery_rate), clients);
-    stage.figure("memory", memory, clients);
-    stage.figure("memory_c", memory, clients);
-    stage.figure("kernel", report.phases.first().and_then(kernel_bytes_per_client), clients);
-    stage.figure("p99", total.delivery.as_ref().map(|delivery| delivery.p99), clients);
-    stage.figure("last_p50", total.last.as_ref().map(|last| last.p50), clients);
-    stage.course(
-        &OverTime {
-            id: "friends-deliveries",
-            title: "Events and deliveries a second",
-            note: "An event of somebody popular has hundreds of deliveries.",
-            unit: Unit::PerSecond,
-            is_log: false,
-            lines: vec![
-                line("deliveries", |sample| Some(sample.received as f64)),
-                line("events", |sample| Some(sample.published as f64)),
-            ],
-            published: Vec::new(),
-        },
-        &report,
+    stage.figures(
+        [
+            ("event_rate", total.publish_rate),
+            ("events", Some(total.published as f64)),
+            ("delivered", Some(total.received as f64)),
+            ("expected", Some(total.expected as f64)),
+            ("delivery_rate", Some(total.received as f64 / time.as_secs_f64())),
+            ("memory", memory),
+            ("memory_c", memory),
+            ("kernel", report.phases.first().and_then(kernel_bytes_per_client)),
+            ("p99", total.delivery.as_ref().map(|delivery| delivery.p99)),
+            ("last_p50", total.last.as_ref().map(|last| last.p50)),
+        ],
+        clients,
+    );
+    let title = "Events and deliveries a second";
+    stage.outcome.courses.push(
+        Course::over_time("friends-deliveries", title, Unit::PerSecond)
+            .noted("An event of somebody popular has hundreds of deliveries.")
+            .line("deliveries", samples(&report, |sample| Some(sample.received as f64)))
+            .line("events", samples(&report, |sample| Some(sample.published as f64))),
     );
     Ok(())
 }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use throng_flood::plan::{Pattern, Publishing, Transport};
+use throng_flood::plan::{Publishing, Transport};
 use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::{PhaseReport, Report};
 
-use crate::experiment::{Experiment, Figure, Size};
-use crate::measures::{bytes_per_client, hold, kernel_bytes_per_client, ramp};
-use crate::results::{Course, CourseLine};
-use crate::stage::{Cut, Load, Stage};
+use crate::experiment::{Experiment, Figure, Scope, Size};
+use crate::measures::{
+    bytes_per_client, connect_rate, hold, kernel_bytes_per_client, ramp, to_all,
+};
+use crate::results::Course;
+use crate::stage::{Cut, Load, QUIET, Stage};
 
 /// Clients of the last step, and of all steps on the way.
 const WHOLE: usize = 1_000_000;
@@ -23,6 +25,9 @@ const INTERVAL_MIN: Duration = Duration::from_millis(250);
 const DELIVERIES_PER_S: f64 = 50_000.0;
 
 const MESSAGE_BYTES: usize = 64;
+
+/// What one should know of the axis across.
+const ACROSS: &str = "Across: connections at once, on a logarithmic axis.";
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "growth",
@@ -41,29 +46,21 @@ pub static EXPERIMENT: Experiment = Experiment {
          clients, than cores.",
     ],
     figures: &[
-        Figure::more("connect_rate", "connects a second, last step", Unit::PerSecond),
+        Figure::CONNECT_RATE.named("connects a second, last step"),
         Figure::more("delivery_rate", "deliveries a second, last step", Unit::PerSecond),
         Figure::less("delivery_cpu", "processor time of a delivery, last step", Unit::Milliseconds)
             .each(),
-        Figure::less("memory", "memory a connection, in the server, last step", Unit::Bytes).each(),
-        Figure::less(
-            "kernel",
-            "memory a connection, in the kernel, both ends, last step",
-            Unit::Bytes,
-        )
-        .each(),
+        Figure::MEMORY.named("memory a connection, in the server, last step"),
+        Figure::KERNEL.named("memory a connection, in the kernel, both ends, last step"),
         Figure::more(
             "delivery_share",
             "deliveries a second at the last step, of those at the best one",
             Unit::Share,
         ),
-        Figure::of("delivered", "messages delivered, all steps", Unit::Count),
-        Figure::of("expected", "messages due, all steps", Unit::Count),
+        Figure::DELIVERED.named("messages delivered, all steps"),
+        Figure::EXPECTED.named("messages due, all steps"),
     ],
-    size: Size { connections: WHOLE, time: Duration::from_secs(45) },
-    has_time: true,
-    is_big: true,
-    broadcasts: true,
+    scope: Scope::of(WHOLE).held_s(45).big().broadcasting(),
     run,
 };
 
@@ -72,7 +69,7 @@ struct Step {
     clients: usize,
     connect_rate: Option<f64>,
     delivery_rate: Option<f64>,
-    delivery_cpu_ms: Option<f64>,
+    delivery_cpu_us: Option<f64>,
     server_bytes: Option<f64>,
     kernel_bytes: Option<f64>,
     last_ms: Option<f64>,
@@ -81,20 +78,20 @@ struct Step {
 }
 
 fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
-    let whole = stage.size;
+    let Size { connections: whole, time: time_max } = stage.size;
     let mut steps = Vec::new();
     for original in STEPS {
-        let clients = whole.part(original, WHOLE);
-        // A server has room for what is asked of it, and workers for that.
-        stage.size.connections = clients;
-        stage.serve(&["--heartbeat", "0", "--history-messages", "0"])?;
-        let (time, messages) = messages(clients, whole.time);
-        let phases = vec![ramp(clients), hold(time, Some(messages))];
-        let report = stage.flood(&Load::of(Transport::WebSocket), phases)?;
+        let clients = stage.size.part(original, WHOLE);
+        let (time, messages) = messages(clients, time_max);
+        let report = stage.step(clients, |stage| {
+            stage.serve(QUIET)?;
+            let phases = vec![ramp(clients), hold(time, Some(messages))];
+            stage.flood(&Load::of(Transport::WebSocket), phases)
+        })?;
         steps.extend(step(clients, &report));
     }
-    stage.size = whole;
-    tell(stage, &steps);
+    tell(stage, &steps, whole);
+    draw(stage, &steps);
     Ok(())
 }
 
@@ -104,25 +101,18 @@ fn messages(clients: usize, time_max: Duration) -> (Duration, Publishing) {
     let fitting = (time_max.as_secs_f64() / interval) as u64;
     let count = fitting.clamp(1, MESSAGES_MAX);
     let time = Duration::from_secs_f64(interval * count as f64).min(time_max);
-    let to_all = Publishing {
-        rate: count as f64 / time.as_secs_f64(),
-        count: Some(count),
-        size: MESSAGE_BYTES,
-        to: Pattern::One,
-    };
-    (time, to_all)
+    (time, to_all(count, MESSAGE_BYTES, time))
 }
 
 fn step(clients: usize, report: &Report) -> Option<Step> {
     let [came, held] = report.phases.first_chunk::<2>()?;
-    let seconds = came.totals.connected_s.filter(|&seconds| seconds > 0.0);
     let last_ms = held.totals.last.as_ref().map(|last| last.p50);
     let cpu_us = |held: &PhaseReport| held.totals.server.as_ref()?.cpu_us_per_delivery;
     Some(Step {
         clients,
-        connect_rate: seconds.map(|seconds| came.totals.subscribed as f64 / seconds),
+        connect_rate: connect_rate(came),
         delivery_rate: last_ms.filter(|&ms| ms > 0.0).map(|ms| clients as f64 / ms * 1e3),
-        delivery_cpu_ms: cpu_us(held).map(|us| us / 1e3),
+        delivery_cpu_us: cpu_us(held),
         server_bytes: bytes_per_client(came),
         kernel_bytes: kernel_bytes_per_client(came),
         last_ms,
@@ -131,28 +121,28 @@ fn step(clients: usize, report: &Report) -> Option<Step> {
     })
 }
 
-fn tell(stage: &mut Stage<'_>, steps: &[Step]) {
+fn tell(stage: &mut Stage<'_>, steps: &[Step], whole: usize) {
     let Some(last) = steps.last() else { return };
-    let clients = last.clients;
     let best = steps.iter().filter_map(|step| step.delivery_rate).reduce(f64::max);
     let share = last.delivery_rate.zip(best).map(|(last, best)| last / best);
-    for (key, value) in [
-        ("connect_rate", last.connect_rate),
-        ("delivery_rate", last.delivery_rate),
-        ("delivery_cpu", last.delivery_cpu_ms),
-        ("memory", last.server_bytes),
-        ("kernel", last.kernel_bytes),
-        ("delivery_share", share),
-        ("delivered", Some(steps.iter().map(|step| step.received).sum::<u64>() as f64)),
-        ("expected", Some(steps.iter().map(|step| step.expected).sum::<u64>() as f64)),
-    ] {
-        stage.figure(key, value, clients);
-    }
+    stage.figures(
+        [
+            ("connect_rate", last.connect_rate),
+            ("delivery_rate", last.delivery_rate),
+            ("delivery_cpu", last.delivery_cpu_us.map(|us| us / 1e3)),
+            ("memory", last.server_bytes),
+            ("kernel", last.kernel_bytes),
+            ("delivery_share", share),
+            ("delivered", Some(steps.iter().map(|step| step.received).sum::<u64>() as f64)),
+            ("expected", Some(steps.iter().map(|step| step.expected).sum::<u64>() as f64)),
+        ],
+        whole,
+    );
     let columns = [
-        "clients",
+        "connections",
         "connects a second",
         "deliveries a second",
-        "processor time a delivery, ms",
+        "server's processor time a delivery, µs",
         "server, bytes a connection",
         "kernel, bytes a connection",
         "all have a message, ms",
@@ -162,48 +152,70 @@ fn tell(stage: &mut Stage<'_>, steps: &[Step]) {
             Some(step.clients as f64),
             step.connect_rate,
             step.delivery_rate,
-            step.delivery_cpu_ms,
+            step.delivery_cpu_us,
             step.server_bytes,
             step.kernel_bytes,
             step.last_ms,
         ]
     };
     stage.table("Each step", &columns, steps.iter().map(row).collect());
-    draw(stage, steps);
 }
 
-/// What is read off a step.
-type Measure = fn(&Step) -> Option<f64>;
-
+/// A chart for each measure, all from zero: `bench/draw-growth` finds the first three by their ids
+/// and the names of their lines.
 fn draw(stage: &mut Stage<'_>, steps: &[Step]) {
-    let rates: [(&str, Measure); 2] = [
-        ("connects a second", |step| step.connect_rate),
-        ("deliveries a second", |step| step.delivery_rate),
-    ];
-    let processor: [(&str, Measure); 1] = [("server", |step| step.delivery_cpu_ms)];
-    let memory: [(&str, Measure); 2] =
-        [("server", |step| step.server_bytes), ("kernel, both ends", |step| step.kernel_bytes)];
-    let cpu_title = "Processor time of a delivery";
-    let courses = [
-        ("growth-rates", "Rates", Unit::PerSecond, false, &rates[..]),
-        ("growth-processor", cpu_title, Unit::Milliseconds, false, &processor),
-        ("growth-memory", "Memory a connection", Unit::Bytes, true, &memory),
-    ];
-    for (id, title, unit, is_log, lines) in courses {
-        let line = |&(name, measure): &(&str, Measure)| CourseLine {
-            name: name.to_owned(),
-            points: steps.iter().map(|step| (step.clients as f64, measure(step))).collect(),
-        };
-        stage.outcome.courses.push(Course {
-            id: id.to_owned(),
-            title: title.to_owned(),
-            note: "At each step of clients.".to_owned(),
-            unit: crate::results::unit_name(unit).to_owned(),
-            across: "clients".to_owned(),
-            is_log,
-            lines: lines.iter().map(line).collect(),
-        });
-    }
+    let course = |id, title, unit, note: &str, name, measure: fn(&Step) -> Option<f64>| {
+        let points = steps.iter().map(|step| (step.clients as f64, measure(step)));
+        Course::by_clients(id, title, unit)
+            .noted(&format!("{note} {ACROSS}"))
+            .log_across()
+            .line(name, points.collect())
+    };
+    stage.outcome.courses.extend([
+        course(
+            "growth-processor",
+            "Processor time of the server for each delivery",
+            Unit::Milliseconds,
+            "A delivery is one message that reaches one connection. A level line: however many \
+             there are, a delivery costs the same.",
+            "server",
+            |step| step.delivery_cpu_us.map(|us| us / 1e3),
+        ),
+        course(
+            "growth-memory",
+            "Memory of the server for each connection",
+            Unit::Bytes,
+            "Of the server's process, above what it had before the first connection. With few \
+             connections, what it allocates once weighs on each.",
+            "server",
+            |step| step.server_bytes,
+        ),
+        course(
+            "growth-rates",
+            "Deliveries a second",
+            Unit::PerSecond,
+            "One message to all connections: their number, over the time from the publish until \
+             the last one has it.",
+            "deliveries a second",
+            |step| step.delivery_rate,
+        ),
+        course(
+            "growth-connects",
+            "Connects a second",
+            Unit::PerSecond,
+            "From the first connect until all connections are made and subscribed.",
+            "connects a second",
+            |step| step.connect_rate,
+        ),
+        course(
+            "growth-kernel",
+            "Memory of the kernel for each connection",
+            Unit::Bytes,
+            "Growth of the kernel's slabs: the server's end and the client's.",
+            "kernel, both ends",
+            |step| step.kernel_bytes,
+        ),
+    ]);
 }
 
 #[cfg(test)]

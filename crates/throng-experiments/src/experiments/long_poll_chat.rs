@@ -1,13 +1,11 @@
 //! A chat room of long-polls, from ten clients to two thousand.
 
-use std::time::Duration;
-
 use throng_flood::report::chart::scale::Unit;
 use throng_machine::proc;
 
-use crate::experiment::{Experiment, Figure, KIB, Size};
+use crate::experiment::{Experiment, Figure, KIB, Scope};
 use crate::pollers::Pollers;
-use crate::results::{Course, CourseLine};
+use crate::results::Course;
 use crate::stage::{Cut, Stage};
 
 /// Clients of the original, and from the first response to the last in milliseconds.
@@ -71,16 +69,13 @@ pub static EXPERIMENT: Experiment = Experiment {
         Figure::less("jump", "the largest jump from one size to the next", Unit::Milliseconds),
         Figure::of("overflows", "connections that found the queue full", Unit::Count),
         Figure::of("retransmits", "handshakes that had to be repeated", Unit::Count),
-        Figure::less("memory", "memory a connection, in the server", Unit::Bytes).each().published(
+        Figure::MEMORY.published(
             5.62 * KIB,
             2_000,
             "growth of the server's virtual memory over its connections",
         ),
     ],
-    size: Size { connections: 2_000, time: Duration::ZERO },
-    has_time: false,
-    is_big: false,
-    broadcasts: true,
+    scope: Scope::of(2_000).broadcasting(),
     run,
 };
 
@@ -209,33 +204,18 @@ fn tell(stage: &mut Stage<'_>, rounds: &[(usize, f64, usize, Round)]) -> (f64, f
     if let Some((clients, memory)) = last {
         stage.figure("memory", Some(memory), clients);
     }
-    let line =
-        |name: &str, points: Vec<(f64, Option<f64>)>| CourseLine { name: name.to_owned(), points };
     let ours = |of: fn(&Round) -> f64| {
         rounds.iter().map(|(_, _, clients, round)| (*clients as f64, Some(of(round)))).collect()
     };
     let theirs = rounds.iter().map(|(original, span, ..)| (*original as f64, Some(*span)));
-    let course = |id: &str, title: &str, lines| Course {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        unit: "milliseconds".to_owned(),
-        across: "clients".to_owned(),
-        is_log: true,
-        lines,
-        ..Course::default()
-    };
-    let spans =
-        vec![line("here", ours(|round| round.span_ms)), line("published", theirs.collect())];
-    let connects = vec![
-        line("to connect all", ours(|round| round.connect_ms)),
-        line("the slowest one", ours(|round| round.slowest_ms)),
-    ];
-    stage.outcome.courses.push(course(
-        "long-poll-chat-span",
-        "From the first response to the last",
-        spans,
-    ));
-    stage.outcome.courses.push(course("long-poll-chat-connect", "Connecting", connects));
+    let course = |id, title| Course::by_clients(id, title, Unit::Milliseconds).log();
+    let spans = course("long-poll-chat-span", "From the first response to the last")
+        .line("here", ours(|round| round.span_ms))
+        .line("published", theirs.collect());
+    let connects = course("long-poll-chat-connect", "Connecting")
+        .line("to connect all", ours(|round| round.connect_ms))
+        .line("the slowest one", ours(|round| round.slowest_ms));
+    stage.outcome.courses.extend([spans, connects]);
     let slowest = rounds.iter().map(|(.., round)| round.slowest_ms).fold(0.0, f64::max);
     let jumps = rounds.windows(2).map(|two| two[1].3.connect_ms - two[0].3.connect_ms);
     (slowest, jumps.fold(0.0, f64::max))

@@ -7,11 +7,13 @@ use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::figures::{bytes, count};
 use throng_flood::report::{PhaseReport, Report};
 
-use crate::experiment::{Experiment, Figure, GIB, KIB, Size};
+use crate::course::{level, samples};
+use crate::experiment::{Experiment, Figure, GIB, KIB, Scope, Size};
 use crate::measures::{
-    OverTime, bytes_per_client, hold, kernel_bytes_per_client, line, ramp, server_pss, slab_growth,
+    bytes_per_client, hold, kernel_bytes_per_client, ramp, server_pss, slab_growth,
 };
 use crate::requests::{Requests, Response};
+use crate::results::Course;
 use crate::stage::{Cut, Load, Stage};
 use crate::status::{Reader, Updates};
 
@@ -51,7 +53,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         "Five minutes unless --time says otherwise; --time 1h is the long form.",
     ],
     figures: &[
-        Figure::less("memory", "memory a connection, in the server", Unit::Bytes).each().published(
+        Figure::MEMORY.published(
             8.0 * 1_321.5 * KIB * KIB / 1_001_535.0,
             1_001_535,
             "resident memory of all eight worker processes over their connections",
@@ -90,10 +92,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Figure::of("updates", "updates of the status page read", Unit::Count),
         Figure::of("shown", "clients that the status page showed", Unit::Count),
     ],
-    size: Size { connections: 1_000_000, time: Duration::from_secs(300) },
-    has_time: true,
-    is_big: true,
-    broadcasts: false,
+    scope: Scope::of(1_000_000).held_s(300).big(),
     run,
 };
 
@@ -212,43 +211,18 @@ fn tell_growth(stage: &mut Stage<'_>, report: &Report, held: &PhaseReport) {
 }
 
 fn courses(stage: &mut Stage<'_>, report: &Report) {
-    stage.course(
-        &OverTime {
-            id: "million-sse-memory",
-            title: "Memory",
-            note: "Of the server (Pss), and growth of the kernel's slabs, both ends.",
-            unit: Unit::Bytes,
-            is_log: false,
-            lines: vec![line("server", server_pss), line("kernel", slab_growth(report))],
-            published: vec![("published, the whole machine", 14.2 * GIB)],
-        },
-        report,
-    );
-    stage.course(
-        &OverTime {
-            id: "million-sse-beats",
-            title: "Heartbeats a second",
-            note: "",
-            unit: Unit::PerSecond,
-            is_log: false,
-            lines: vec![line("received", |sample| Some(sample.heartbeats as f64))],
-            published: Vec::new(),
-        },
-        report,
-    );
-    stage.course(
-        &OverTime {
-            id: "million-sse-processor",
-            title: "Processor time, in cores",
-            note: "Published: eight cores, all busy.",
-            unit: Unit::Cores,
-            is_log: false,
-            lines: vec![
-                line("server", |sample| sample.server_cores),
-                line("generator", |sample| Some(sample.generator_cores)),
-            ],
-            published: vec![("published, server", 8.0)],
-        },
-        report,
-    );
+    let memory = Course::over_time("million-sse-memory", "Memory", Unit::Bytes)
+        .noted("Of the server (Pss), and growth of the kernel's slabs, both ends.")
+        .line("server", samples(report, server_pss))
+        .line("kernel", samples(report, slab_growth(report)))
+        .line("published, the whole machine", level(report, 14.2 * GIB));
+    let beats = Course::over_time("million-sse-beats", "Heartbeats a second", Unit::PerSecond)
+        .line("received", samples(report, |sample| Some(sample.heartbeats as f64)));
+    let title = "Processor time, in cores";
+    let processor = Course::over_time("million-sse-processor", title, Unit::Cores)
+        .noted("Published: eight cores, all busy.")
+        .line("server", samples(report, |sample| sample.server_cores))
+        .line("generator", samples(report, |sample| Some(sample.generator_cores)))
+        .line("published, server", level(report, 8.0));
+    stage.outcome.courses.extend([memory, beats, processor]);
 }

@@ -1,5 +1,6 @@
-//! All experiments, a file each.
+//! All experiments, a file each; `broadcast` is what two of them share.
 
+mod broadcast;
 mod c10k_long_poll;
 mod c10k_stream;
 mod friends;
@@ -7,6 +8,7 @@ mod growth;
 mod long_poll_chat;
 mod million_sse;
 mod router;
+mod three_million;
 mod two_million;
 mod websocket_chat;
 
@@ -16,7 +18,7 @@ use crate::experiment::Experiment;
 pub const SMALL: &str = "small";
 
 /// From the first to the largest; the last is of our own.
-pub static ALL: [&Experiment; 9] = [
+pub static ALL: [&Experiment; 10] = [
     &c10k_stream::EXPERIMENT,
     &c10k_long_poll::EXPERIMENT,
     &long_poll_chat::EXPERIMENT,
@@ -25,6 +27,7 @@ pub static ALL: [&Experiment; 9] = [
     &websocket_chat::EXPERIMENT,
     &million_sse::EXPERIMENT,
     &two_million::EXPERIMENT,
+    &three_million::EXPERIMENT,
     &growth::EXPERIMENT,
 ];
 
@@ -37,7 +40,7 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     }
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let wanted =
-        |experiment: &&&Experiment| has(experiment.name) || has(SMALL) && !experiment.is_big;
+        |experiment: &&&Experiment| has(experiment.name) || has(SMALL) && !experiment.scope.is_big;
     Ok(ALL.iter().filter(wanted).copied().collect())
 }
 
@@ -74,7 +77,7 @@ mod tests {
             assert!(!experiment.setup.is_empty() && !experiment.differences.is_empty(), "{name}");
             let is_ours = name == growth::EXPERIMENT.name;
             assert!((2006..=2020).contains(&experiment.year) || is_ours, "{name}");
-            assert!(experiment.size.connections > 0, "{name}");
+            assert!(experiment.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> = experiment.figures.iter().map(|figure| figure.key).collect();
             assert_eq!(keys.len(), experiment.figures.len(), "{name}");
             let is_published = experiment.figures.iter().any(|figure| figure.published.is_some());
@@ -108,6 +111,7 @@ mod tests {
         assert_eq!(published("long-poll-chat", "span_2000"), Some(9_480.0));
         assert_eq!(published("million-sse", "response_mean"), Some(177.0));
         assert_eq!(published("two-million", "last"), Some(1_000.0));
+        assert_eq!(published("three-million", "last"), Some(1_000.0));
         assert_eq!(published("websocket-chat", "last"), Some(50.0));
     }
 

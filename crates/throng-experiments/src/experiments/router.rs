@@ -1,14 +1,14 @@
 //! A message router: a thousand messages a second to users at random.
 
-use std::time::Duration;
-
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_flood::report::Report;
 use throng_flood::report::chart::scale::Unit;
 
-use crate::experiment::{Experiment, Figure, KIB, Size};
-use crate::measures::{OverTime, bytes_per_client, hold, line, ramp, server_pss};
-use crate::stage::{Cut, Load, Stage};
+use crate::course::{level, samples};
+use crate::experiment::{Experiment, Figure, KIB, Scope, Size};
+use crate::measures::{bytes_per_client, hold, ramp, server_pss};
+use crate::results::Course;
+use crate::stage::{Cut, Load, QUIET, Stage};
 
 /// Messages a second to ten thousand users.
 const MESSAGES_PER_S: f64 = 1_000.0;
@@ -71,20 +71,17 @@ pub static EXPERIMENT: Experiment = Experiment {
             10_000,
             "messages a second that were sent to random users",
         ),
-        Figure::of("delivered", "messages delivered", Unit::Count),
-        Figure::of("expected", "messages due", Unit::Count),
+        Figure::DELIVERED,
+        Figure::EXPECTED,
         Figure::less("p99", "a message's way, p99", Unit::Milliseconds),
     ],
-    size: Size { connections: 10_000, time: Duration::from_secs(600) },
-    has_time: true,
-    is_big: false,
-    broadcasts: false,
+    scope: Scope::of(10_000).held_s(600),
     run,
 };
 
 fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
     let Size { connections: clients, time } = stage.size;
-    stage.serve(&["--heartbeat", "0", "--history-messages", "0"])?;
+    stage.serve(QUIET)?;
     let load = Load {
         streams: Streams::Own,
         path: Some("/users/{stream}"),
@@ -99,22 +96,15 @@ fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
     };
     let report = stage.flood(&load, vec![ramp(clients), hold(time, Some(messages))])?;
     tell(stage, &report);
-    stage.course(
-        &OverTime {
-            id: "router-memory",
-            title: "Memory of the server",
-            note: "Proportional share (Pss); published: resident memory with ten thousand users.",
-            unit: Unit::Bytes,
-            is_log: true,
-            lines: vec![line("server", server_pss)],
-            published: vec![
-                ("published, all connected", CONNECTED_KIB * KIB),
-                ("published, ten minutes later", TEN_MINUTES_KIB * KIB),
-                ("published, a day later", 250.0 * KIB * KIB),
-                ("published, a day with hibernating", 78.0 * KIB * KIB),
-            ],
-        },
-        &report,
+    stage.outcome.courses.push(
+        Course::over_time("router-memory", "Memory of the server", Unit::Bytes)
+            .noted("Proportional share (Pss); published: resident memory with ten thousand users.")
+            .log()
+            .line("server", samples(&report, server_pss))
+            .line("published, all connected", level(&report, CONNECTED_KIB * KIB))
+            .line("published, ten minutes later", level(&report, TEN_MINUTES_KIB * KIB))
+            .line("published, a day later", level(&report, 250.0 * KIB * KIB))
+            .line("published, a day with hibernating", level(&report, 78.0 * KIB * KIB)),
     );
     Ok(())
 }
@@ -123,14 +113,19 @@ fn tell(stage: &mut Stage<'_>, report: &Report) {
     let (clients, total) = (stage.size.connections, &report.total);
     let connected = report.phases.first().and_then(bytes_per_client);
     let end = report.phases.last().and_then(bytes_per_client);
-    stage.figure("memory_connected", connected, clients);
-    for key in ["memory", "memory_day", "memory_hibernating"] {
-        stage.figure(key, end, clients);
-    }
     let growth = connected.zip(end).map(|(before, after)| (after - before) * clients as f64);
-    stage.figure("growth", growth, clients);
-    stage.figure("message_rate", total.publish_rate, clients);
-    stage.figure("delivered", Some(total.received as f64), clients);
-    stage.figure("expected", Some(total.expected as f64), clients);
-    stage.figure("p99", total.delivery.as_ref().map(|delivery| delivery.p99), clients);
+    stage.figures(
+        [
+            ("memory_connected", connected),
+            ("memory", end),
+            ("memory_day", end),
+            ("memory_hibernating", end),
+            ("growth", growth),
+            ("message_rate", total.publish_rate),
+            ("delivered", Some(total.received as f64)),
+            ("expected", Some(total.expected as f64)),
+            ("p99", total.delivery.as_ref().map(|delivery| delivery.p99)),
+        ],
+        clients,
+    );
 }

@@ -1,15 +1,14 @@
 //! A WebSocket chat with a quarter of a million people in it, and then twice as many.
 
-use std::time::Duration;
-
-use throng_flood::plan::{Pattern, Publishing, Transport};
+use throng_flood::plan::Transport;
 use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::{Distribution, PhaseReport, Report};
 
-use crate::experiment::{Experiment, Figure, GIB, Size};
-use crate::measures::{OverTime, bytes_per_client, hold, line, ramp, server_bytes};
-use crate::results::{Course, CourseLine};
-use crate::stage::{Cut, Load, Stage};
+use crate::course::samples;
+use crate::experiment::{Experiment, Figure, GIB, Scope};
+use crate::measures::{bytes_per_client, connect_rate, hold, ramp, server_bytes, to_all};
+use crate::results::Course;
+use crate::stage::{Cut, Load, QUIET, Stage};
 
 /// People that the original ended with, and all steps on the way; with its memory, where it was
 /// read, in GiB.
@@ -73,7 +72,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             MEMORY,
         ),
         Figure::less("server", "memory of the server, all clients", Unit::Bytes),
-        Figure::more("connect_rate", "connects a second, last step", Unit::PerSecond).published(
+        Figure::CONNECT_RATE.named("connects a second, last step").published(
             1_150.0,
             WHOLE,
             "clients that came a second, as the load generator sent them",
@@ -83,47 +82,35 @@ pub static EXPERIMENT: Experiment = Experiment {
             WHOLE,
             "average of a connect, as the load generator logged it (0.63 to 0.68 ms)",
         ),
-        Figure::of("delivered", "messages delivered, all steps", Unit::Count),
-        Figure::of("expected", "messages due, all steps", Unit::Count),
+        Figure::DELIVERED.named("messages delivered, all steps"),
+        Figure::EXPECTED.named("messages due, all steps"),
     ],
-    size: Size { connections: WHOLE, time: Duration::from_secs(45) },
-    has_time: true,
-    is_big: true,
-    broadcasts: true,
+    scope: Scope::of(WHOLE).held_s(45).big().broadcasting(),
     run,
 };
 
 fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
-    stage.serve(&["--heartbeat", "0", "--history-messages", "0"])?;
+    stage.serve(QUIET)?;
     let load = Load { by_websocket: true, ..Load::of(Transport::WebSocket) };
     let time = stage.size.time;
-    let said = Publishing {
-        rate: SAID as f64 / time.as_secs_f64().max(0.1),
-        count: Some(SAID),
-        size: SAID_BYTES,
-        to: Pattern::One,
-    };
+    let said = to_all(SAID, SAID_BYTES, time);
     let clients = STEPS.map(|(original, _)| stage.size.part(original, WHOLE));
     let phases =
         clients.iter().flat_map(|&to| [ramp(to), hold(time, Some(said.clone()))]).collect();
     let report = stage.flood(&load, phases)?;
     tell_steps(stage, &report, clients);
     let total = &report.total;
-    stage.figure("delivered", Some(total.received as f64), stage.size.connections);
-    stage.figure("expected", Some(total.expected as f64), stage.size.connections);
-    let connect = total.connect.as_ref().map(|connect| connect.mean);
-    stage.figure("connect_mean", connect, stage.size.connections);
-    stage.course(
-        &OverTime {
-            id: "websocket-chat-connections",
-            title: "Connections",
-            note: "",
-            unit: Unit::Count,
-            is_log: false,
-            lines: vec![line("active", |sample| Some(sample.active as f64))],
-            published: Vec::new(),
-        },
-        &report,
+    stage.figures(
+        [
+            ("delivered", Some(total.received as f64)),
+            ("expected", Some(total.expected as f64)),
+            ("connect_mean", total.connect.as_ref().map(|connect| connect.mean)),
+        ],
+        stage.size.connections,
+    );
+    stage.outcome.courses.push(
+        Course::over_time("websocket-chat-connections", "Connections", Unit::Count)
+            .line("active", samples(&report, |sample| Some(sample.active as f64))),
     );
     Ok(())
 }
@@ -138,9 +125,7 @@ struct Step<'a> {
 fn tell_steps(stage: &mut Stage<'_>, report: &Report, clients: [usize; STEPS.len()]) {
     let steps = report.phases.chunks(2).zip(clients).filter_map(|(phases, clients)| {
         let [came, held] = phases else { return None };
-        let rate = came.totals.connected_s.filter(|&seconds| seconds > 0.0);
-        let connect_rate = rate.map(|seconds| came.totals.subscribed as f64 / seconds);
-        Some(Step { clients, connect_rate, held })
+        Some(Step { clients, connect_rate: connect_rate(came), held })
     });
     let steps: Vec<Step<'_>> = steps.collect();
     let p50 = |of: &Option<Distribution>| of.as_ref().map(|found| found.p50);
@@ -150,9 +135,8 @@ fn tell_steps(stage: &mut Stage<'_>, report: &Report, clients: [usize; STEPS.len
         let (first, middle) = (p50(&totals.first), p50(&totals.median));
         let (p99, last) = (p50(&totals.p99), p50(&totals.last));
         if nth == BROADCAST_STEP {
-            for (key, value) in [("first", first), ("p50", middle), ("p99", p99), ("last", last)] {
-                stage.figure(key, value, step.clients);
-            }
+            let times = [("first", first), ("p50", middle), ("p99", p99), ("last", last)];
+            stage.figures(times, step.clients);
         }
         if STEPS[nth].1.is_some() {
             let key = format!("memory_{}", nth + 1);
@@ -188,15 +172,11 @@ fn tell_steps(stage: &mut Stage<'_>, report: &Report, clients: [usize; STEPS.len
     let theirs = STEPS
         .iter()
         .filter_map(|(clients, memory)| Some((*clients as f64, Some((*memory)? * GIB))));
-    let line = |name: &str, points: Vec<_>| CourseLine { name: name.to_owned(), points };
-    let lines = vec![line("here", ours.collect()), line("published", theirs.collect())];
-    stage.outcome.courses.push(Course {
-        id: "websocket-chat-memory".to_owned(),
-        title: "Memory of the server".to_owned(),
-        note: "At each step of clients.".to_owned(),
-        unit: "bytes".to_owned(),
-        across: "clients".to_owned(),
-        is_log: true,
-        lines,
-    });
+    stage.outcome.courses.push(
+        Course::by_clients("websocket-chat-memory", "Memory of the server", Unit::Bytes)
+            .noted("At each step of clients.")
+            .log()
+            .line("here", ours.collect())
+            .line("published", theirs.collect()),
+    );
 }

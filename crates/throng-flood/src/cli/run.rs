@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
     for warning in allowance.warnings() {
-        eprintln!("{} {warning}", paint.ink(Ink::Doubt, "warning:"));
+        eprintln!("{} {warning}", paint.ink(Ink::DOUBT, "warning:"));
     }
     note_silence(&plan);
     let mut screen = Screen { live: Live::on(&io::stderr()), is_stopped: interrupts()? };
@@ -78,7 +78,7 @@ fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
 fn note_silence(plan: &Plan) {
     if plan.target.publish.is_none() && !plan.phases.iter().any(|p| p.publishing().is_some()) {
         let note = "nothing is published: how to is not known (--publish-url, or a key or token)";
-        eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::Doubt, "note:"));
+        eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::DOUBT, "note:"));
     }
 }
 

@@ -12,7 +12,7 @@ pub fn table(text: &mut String, report: &Report, paint: Paint) {
     let mut grid = Grid::new(["agent", "subscribed", "received", "CPU time", "clock"], paint);
     for agent in &report.agents {
         let name = match &agent.lost {
-            Some(_) => paint.ink(Ink::Bad, format!("{} (lost)", harmless(&agent.name))).to_string(),
+            Some(_) => paint.ink(Ink::BAD, format!("{} (lost)", harmless(&agent.name))).to_string(),
             None => harmless(&agent.name),
         };
         grid.row([

@@ -159,7 +159,7 @@ impl Live {
         lines.push(self.line("processor", processor(sample)));
         lines.push(self.line("failures", self.failures(moment.failures)));
         for warning in moment.warnings {
-            let warning = self.paint.ink(Ink::Doubt, harmless(warning)).to_string();
+            let warning = self.paint.ink(Ink::DOUBT, harmless(warning)).to_string();
             lines.push(self.line("doubtful", warning));
         }
         lines.push(self.paint.ink(Ink::Dim, counters(moment)).to_string());
@@ -176,7 +176,7 @@ impl Live {
             return "none".to_owned();
         }
         let all: u64 = failures.values().sum();
-        let mut parts = vec![self.paint.ink(Ink::Bad, count(all)).to_string()];
+        let mut parts = vec![self.paint.ink(Ink::BAD, count(all)).to_string()];
         for (reason, number) in sorted.iter().take(REASONS_MAX) {
             parts.push(format!("{} {}", count(*number), harmless(reason)));
         }

@@ -31,13 +31,12 @@ mod fixture;
 pub mod html;
 pub mod live;
 pub mod page;
-pub mod paint;
 pub mod table;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-pub use throng_text::figures;
+pub use throng_text::{figures, paint};
 
 use crate::plan::Network;
 

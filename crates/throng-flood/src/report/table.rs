@@ -64,19 +64,19 @@ fn head(text: &mut String, report: &Report, paint: Paint) {
     let _ = writeln!(text, "\n{}  {began}, {length}", paint.ink(Ink::Bold, name));
     match faults(report) {
         Some(faults) => {
-            let _ = writeln!(text, "{}", paint.ink(Ink::Bad, faults));
+            let _ = writeln!(text, "{}", paint.ink(Ink::BAD, faults));
         }
         None => {
-            let _ = writeln!(text, "{}", paint.ink(Ink::Good, "nothing failed, nothing is lost"));
+            let _ = writeln!(text, "{}", paint.ink(Ink::GOOD, "nothing failed, nothing is lost"));
         }
     }
     if let Some(reason) = &report.cut_short {
         let reason = harmless(reason);
-        let _ = writeln!(text, "{} {reason}", paint.ink(Ink::Bad, "ended:"));
+        let _ = writeln!(text, "{} {reason}", paint.ink(Ink::BAD, "ended:"));
     }
     for warning in &report.warnings {
         let warning = harmless(warning);
-        let _ = writeln!(text, "{} {warning}", paint.ink(Ink::Doubt, "doubtful:"));
+        let _ = writeln!(text, "{} {warning}", paint.ink(Ink::DOUBT, "doubtful:"));
     }
     if report.environment.is_loopback {
         let note = match report.environment.is_tunnel() {
@@ -238,7 +238,7 @@ fn failures(text: &mut String, total: &Totals, paint: Paint) {
         }
         let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, heading));
         for (reason, number) in most_first(reasons) {
-            let number = paint.ink(Ink::Bad, format!("{:>12}", count(number)));
+            let number = paint.ink(Ink::BAD, format!("{:>12}", count(number)));
             let _ = writeln!(text, "{number}  {}", harmless(reason));
         }
     }
@@ -258,7 +258,7 @@ fn assertions(text: &mut String, report: &Report, paint: Paint) {
     }
     let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, "assertions"));
     for checked in &report.assertions {
-        let (ink, word) = if checked.holds { (Ink::Good, "holds") } else { (Ink::Bad, "fails") };
+        let (ink, word) = if checked.holds { (Ink::GOOD, "holds") } else { (Ink::BAD, "fails") };
         let found = match checked.found {
             Some(found) => format!("found {}", figures::decimal(found)),
             None => "could not be measured".to_owned(),
@@ -271,7 +271,7 @@ fn assertions(text: &mut String, report: &Report, paint: Paint) {
 /// A count that should be zero.
 fn bad(number: u64, word: &str, paint: Paint) -> String {
     let text = format!("{} {word}", count(number));
-    if number > 0 { paint.ink(Ink::Bad, text).to_string() } else { text }
+    if number > 0 { paint.ink(Ink::BAD, text).to_string() } else { text }
 }
 
 #[derive(Default)]
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn columns_line_up_in_colour_too() {
         let mut grid = Grid::new(["name", "n"], Paint::always());
-        grid.row(["a".to_owned(), Paint::always().ink(Ink::Bad, "1").to_string()]);
+        grid.row(["a".to_owned(), Paint::always().ink(Ink::BAD, "1").to_string()]);
         grid.row(["long name".to_owned(), "1,000".to_owned()]);
         let mut text = String::new();
         grid.write(&mut text);

@@ -20,8 +20,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use throng_machine::preflight::{self, Applied, Preflight};
+use throng_text::paint::Paint;
 
-use crate::terminal::{self, Paint};
+use crate::terminal;
 
 pub use arguments::{Arguments, Role};
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use throng_machine::preflight::{Applied, Check, Setting, Verdict};
 use throng_text::figures::{counted, seconds};
+use throng_text::paint::{Ink, Paint};
 
 use super::{Answer, Arguments, Role};
-use crate::terminal::{GREEN, Ink, Paint, RED, YELLOW};
 
 /// Measured with server and clients on the same two cores: docs/benchmarks.md, the step of
 /// a million.
@@ -41,15 +41,15 @@ fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
         _ => ", as far as can be read",
     };
     let (ink, line) = match number(Verdict::Must) {
-        0 if should == 0 => (GREEN, format!("{wanted} possible here{unknown}")),
+        0 if should == 0 => (Ink::GOOD, format!("{wanted} possible here{unknown}")),
         0 => {
             let things = counted(should, "thing", "things");
-            (YELLOW, format!("{wanted} possible here{unknown}; {things} should change"))
+            (Ink::DOUBT, format!("{wanted} possible here{unknown}; {things} should change"))
         }
         must => {
             let must = counted(must, "thing", "things");
             let more = if should > 0 { format!(", {should} should") } else { String::new() };
-            (RED, format!("{wanted} not possible here yet: {must} must change{more}"))
+            (Ink::BAD, format!("{wanted} not possible here yet: {must} must change{more}"))
         }
     };
     paint.ink(ink, line).to_string()
@@ -82,7 +82,7 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
     }
     for Setting { name, found, value } in done.iter().map(|applied| &applied.setting) {
         let was = if found.is_empty() { "nothing" } else { found };
-        let _ = writeln!(text, "  {name}: was {was}, is {}", paint.ink(GREEN, value));
+        let _ = writeln!(text, "  {name}: was {was}, is {}", paint.ink(Ink::GOOD, value));
     }
     if !done.is_empty() {
         text.push_str("To undo:\n");
@@ -95,7 +95,7 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
     }
     for Applied { setting, outcome } in failed {
         let Err(error) = outcome else { continue };
-        let _ = writeln!(text, "  {}: {}", setting.name, paint.ink(RED, error));
+        let _ = writeln!(text, "  {}: {}", setting.name, paint.ink(Ink::BAD, error));
     }
     text
 }
@@ -115,10 +115,10 @@ fn table(checks: &[Check], paint: Paint) -> String {
     let _ = writeln!(text, "{}", paint.ink(Ink::Dim, head));
     for check in rows {
         let ink = match check.verdict {
-            Verdict::Ok => GREEN,
+            Verdict::Ok => Ink::GOOD,
             Verdict::Unknown => Ink::Dim,
-            Verdict::Should => YELLOW,
-            Verdict::Must => RED,
+            Verdict::Should => Ink::DOUBT,
+            Verdict::Must => Ink::BAD,
         };
         let verdict = paint.ink(ink, format!("{:7}", check.verdict));
         let (name, here, needed) = (check.name, found(check), &check.needed);

@@ -5,8 +5,7 @@ use std::io::{self, IsTerminal, Stdout, Write};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use throng_text::figures::count;
-
-use crate::terminal::{BLUE, CYAN, GREEN, Ink, Paint, YELLOW, harmless};
+use throng_text::paint::{Ink, Paint, harmless, harmless_lines};
 
 /// A message as the server sends it with `envelope=true`.
 #[derive(Debug, Deserialize)]
@@ -53,7 +52,7 @@ impl Printer {
 /// Time, channel if asked, and the message, on one line unless the message has several.
 fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
     let Ok(message) = serde_json::from_str::<Envelope<'_>>(envelope) else {
-        return harmless(envelope);
+        return harmless_lines(envelope);
     };
     let mut line = format!("{} ", paint.ink(Ink::Dim, clock(message.time)));
     if names_channel {
@@ -72,7 +71,7 @@ fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
     }
     match serde_json::from_str::<String>(message.data.get()) {
         // Further lines stand below the first, so that they are not taken for messages.
-        Ok(text) => line + &harmless(&text).replace('\n', "\n         "),
+        Ok(text) => line + &harmless_lines(&text).replace('\n', "\n         "),
         Err(_) => line + &coloured_json(message.data.get(), paint),
     }
 }
@@ -103,13 +102,13 @@ fn coloured_json(json: &str, paint: Paint) -> String {
         let (token, after) = rest.split_at(token_bytes.max(first.len_utf8()));
         rest = after.trim_start();
         let ink = match first {
-            '"' if rest.starts_with(':') => BLUE,
-            '"' => GREEN,
-            't' | 'f' | 'n' => YELLOW,
-            '-' | '0'..='9' => CYAN,
+            '"' if rest.starts_with(':') => Ink::Blue,
+            '"' => Ink::Green,
+            't' | 'f' | 'n' => Ink::Yellow,
+            '-' | '0'..='9' => Ink::Cyan,
             _ => Ink::Dim,
         };
-        line += &paint.ink(ink, harmless(token)).to_string();
+        line += &paint.ink(ink, harmless_lines(token)).to_string();
         if matches!(first, ',' | ':') {
             line.push(' ');
         }

@@ -33,14 +33,37 @@ pub enum Reduce {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Across {
     /// Heading of its column in the table.
-    pub name: &'static str,
+    name: &'static str,
     /// What its values are.
-    pub unit: Unit,
+    unit: Unit,
+    /// From the smallest instead, and each step to the right is ten times as much.
+    is_log: bool,
+    /// Whether there are a few steps, each of which is a dot, and not a course of moments.
+    are_steps: bool,
 }
 
 impl Across {
     /// Seconds since the start.
-    pub const TIME: Across = Across { name: "time", unit: Unit::Clock };
+    pub const TIME: Across =
+        Across { name: "time", unit: Unit::Clock, is_log: false, are_steps: false };
+
+    /// Steps of something that is counted.
+    pub const fn steps(name: &'static str) -> Across {
+        Across { name, unit: Unit::Count, is_log: false, are_steps: true }
+    }
+
+    /// On a logarithmic axis.
+    pub const fn log(self) -> Across {
+        Across { is_log: true, ..self }
+    }
+
+    fn axis(self, values: impl Iterator<Item = f64> + Clone, from: f64, to: f64) -> Axis {
+        let most = values.clone().fold(0.0, f64::max).max(1.0);
+        match self.is_log {
+            true => Axis::log(self.unit, values.fold(most, f64::min), most, from, to),
+            false => Axis::linear(self.unit, most, from, to),
+        }
+    }
 }
 
 /// A chart of lines.
@@ -76,10 +99,9 @@ impl Lines<'_> {
             return None;
         }
         let times = self.lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
-        let end = times.fold(0.0, f64::max).max(1.0);
         let (left, right) = self.area.across();
         let (floor, ceiling) = self.area.upwards();
-        let x = Axis::linear(self.across.unit, end, left, right);
+        let x = self.across.axis(times, left, right);
         let y = if self.is_log {
             let least = values().filter(|&value| value > 0.0).fold(f64::INFINITY, f64::min);
             Axis::log(self.unit, least, most, floor, ceiling)
@@ -95,7 +117,10 @@ impl Lines<'_> {
             let places = points
                 .iter()
                 .map(|&(time, value)| value.map(|value| (x.scale.at(time), y.scale.at(value))));
-            drawing.push_str(&path(places, kind));
+            drawing.push_str(&path(places.clone(), kind));
+            if self.across.are_steps {
+                places.flatten().for_each(|place| drawing.push_str(&dot(place, kind)));
+            }
         }
         drawing.push_str(&self.hovers(&drawn, &x));
         let (headings, rows) = self.table();
@@ -253,19 +278,18 @@ fn path(places: impl Iterator<Item = Option<(f64, f64)>>, kind: usize) -> String
             None => {
                 // A line through one point would not be seen.
                 if run == 1 {
-                    let _ = write!(
-                        lone,
-                        "<circle class=\"dot k{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"/>",
-                        kind % KINDS,
-                        last.0,
-                        last.1
-                    );
+                    lone.push_str(&dot(last, kind));
                 }
                 run = 0;
             }
         }
     }
     format!("<path class=\"line k{}\" d=\"{data}\"/>{lone}", kind % KINDS)
+}
+
+fn dot((x, y): (f64, f64), kind: usize) -> String {
+    let kind = kind % KINDS;
+    format!("<circle class=\"dot k{kind}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")
 }
 
 /// At most so many points, each standing for as many seconds as the others.
@@ -288,7 +312,7 @@ fn thinned(points: &[(f64, Option<f64>)], most: usize, reduce: Reduce) -> Vec<(f
 mod tests {
     use super::*;
 
-    fn chart(points: Vec<(f64, Option<f64>)>) -> Option<Figure> {
+    fn empty() -> Lines<'static> {
         Lines {
             id: "a",
             title: "A",
@@ -299,9 +323,12 @@ mod tests {
             reduce: Reduce::Most,
             phases: &[],
             area: Area::WIDE,
-            lines: vec![Line { name: "<a>".to_owned(), points }],
+            lines: Vec::new(),
         }
-        .figure()
+    }
+
+    fn chart(points: Vec<(f64, Option<f64>)>) -> Option<Figure> {
+        Lines { lines: vec![Line { name: "<a>".to_owned(), points }], ..empty() }.figure()
     }
 
     #[test]
@@ -311,6 +338,33 @@ mod tests {
         assert!(percentile_curve("a", "A", Area::HALF, &[]).is_none());
         let empty = Distribution::default();
         assert!(percentile_curve("a", "A", Area::HALF, &[(String::new(), &empty)]).is_none());
+    }
+
+    #[test]
+    fn steps_are_dots_and_may_be_on_a_logarithmic_axis() {
+        let chart = |across| {
+            let points = [1e3, 1e4, 1e6].map(|x| (x, Some(x / 1e3)));
+            let line = Line { name: "a".to_owned(), points: points.to_vec() };
+            let unit = Unit::Milliseconds;
+            let lines = Lines { across, unit, lines: vec![line], ..empty() };
+            lines.figure().expect("a chart").drawing
+        };
+        let at = |drawing: &str| -> Vec<f64> {
+            let places = drawing.split("cx=\"").skip(1).filter_map(|rest| rest.split('"').next());
+            places.filter_map(|place| place.parse().ok()).collect()
+        };
+        let (left, right) = Area::WIDE.across();
+        let third = (right - left) / 3.0;
+        let log = at(&chart(Across::steps("clients").log()));
+        let due = [left, left + third, right];
+        assert!(log.iter().zip(due).all(|(found, due)| (found - due).abs() < 0.1), "{log:?}");
+        let linear = at(&chart(Across::steps("clients")));
+        assert!(linear[1] < left + third / 10.0 && linear[2] == right, "{linear:?}");
+        assert!(at(&chart(Across::TIME)).is_empty());
+        // All steps are the same one if there is one client.
+        let line = Line { name: "a".to_owned(), points: vec![(1.0, Some(1.0)); 2] };
+        let across = Across::steps("clients").log();
+        assert!(Lines { across, lines: vec![line], ..empty() }.figure().is_some());
     }
 
     #[test]

@@ -48,9 +48,8 @@ impl Unit {
                 format!("{} {}", trimmed(value / base), unit.rsplit(' ').next().unwrap_or("B"))
             }
             Unit::Milliseconds if value >= 1000.0 => format!("{} s", trimmed(value / 1e3)),
-            Unit::Milliseconds if value >= 1.0 || value == 0.0 => {
-                format!("{} ms", trimmed(value))
-            }
+            Unit::Milliseconds if value == 0.0 => "0".to_owned(),
+            Unit::Milliseconds if value >= 1.0 => format!("{} ms", trimmed(value)),
             Unit::Milliseconds => format!("{} µs", trimmed(value * 1e3)),
             Unit::Cores => trimmed(value),
             Unit::Clock | Unit::Share => self.show(value),

@@ -176,7 +176,7 @@ impl Row {
 pub fn table(comparison: &Comparison, paint: Paint) -> String {
     let mut text = String::from("\n");
     for warning in &comparison.warnings {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::Doubt, "doubtful:"), harmless(warning));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::DOUBT, "doubtful:"), harmless(warning));
     }
     let mut grid = Grid::new(headings(comparison).iter().map(|name| harmless(name)), paint);
     for row in &comparison.rows {
@@ -186,8 +186,8 @@ pub fn table(comparison: &Comparison, paint: Paint) -> String {
             if side > 0 {
                 let ratio = row.told_ratio(side);
                 cells.push(match row.outcome(side) {
-                    Outcome::Better => paint.ink(Ink::Good, ratio + " better").to_string(),
-                    Outcome::Worse => paint.ink(Ink::Bad, ratio + " worse").to_string(),
+                    Outcome::Better => paint.ink(Ink::GOOD, ratio + " better").to_string(),
+                    Outcome::Worse => paint.ink(Ink::BAD, ratio + " worse").to_string(),
                     Outcome::Open => ratio,
                 });
             }

@@ -1,5 +1,7 @@
 """Numbers as the tables, the charts and the terminal show them."""
 
+import math
+
 ABSENT = "–"
 
 
@@ -16,6 +18,12 @@ def decimal(value):
     if value is None:
         return ABSENT
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def rounded(value):
+    """Three digits that mean something."""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{round(value, digits):,.0f}" if value >= 100 else decimal(value)
 
 
 def hundredths(value):

@@ -1,0 +1,27 @@
+"""Whether clients without sockets can be had here: `throng flood --network tunnel`."""
+
+from pathlib import Path
+
+import pytest
+
+NODE = Path("/dev/net/tun")
+CAP_NET_ADMIN = 1 << 12
+
+
+def missing():
+    """Why no tunnel can be had here, if so."""
+    if not NODE.exists():
+        return f"{NODE} does not exist"
+    status = Path("/proc/self/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    if not int(effective.split()[1], 16) & CAP_NET_ADMIN:
+        return "the tests run without CAP_NET_ADMIN"
+    return None
+
+
+needs_tunnel = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+
+def without_rights(command):
+    """The command as somebody runs it who may not make network devices, even if he is root."""
+    return ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin", *command]
