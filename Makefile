@@ -46,8 +46,8 @@ fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 	@scripts/fuzz
 
 bench: ## Throng against the raw send() loop of this kernel
-	@cargo build --release --locked -p throng -p throng-bench
-	@target/release/throng-bench $(ARGS)
+	@cargo build --release --locked -p throng -p throng-baseline
+	@target/release/throng-baseline $(ARGS)
 
 bench-peers: ## Throng beside other push servers; writes docs/benchmarks/peers.md
 	@bench/peers/run --to docs $(ARGS)

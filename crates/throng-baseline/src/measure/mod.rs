@@ -115,5 +115,5 @@ pub fn run(wanted: &[Measurement], settings: &Settings, ledger: &mut Ledger) -> 
 
 /// Tells the watcher where it is.
 fn progress(text: &str) {
-    eprintln!("throng-bench: {text}");
+    eprintln!("throng-baseline: {text}");
 }

@@ -4,8 +4,8 @@ use std::process::Command;
 
 #[test]
 fn the_raw_loop_is_measured_and_reported() {
-    let json = std::env::temp_dir().join(format!("throng-bench-{}.json", std::process::id()));
-    let output = Command::new(env!("CARGO_BIN_EXE_throng-bench"))
+    let json = std::env::temp_dir().join(format!("throng-baseline-{}.json", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_throng-baseline"))
         .args(["--quick", "--raw-only", "--connections", "200", "--senders", "3"])
         .args(["--client-threads", "2", "--json"])
         .arg(&json)
@@ -29,7 +29,7 @@ fn the_raw_loop_is_measured_and_reported() {
 
 #[test]
 fn a_server_that_is_not_there_is_one_clear_sentence() {
-    let output = Command::new(env!("CARGO_BIN_EXE_throng-bench"))
+    let output = Command::new(env!("CARGO_BIN_EXE_throng-baseline"))
         .args(["--quick", "--server", "/nonexistent/throng", "publish"])
         .output()
         .expect("the program runs");
@@ -40,7 +40,7 @@ fn a_server_that_is_not_there_is_one_clear_sentence() {
 
 #[test]
 fn wrong_usage_has_its_own_exit_code() {
-    let output = Command::new(env!("CARGO_BIN_EXE_throng-bench"))
+    let output = Command::new(env!("CARGO_BIN_EXE_throng-baseline"))
         .args(["--repeats", "0"])
         .output()
         .expect("the program runs");

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("throng-bench: {error:#}");
+            eprintln!("throng-baseline: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -12,7 +12,7 @@ use crate::measure::{Measurement, Settings};
 
 /// Throng measured against the raw send() loop of the kernel it runs on.
 #[derive(Debug, Parser)]
-#[command(name = "throng-bench", args_conflicts_with_subcommands = true)]
+#[command(name = "throng-baseline", args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
     pub inner: Option<Inner>,
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Arguments {
-        Arguments::try_parse_from([&["throng-bench"], words].concat()).expect("valid arguments")
+        Arguments::try_parse_from([&["throng-baseline"], words].concat()).expect("valid arguments")
     }
 
     #[test]
     fn everything_is_measured_unless_named() {
         assert_eq!(parse(&[]).wanted().len(), 7);
         assert_eq!(parse(&["fanout", "idle"]).wanted(), [Measurement::Fanout, Measurement::Idle]);
-        assert!(Arguments::try_parse_from(["throng-bench", "nothing"]).is_err());
+        assert!(Arguments::try_parse_from(["throng-baseline", "nothing"]).is_err());
     }
 
     #[test]

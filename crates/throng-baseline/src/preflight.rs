@@ -36,7 +36,7 @@ pub fn prepare(settings: &Settings, is_applied: bool) -> Result<()> {
         found = preflight::check(&wanted);
     }
     for warning in found.warnings() {
-        eprintln!("throng-bench: {warning}");
+        eprintln!("throng-baseline: {warning}");
     }
     match found.refusal() {
         Some(refusal) => bail!("{refusal}"),
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn threads_that_the_command_line_chose_are_enough() {
-        let arguments = Arguments::try_parse_from(["throng-bench", "--connections", "60000"]);
+        let arguments = Arguments::try_parse_from(["throng-baseline", "--connections", "60000"]);
         let settings = arguments.expect("valid").settings(19_872).expect("settings");
         let wanted = wanted(&settings);
         let tables = wanted.clients.expect("clients").tables;
