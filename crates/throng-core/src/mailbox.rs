@@ -154,6 +154,12 @@ impl Mailbox {
         false
     }
 
+    /// The worker is about to sleep although there may be mail, which it cannot take: from now on
+    /// posting wakes it.
+    pub fn doze_anyway(&self) {
+        self.is_awake.store(false, Ordering::SeqCst);
+    }
+
     /// The worker has woken up.
     pub fn rouse(&self) {
         self.is_awake.store(true, Ordering::SeqCst);
@@ -163,6 +169,24 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_sleeps_on_its_mail_is_woken_by_more() {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&woken);
+        let mailbox = Mailbox::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        mailbox.rouse();
+        mailbox.post(Mail::CloseDoors);
+        mailbox.wake();
+        assert!(!mailbox.doze(), "there is mail");
+        assert_eq!(woken.load(Ordering::SeqCst), 0);
+        mailbox.doze_anyway();
+        mailbox.wake();
+        mailbox.wake();
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+    }
 
     #[test]
     fn only_a_sleeping_worker_is_woken_and_once() {

@@ -55,7 +55,7 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
     let mut has_work = false;
     let mut handed = Vec::new();
     while !worker.is_ended() {
-        let may_sleep = !has_work && sources.mailbox.doze() && !sources.runner.is_called();
+        let may_sleep = !has_work && doze(&worker, &sources.mailbox) && !sources.runner.is_called();
         let timeout = match may_sleep {
             true if worker.is_waiting() => SOON,
             true => next_tick.saturating_sub(clock.elapsed()),
@@ -69,6 +69,9 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
             next_tick = clock.elapsed() + TICK;
             worker.tick();
             wake_listener(&mut worker, &mut sources)?;
+            if let Some(listener) = &sources.listener {
+                sources.steering.update(listener);
+            }
         }
         if !sources.mailbox.is_empty() {
             // Most mail is a message to fan out: with a baton that is done at once.
@@ -82,6 +85,16 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// Whether the worker may sleep, with the mail that it has.
+fn doze(worker: &Worker<Sockets>, mailbox: &Mailbox) -> bool {
+    if worker.takes_mail() {
+        return mailbox.doze();
+    }
+    // Until it has a baton and has made room there is nothing that it could do with its mail.
+    mailbox.doze_anyway();
+    true
 }
 
 fn handle(
@@ -120,7 +133,7 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
             Ok(Some(socket)) => {
                 worker.accepted(socket);
                 if worker.is_full() {
-                    sources.steering.move_on(listener);
+                    sources.steering.update(listener);
                 }
             }
             Ok(None) => return,

@@ -71,18 +71,17 @@ impl Relay {
 
     /// Gives a baton to whoever has waited longest.
     fn pass_on(&self) {
-        let next = {
-            let mut state = self.lock();
-            let next = state.waiting.pop_front();
-            state.free += usize::from(next.is_none());
-            next
+        let mut state = self.lock();
+        let Some(next) = state.waiting.pop_front() else {
+            state.free += 1;
+            return;
         };
-        if let Some(next) = next {
-            let place = self.place(next);
-            // Before it is woken, and in one order with what it does before it sleeps.
-            place.is_called.store(true, Ordering::SeqCst);
-            place.mailbox.wake();
-        }
+        let place = self.place(next);
+        // Before it is woken, and in one order with what it does before it sleeps; under the lock,
+        // so that a worker that ends is found waiting or called.
+        place.is_called.store(true, Ordering::SeqCst);
+        drop(state);
+        place.mailbox.wake();
     }
 
     fn is_awaited(&self) -> bool {
@@ -155,8 +154,11 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        self.relay.lock().waiting.retain(|&worker| worker != self.worker);
-        if self.has_baton() || self.is_called() {
+        let mut state = self.relay.lock();
+        state.waiting.retain(|&worker| worker != self.worker);
+        let has_one = self.has_baton() || self.is_called();
+        drop(state);
+        if has_one {
             self.relay.pass_on();
         }
     }

@@ -344,7 +344,7 @@ impl Thread {
         let listener = listener::open(address, settings.heartbeat)
             .map_err(|source| StartError::Listen { address, source })?;
         if self.is_last {
-            self.steering.move_on(&listener);
+            self.steering.update(&listener);
         }
         let sources = Sources {
             listener: Some(listener),

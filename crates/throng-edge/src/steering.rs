@@ -22,7 +22,7 @@ pub(crate) struct Steering {
     figures: Figures,
     /// Workers that take connections at the same time.
     together: usize,
-    /// Those that do; `None` if the kernel was told nothing.
+    /// Those that do; `None` in the beginning.
     current: Mutex<Option<Range<usize>>>,
 }
 
@@ -32,23 +32,33 @@ impl Steering {
         Steering { figures, together: together.max(1), current: Mutex::default() }
     }
 
-    /// A worker is full: others take what comes from now on, if others have more room. `listener`
-    /// is any of those that share the port, all of which listen. Also to be called in the
-    /// beginning.
-    pub(crate) fn move_on(&self, listener: &OwnedFd) {
+    /// Lets others take what comes from now on, if one of those that do is full. To be called in
+    /// the beginning, when a worker is full, and now and then, as room may have come back.
+    /// `listener` is any of those that share the port, all of which listen.
+    pub(crate) fn update(&self, listener: &OwnedFd) {
         if self.figures.workers().len() <= self.together {
             return;
         }
         let rooms: Vec<u32> = self.figures.workers().iter().map(WorkerFigures::room).collect();
         // Held while the kernel is told, so that what it is told last is what is remembered.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = choose(&rooms, self.together);
-        // A kernel that cannot be told spreads connections over all workers, which is correct as
-        // well. It is asked again when the next worker is full.
-        if current.as_ref() != Some(&chosen) && listener::steer(listener, &chosen).is_ok() {
+        let chosen = next(current.as_ref(), &rooms, self.together);
+        if current.as_ref() != Some(&chosen) {
+            // A kernel that cannot be told spreads connections over all workers, which is correct
+            // as well. It is asked again with the next change.
+            let _ = listener::steer(listener, &chosen);
             *current = Some(chosen);
         }
     }
+}
+
+/// Who is to take connections after `current`: the same until one of them is full. Full workers may
+/// go on accepting what waited for them, which is no reason to move again.
+fn next(current: Option<&Range<usize>>, rooms: &[u32], together: usize) -> Range<usize> {
+    let goes_on = |group: &&Range<usize>| {
+        group.len() == together && rooms[(*group).clone()].iter().all(|&room| room > 0)
+    };
+    current.filter(goes_on).cloned().unwrap_or_else(|| choose(rooms, together))
 }
 
 /// The group with the most room, and of equals the first; everybody if there is hardly any left.
@@ -75,6 +85,20 @@ mod tests {
         assert_eq!(choose(&[500, 500, 500, 500], 2), 0..2);
         assert_eq!(choose(&[0, 20, 500, 500], 2), 2..4);
         assert_eq!(choose(&[500, 500, 500, 0], 2), 0..2);
+    }
+
+    #[test]
+    fn a_group_goes_on_until_one_of_it_is_full() {
+        let rooms = [0, 5, 480, 3, 500, 500];
+        assert_eq!(next(Some(&(2..4)), &rooms, 2), 2..4, "although others have more room");
+        assert_eq!(next(Some(&(0..2)), &rooms, 2), 4..6);
+        assert_eq!(next(None, &rooms, 2), 4..6);
+    }
+
+    #[test]
+    fn where_room_has_come_back_there_are_groups_again() {
+        assert_eq!(next(Some(&(0..4)), &[9, 9, 9, 9], 2), 0..4);
+        assert_eq!(next(Some(&(0..4)), &[9, 9, 90, 90], 2), 2..4);
     }
 
     #[test]

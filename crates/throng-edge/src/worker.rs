@@ -280,7 +280,10 @@ impl<N: Net> Worker<N> {
 
     fn publish_load(&self) {
         let load = &self.figures.worker(self.id).connections;
-        load.store(self.connections.len() as u32 - self.closing, Ordering::Relaxed);
+        let all = self.connections.len() as u32;
+        // As `is_full` sees it.
+        let taken = (all - self.closing).max(all.saturating_sub(REFUSALS_MAX));
+        load.store(taken, Ordering::Relaxed);
     }
 
     /// What events about the connection carry.

@@ -16,9 +16,14 @@ const PRESENCE_VISITS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 1024;
 
 impl<N: Net> Worker<N> {
-    /// Takes all mail in, unless fan-outs are so far behind that it had better wait.
+    /// Whether it takes mail in. Otherwise fan-outs are so far behind that mail had better wait.
+    pub fn takes_mail(&self) -> bool {
+        self.roster.unswept_bytes() <= UNSWEPT_BYTES_MAX
+    }
+
+    /// Takes all mail in, if it takes any.
     pub(super) fn take_mail(&mut self) {
-        if self.roster.unswept_bytes() > UNSWEPT_BYTES_MAX {
+        if !self.takes_mail() {
             return;
         }
         let mut mail = std::mem::take(&mut self.mail);

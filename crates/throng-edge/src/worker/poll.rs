@@ -16,6 +16,9 @@ use crate::net::{Net, Parcel};
 /// Bytes in one answer, roughly: what is left comes with the next request.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of shared answers that are held at once, roughly: with more, each is answered for itself.
+const SHARED_BYTES_MAX: usize = 4 << 20;
+
 /// An answer being put together.
 #[derive(Default)]
 struct Answer {
@@ -199,6 +202,9 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         answers: &mut Vec<Shared>,
     ) -> Option<usize> {
+        if answers.iter().map(|shared| shared.bytes.len()).sum::<usize>() > SHARED_BYTES_MAX {
+            return None;
+        }
         let connection = self.connections.get(index)?;
         let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
         let is_plain = connection.state == State::Polling

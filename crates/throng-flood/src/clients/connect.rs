@@ -148,7 +148,7 @@ impl Thread {
             let retry = self.opening.retries.pop_front();
             self.opening.wanted.extend(retry.map(|(_, position)| position));
         }
-        while self.opening.in_flight < self.opening.in_flight_max {
+        while self.opening.in_flight < self.in_flight_max() {
             let Some(position) = self.next_to_open(now) else { break };
             self.open(position);
         }
@@ -188,6 +188,14 @@ impl Thread {
             turns.finish();
         }
         None
+    }
+
+    /// Connects that may be under way.
+    fn in_flight_max(&self) -> usize {
+        match &self.opening.turns {
+            Some(turns) if turns.is_on(self.index) => turns.in_flight(),
+            _ => self.opening.in_flight_max,
+        }
     }
 
     /// Whether the thread may go on with a ramp.
@@ -256,9 +264,10 @@ impl Thread {
         if is_falling && opening.schedule.is_none() {
             return 0;
         }
-        let has_room = opening.in_flight < opening.in_flight_max;
+        let has_room = opening.in_flight < self.in_flight_max();
         let is_ramping = opening.cursor < opening.goal && has_room || is_falling;
-        let look_again = (!self.is_on()).then(|| now_ns() + LOOK_AGAIN_NS);
+        let is_in_turns = opening.turns.is_some() && has_room;
+        let look_again = is_in_turns.then(|| now_ns() + LOOK_AGAIN_NS);
         let ramp = opening.schedule.filter(|_| is_ramping).map(|schedule| schedule.next_ns());
         let churn = opening.churn.map(|churn| churn.next_ns());
         let retry = opening.retries.front().map(|&(due, _)| due);

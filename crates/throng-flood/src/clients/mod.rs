@@ -200,12 +200,12 @@ impl Fleet {
     /// below `to` that had failed are tried once more.
     pub fn ramp(&self, to: usize, rate: Option<f64>, in_flight: usize) {
         let count = self.threads.len();
-        let turns = rate.is_none().then(|| Arc::new(Turns::new(self.cores)));
-        let together = if turns.is_some() { self.cores.min(count) } else { count };
+        let together = self.cores.min(count);
+        let turns = rate.is_none().then(|| Arc::new(Turns::new(together, in_flight)));
         self.tell(|index| Command::Ramp {
             to: (to + count - 1 - index) / count,
             rate,
-            in_flight: in_flight / together,
+            in_flight: in_flight / count,
             turns: turns.clone(),
         });
     }

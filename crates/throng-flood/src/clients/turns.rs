@@ -14,15 +14,24 @@ pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
 pub(super) struct Turns {
     /// Threads that are on at the same time.
     together: usize,
+    /// Connects under way of each of them, at most.
+    in_flight: usize,
     /// Threads that have begun to open all their clients. They come in the order of the groups,
     /// because nobody is done who was not on.
     done: AtomicUsize,
 }
 
 impl Turns {
-    /// For `together` threads at a time.
-    pub(super) fn new(together: usize) -> Turns {
-        Turns { together: together.max(1), done: AtomicUsize::new(0) }
+    /// For `together` threads at a time, with `in_flight` connects under way of all of them.
+    pub(super) fn new(together: usize, in_flight: usize) -> Turns {
+        let together = together.max(1);
+        let in_flight = (in_flight / together).max(1);
+        Turns { together, in_flight, done: AtomicUsize::new(0) }
+    }
+
+    /// Connects that a thread may have under way while it is on.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Whether all groups before that of the thread are done.
@@ -42,7 +51,8 @@ mod tests {
 
     #[test]
     fn a_group_waits_for_the_one_before() {
-        let turns = Turns::new(2);
+        let turns = Turns::new(2, 100);
+        assert_eq!(turns.in_flight(), 50);
         let on = || (0..5).filter(|&index| turns.is_on(index)).collect::<Vec<_>>();
         assert_eq!(on(), [0, 1]);
         turns.finish();
