@@ -140,7 +140,8 @@ def asserting(*assertions):
 def test_three_agents_are_one_flood(serve, agents, flood):
     server = serve()
     flags, started = agents(SOURCES)
-    load = ["--clients", CLIENTS, "--hold", "2s", "--publish", "10", "--streams", "7"]
+    load = ["--clients", CLIENTS, "--hold", "5s", "--publish", "10", "--count", "20"]
+    load += ["--streams", "7"]
     load += ["--server-pid", "auto"]
     done, report = flood(server.url, *flags, *load, *asserting(*WHOLE))
     total = report["total"]
