@@ -10,8 +10,8 @@ use super::{Answer, Arguments, Role};
 
 /// Measured with server and clients on the same two cores: docs/benchmarks.md, the step of
 /// a million.
-const CONNECTS_PER_SECOND: f64 = 21_784.0;
-const DELIVERIES_PER_SECOND: f64 = 111_307.0;
+const CONNECTS_PER_SECOND: f64 = 28_844.0;
+const DELIVERIES_PER_SECOND: f64 = 175_308.0;
 
 /// Fewer take no time that anybody plans for, and of more nothing is known.
 const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
