@@ -39,10 +39,14 @@ impl Steering {
         if self.figures.workers().len() <= self.together {
             return;
         }
-        let rooms: Vec<u32> = self.figures.workers().iter().map(WorkerFigures::room).collect();
         // Held while the kernel is told, so that what it is told last is what is remembered.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = next(current.as_ref(), &rooms, self.together);
+        let room = |worker: usize| self.figures.workers()[worker].room();
+        if current.as_ref().is_some_and(|group| goes_on(group, self.together, room)) {
+            return;
+        }
+        let rooms: Vec<u32> = self.figures.workers().iter().map(WorkerFigures::room).collect();
+        let chosen = choose(&rooms, self.together);
         if current.as_ref() != Some(&chosen) {
             // A kernel that cannot be told spreads connections over all workers, which is correct
             // as well. It is asked again with the next change.
@@ -52,13 +56,10 @@ impl Steering {
     }
 }
 
-/// Who is to take connections after `current`: the same until one of them is full. Full workers may
-/// go on accepting what waited for them, which is no reason to move again.
-fn next(current: Option<&Range<usize>>, rooms: &[u32], together: usize) -> Range<usize> {
-    let goes_on = |group: &&Range<usize>| {
-        group.len() == together && rooms[(*group).clone()].iter().all(|&room| room > 0)
-    };
-    current.filter(goes_on).cloned().unwrap_or_else(|| choose(rooms, together))
+/// Whether those who take connections are to go on: a group is, until one of it is full. Workers
+/// that were full before may still accept what waited for them, which is no reason to move again.
+fn goes_on(current: &Range<usize>, together: usize, room: impl Fn(usize) -> u32) -> bool {
+    current.len() == together && current.clone().all(|worker| room(worker) > 0)
 }
 
 /// The group with the most room, and of equals the first; everybody if there is hardly any left.
@@ -90,15 +91,16 @@ mod tests {
     #[test]
     fn a_group_goes_on_until_one_of_it_is_full() {
         let rooms = [0, 5, 480, 3, 500, 500];
-        assert_eq!(next(Some(&(2..4)), &rooms, 2), 2..4, "although others have more room");
-        assert_eq!(next(Some(&(0..2)), &rooms, 2), 4..6);
-        assert_eq!(next(None, &rooms, 2), 4..6);
+        assert!(goes_on(&(2..4), 2, |worker| rooms[worker]), "although others have more room");
+        assert!(!goes_on(&(0..2), 2, |worker| rooms[worker]));
+        assert_eq!(choose(&rooms, 2), 4..6);
     }
 
     #[test]
     fn where_room_has_come_back_there_are_groups_again() {
-        assert_eq!(next(Some(&(0..4)), &[9, 9, 9, 9], 2), 0..4);
-        assert_eq!(next(Some(&(0..4)), &[9, 9, 90, 90], 2), 2..4);
+        assert!(!goes_on(&(0..4), 2, |_| 9), "everybody is no group, whatever room there is");
+        assert_eq!(choose(&[9, 9, 9, 9], 2), 0..4);
+        assert_eq!(choose(&[9, 9, 90, 90], 2), 2..4);
     }
 
     #[test]

@@ -62,7 +62,6 @@ pub(crate) use accept::REFUSALS_MAX;
 use close::Farewell;
 use drain::Drain;
 use fan_out::Batch;
-use heartbeat::Beats;
 
 /// Ticks per second: the unit of [`Connection::due`] and the pace of the sweep over the slab.
 pub const TICKS_PER_S: u32 = 10;
@@ -137,7 +136,6 @@ pub struct Worker<N: Net> {
     scratch: Vec<u8>,
     mail: Vec<Mail>,
     batch: Batch,
-    beats: Beats,
     /// Connections that had more to read, or to act upon, than one turn allows.
     unread: VecDeque<u64>,
     /// What is left of the turn of the connection that is being read, in heads and frames.
@@ -184,7 +182,6 @@ impl<N: Net> Worker<N> {
             scratch: Vec::new(),
             mail: Vec::new(),
             batch: Batch::default(),
-            beats: Beats::default(),
             unread: VecDeque::new(),
             steps: 0,
             awaiting_control: VecDeque::new(),

@@ -1,7 +1,6 @@
 //! Heartbeats: what keeps idle connections alive, and tells which are dead.
 //!
-//! First ones are spread evenly over the interval, and so all later ones are. What falls into one
-//! tick is written together: to a server of idle connections they are nearly all of its work.
+//! First ones are spread evenly over the interval, and so all later ones are.
 
 use throng_core::Counter;
 use throng_wire::sse;
@@ -9,7 +8,7 @@ use throng_wire::sse;
 use super::Worker;
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
-use crate::net::{Net, Parcel, Transfer};
+use crate::net::Net;
 
 /// Never.
 const NEVER: u32 = u32::MAX;
@@ -19,17 +18,6 @@ pub(super) const GOLDEN: u32 = 0x9e37_79b9;
 
 /// A ping frame without payload.
 const PING: &[u8] = &[0x89, 0];
-
-/// Written together, at the most: as much as goes to the kernel in one call.
-const TOGETHER_MAX: usize = 128;
-
-/// Room of a worker that is used anew in each tick.
-#[derive(Debug, Default)]
-pub(super) struct Beats {
-    /// Connections whose moment has come, and what they get.
-    due: Vec<(u32, &'static [u8])>,
-    transfers: Vec<Transfer>,
-}
 
 impl<N: Net> Worker<N> {
     pub(super) fn schedule_first_heartbeat(&mut self, index: u32) {
@@ -45,8 +33,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The moment of a parked connection has come: it gets a heartbeat with the next
-    /// [`Worker::send_beats`], unless it is found dead.
+    /// The moment of a parked connection has come: it gets a heartbeat, unless it is found dead.
     pub(super) fn heartbeat(&mut self, index: u32) {
         let interval = Self::ticks(self.settings.heartbeat).max(1);
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -64,32 +51,9 @@ impl<N: Net> Worker<N> {
         }
         connection.flags.set(Flags::MISSED, !was_heard);
         connection.flags.set(Flags::HEARD, false);
-        self.beats.due.push((index, beat(connection)));
-        if self.beats.due.len() == TOGETHER_MAX {
-            self.send_beats();
-        }
-    }
-
-    /// Writes the heartbeats that are due. Whoever is due must be as [`Worker::heartbeat`] left
-    /// it: not blocked, and with nothing else on its way.
-    pub(super) fn send_beats(&mut self) {
-        if self.beats.due.is_empty() {
-            return;
-        }
-        let Beats { mut due, mut transfers } = std::mem::take(&mut self.beats);
-        let Worker { connections, net, .. } = self;
-        let parcels = due.iter().filter_map(|&(index, bytes)| {
-            let socket = &connections.get(index)?.socket;
-            Some(Parcel { socket, bytes })
-        });
-        let parcels: Vec<_> = parcels.collect();
-        debug_assert_eq!(parcels.len(), due.len(), "nobody goes between being due and the write");
-        net.write_each(&parcels, &mut transfers);
-        self.counters.add(Counter::Heartbeats, due.len() as u64);
-        for ((index, bytes), transfer) in due.drain(..).zip(transfers.drain(..)) {
-            self.sent(index, bytes, transfer);
-        }
-        self.beats = Beats { due, transfers };
+        let beat = beat(connection);
+        self.count(Counter::Heartbeats);
+        self.send(index, beat);
     }
 }
 

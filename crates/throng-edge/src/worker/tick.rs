@@ -38,7 +38,6 @@ impl<N: Net> Worker<N> {
                 self.check_stalled(index);
             }
         }
-        self.send_beats();
     }
 
     fn due(&mut self, index: u32) {
