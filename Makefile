@@ -13,6 +13,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: ## build for release and serve on 127.0.0.1:8080 (flags: ARGS='…')
+	@scripts/need-rust
 	@cargo build --release --locked -p throng
 	@exec target/release/throng serve $(ARGS)
 

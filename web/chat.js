@@ -1,17 +1,24 @@
 /**
  * The chat page. A room is the channel `chat:{room}`; its messages are JSON:
- * `{"kind":"say","from","text","key"}` and `{"kind":"join"|"leave","from"}`. What others publish
- * there without that shape is shown as it is, from nobody.
+ * `{"kind":"say","from","by","text","key"}`. `from` is a name that anybody may use, `by` a random id
+ * of the browser, which tells one's own messages from those of a namesake. What others publish there
+ * without that shape is shown as it is, without a name.
  *
- * This file talks to the server and decides; `chat-view.js` draws.
+ * Who is here is the room's presence. Whoever comes or goes publishes an empty hint to
+ * `here:{room}`, so that the others ask again soon. Hints are not part of the room: they cannot
+ * push what was said out of its history.
  *
- * Layout: what is remembered, what is said, who is here, the way in and out of rooms, the controls.
+ * This file talks to the server and decides; `chat-view.js` and `chat-list.js` draw.
+ *
+ * Layout: what is remembered, what is said, what was said before, who is here, the way in and out of
+ * rooms, the controls.
  *
  * Invariant: what was written is on the page at once: in the outbox until the room has it, marked
  * where it failed, and never twice (its `key` tells it from the room's copy).
  */
 
 import { Throng } from "./throng.js";
+import * as list from "./chat-list.js";
 import * as view from "./chat-view.js";
 import { $ } from "./chat-view.js";
 
@@ -20,18 +27,26 @@ const ROOMS_MAX = 12;
 const FROM_LENGTH_MAX = 40;
 const TEXT_LENGTH_MAX = 4_000;
 const PRESENCE_MS = 15_000;
-/** Everybody hears of a newcomer at once; their questions who is there are spread over this. */
+/** Everybody hears a hint at once; their questions who is here begin and are spread like this. */
+const HINT_DELAY_MS = 300;
 const PRESENCE_SPREAD_MS = 1_500;
+/** Whoever is missing is asked for once more: a connection that comes back has not left. */
+const MISSING_MS = 3_000;
+/** A message that the server has not confirmed by then is shown as waiting. */
+const OVERDUE_MS = 2_000;
 /** The room's copy of a sent message may be lost to a gap: then the page keeps its own. */
 const COPY_DELAY_MS = 5_000;
 /** The history is on its way right behind the subscription; without any by then, there is none. */
 const HISTORY_DELAY_MS = 400;
 
+/** Where everybody begins. */
+const LOBBY = "lobby";
 const TRANSPORTS = ["websocket", "sse", "poll"];
 
 const query = new URLSearchParams(location.search);
 
 let name = "";
+let me = "";
 let room = "";
 let throng;
 let chat;
@@ -39,8 +54,16 @@ let chat;
 const shown = new Set();
 /** Elements in the outbox by key. */
 const outbox = new Map();
+/** The keys of messages that the server should have confirmed by now. */
+const overdue = new Set();
 let presenceTimer;
 let presenceDueAt = Infinity;
+/** The names in the room, and those that were missing when last asked; unset before the first. */
+let here;
+let missing = new Set();
+/** Whether there are messages before the oldest one on the page. */
+let hasOlder = false;
+let isLoadingOlder = false;
 
 /* What is remembered. A page may be denied its storage: then nothing is. */
 
@@ -58,6 +81,13 @@ function remember(key, value) {
   } catch {
     // Nothing to be done, and nothing lost but convenience.
   }
+}
+
+/** Tells this browser's messages from those of a namesake. */
+function ownId() {
+  const id = recall("id") ?? randomKey();
+  remember("id", id);
+  return id;
 }
 
 function recentRooms() {
@@ -82,65 +112,99 @@ function randomKey() {
 
 /* What is said. */
 
-function receive({ data, time }) {
-  const { kind, from, text, key } = toSay(data);
-  if (kind !== "say") {
-    view.note(kind, from, time);
-    askPresence(Math.random() * PRESENCE_SPREAD_MS);
-    return;
-  }
+function receive({ id, data, time, replayed }) {
+  const said = toSay(data);
+  const { by, key } = said;
   if (key && shown.has(key)) return;
-  const isOwn = from === name;
-  place(key, view.toElement({ from, text, ms: time, isOwn }), time);
-  if (!isOwn) view.countUnread();
+  const isOwn = by === me;
+  place(key, list.toElement({ ...said, id, ms: time, isOwn }));
+  if (!isOwn && !replayed) list.countUnread();
 }
 
 /** What others may have sent, brought into shape. */
 function toSay(data) {
   const toText = (text) => text.slice(0, TEXT_LENGTH_MAX);
-  if (typeof data === "string") return { kind: "say", from: "", text: toText(data) };
-  if (data instanceof Uint8Array) return { kind: "say", from: "", text: `${data.length} bytes` };
-  const from = typeof data?.from === "string" ? clean(data.from) : "";
-  if (data?.kind === "join" || data?.kind === "leave") return { kind: data.kind, from };
-  if (data?.kind !== "say" || typeof data.text !== "string") {
-    return { kind: "say", from, text: toText(JSON.stringify(data)) };
-  }
-  const key = typeof data.key === "string" ? data.key : undefined;
-  return { kind: "say", from, text: toText(data.text), key };
+  if (typeof data === "string") return { from: "", text: toText(data) };
+  if (data instanceof Uint8Array) return { from: "", text: `${data.length} bytes` };
+  const toWord = (value) => (typeof value === "string" ? value : undefined);
+  const from = clean(toWord(data?.from) ?? "");
+  const by = toWord(data?.by);
+  const isSay = data?.kind === "say" && typeof data.text === "string";
+  if (!isSay) return { from, by, text: toText(JSON.stringify(data)) };
+  return { from, by, text: toText(data.text), key: toWord(data.key) };
 }
 
 /** Into the room; out of the outbox, if it was written here. */
-function place(key, element, ms) {
+function place(key, element) {
   if (key) {
     shown.add(key);
     outbox.get(key)?.remove();
     outbox.delete(key);
   }
-  view.append(element, ms);
+  if (list.append(element)) showOlder(true);
 }
 
 function say(text) {
   const key = randomKey();
-  const element = view.toElement({ from: name, text, ms: Date.now(), isOwn: true });
+  const element = list.toElement({ from: name, by: me, text, ms: Date.now(), isOwn: true });
   outbox.set(key, element);
   $("outbox").append(element);
   $("empty").hidden = true;
-  view.showEnd();
+  list.showEnd();
   send(key, text, element, `chat:${room}`);
 }
 
 async function send(key, text, element, channel) {
-  view.markPending(element);
+  list.markPending(element);
+  const timer = setTimeout(() => {
+    overdue.add(key);
+    list.markOverdue(element);
+    view.showOverdue(true);
+  }, OVERDUE_MS);
   try {
-    await throng.publish(channel, { kind: "say", from: name, text, key }, { key });
-    view.markSent(element);
+    await throng.publish(channel, { kind: "say", from: name, by: me, text, key }, { key });
+    list.markSent(element);
     setTimeout(() => {
-      if (outbox.get(key) === element) place(key, element, Number(element.dataset.time));
+      if (outbox.get(key) === element) place(key, element);
     }, COPY_DELAY_MS);
   } catch (error) {
     if (outbox.get(key) !== element) return;
-    view.markFailed(element, error.message, () => send(key, text, element, channel));
+    // Its key makes it safe to send it again, whatever became of it.
+    list.markFailed(element, error, () => send(key, text, element, channel));
+  } finally {
+    clearTimeout(timer);
+    overdue.delete(key);
+    view.showOverdue(overdue.size > 0);
   }
+}
+
+/* What was said before. */
+
+/** The page before the oldest message here; called when the reader comes near to it. */
+async function loadOlder() {
+  const [asked, before] = [room, list.oldestId()];
+  if (!hasOlder || isLoadingOlder || !before) return;
+  isLoadingOlder = true;
+  try {
+    const page = await throng.history(`chat:${asked}`, { before, limit: HISTORY_COUNT });
+    if (asked !== room || before !== list.oldestId()) return;
+    const elements = page.messages.map(({ id, data, time }) => {
+      const said = toSay(data);
+      if (said.key) shown.add(said.key);
+      return list.toElement({ ...said, id, ms: time, isOwn: said.by === me });
+    });
+    showOlder(page.more && elements.length > 0);
+    list.prepend(elements);
+  } catch {
+    if (asked === room) list.showOlder("failed");
+  } finally {
+    isLoadingOlder = false;
+  }
+}
+
+function showOlder(isMore) {
+  hasOlder = isMore;
+  list.showOlder(isMore ? "loading" : "none");
 }
 
 /* Who is here. */
@@ -156,10 +220,33 @@ function askPresence(delayMs) {
     presenceDueAt = Infinity;
     if (!document.hidden && throng) {
       const presence = await throng.presence(`chat:${asked}`).catch(() => undefined);
-      if (presence && asked === room) view.showPeople(presence, name);
+      if (presence && asked === room) showPresence(presence);
     }
-    askPresence(PRESENCE_MS);
+    askPresence(missing.size > 0 ? MISSING_MS : PRESENCE_MS);
   }, delayMs);
+}
+
+/** Shows who is here, and who came or went since the last time. */
+function showPresence(presence) {
+  view.showPeople(presence, name);
+  const now = new Set(presence.users);
+  const gone = new Set();
+  // A list that is cut off does not tell who has gone.
+  if (here && !presence.more) {
+    for (const user of now) if (!here.has(user) && user !== name) list.note("join", user);
+    for (const user of here) {
+      if (now.has(user) || user === name) continue;
+      if (missing.has(user)) list.note("leave", user);
+      else gone.add(user);
+    }
+  }
+  missing = gone;
+  here = new Set([...now, ...gone]);
+}
+
+/** Tells the others that somebody came or went; `isLast` lets it outlive the page. */
+function hint(isLast) {
+  throng.publish(`here:${room}`, "hint", { echo: false, keepalive: isLast }).catch(() => {});
 }
 
 /* Into and out of rooms. */
@@ -189,31 +276,47 @@ function enter(to) {
   room = to;
   outbox.clear();
   shown.clear();
+  overdue.clear();
+  here = undefined;
+  missing = new Set();
+  list.clear();
   view.clearRoom();
+  view.showOverdue(false);
   view.showRoom(room);
   showRooms();
-  const channel = `chat:${room}`;
-  const entered = throng.subscribe(channel, { history: HISTORY_COUNT }, receive);
-  chat = entered;
-  chat.on("subscribed", () => {
-    if (entered !== chat) return;
-    throng.publish(channel, { kind: "join", from: name }).catch(() => {});
-    askPresence(300);
-    setTimeout(() => entered === chat && view.showWhetherEmpty(), HISTORY_DELAY_MS);
+  let replayed = 0;
+  hasOlder = false;
+  list.showOlder("none");
+  const entered = throng.subscribe(`chat:${room}`, { history: HISTORY_COUNT }, (message) => {
+    receive(message);
+    // As many as were asked for: there may be more.
+    if (message.replayed && ++replayed === HISTORY_COUNT) showOlder(true);
   });
-  chat.on("gap", view.gap);
-  chat.on("error", ({ message }) => {
+  const hints = throng.subscribe(`here:${room}`, () => {
+    askPresence(HINT_DELAY_MS + Math.random() * PRESENCE_SPREAD_MS);
+  });
+  chat = { entered, hints };
+  entered.on("subscribed", () => {
+    if (entered !== chat?.entered) return;
+    hint(false);
+    askPresence(HINT_DELAY_MS);
+    setTimeout(() => entered === chat?.entered && list.showWhetherEmpty(), HISTORY_DELAY_MS);
+  });
+  entered.on("gap", list.gap);
+  const refused = ({ message }) => {
     view.notice(`This room cannot be entered: ${message}.`);
     view.showNotice();
-  });
+  };
+  entered.on("error", refused);
+  hints.on("error", refused);
 }
 
 /** The last word goes out by a request that outlives the page. */
 function leave() {
   if (!chat) return;
-  const word = { kind: "leave", from: name };
-  throng.publish(`chat:${room}`, word, { keepalive: true }).catch(() => {});
-  chat.unsubscribe();
+  hint(true);
+  chat.entered.unsubscribe();
+  chat.hints.unsubscribe();
   chat = undefined;
 }
 
@@ -221,7 +324,15 @@ function leave() {
 function showRooms() {
   const rooms = [room, ...recentRooms().filter((each) => each !== room)].slice(0, ROOMS_MAX);
   remember("rooms", JSON.stringify(rooms));
-  view.showRooms(rooms.map((each) => ({ name: each, url: roomUrl(each) })), go);
+  view.showRooms(rooms.map((each) => ({ name: each, url: roomUrl(each) })), { go, forget });
+}
+
+/** Takes a room off the list, and leaves it if it is this one. */
+function forget(gone) {
+  const rooms = recentRooms().filter((each) => each !== gone);
+  remember("rooms", JSON.stringify(rooms));
+  if (gone === room) go(rooms[0] ?? LOBBY);
+  else showRooms();
 }
 
 function go(to) {
@@ -304,6 +415,7 @@ function submit(event) {
 
 function listen() {
   view.listenToPage();
+  list.listenToPage(loadOlder);
   $("composer").addEventListener("submit", submit);
   $("text").addEventListener("keydown", (event) => {
     // While an input method composes, Enter only chooses a word.
@@ -320,17 +432,21 @@ function listen() {
   document.addEventListener("visibilitychange", () => document.hidden || askPresence(0));
 }
 
-/** The status page is told at the server's own machine only. */
-function isLocal() {
-  return /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/i.test(location.hostname);
+/** Shows the link to the status page where there is one: on loopback, without an admin listener. */
+async function linkStatus() {
+  if (!/^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/i.test(location.hostname)) return;
+  const link = $("status-link");
+  const answer = await fetch(link.href, { method: "HEAD" }).catch(() => null);
+  link.hidden = !answer?.ok;
 }
 
 function roomOfUrl() {
-  return clean(new URLSearchParams(location.search).get("room") ?? "") || "lobby";
+  return clean(new URLSearchParams(location.search).get("room") ?? "") || LOBBY;
 }
 
 async function start() {
-  $("status-link").hidden = !isLocal();
+  linkStatus();
+  me = ownId();
   room = roomOfUrl();
   view.showRoom(room);
   showRooms();

@@ -108,7 +108,7 @@ const REASONS = {
     socket_error: "by a socket error",
     protocol_violation: "for a violation of the protocol",
     behind: "too far behind",
-    silent: "silent for two heartbeats",
+    silent: "a ping not answered",
     idle: "idle",
     draining: "sent home by a stop",
     overload: "for holding too much",

@@ -164,24 +164,30 @@ class Card {
   #sample = null;
   #last = null;
   #pointed = null;
+  #rows = [];
+  #numbers = element("details", "numbers");
+  #body;
 
   constructor(card, place) {
     this.#card = card;
     const head = element("div", "head");
     head.append(this.#figure, this.#aside);
-    const legend = element("dl", "legend");
+    const legend = element("div", "legend");
+    const list = element("dl", "");
     // Where there is one line, the figure says what it is.
     for (const { key, label, colour } of card.lines.length > 1 ? card.lines : []) {
       const pair = element("div", colour);
       const reading = element("dd", "", words.NONE);
       pair.append(element("dt", "", label), reading);
-      legend.append(pair);
+      list.append(pair);
       this.#readings.set(key, reading);
     }
+    if (list.children.length > 0) legend.append(list);
     legend.append(this.#note);
     this.#picture.setAttribute("role", "img");
     this.#picture.setAttribute("aria-label", `${card.title}: nothing yet`);
-    place.prepend(element("h2", "", card.title), head, this.#picture, legend);
+    place.prepend(element("h2", "", card.title), head, this.#picture, legend,
+      this.#table());
     this.#chart = new Chart(this.#picture, { ...card, onPoint: (row) => this.#point(row) });
   }
 
@@ -192,6 +198,34 @@ class Card {
     this.#last = rows.at(-1) ?? null;
     this.#chart.show(rows);
     this.#read();
+    this.#rows = rows;
+    this.#showTable();
+  }
+
+  /** What the chart shows, for those who cannot point at it: a row a minute, made while open. */
+  #table() {
+    const table = element("table", "");
+    table.setAttribute("aria-label", `${this.#card.title}, by minute`);
+    const head = table.createTHead().insertRow();
+    for (const title of ["time", ...this.#card.lines.map(({ label }) => label)]) {
+      const cell = element("th", "", title);
+      cell.scope = "col";
+      head.append(cell);
+    }
+    this.#body = table.createTBody();
+    this.#numbers.append(element("summary", "", "as a table"), table);
+    this.#numbers.addEventListener("toggle", () => this.#showTable());
+    return this.#numbers;
+  }
+
+  #showTable() {
+    if (!this.#numbers.open) return;
+    const { lines, legend } = this.#card;
+    const byMinute = new Map(this.#rows.map((row) => [Math.floor(row.time_ms / 60_000), row]));
+    const last = [...byMinute.values()].reverse();
+    showTable(this.#body, last.map((row) => [
+      words.clock(row.time_ms), ...lines.map(({ key }) => legend(row[key] ?? undefined)),
+    ]));
   }
 
   /** Says in words what the chart shows. */
@@ -308,11 +342,14 @@ const cards = [
   new Card(REFUSALS, $("refusals")),
 ];
 let describedAt = -Infinity;
+/** Whether the server has been asked for what was before this page: its answer, or none. */
+let isHistoryAsked = false;
 
 function show() {
   if (!newest || document.hidden) return;
   for (const card of cards) card.show(newest, rows);
-  if (performance.now() - describedAt > DESCRIBE_MS) {
+  // A description holds for a while, so it waits for the history instead of leaving it out.
+  if (isHistoryAsked && performance.now() - describedAt > DESCRIBE_MS) {
     describedAt = performance.now();
     for (const card of cards) card.describe(rows);
   }
@@ -377,8 +414,8 @@ function reasonRows(table) {
 }
 
 /** Rows of a heading and values; those that are there already keep their elements. */
-function showTable(id, lines) {
-  const body = $(id);
+function showTable(place, lines) {
+  const body = typeof place === "string" ? $(place) : place;
   const all = lines.length > 0 ? lines : [["nothing so far"]];
   body.classList.toggle("none", lines.length === 0);
   while (body.rows.length > all.length) body.deleteRow(-1);
@@ -417,14 +454,17 @@ async function askForHistory() {
   const count = Math.min(HISTORY_MAX, Math.max(5, missing));
   try {
     const response = await fetch(`status.json?history=${count}`, { cache: "no-store" });
-    if (!response.ok) return;
-    const { history, ...sample } = await response.json();
-    takeHistory(history);
-    if (!newest || sample.time_ms > newest.time_ms) takeSample(sample);
-    show();
+    if (response.ok) {
+      const { history, ...sample } = await response.json();
+      takeHistory(history);
+      if (!newest || sample.time_ms > newest.time_ms) takeSample(sample);
+      describedAt = -Infinity;
+    }
   } catch {
     // The stream says when the server is there again, and asks anew.
   }
+  isHistoryAsked = true;
+  show();
 }
 
 function lost(since) {

@@ -18,8 +18,14 @@ export interface Message<Data = unknown> {
   readonly time: number;
   readonly data: Data;
   readonly contentType: string;
+  /**
+   * Older than the subscription: it came because of `history` or `since`. Messages that were
+   * missed during a reconnect are not replayed ones.
+   */
+  readonly replayed: boolean;
 }
 
+/** Unknown options are refused with a `TypeError` that names the nearest one. */
 export interface ThrongOptions {
   /** Whose connection this is: shown by `presence`, and the inbox that it may follow. */
   user?: string;
@@ -30,13 +36,20 @@ export interface ThrongOptions {
   fetch?: typeof globalThis.fetch;
   /** Numbers from 0 to 1, for the jitter. */
   random?: () => number;
-  /** The server's `heartbeat`, where the transport does not tell it. 25,000 unless set. */
+  /**
+   * The server's `heartbeat`, where the transport does not tell it; 0 if it has none. 25,000 unless
+   * set. Silence of a heartbeat and `requestTimeoutMs` ends a connection.
+   */
   heartbeatMs?: number;
   /** A transport that is not open by then is given up for the next. 3,000 unless set. */
   openTimeoutMs?: number;
-  /** For the answer to one request. 10,000 unless set. */
+  /**
+   * How long one request may go unanswered, a publish over a socket included: then the connection
+   * counts as lost. Also how late a heartbeat may be. A body that still arrives is no silence.
+   * 10,000 unless set.
+   */
   requestTimeoutMs?: number;
-  /** For a publish with all its attempts. 30,000 unless set. */
+  /** For a publish with all its attempts; at most 240,000. 30,000 unless set. */
   publishTimeoutMs?: number;
   /** How long a long-poll waits, 0 to 300. 25 unless set. */
   pollWaitSeconds?: number;
@@ -45,7 +58,7 @@ export interface ThrongOptions {
 }
 
 export interface SubscribeOptions {
-  /** Begin with the last so many messages. */
+  /** How many of the last messages to begin with. */
   history?: number;
   /** Resume after this id. Wins over `history`. */
   since?: string;
@@ -63,10 +76,13 @@ export interface PublishOptions {
 
 export interface Published {
   id: string;
-  /** Connections that the message is on its way to. */
-  subscribers?: number;
-  /** The key was known: nothing was published, `id` is the first message's. */
-  duplicate?: boolean;
+  /** Connections that the message is on its way to; 0 with `duplicate`. */
+  subscribers: number;
+  /**
+   * The server had the message already, from an earlier attempt or an earlier call with its key:
+   * nothing more was published, `id` is the first message's.
+   */
+  duplicate?: true;
 }
 
 export interface HistoryOptions {
@@ -98,6 +114,7 @@ export interface Presence {
   more: boolean;
 }
 
+/** The state of all connections is that of the least of them. */
 export interface StateEvent {
   state: State;
   transport: Transport;
@@ -120,19 +137,24 @@ export interface SubscriptionEvents<Data = unknown> {
   recovered: Place;
   /** Messages are missing here: `missed` of them, where the server knows. */
   gap: Place & { id?: string; missed?: number };
-  /** The server refused it; the subscription has ended. */
+  /** The server refused it; the subscription has ended. Without a listener: `console.error`. */
   error: ThrongError;
 }
 
 export interface ThrongEvents {
   state: StateEvent;
-  /** The server refused the connection for good; the client is closed. */
+  /**
+   * The server refused the connection for good; the client is closed. Without a listener:
+   * `console.error`.
+   */
   error: ThrongError;
 }
 
 declare class Emitter<Events> {
-  /** Returns a function that takes the listener away again. */
+  /** Returns a function that removes the listener. */
   on<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): () => void;
+  /** The same, for the next event only. */
+  once<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): () => void;
   off<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): void;
 }
 
@@ -143,20 +165,34 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
   unsubscribe(): void;
 }
 
-/** `code` is the server's, or `closed`, `timeout`, `queue_full`, `close_…`, `http_…`. */
+/**
+ * `code` is the server's, or `closed`, `timeout`, `queue_full`, `unreachable`, `close_…`, `http_…`.
+ */
 export declare class ThrongError extends Error {
   constructor(code: string, message: string, status?: number);
   readonly code: string;
   /** The HTTP status, where there was one. */
   readonly status?: number;
+  /**
+   * Of `publish`: `"unknown"` where an attempt went unanswered, so that the message may have been
+   * published, or may be yet; else `"unpublished"`.
+   */
+  readonly outcome?: "unpublished" | "unknown";
+  /** Of `publish`: the key with which another try publishes the message once. */
+  readonly key?: string;
 }
 
 export declare class Throng extends Emitter<ThrongEvents> {
+  /** Throws a `TypeError` for a URL without a scheme, and for unknown options. */
   constructor(url?: string | URL, options?: ThrongOptions);
   constructor(options: ThrongOptions);
   readonly state: State;
   /** The transport in use, or the one being tried. */
   readonly transport: Transport;
+  /**
+   * Follows a channel, or the inbox of the client's own `user`. A channel may be subscribed several
+   * times. Channels beyond the server's limit for one connection get further connections.
+   */
   subscribe<Data = unknown>(
     target: Target,
     options: SubscribeOptions,
@@ -166,7 +202,11 @@ export declare class Throng extends Emitter<ThrongEvents> {
     target: Target,
     listener?: (message: Message<Data>) => void,
   ): Subscription<Data>;
-  /** Waits while the client reconnects. Rejects with a `ThrongError`; `TypeError` for bad data. */
+  /**
+   * Resolves once the server has the message, after as many attempts as `publishTimeoutMs` allows,
+   * all with one idempotency key. Rejects with a `ThrongError` that has an `outcome`; with a
+   * `TypeError` for data without a JSON form and for unknown options.
+   */
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   presence(target: Target, options?: { limit?: number }): Promise<Presence>;

@@ -47,6 +47,7 @@ fn read<'p>(
                     consumed += more;
                     break;
                 }
+                Ok(Step::Fragment { consumed: more }) => consumed += more,
                 Ok(Step::Event { event, consumed: more }) => {
                     events.push(said(event));
                     consumed += more;

@@ -48,7 +48,7 @@ fn check_publication(target: &Target, publication: &Publication) {
 fn check_target(target: &Target, reference: Option<&RawValue>) {
     assert_eq!(check_name(&target.name, target.kind.noun()), Ok(()));
     let users = [target.name.as_str()];
-    check_line(|out| v1::subscribed(out, target, "e-1", Some(true), reference));
+    check_line(|out| v1::subscribed(out, target, "e-1", Some("e-2"), Some(true), reference));
     check_line(|out| v1::presence(out, target, 1, &users, false, reference));
     check_line(|out| v1::presence_body(out, target, 1, &users, false));
     check_line(|out| v1::published(out, target, "e-1", 1, true, reference));

@@ -72,6 +72,15 @@ def curl(server):
     return run
 
 
+@pytest.fixture(scope="session")
+def chromium():
+    """The path of Chromium."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    raise AssertionError("Chromium is missing: scripts/setup")
+
+
 @pytest.fixture
 def node():
     """Starts a script of tests/e2e/node as a child; ends it with the test."""

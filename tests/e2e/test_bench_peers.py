@@ -53,6 +53,7 @@ def test_servers_are_measured_and_drawn(tmp_path):
         assert run_figures["storm_s"] is not None, name
         for size in ["64", "1024"]:
             assert run_figures["fanout"][size]["cpu_us"] is not None, name
+            assert "machine_cpu_us" in run_figures["fanout"][size], name
     page = (first / "benchmarks" / "peers.md").read_text()
     for part in ["| Throng |", "| Node ws |", "| Bun (uWebSockets) |", "this one never answers"]:
         assert part in page

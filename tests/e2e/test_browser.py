@@ -1,27 +1,38 @@
-"""The chat page in a real Chromium; the scenarios are in node/chat.mjs."""
+"""Pages in a real Chromium: the chat, messages that would like to be pages, and three ways to follow
+a channel, which must come back by themselves."""
 
-import shutil
+import json
 import subprocess
+from contextlib import ExitStack
 
 import pytest
 
 from conftest import HERE
 from support import PATIENCE_SECONDS
-from support.server import clean_environment
+from support.raw import Raw
+from support.server import clean_environment, eventually
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    raise AssertionError("Chromium is missing: scripts/setup")
+SCENARIOS = ["together", "lost", "sse", "poll", "back", "offline", "namesakes", "rooms"]
 
 
-@pytest.mark.parametrize("scenario", ["together", "lost", "sse", "poll"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_chat(server, chromium, scenario):
+    run(server, chromium, scenario)
+
+
+def test_chat_on_a_frozen_server(serve, chromium):
+    run(serve(), chromium, "frozen")
+
+
+def test_the_chat_links_no_status_page_that_is_elsewhere(serve, chromium):
+    run(serve("--admin-listen", "127.0.0.1:0"), chromium, "elsewhere")
+
+
+def run(server, chromium, scenario):
+    pid = str(server.process.pid)
     done = subprocess.run(
-        ["node", HERE / "node" / "chat.mjs", chromium, server.url, scenario],
+        ["node", HERE / "node" / "chat.mjs", chromium, server.url, scenario, pid],
         env=clean_environment({"NO_PROXY": "*"}),
         capture_output=True,
         text=True,
@@ -29,3 +40,92 @@ def test_chat(server, chromium, scenario):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Synchronous, so that what it does is done when the page has loaded.
+SCRIPT = """
+document.title = 'ran';
+const request = new XMLHttpRequest();
+request.open('POST', '/channels/ran', false);
+request.send(document.domain);
+"""
+PAGES = {
+    "text/html": f"<title>kept</title><script>{SCRIPT}</script>",
+    "image/svg+xml": f"<svg xmlns='http://www.w3.org/2000/svg'><script>{SCRIPT}</script></svg>",
+    "application/xhtml+xml": "<html xmlns='http://www.w3.org/1999/xhtml'><head><title>kept</title>"
+    f"<script>{SCRIPT}</script></head></html>",
+}
+POLICY, DISPOSITION = "content-security-policy", "content-disposition"
+
+
+@pytest.mark.parametrize("stripped", [[], [POLICY], [DISPOSITION], [POLICY, DISPOSITION]])
+@pytest.mark.parametrize("content_type", PAGES)
+def test_a_published_script_does_not_run_in_the_servers_origin(
+    serve, chromium, content_type, stripped
+):
+    """Each of the two headers is enough by itself; without both the script runs."""
+    server = serve()
+    server.publish("page", PAGES[content_type], Content_Type=content_type)
+    url = f"{server.url}/channels/page?history=1&wait=0"
+    done = subprocess.run(
+        ["node", HERE / "node" / "stored-script.mjs", chromium, url, *stripped],
+        env=clean_environment({"NO_PROXY": "*"}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS * 6,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = json.loads(done.stdout)
+    ran = [message["data"] for message in server.history("ran")["messages"]]
+    is_open = len(stripped) == 2
+    assert page["shown"] == (DISPOSITION in stripped)
+    assert ran == (["127.0.0.1"] if is_open else []), page
+    assert (page["title"] == "ran") == is_open
+
+
+class Page:
+    """A page that follows a channel in every way that pages have."""
+
+    WAYS = {"EventSource", "WebSocket", "Throng"}
+
+    def __init__(self, node, chromium, server, channel):
+        self.channel = channel
+        self.child = node("comeback.mjs", chromium, server.url, channel)
+        assert json.loads(self.child.stdout.readline())["data"] == "ready"
+
+    def gets(self, server, text):
+        """Waits until everybody is there, publishes, and sees it arrive everywhere."""
+        server.wait_for_connections(self.channel, len(self.WAYS))
+        server.publish(self.channel, text)
+        got = [json.loads(self.child.stdout.readline()) for _ in self.WAYS]
+        assert {it["way"] for it in got} == self.WAYS
+        assert {it["data"] for it in got} == {text}
+
+    def close(self):
+        """Lets the page go."""
+        self.child.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_pages_come_back_when_there_is_room_again(serve, node, chromium, channel):
+    server = serve("--max-connections", 3, "--workers", 1)
+    refused = 'throng_refused_total{reason="full"}'
+    with ExitStack() as stack:
+        for _ in range(3):
+            other = stack.enter_context(Raw(server))
+            other.request("GET", "/channels/other", {"Accept": "text/event-stream"})
+            assert other.read_head().header("Throng-Id")
+        page = Page(node, chromium, server, channel)
+        eventually(lambda: server.metrics()[refused] >= len(Page.WAYS), "everybody to be refused")
+    page.gets(server, "there is room again")
+    page.close()
+
+
+def test_pages_come_back_after_a_restart(serve, node, chromium, channel):
+    server = serve()
+    page = Page(node, chromium, server, channel)
+    page.gets(server, "before")
+    server.stop()
+    again = serve(port=server.port)
+    page.gets(again, "after")
+    page.close()

@@ -22,6 +22,7 @@ def tail(tmp_path):
             env=clean_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         children.append(child)
@@ -42,7 +43,9 @@ def publish(server, directory, *arguments, input=None):
 
 
 def test_publish_and_tail(server, tmp_path, tail, channel):
-    child = tail(server.url, channel)
+    child = tail(server.url, channel, "--user", "ann")
+    said = child.stderr.readline()
+    assert said == f"note: connected to {server.url}, following {channel} and user ann\n"
     server.wait_for_connections(channel, 1)
     publish(server, tmp_path, channel, "from the command line")
     message = json.loads(child.stdout.readline())
@@ -53,6 +56,59 @@ def test_publish_and_tail(server, tmp_path, tail, channel):
 def test_publish_reads_standard_input(server, tmp_path, channel):
     publish(server, tmp_path, channel, "-", input="from a pipe")
     assert server.history(channel)["messages"][-1]["data"] == "from a pipe"
+
+
+@pytest.mark.parametrize("input", ["", "\n"])
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_empty_standard_input_publishes_nothing(server, tmp_path, channel, arguments, input):
+    command = ["publish", "--server", server.url, channel, *arguments]
+    done = run_throng(*command, directory=tmp_path, input=input)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing was published" in done.stderr and "--allow-empty" in done.stderr
+    assert server.history(channel)["messages"] == []
+
+
+def test_an_empty_message_is_published_when_it_is_meant(server, tmp_path, channel):
+    publish(server, tmp_path, channel, "")
+    publish(server, tmp_path, channel, "--allow-empty", input="")
+    assert [message["data"] for message in server.history(channel)["messages"]] == ["", ""]
+
+
+def test_every_error_begins_alike(server, tmp_path):
+    (tmp_path / "bad.toml").write_text("listen = 127.0.0.1:80\n")
+    for arguments in [
+        ["dance"],
+        ["serve", "--config", "bad.toml"],
+        ["check", "--listen", "nowhere"],
+        ["publish", "--server", server.url, "a/../b", "x"],
+        ["tail", "--server", "http://127.0.0.1:1", "a"],
+        ["doctor", "-n", "10", "--addresses", "2"],
+        ["flood", "push.example"],
+        ["bench", "rooter"],
+    ]:
+        done = run_throng(*arguments, directory=tmp_path)
+        assert done.returncode != 0 and done.stderr.startswith("error: "), (arguments, done.stderr)
+
+
+@pytest.mark.parametrize("word", ["serve-bond", "sreve", "serve-", "versio"])
+def test_suggestions_name_commands_of_the_help_only(tmp_path, word):
+    done = run_throng(word, directory=tmp_path)
+    assert done.returncode == 64
+    assert "bound" not in done.stderr.replace(word, ""), done.stderr
+
+
+def test_version_is_a_command_and_a_flag(tmp_path):
+    command = run_throng("version", directory=tmp_path).stdout.splitlines()
+    assert run_throng("--version", directory=tmp_path).stdout == command[0] + "\n"
+    assert run_throng("-V", directory=tmp_path).stdout == command[0].split(" (")[0] + "\n"
+    assert "linux" in command[0] and "rustc" in command[0]
+    assert command[1].startswith("Linux ")
+
+
+def test_tail_without_a_channel_says_what_it_takes(tmp_path):
+    done = run_throng("tail", directory=tmp_path)
+    assert done.returncode == 64
+    assert "throng tail [OPTIONS] --user <USER>" in done.stderr
 
 
 def test_publish_says_where_it_went_wrong(server, tmp_path):

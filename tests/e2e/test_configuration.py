@@ -30,7 +30,10 @@ FILES = {
     "a negative number": ("max-connections = -1\n", 1, "max-connections"),
     "a policy that is none": ("[behind]\npolicy = 'shrug'\n", 2, "policy"),
     "a listen address": ("listen = 'nowhere'\n", 1, "listen"),
-    "not TOML": ("welcome = true\nthis is not toml\n", 2, ""),
+    "not TOML": ("welcome = true\nthis is not toml\n", 2, "neither `key = value` nor a [table]"),
+    "a value without quotes": ("\nlisten = 127.0.0.1:80\n", 2, 'listen = "127.0.0.1:80"'),
+    "a text that is not closed": ("log = 'info\n", 1, "`log` has no closing quotation mark"),
+    "a key twice": ("log = 'info'\nlog = 'warn'\n", 2, "`log` is set a second time"),
     "unknown key of a channel": ("[[channels]]\nmatch = 'a'\nmesages = 1\n", 3, "mesages"),
 }
 
@@ -86,6 +89,19 @@ def test_other_than_loopback_when_told(tmp_path):
         connection.request("GET", "/health")
         assert connection.read_response().status == 200
     server.stop()
+    assert f"warning    others can reach 0.0.0.0:{server.port}, and nothing checks" in server.log()
+
+
+def test_a_development_server_is_not_told_of_kernel_settings(tmp_path):
+    server = Server(tmp_path)
+    server.stop()
+    assert "warning" not in server.log(), server.log()
+
+
+def test_allowing_anyone_on_loopback_is_said_to_have_no_effect(tmp_path):
+    server = Server(tmp_path, "--allow-anyone")
+    server.stop()
+    assert f"add --listen 0.0.0.0:{server.port}" in server.log()
 
 
 def test_a_port_in_use_is_one_clear_sentence(tmp_path):

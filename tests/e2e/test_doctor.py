@@ -1,6 +1,7 @@
 """`throng doctor`. Settings are changed in a network namespace of the test's own only."""
 
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -42,7 +43,7 @@ def test_a_thousand_are_possible_on_any_machine(tmp_path):
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("1,000 connections are possible here")
     assert "\x1b" not in done.stdout, "colours are for terminals"
-    assert "a Throng server is here" in done.stdout and "--role both" in done.stdout
+    assert "the server runs here" in done.stdout and "--role both" in done.stdout
 
 
 def test_too_many_are_refused_with_reasons(tmp_path):
@@ -87,7 +88,8 @@ def test_bad_input_is_one_clear_sentence(tmp_path):
         assert (done.returncode, done.stdout) == (64, ""), number
         assert "is not a whole number from 1 to 4,294,967,295" in done.stderr.splitlines()[0]
     for arguments in [
-        [],
+        ["--apply"],
+        ["--sysctl-file"],
         ["--connections", "10", "--role", "nobody"],
         ["--connections", "10", "--addresses", "2"],
         ["--connections", "10", "--apply", "--sysctl-file"],
@@ -99,9 +101,19 @@ def test_a_file_for_the_next_start(tmp_path):
     done = doctor(tmp_path, "--connections", "1M", "--sysctl-file")
     assert done.returncode == 0
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
-    settings = dict(line.split(" = ") for line in lines)
-    assert int(settings["net.core.somaxconn"]) >= 4096
-    assert int(settings["fs.file-max"]) > 1_000_000
+    found = json.loads(doctor(tmp_path, "--connections", "1M", "--json").stdout)
+    changes = [check["change"] for check in found["checks"] if check["change"]]
+    assert lines == [f"{change['setting']} = {change['to']}" for change in changes]
+
+
+def test_without_a_number_it_says_what_fits(tmp_path):
+    done = doctor(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert re.match(r"up to [\d,]+ connections are possible here", done.stdout), done.stdout
+    fits = json.loads(doctor(tmp_path, "--json").stdout)
+    assert fits["possible"] and fits["connections"] >= 1000
+    too_many = doctor(tmp_path, "--connections", str(2 * fits["connections"]), "--json")
+    assert not json.loads(too_many.stdout)["possible"]
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +129,12 @@ def short():
     if not all(name.startswith(PRIVATE) for name in found):
         pytest.skip(f"--apply would change the machine itself: {found}")
     return found
+
+
+def test_the_file_has_what_must_change_and_nothing_else(short):
+    done = in_namespace(f'{SHORT} "$THRONG" doctor --connections 1000 --sysctl-file')
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert lines == [f"{name} = {change['to']}" for name, change in short.items()]
 
 
 def test_apply_changes_what_is_too_low_and_tells_the_way_back(short):
@@ -181,4 +199,4 @@ def test_a_server_that_is_asked_for_too_much_names_the_doctor(tmp_path):
         check=False,
     )
     assert done.returncode == 1
-    assert "throng doctor --connections 1000000" in done.stderr
+    assert "throng doctor --connections 1M" in done.stderr

@@ -1,11 +1,13 @@
 """`throng flood`: against Throng, against servers of others, and against servers that misbehave."""
 
 import json
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import threading
+from html import unescape
 
 import pytest
 
@@ -33,7 +35,8 @@ def flood(tmp_path):
 
     def run(url, *arguments, check=True):
         report = tmp_path / "report.json"
-        done = run_throng("flood", url, *arguments, "--json", report, directory=tmp_path)
+        command = ["flood", url, *arguments, "--json", report]
+        done = run_throng(*command, directory=tmp_path, patience=3 * PATIENCE_SECONDS)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         assert "panicked" not in done.stderr
         return done, json.loads(report.read_text()) if report.exists() else None
@@ -114,6 +117,33 @@ def test_the_server_is_found_and_measured(server, flood):
     assert report["total"]["server"]["pss_bytes"] > 0
 
 
+@pytest.fixture
+def neighbour(tmp_path):
+    """Another program that keeps a core busy throughout; its name."""
+    program = tmp_path / "busy-neighbour"
+    shutil.copy("/bin/sh", program)
+    process = subprocess.Popen([program, "-c", "while :; do :; done"])
+    yield program.name
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.usefixtures("neighbour")
+def test_the_whole_machine_is_measured_without_other_programs(server, flood):
+    load = ["--clients", "200", "--hold", "3s", "--publish", "100", "--server-pid", "auto"]
+    done, report = flood(server.url, *load, *asserting("machine.cpu > 0s"))
+    machine = report["total"]["machine"]
+    # The server is no other program, nor is the generator.
+    assert machine["cpu_s"] > 0 and machine["others_s"] > 0
+    parts = machine["cpu_s"] + machine["others_s"] + machine["unseen_s"]
+    assert parts == pytest.approx(machine["busy_s"])
+    each = machine["cpu_us_per_delivery"]
+    # Absent where chance may have made much of it: on a machine with hundreds of cores.
+    assert each is None or each == pytest.approx(machine["cpu_s"] * 1e6 / 60_000)
+    assert "whole machine" in done.stdout and "Other programs (" in done.stdout
+    assert all(sample["machine_cores"] is not None for sample in report["series"])
+
+
 @pytest.mark.parametrize("kind", list(TOKENS))
 def test_servers_of_others(flood, node, kind):
     child = node("push-servers.mjs", kind)
@@ -133,7 +163,7 @@ def test_a_publish_that_is_refused_is_counted(flood, node):
     url = f"http://127.0.0.1:{port}"
     done, report = flood(url, "--profile", "mercure", *SMALL, *wrong, check=False)
     assert done.returncode == 1
-    assert report["total"]["publish_failures"] == {"status 401": 10}
+    assert report["total"]["publish_failures"] == {"status 401: no token": 10}
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
@@ -183,18 +213,52 @@ def test_mercure(flood):
     assert report["total"]["received"] == 500
 
 
+def test_a_hub_says_what_it_wants_instead(flood, node):
+    port = node("push-servers.mjs", "mercure").stdout.readline().strip()
+    token = ["--publish-header", "Authorization: Bearer secret"]
+    old = ["--profile", "mercure-0", *SMALL, *token]
+    done, report = flood(f"http://127.0.0.1:{port}", *old, check=False)
+    assert done.returncode == 1
+    assert report["total"]["failures"] == {'status 400: use "match"': 50}
+    assert 'none of 50 attempts became subscribed: status 400: use "match"' in done.stderr
+    assert 'status 400: use "match"' in done.stdout
+
+
+def test_different_refusals_are_counted_up_to_a_number(flood, misbehave):
+    count = iter(range(1000))
+
+    def treat(connection, kept):
+        answer(400, b"request %d" % next(count))(connection, kept)
+
+    load = ["--clients", "60", "--hold", "1s", "--publish", "0"]
+    _, report = flood(misbehave(treat), *load, check=False)
+    failures = report["total"]["failures"]
+    assert sum(failures.values()) == 60
+    assert len(failures) == 21 and failures["status 400"] == 40
+
+
 def test_a_refusal_with_status_200_is_one(flood, node):
     port = node("push-servers.mjs", "centrifugo", "refuse").stdout.readline().strip()
     key = ["--publish-header", "X-API-Key: secret"]
     url = f"http://127.0.0.1:{port}"
-    done, report = flood(url, "--profile", "centrifugo", *SMALL, *key, check=False)
+    # At once, and not after the handshake's timeout, which would be a failure of another name.
+    load = ["--clients", "50", "--hold", "1s", "--publish", "10", "--handshake-timeout", "50s"]
+    done, report = flood(url, "--profile", "centrifugo", *load, *key, check=False)
     total = report["total"]
     assert done.returncode == 1
-    # At once, and not after the handshake's timeout of five seconds.
-    assert report["seconds"] < 4
     said = "the server says "
     assert total["failures"] == {said + '{"id":2,"error":{"code":103,"message":"no"}}': 50}
     assert total["publish_failures"] == {said + '{"error":{"code":102,"message":"no"}}': 10}
+
+
+def test_a_connect_without_a_subscription_is_a_refusal(flood, node):
+    port = node("push-servers.mjs", "centrifugo-sse", "refuse").stdout.readline().strip()
+    load = [*SMALL, "--publish-header", "X-API-Key: secret"]
+    url = f"http://127.0.0.1:{port}"
+    done, report = flood(url, "--profile", "centrifugo-sse", *load, check=False)
+    assert done.returncode == 1
+    said = 'the server says {"connect":{"client":"c","ping":25}}'
+    assert report["total"]["failures"] == {said: 50}
 
 
 def test_clients_that_are_kept_try_again(server, flood, misbehave):
@@ -206,10 +270,11 @@ def test_clients_that_are_kept_try_again(server, flood, misbehave):
     assert (report["total"]["active"], report["total"]["attempts"]) == (20, 50)
 
 
-def answer(status):
+def answer(status, body=b""):
     def treat(connection, _):
         connection.recv(4096)
-        connection.sendall(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+        head = b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
+        connection.sendall(head + body)
         connection.close()
 
     return treat
@@ -241,6 +306,8 @@ def not_http(connection, kept):
     [
         (answer(404), "status 404"),
         (answer(503), "status 503"),
+        (answer(400, b'use "match"\nnot "topic"'), 'status 400: use "match"'),
+        (answer(400, b"\x1b[2J\x07gone\x00 " + b"x" * 5000), "status 400: [2J gone " + "x" * 151 + "…"),
         (reset, "reset"),
         (hang, "timeout in the handshake"),
         (close_half_way, "closed in the handshake"),
@@ -310,7 +377,7 @@ def test_a_plan_with_typos_tells_all_of_them(flood, tmp_path):
 
 
 def test_usage(flood):
-    for arguments in [["--hold", "5"], ["--assert", "lots == 0"], ["--size", "10"], ["--urls", "x"]]:
+    for arguments in [["--hold", "five"], ["--assert", "lots == 0"], ["--size", "10"], ["--urls", "x"]]:
         done, report = flood("http://127.0.0.1:1", *arguments, check=False)
         assert (done.returncode, report) == (64, None), arguments
         assert done.stderr.startswith("error: ")
@@ -343,11 +410,11 @@ def test_ctrl_c_prints_the_report_so_far(server, tmp_path):
         text=True,
     )
     for line in child.stderr:
-        if "hold" in line and "Active 50" in line:
+        if "hold" in line and "50 of 50 clients active" in line:
             break
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=PATIENCE_SECONDS)
-    assert child.returncode == 1
+    assert child.returncode == 130
     report = json.loads((tmp_path / "so-far.json").read_text())
     assert report["cut_short"] and report["total"]["active"] == 50
     assert report["cut_short"] in out
@@ -358,6 +425,26 @@ def test_a_full_disk_loses_only_what_was_to_be_written_there(server, flood, tmp_
     assert done.returncode == 1
     assert report["total"]["received"] == 500, "the other result is written"
     assert "/dev/full" in done.stderr and "delivery" in done.stdout
+
+
+def test_a_report_names_what_was_tested(server, flood, tmp_path):
+    secret = ["--header", "Authorization: Bearer secret-1", "--publish-header", "X-API-Key: secret-2"]
+    load = ["--clients", "20", "--hold", "1s", "--publish", "5", "--transport", "sse"]
+    done, report = flood(server.url, *load, *secret, "--html", "run.html")
+    subject = report["subject"]
+    assert subject["target"].startswith(f"{server.url}/channels/")
+    assert (subject["transport"], subject["profile"], subject["clients"]) == ("sse", "throng", 20)
+    assert subject["command"].startswith(f"throng flood {server.url} --clients 20 --hold 1s")
+    html = (tmp_path / "run.html").read_text()
+    for text in [done.stdout, html, (tmp_path / "report.json").read_text()]:
+        assert text.index(subject["target"]) < text.index("connect")
+        assert "secret-" not in text and "(left out)" in text
+    # The plan that the page shows is one that can be run.
+    plan = unescape(html.split('aria-label="The plan">')[1].split("</pre>")[0])
+    assert plan == subject["plan"]
+    (tmp_path / "plan.toml").write_text(plan)
+    again = run_throng("flood", "--plan", "plan.toml", directory=tmp_path)
+    assert again.returncode == 0, again.stderr
 
 
 def test_results_are_compared(server, flood, tmp_path):

@@ -125,7 +125,8 @@ def flood(tmp_path):
 
     def run(url, *arguments, check=True):
         report = tmp_path / "report.json"
-        done = run_throng("flood", url, *arguments, "--json", report, directory=tmp_path)
+        command = ["flood", url, *arguments, "--json", report]
+        done = run_throng(*command, directory=tmp_path, patience=3 * PATIENCE_SECONDS)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         assert "panicked" not in done.stderr
         return done, json.loads(report.read_text()) if report.exists() else None

@@ -59,7 +59,7 @@ def test_ws_is_told_when_to_come_back(serve, node, channel):
 
 
 def test_ws_answers_pings_and_stays(serve, node, channel):
-    server = serve("--heartbeat", "1s")
+    server = serve("--heartbeat", "1s", "--ping-interval", "1s")
     child = node("ws.mjs", f"{server.ws}/channels/{channel}")
     for _ in range(4):
         next_event(child, "ping")

@@ -19,13 +19,15 @@ REQUESTS = {
 
 
 def ask(server, what, origin, host=None):
-    """Sends one of the requests with an origin; returns the head of the answer."""
+    """Sends one of the requests, perhaps with an origin; returns the head of the answer."""
     method, path, headers = REQUESTS[what]
     headers = handshake_headers() if headers is None else dict(headers)
     with Raw(server) as connection:
         if host:
             connection.host = host
-        connection.request(method, path, {**headers, "Origin": origin}, b"x" * (method == "POST"))
+        if origin:
+            headers["Origin"] = origin
+        connection.request(method, path, headers, b"x" * (method == "POST"))
         head = connection.read_head()
         if head.status >= 400:
             head.body = connection.read(int(head.header("Content-Length")))
@@ -56,6 +58,61 @@ def test_a_name_that_leads_to_loopback_is_not_home(server, serve):
     assert ask(server, "sse", origin, host="push.example").status == 403
     listed = serve("--allowed-origins", origin)
     assert ask(listed, "sse", origin, host="push.example").status == 200
+
+
+@pytest.mark.parametrize("what", [*REQUESTS, "/metrics", "/status.json", "/chat", "/"])
+def test_a_name_that_leads_to_loopback_reads_nothing(server, serve, what):
+    """A browser sends no `Origin` with a `GET` to the page's own host: rebinding shows in `Host`."""
+    server.http.post("/channels/x", content=b"secret")
+
+    def status(asked, host):
+        if what in REQUESTS:
+            return ask(asked, what, None, host=host)
+        with Raw(asked) as connection:
+            connection.host = host
+            connection.request("GET", what, {})
+            head = connection.read_head()
+            head.body = connection.read(int(head.header("Content-Length")))
+            return head
+
+    for host in (f"evil.example:{server.port}", "evil.example", "127.0.0.1.evil.example"):
+        response = status(server, host)
+        assert response.status == 403 and response.json()["error"] == "host_refused", host
+    for host in (f"localhost:{server.port}", "localhost.", "[::1]", "192.168.0.1:80"):
+        assert status(server, host).status < 400 or what == "/status.json", host
+    listed = serve("--allowed-hosts", "throng,push.example", "--allowed-origins", LISTED)
+    for host in ("throng:8080", "push.example", "app.example"):
+        assert status(listed, host).status < 400 or what == "/status.json", host
+    assert status(listed, "evil.example").status == 403
+
+
+def test_who_is_refused_by_host_is_counted(server):
+    assert ask(server, "sse", None, host="evil.example").status == 403
+    assert 'throng_refused_total{reason="host"} 1' in server.http.get("/metrics").text
+
+
+def test_requests_without_a_host_are_no_browsers(server):
+    """Only HTTP/1.0 has them."""
+    for path in ("/channels/x?wait=0", "/channels/x/history"):
+        with Raw(server) as connection:
+            connection.send(f"GET {path} HTTP/1.0\r\n\r\n")
+            status = connection.read(len("HTTP/1.1 200")).split()[1]
+            assert status in (b"200", b"204"), path
+
+
+def test_health_is_told_under_every_name(server):
+    """Probes ask under names of their own."""
+    response = server.http.get("/health", headers={"Host": "10-0-0-7.pod.cluster.local"})
+    assert response.status_code == 200
+
+
+def test_a_server_that_others_reach_answers_under_listed_hosts(serve):
+    """In a container it cannot listen on loopback, though its port may be published there alone."""
+    server = serve("--allow-anyone", "--allowed-hosts", "push.example", listen="0.0.0.0")
+    for what in REQUESTS:
+        assert ask(server, what, None, host="push.example").status < 400
+        assert ask(server, what, None, host="evil.example").status == 403
+        assert ask(server, what, "http://evil.example", host="evil.example").status == 403
 
 
 def test_loopback_pages_are_foreign_to_a_public_name(server):

@@ -1,95 +1,224 @@
-"""The configured number of connections, and not one more."""
+"""A full server: subscribers are told to come back, and everybody else is answered."""
 
 import json
+import re
+from contextlib import ExitStack
 
-from support.raw import Closed, Raw, RawWebSocket, TEXT, frame
+from support.raw import Closed, Raw, RawWebSocket, frame, handshake_headers, TEXT
 from support.server import eventually
 
 CONNECTIONS_MAX = 20
+# Twice what a worker and the control plane keep for those who do not subscribe.
+CROWD = 256
+SSE = {"Accept": "text/event-stream"}
 
 
-def open_sse(server, channel):
-    """A subscriber, or the refusal that came in its place."""
+def subscribe(server, channel, headers=SSE, query=""):
+    """Asks to subscribe; returns the connection and the head of the answer."""
     connection = Raw(server)
-    connection.send(
-        f"GET /channels/{channel} HTTP/1.1\r\nHost: {connection.host}\r\n"
-        "Accept: text/event-stream\r\n\r\n"
-    )
-    head = connection.read_head()
-    return connection, head
+    connection.request("GET", f"/channels/{channel}{query}", headers)
+    return connection, connection.read_head()
 
 
-def refusal(server, channel):
-    """Tries once more to subscribe and returns the refusal, body included."""
+def fill(server, channel, stack, count=CONNECTIONS_MAX):
+    """Subscribers, until there is no room for one more."""
+    for _ in range(count):
+        connection, head = subscribe(server, channel)
+        stack.enter_context(connection)
+        assert head.status == 200 and head.header("Throng-Id"), head
+
+
+def ask(server, method, path, body=b""):
+    """One request on a connection of its own."""
     with Raw(server) as connection:
-        host = f"Host: {connection.host}\r\n"
-        connection.send_anyway(f"GET /channels/{channel} HTTP/1.1\r\n{host}\r\n")
-        response = connection.read_head()
-        if response.header("Content-Length"):
-            response.body = connection.read(int(response.header("Content-Length")))
-        return response
+        connection.request(method, path, {"Connection": "close"}, body)
+        return connection.read_response()
 
 
-def test_one_too_many_is_told_and_nobody_else_suffers(serve, channel):
-    server = serve("--max-connections", CONNECTIONS_MAX)
-    # Requests need room too, so publishing goes over a connection that counts among the twenty.
+def refused_events(server, channel):
+    """When an SSE client for which there is no room is to come back, in milliseconds."""
+    with Raw(server) as connection:
+        connection.request("GET", f"/channels/{channel}", SSE)
+        response = connection.read_response()
+        assert connection.is_ended()
+    assert response.status == 200
+    assert response.header("Content-Type") == "text/event-stream"
+    assert response.header("Throng-Id") is None
+    lines = response.body.decode().split("\n")
+    assert lines[0].startswith(": full: ") and lines[2:] == ["", ""], lines
+    retry_ms = int(re.fullmatch(r"retry: (\d+)", lines[1]).group(1))
+    assert int(response.header("Retry-After")) == -(-retry_ms // 1000)
+    return retry_ms
+
+
+def refused_websocket(server, channel, protocol=None):
+    """The same for a WebSocket."""
+    with RawWebSocket(server, f"/channels/{channel}", protocol) as websocket:
+        assert websocket.response.header("Sec-WebSocket-Protocol") == protocol
+        code, reason = websocket.read_close()
+    assert code == 1013
+    return int(re.fullmatch(r"reconnect in (\d+) ms", reason).group(1))
+
+
+def refused_503(server, channel, headers=None, query=""):
+    """The same for what a browser's subscriptions do not use, in seconds."""
+    with Raw(server) as connection:
+        connection.request("GET", f"/channels/{channel}{query}", headers)
+        response = connection.read_response()
+    assert response.status == 503 and response.json()["error"] == "full"
+    return int(response.header("Retry-After"))
+
+
+def is_served(server, channel):
+    """Whether publishers, probes and scrapers are answered, each on a connection of its own."""
+    answers = [
+        ask(server, "POST", f"/channels/{channel}", b"hi").status,
+        ask(server, "GET", "/health").status,
+        ask(server, "GET", "/metrics").status,
+        ask(server, "GET", f"/channels/{channel}/history").status,
+    ]
+    return answers == [201, 200, 200, 200]
+
+
+def test_a_full_server_answers_everything_but_subscriptions(serve, channel):
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1)
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        assert is_served(server, channel)
+        assert 1000 <= refused_events(server, channel) < 10_000
+        assert 1000 <= refused_websocket(server, channel) < 10_000
+        assert 1000 <= refused_websocket(server, channel, "throng.v1") < 10_000
+        assert 1 <= refused_503(server, channel) <= 10
+        assert 1 <= refused_503(server, channel, query="?wait=5") <= 10
+        assert is_served(server, channel)
+        assert server.metrics()['throng_refused_total{reason="full"}'] == 5
+
+
+def test_workers_fill_one_another_before_they_refuse(serve, channel):
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 4)
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        assert server.presence(channel)["connections"] == CONNECTIONS_MAX
+        refused_events(server, channel)
+        assert is_served(server, channel)
+
+
+def test_every_refusal_has_a_moment_of_its_own(serve, channel):
+    server = serve("--max-connections", 1, "--workers", 1)
+    with ExitStack() as stack:
+        fill(server, channel, stack, 1)
+        moments = [refused_events(server, channel) for _ in range(20)]
+        assert len(set(moments)) == 20 and max(moments) - min(moments) > 4500, moments
+        seconds = {refused_503(server, channel) for _ in range(20)}
+        assert len(seconds) >= 8, seconds
+
+
+def test_a_bad_request_is_still_told_what_is_wrong(serve, channel):
+    server = serve("--max-connections", 1, "--workers", 1)
+    with ExitStack() as stack:
+        fill(server, channel, stack, 1)
+        assert ask(server, "GET", f"/channels/{channel}?since=nonsense").status == 400
+        with Raw(server) as connection:
+            headers = {**SSE, "Origin": "http://page.example"}
+            connection.request("GET", f"/channels/{channel}", headers)
+            assert connection.read_response().status == 403
+
+
+def test_heads_that_do_not_end_give_way(serve, channel):
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--head-timeout", "60s")
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        halves = [stack.enter_context(Raw(server)) for _ in range(CROWD)]
+        for half in halves:
+            half.send_anyway("GET /health HTTP/1.1\r\nHost")
+        assert is_served(server, channel)
+        # The oldest has given way, and is told why.
+        response = halves[0].read_response()
+        assert response.status == 503 and response.json()["error"] == "full"
+        # The newest has not.
+        halves[-1].send(": x\r\n\r\n")
+        assert halves[-1].read_response().status == 200
+        assert server.metrics()['throng_closed_total{reason="room"}'] >= CROWD / 2
+
+
+def test_silent_requests_give_way_to_new_ones(serve, channel):
+    """Kept connections without a request, and requests whose bodies do not come."""
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--idle-timeout", "60s")
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        for nth in range(CROWD):
+            silent = stack.enter_context(Raw(server))
+            if nth % 2:
+                silent.request("GET", "/health")
+                assert silent.read_response().status == 200
+            else:
+                length = {"Content-Length": 9, "Expect": "100-continue"}
+                silent.request("POST", f"/channels/{channel}", length)
+                assert silent.read_head().status == 100
+        assert is_served(server, channel)
+        assert server.metrics()["throng_http_closed_for_room_total"] >= CROWD / 2
+
+
+def test_refused_clients_that_stay_do_not_keep_others_out(serve, channel):
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1)
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        for _ in range(CROWD):
+            staying = stack.enter_context(Raw(server))
+            staying.request("GET", f"/channels/{channel}", SSE)
+            assert staying.read_response().status == 200
+        assert is_served(server, channel)
+
+
+def test_a_kept_connection_that_subscribes_is_refused_in_the_same_form(serve, channel):
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1)
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        kept = stack.enter_context(Raw(server))
+        kept.request("GET", "/health")
+        assert kept.read_response().body == b"ok\n"
+        kept.request("GET", f"/channels/{channel}", SSE)
+        response = kept.read_response()
+        assert response.status == 200 and b"\nretry: " in response.body
+        kept = stack.enter_context(Raw(server))
+        kept.request("GET", "/health")
+        assert kept.read_response().body == b"ok\n"
+        kept.request("GET", f"/channels/{channel}", handshake_headers())
+        assert kept.read_response().status == 101
+        assert kept.read(2)[0] == 0x88
+
+
+def test_who_leaves_makes_room(serve, channel):
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 2)
     publisher = RawWebSocket(server, "/subscribe", "throng.v1")
     assert json.loads(publisher.read_message())["type"] == "welcome"
-    subscribers = []
-    for _ in range(CONNECTIONS_MAX - 1):
-        connection, head = open_sse(server, channel)
+    with ExitStack() as stack:
+        stack.enter_context(publisher)
+        fill(server, channel, stack, CONNECTIONS_MAX - 2)
+        last, head = subscribe(server, channel)
         assert head.status == 200
-        subscribers.append(connection)
+        refused_events(server, channel)
+        last.close()
 
-    response = refusal(server, channel)
-    assert response.status == 503 and int(response.header("Retry-After")) >= 1
-    assert response.json()["error"] == "full"
+        def there_is_room():
+            try:
+                connection, head = subscribe(server, channel)
+            except Closed:
+                return False
+            stack.enter_context(connection)
+            return head.header("Throng-Id") is not None
 
-    def publish(data):
-        command = {"type": "publish", "channel": channel, "data": data}
-        publisher.send(frame(TEXT, json.dumps(command)))
+        eventually(there_is_room, "room for one more")
+        publisher.send(frame(TEXT, json.dumps({"type": "publish", "channel": channel, "data": 1})))
         answer = json.loads(publisher.read_message())
-        assert answer["type"] == "published"
-        return answer["subscribers"]
-
-    assert publish("still here") == CONNECTIONS_MAX - 1
-    for connection in subscribers:
-        assert b"data: still here\n" in connection.read_until(b"\n\n")
-
-    subscribers.pop().close()
-
-    def there_is_room():
-        try:
-            connection, head = open_sse(server, channel)
-        except Closed:
-            return False
-        if head.status != 200:
-            connection.close()
-            return False
-        subscribers.append(connection)
-        return True
-
-    eventually(there_is_room, "room for one more")
-    assert publish("and the new one") == CONNECTIONS_MAX - 1
-    for connection in subscribers:
-        assert b"data: and the new one\n" in connection.read_until(b"\n\n")
-        connection.close()
-    publisher.close()
+        assert answer["subscribers"] == CONNECTIONS_MAX - 1, answer
 
 
-def test_connections_that_say_nothing_do_not_keep_others_out_for_ever(serve, channel):
-    server = serve("--max-connections", 4, "--head-timeout", "1s")
-    server.http.close()
-    silent = [Raw(server) for _ in range(4)]
-
-    def got_in():
-        try:
-            connection, head = open_sse(server, channel)
-        except Closed:
-            return False
-        connection.close()
-        return head.status == 200
-
-    eventually(got_in, "the silent ones to be closed")
-    for connection in silent:
-        connection.close()
+def test_connections_that_say_nothing_take_nobodys_place(serve, channel):
+    server = serve("--max-connections", 4, "--workers", 1, "--head-timeout", "60s")
+    with ExitStack() as stack:
+        for _ in range(8):
+            silent = stack.enter_context(Raw(server))
+            silent.send("G")
+        fill(server, channel, stack, 4)
+        refused_events(server, channel)

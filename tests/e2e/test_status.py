@@ -5,7 +5,6 @@ The page's scenarios are in node/status.mjs.
 
 import asyncio
 import json
-import shutil
 import socket
 import subprocess
 
@@ -64,14 +63,20 @@ def test_messages_and_their_time_are_counted(serve, channel):
             server.publish(channel, f"message {number}")
         assert one.take(5) == other.take(5)
         server.publish("nobody-follows", "this")
-        eventually(lambda: status(server)["messages_in"]["total"] == 6, "six messages")
-        sample = status(server)
-    assert sample["deliveries"]["total"] == 10
+        sample = {}
+
+        def is_counted():
+            sample.update(status(server))
+            counts = (sample["messages_in"]["total"], sample["deliveries"]["total"])
+            # A message is timed, and an answer counted, after its client has it.
+            is_timed = sample["latency"]["minute"]["count"] >= 5
+            return counts == (6, 10) and is_timed and sample["http"]["minute"]["count"] >= 6
+
+        eventually(is_counted, "six messages, ten deliveries, their times and those of answers")
     times = sample["latency"]["minute"]
     assert times["count"] == 5, "each message once, whatever the workers, and only what is followed"
     assert 0 < times["p50_ms"] <= times["p99_ms"]
     answers = sample["http"]["minute"]
-    assert answers["count"] >= 6
     assert 0 < answers["p50_ms"] <= answers["p99_ms"]
     assert 0 < answers["mean_ms"]
 
@@ -124,19 +129,20 @@ def test_nobody_publishes_to_the_stream(server):
     assert server.http.head("/status/stream").status_code == 200
 
 
-async def view(session, url, samples):
-    """The first samples of one viewer: their ids and data."""
+async def view(session, url):
+    """What one viewer gets until it has some samples, and one of a moment when all are there."""
     async with session.get(f"{url}/status/stream") as response:
         assert response.status == 200, await response.text()
-        events, found = {}, {}
+        events, found, are_all_there = {}, {}, False
         async for line in response.content:
             name, _, value = line.decode().rstrip("\n").partition(": ")
             if name in ("id", "data"):
                 found[name] = value
             elif not line.strip() and "data" in found:
                 events[found["id"]] = found["data"]
+                are_all_there |= json.loads(found["data"])["connections"]["status"] == VIEWERS
                 found = {}
-                if len(events) == samples:
+                if are_all_there and len(events) >= SAMPLES:
                     return events
     raise AssertionError("the stream has ended")
 
@@ -148,20 +154,21 @@ def test_many_viewers_get_the_same_once_a_second(serve):
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            views = (view(session, server.url, SAMPLES) for _ in range(VIEWERS))
+            views = (view(session, server.url) for _ in range(VIEWERS))
             return await asyncio.gather(*views)
 
     seen = asyncio.run(all_of_them())
     known = {}
     for events in seen:
         offsets = [int(id.rpartition("-")[2]) for id in events]
-        assert offsets == list(range(offsets[0], offsets[0] + SAMPLES)), "one after the other"
+        assert offsets == list(range(offsets[0], offsets[0] + len(events))), "one after the other"
         for id, data in events.items():
             assert known.setdefault(id, data) == data, "everybody gets the same"
-    samples = [json.loads(known[id]) for id in sorted(known, key=lambda id: int(id.split("-")[1]))]
-    assert max(sample["connections"]["status"] for sample in samples) == VIEWERS
-    times = [sample["time_ms"] for sample in samples]
-    assert all(later - sooner >= 500 for sooner, later in zip(times, times[1:]))
+    for id, data in known.items():
+        sample, nth = json.loads(data), int(id.rpartition("-")[2])
+        age_ms = sample["time_ms"] - sample["started_ms"]
+        # Late ones are skipped, so that there are never more than one a second.
+        assert age_ms >= nth * 1000 - 10, f"sample {nth} after {age_ms} ms"
     last = status(server)
     assert last["deliveries"]["total"] == last["messages_in"]["total"] == 0, "viewers do not count"
     assert last["latency"]["minute"]["count"] == 0
@@ -173,7 +180,6 @@ def test_only_loopback_is_told(serve):
     for path in PATHS:
         response = httpx.get(f"http://127.0.0.1:{server.port}{path}", trust_env=False)
         assert (response.status_code, response.json()["error"]) == (403, "forbidden"), path
-        assert "loopback only" in response.json()["message"]
     assert httpx.head(f"http://127.0.0.1:{server.port}/status/stream", trust_env=False).is_error
     response = httpx.get(f"http://127.0.0.1:{server.port}/status.css", trust_env=False)
     assert response.status_code == 200, "what the page is made of tells nothing"
@@ -183,20 +189,12 @@ def test_only_loopback_is_told(serve):
 def test_pages_of_others_are_not_told(server, path):
     # After DNS rebinding a page asks its own host, and says no origin.
     response = server.http.get(path, headers={"Host": f"evil.example:{server.port}"})
-    assert (response.status_code, response.json()["error"]) == (403, "forbidden")
+    assert (response.status_code, response.json()["error"]) == (403, "host_refused")
     response = server.http.get(path, headers={"Origin": "http://evil.example"})
     assert (response.status_code, response.json()["error"]) == (403, "origin_refused")
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    raise AssertionError("Chromium is missing: scripts/setup")
-
-
-@pytest.mark.parametrize("scenario", ["moves", "phone", "dark", "plain"])
+@pytest.mark.parametrize("scenario", ["moves", "phone", "dark", "plain", "keyboard"])
 def test_page(serve, chromium, scenario):
     server = serve()
     done = subprocess.run(

@@ -1,13 +1,18 @@
 """Stopping: everything is delivered, everybody is told when to come back, and nobody is let in."""
 
+import os
 import re
 import signal
 import socket
+import subprocess
+import threading
+from pathlib import Path
 
 import pytest
 
-from support.raw import Raw, RawWebSocket
-from support.server import Server
+from support import PATIENCE_SECONDS
+from support.raw import Closed, Raw, RawWebSocket
+from support.server import BINARY, LISTENING, Server, clean_environment, eventually
 
 BURST = [f"last words {n}" for n in range(200)]
 WINDOW_MS = 5000
@@ -74,12 +79,132 @@ def test_a_waiting_poll_is_answered(stopping, channel):
         stopping.wait_for_connections(channel, 1)
         stopping.signal()
         response = poll.read_response()
-        assert response.status in (204, 503)
-        if response.status == 204:
-            assert response.header("Throng-Id")
-        else:
-            assert response.header("Retry-After")
+        assert response.status == 204 and response.header("Throng-Id")
+        assert 1 <= int(response.header("Retry-After")) <= WINDOW_MS / 1000
     assert stopping.wait() == 0, stopping.log()
+
+
+class Poller:
+    """A client that follows channels with one long-poll after the other."""
+
+    def __init__(self, server, channels, keeps, wait=60):
+        self.server, self.keeps, self.wait = server, keeps, wait
+        self.path = "/subscribe?" + "&".join(f"channel={name}" for name in channels)
+        self.connection, self.since, self.got = None, None, []
+
+    def ask(self, wait=None):
+        """Asks for what comes next."""
+        if self.connection is None or not self.keeps:
+            self.close()
+            self.connection = Raw(self.server)
+        path = f"{self.path}&wait={self.wait if wait is None else wait}"
+        path += f"&since={self.since}" if self.since else ""
+        self.connection.request("GET", path, {"Connection": "keep-alive" if self.keeps else "close"})
+
+    def answer(self):
+        """Reads the answer; returns when to come back, in seconds, if it says so."""
+        response = self.connection.read_response()
+        assert response.status in (200, 204, 503), response
+        assert response.header("Throng-Recovered") != "false"
+        if response.status == 200:
+            self.got += response.body.decode().split("\n")
+        self.since = response.header("Throng-Id") or self.since
+        retry = response.header("Retry-After")
+        assert (response.status != 503) or retry
+        return retry and int(retry)
+
+    def close(self):
+        """Closes the connection, if there is one."""
+        if self.connection:
+            self.connection.close()
+        self.connection = None
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "closed"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_between_two_polls_gets_what_was_accepted(tmp_path, channel, keeps, count):
+    window_s = 60
+    window = ["--drain-window", f"{window_s}s", "--drain-timeout", f"{window_s}s"]
+    server = Server(tmp_path, "--workers", "1", *window)
+    channels = [f"{channel}-{nth}" for nth in range(count)]
+    poller = Poller(server, channels, keeps)
+    poller.ask(wait=0)
+    assert poller.answer() is None
+    with RawWebSocket(server, f"/channels/{channel}") as witness:
+        server.publish_batch([{"channel": name, "data": f"for {name}"} for name in channels])
+        server.signal()
+        # From here on the server sends its clients home: nothing can be accepted any more.
+        assert witness.read_close()[0] == 1012
+    poller.ask()
+    assert poller.answer() is None
+    assert poller.got == [f"for {name}" for name in channels]
+    poller.ask()
+    assert 1 <= poller.answer() <= window_s
+    assert len(poller.got) == count
+    poller.close()
+    if not keeps:
+        # The server cannot know that nobody else comes: this ends it at once.
+        server.signal()
+    assert server.wait() == (0 if keeps else 1), server.log()
+
+
+def test_nobody_waits_for_polls_that_there_were_not(tmp_path, channel):
+    """What does not end by itself here would do so after ten minutes."""
+    server = Server(tmp_path, "--drain-window", "10m", "--drain-timeout", "10m")
+    with RawWebSocket(server, f"/channels/{channel}"):
+        server.signal()
+        assert server.wait() == 0, server.log()
+
+
+def test_polls_under_load_lose_nothing(tmp_path, channel):
+    """Many clients are between two polls when the server is told to stop."""
+    # So much history that no client can fall behind it.
+    history = ["--history-messages", "1M", "--history-bytes", "1G", "--behind-messages", "1M"]
+    server = Server(tmp_path, "--drain-window", "5s", "--drain-timeout", "20s", *history)
+    accepted, retries, losses, followed = [], [], [], []
+
+    def follow(nth):
+        poller = Poller(server, [channel], keeps=nth % 2 == 0)
+        poller.since = start
+        try:
+            retry = None
+            while retry is None:
+                poller.ask()
+                retry = poller.answer()
+            retries.append(retry)
+        except Exception as error:  # The thread has nobody else to tell.
+            losses.append(repr(error))
+        poller.close()
+        followed.append(poller.got)
+
+    def publish():
+        connection = Raw(server)
+        while True:
+            text = f"message {len(accepted)}"
+            try:
+                connection.request("POST", f"/channels/{channel}", {}, text.encode())
+                if connection.read_response().status != 201:
+                    return
+            except (Closed, OSError):
+                return
+            accepted.append(text)
+            if len(accepted) == 200:
+                server.signal()
+
+    start = server.history(channel)["id"]
+    followers = [threading.Thread(target=follow, args=(nth,)) for nth in range(20)]
+    publisher = threading.Thread(target=publish)
+    for thread in (*followers, publisher):
+        thread.start()
+    publisher.join()
+    for thread in followers:
+        thread.join()
+    # A client may have a message before its publisher has read that it is accepted.
+    for got in followed:
+        assert got == accepted, f"{len(got)} of {len(accepted)}: {accepted[len(got):][:3]}"
+    assert not losses
+    assert len(accepted) >= 200 and len(set(retries)) > 2, retries
+    assert server.wait() == 0, server.log()
 
 
 def test_clients_are_spread_over_the_window(stopping, channel):
@@ -121,7 +246,20 @@ def test_new_connections_are_refused_once_stopped(stopping, channel):
 
 
 def test_a_request_under_way_is_answered(stopping, channel):
-    """A publish of which only the head has come when the signal does."""
+    """A publish of which only the head has been read when the body and the signal come."""
+    with Raw(stopping) as publisher:
+        publisher.send(
+            f"POST /channels/{channel} HTTP/1.1\r\nHost: {publisher.host}\r\n"
+            "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+        )
+        assert publisher.read_head().status == 100
+        publisher.send("last")
+        stopping.signal()
+        assert publisher.read_response().status == 201
+    assert stopping.wait() == 0
+
+
+def test_a_request_that_does_not_go_on_is_refused(stopping, channel):
     with Raw(stopping) as publisher:
         publisher.send(
             f"POST /channels/{channel} HTTP/1.1\r\nHost: {publisher.host}\r\n"
@@ -129,8 +267,9 @@ def test_a_request_under_way_is_answered(stopping, channel):
         )
         assert publisher.read_head().status == 100
         stopping.signal()
-        publisher.send("last")
-        assert publisher.read_response().status in (201, 503)
+        response = publisher.read_response()
+        assert response.status == 503 and response.json()["error"] == "draining"
+        assert 1 <= int(response.header("Retry-After")) <= WINDOW_MS / 1000
     assert stopping.wait() == 0
 
 
@@ -143,3 +282,76 @@ def test_a_second_server_takes_the_port_at_once(tmp_path, channel):
     second = Server(tmp_path, "--drain-window", "0ms", port=first.port)
     assert second.publish(channel, "x")["subscribers"] == 0
     second.stop()
+
+
+HANGUP = "SIGHUP: settings cannot be reloaded yet; restart to apply changes"
+
+
+def hang_up(server, count):
+    """Sends SIGHUP and waits until the server has logged it for the `count`th time."""
+    server.signal(signal.SIGHUP)
+    eventually(lambda: server.log().count(HANGUP) == count, f"SIGHUP in the log, {count} times")
+
+
+def test_a_hangup_does_not_end_the_server(stopping, channel):
+    with RawWebSocket(stopping, f"/channels/{channel}") as websocket:
+        for nth in (1, 2):
+            hang_up(stopping, nth)
+            stopping.publish(channel, f"message {nth}")
+            assert websocket.read_message().decode() == f"message {nth}"
+
+
+def test_a_hangup_does_not_cut_the_drain_short(tmp_path, channel):
+    server = Server(tmp_path, "--drain-window", "200ms", "--drain-timeout", "2s")
+    # A client that does not read, and is not too far behind, keeps the drain going until its
+    # timeout.
+    with RawWebSocket(server, f"/channels/{channel}", receive_buffer_bytes=4096):
+        server.publish_batch([{"channel": channel, "data": "x" * 60000} for _ in range(16)])
+        server.signal()
+        eventually(lambda: "SIGTERM: stopping" in server.log(), "the drain")
+        hang_up(server, 1)
+        assert server.wait() == 0, server.log()
+    assert "stopped:" in server.log()
+
+
+def is_caught(process, number):
+    """Whether a process has a handler for a signal."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = int(re.search(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE).group(1), 16)
+    return bool(caught >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("disposition", [signal.SIG_DFL, signal.SIG_IGN], ids=["default", "nohup"])
+def test_a_hangup_during_the_start_does_not_end_it(tmp_path, disposition):
+    settings = tmp_path / "throng.toml"
+    os.mkfifo(settings)
+    process = subprocess.Popen(
+        [BINARY, "serve", "--config", settings],
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, disposition),
+    )
+    watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+    watchdog.start()
+    try:
+        # It cannot go on before it has read its settings.
+        eventually(lambda: is_caught(process, signal.SIGHUP), "a handler for SIGHUP")
+        process.send_signal(signal.SIGHUP)
+        settings.write_text("listen = '127.0.0.1:0'\ndrain-window = 0\n")
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            text = "".join(lines)
+            if HANGUP in text and LISTENING.search(text):
+                break
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, text + rest
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()

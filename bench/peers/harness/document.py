@@ -138,23 +138,35 @@ def connections_table(results, transport):
 
 
 def fanout_table(results, transport, size):
-    rate = fanout_figure(size, "rate", more_is_better=True)
-    cpu = fanout_figure(size, "cpu_us")
-    latencies = [fanout_figure(size, name) for name in ["p50_ms", "p99_ms", "last_ms"]]
-    rows = [
-        [
-            results.title(peer),
-            cell(results, peer, transport, rate, whole),
-            ratio(results, peer, transport, rate),
-            cell(results, peer, transport, cpu, decimal),
-            ratio(results, peer, transport, cpu),
-            *(cell(results, peer, transport, figure, decimal) for figure in latencies),
-        ]
-        for peer in results.names(transport)
+    peers = results.names(transport)
+    # Those with a ratio beside them.
+    compared = [
+        ("deliveries/s", fanout_figure(size, "rate", more_is_better=True), whole),
+        ("CPU each, µs", fanout_figure(size, "cpu_us"), decimal),
+        ("machine CPU each, µs", fanout_figure(size, "machine_cpu_us"), decimal),
     ]
-    heads = ["deliveries/s", "Throng ÷ it", "CPU each, µs", "Throng ÷ it"]
+    # What results of an earlier version do not have is no column.
+    compared = [
+        column
+        for column in compared
+        if any(results.spread(peer, transport, column[1]) for peer in peers)
+    ]
+    latencies = [fanout_figure(size, name) for name in ["p50_ms", "p99_ms", "last_ms"]]
+    heads = [f"fan-out, {size_name(size)}"]
+    for head, _, _ in compared:
+        heads += [head, "Throng ÷ it"]
     heads += ["p50, ms", "p99, ms", "last, ms"]
-    return table([f"fan-out, {size_name(size)}", *heads], rows)
+    rows = []
+    for peer in peers:
+        row = [results.title(peer)]
+        for _, figure, show in compared:
+            row += [
+                cell(results, peer, transport, figure, show),
+                ratio(results, peer, transport, figure),
+            ]
+        row += [cell(results, peer, transport, figure, decimal) for figure in latencies]
+        rows.append(row)
+    return table(heads, rows)
 
 
 def versions(results, page):
@@ -182,6 +194,8 @@ def compared():
         rate = fanout_figure(size, "rate", more_is_better=True)
         yield f"deliveries a second of {name}", rate, whole, ""
         yield f"CPU a delivery of {name}", fanout_figure(size, "cpu_us"), decimal, " µs"
+        machine = fanout_figure(size, "machine_cpu_us")
+        yield f"machine CPU a delivery of {name}", machine, decimal, " µs"
         for point in ["p50", "p99", "last"]:
             yield f"{point} of {name}", fanout_figure(size, f"{point}_ms"), decimal, " ms"
 

@@ -151,6 +151,7 @@ def fanout(phase, connections):
         "last_ms": phase["last"]["p50"],
         "cpu_us": phase["server"] and phase["server"]["cpu_us_per_delivery"],
         "generator_cpu_us": phase["generator"]["cpu_us_per_delivery"],
+        "machine_cpu_us": (phase["machine"] or {}).get("cpu_us_per_delivery"),
     }
 
 

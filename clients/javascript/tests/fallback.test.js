@@ -37,6 +37,23 @@ test("a hanging WebSocket and a held back stream end in long-poll", async (t) =>
   assert.deepEqual(await box.until(2), ["before", "after"]);
 });
 
+test("a stream that only says when to come back is no subscription", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "hang";
+  let refusals = 0;
+  server.faults.request = (request, response) => {
+    if (!request.url.includes("transport=sse") || refusals === 2) return false;
+    refusals += 1;
+    const headers = { "Content-Type": "text/event-stream", "Retry-After": "0" };
+    response.writeHead(200, headers).end(": full: no room\nretry: 1\n\n");
+    return true;
+  };
+  const client = connect();
+  client.subscribe("a");
+  const opened = await next(client, "state", isOpen);
+  assert.deepEqual([opened.transport, refusals], ["sse", 2]);
+});
+
 test("what waited for the socket goes out by POST after the fall", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";

@@ -20,6 +20,8 @@ export class StandIn {
   /** What to do wrong: see the tests. */
   faults = {};
   heartbeatSeconds = 25;
+  /** Channels that one connection may follow; told in the welcome unless that is spoiled. */
+  channelsMax = 128;
   /** Requests so far, as "METHOD path?query". */
   requests = [];
   #logs = new Map();
@@ -72,6 +74,11 @@ export class StandIn {
   loseLogs() {
     this.#epoch = `e${Number(this.#epoch.slice(1)) + 1}`;
     this.#logs.clear();
+  }
+
+  /** How many WebSockets are open. */
+  get sockets() {
+    return this.#sockets.clients.size;
   }
 
   /** The keys of all who follow something. */
@@ -197,6 +204,7 @@ export class StandIn {
     const user = parameters.get("user") ?? undefined;
     const keys = parameters.getAll("channel").map((name) => `channel ${name}`);
     if (user) keys.push(`user ${user}`);
+    if (keys.length > this.channelsMax) fail(400, "too_many_channels", "too many");
     const since = parameters.get("since")?.split(",");
     if (since && since.length !== keys.length) fail(400, "bad_id", "an id for each channel");
     const starts = keys.map((key, index) => this.follow(key, since?.[index]));
@@ -255,6 +263,7 @@ export class StandIn {
     if (this.faults.upgrade === "hang") return socket.resume().on("end", () => socket.destroy());
     if (this.faults.upgrade === "refuse") return socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
     this.#sockets.handleUpgrade(request, socket, head, (peer) => {
+      if (this.faults.full) return peer.close(1013, this.faults.full);
       const user = url.searchParams.get("user") ?? undefined;
       this.#attend(peer, user);
     });
@@ -265,7 +274,9 @@ export class StandIn {
     const send = (frame) => peer.send(JSON.stringify(frame));
     peer.on("close", () => this.#connections.delete(connection));
     connection.deliver = send;
-    send({ type: "welcome", connection: connection.name, heartbeat: this.heartbeatSeconds });
+    const limits = this.faults.silentLimits ? {} : { channels_max: this.channelsMax };
+    const heartbeat = this.heartbeatSeconds;
+    send({ type: "welcome", connection: connection.name, heartbeat, ...limits });
     if (user) {
       connection.keys.add(`user ${user}`);
       send({ type: "subscribed", user, id: this.follow(`user ${user}`).id });
@@ -294,9 +305,11 @@ export class StandIn {
     if (type === "subscribe") {
       if (connection.keys.has(key)) fail(400, "already_subscribed", "subscribed already");
       if (place.channel === "forbidden") fail(403, "forbidden", "not for you");
+      if (connection.keys.size >= this.channelsMax) fail(400, "too_many_channels", "too many");
       const { id, recovered, backlog } = this.follow(key, frame.since, frame.history);
+      const head = backlog.at(-1)?.envelope.id;
       connection.keys.add(key);
-      send({ type: "subscribed", ...place, id, recovered, ref });
+      send({ type: "subscribed", ...place, id, head, recovered, ref });
       return backlog.forEach(({ envelope }) => send(envelope));
     }
     const answer = this.publish(key, frame, frame.key, frame.echo === false && connection.name);

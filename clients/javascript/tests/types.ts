@@ -17,6 +17,8 @@ const chat = throng.subscribe<Say>("chat:lobby", { history: 50 }, (message) => {
   void [text, time];
 });
 throng.subscribe({ user: "ann" }, (message: Message) => void message.id);
+throng.subscribe("news", ({ replayed }) => void (replayed === true));
+chat.once("message", ({ data }) => void data.text);
 const off: () => void = chat.on("gap", ({ missed }) => void (missed ?? 0).toFixed());
 off();
 throng.on("state", ({ state, transport }) => state === "open" && transport === "poll");
@@ -25,7 +27,9 @@ const { id, subscribers } = await throng.publish("chat:lobby", { n: 1 }, { echo:
 const page = await throng.history<Say>("chat:lobby", { limit: 10, before: id });
 page.messages.map(({ data }) => data.text);
 (await throng.presence("chat:lobby")).users.join();
-void [subscribers, new ThrongError("timeout", "late").code];
+const count: number = subscribers;
+const late = new ThrongError("timeout", "late");
+void [count, late.code, late.outcome === "unknown", late.key];
 
 // @ts-expect-error: no such transport
 new Throng("http://127.0.0.1:8080", { transports: ["pigeon"] });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
+use throng_text::written::{Count, Invalid};
 
 use crate::child::BOUND_COMMAND;
 use crate::measure::{Measurement, Settings};
@@ -48,8 +49,8 @@ pub struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// Subscribers [15000; quick: 1000].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=2_000_000))]
+    /// Subscribers, like 15000, 15k or 1M [15k; quick: 1k].
+    #[arg(long, value_parser = connections)]
     connections: Option<u32>,
 
     /// Sending threads of the raw loop, and workers of the server.
@@ -59,6 +60,13 @@ pub struct Arguments {
     /// Threads of the client, at least.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=250))]
     client_threads: u32,
+}
+
+fn connections(text: &str) -> Result<u32, Invalid> {
+    let count = text.parse::<Count>().ok().and_then(|count| u32::try_from(count.0).ok());
+    count
+        .filter(|count| (2..=2_000_000).contains(count))
+        .ok_or_else(|| Invalid::new(text, "a whole number from 2 to 2,000,000, like 15k or 1M"))
 }
 
 /// What this program runs as its own children.
@@ -139,6 +147,16 @@ mod tests {
         assert_eq!(parse(&[]).wanted().len(), 7);
         assert_eq!(parse(&["fanout", "idle"]).wanted(), [Measurement::Fanout, Measurement::Idle]);
         assert!(Arguments::try_parse_from(["throng-baseline", "nothing"]).is_err());
+    }
+
+    #[test]
+    fn connections_are_written_as_everywhere() {
+        for text in ["15000", "15k", "15,000"] {
+            assert_eq!(parse(&["--connections", text]).connections, Some(15_000), "{text}");
+        }
+        for text in ["1", "3M", "many"] {
+            assert!(connections(text).is_err(), "{text}");
+        }
     }
 
     #[test]

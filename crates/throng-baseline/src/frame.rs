@@ -1,7 +1,7 @@
 //! The few bytes of WebSocket (RFC 6455) that the probe writes and reads itself.
 //!
-//! Deliveries are counted by bytes, so the only frames ever looked into are pings, which the
-//! server must see answered.
+//! Deliveries are counted by bytes, so the only frames ever looked into are heartbeats: pings,
+//! which the server must see answered, and pongs, which want no answer.
 
 const TEXT_FINAL: u8 = 0x81;
 const PING_FINAL: u8 = 0x89;
@@ -35,17 +35,20 @@ pub fn payload(bytes: usize) -> Vec<u8> {
 }
 
 /// Answers every ping in `received`: the pongs (masked with a key of zeros, so the payload stays
-/// as it is), and how many there were. `None` if there is anything but whole pings.
+/// as it is), and how many heartbeats there were. `None` if there is anything but whole heartbeats.
 pub fn pongs(mut received: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut answer, mut count) = (Vec::new(), 0);
     while let [first, length, rest @ ..] = received {
         let length_bytes = usize::from(*length);
-        if *first != PING_FINAL || length_bytes > SHORT_LENGTH_MAX || length_bytes > rest.len() {
+        let is_heartbeat = matches!(*first, PING_FINAL | PONG_FINAL);
+        if !is_heartbeat || length_bytes > SHORT_LENGTH_MAX || length_bytes > rest.len() {
             return None;
         }
         let (payload, after) = rest.split_at(length_bytes);
-        answer.extend_from_slice(&[PONG_FINAL, MASKED | length, 0, 0, 0, 0]);
-        answer.extend_from_slice(payload);
+        if *first == PING_FINAL {
+            answer.extend_from_slice(&[PONG_FINAL, MASKED | length, 0, 0, 0, 0]);
+            answer.extend_from_slice(payload);
+        }
         count += 1;
         received = after;
     }
@@ -74,7 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_whole_pings_is_refused() {
+    fn a_pong_is_a_heartbeat_and_gets_no_answer() {
+        assert_eq!(pongs(&[0x8a, 0, 0x8a, 1, b'x']), Some((Vec::new(), 2)));
+        let (answer, count) = pongs(&[0x8a, 0, 0x89, 0]).expect("two heartbeats");
+        assert_eq!((&answer[..], count), (&[0x8a, 0x80, 0, 0, 0, 0][..], 2));
+    }
+
+    #[test]
+    fn anything_but_whole_heartbeats_is_refused() {
         assert!(pongs(&text(b"hello")).is_none());
         assert!(pongs(&[0x89]).is_none());
         assert!(pongs(&[0x89, 2, b'h']).is_none());

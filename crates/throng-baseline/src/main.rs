@@ -11,7 +11,8 @@
 //! - [`raw_server`], [`raw_process`]: the raw loop and the handle on it; [`server_process`]: the
 //!   handle on Throng; [`child`]: what keeps either from outliving this process.
 //! - [`ledger`], [`stats`], [`report`]: from values to a table.
-//! - [`preflight`], [`cost`]: what the machine allows, and what a process costs.
+//! - [`preflight`], [`cost`], [`machine`]: what the machine allows, what a process costs, and what
+//!   all of the machine does.
 //! - [`net`], [`http`], [`frame`]: the tools.
 //!
 //! Exit codes: 0 measured (whatever was found), 1 not measured, 64 wrong usage.
@@ -24,6 +25,7 @@ mod figures;
 mod frame;
 mod http;
 mod ledger;
+mod machine;
 mod measure;
 mod net;
 mod preflight;
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("throng-baseline: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }

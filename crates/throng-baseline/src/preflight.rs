@@ -36,7 +36,7 @@ pub fn prepare(settings: &Settings, is_applied: bool) -> Result<()> {
         found = preflight::check(&wanted);
     }
     for warning in found.warnings() {
-        eprintln!("throng-baseline: {warning}");
+        eprintln!("warning: {warning}");
     }
     match found.refusal() {
         Some(refusal) => bail!("{refusal}"),

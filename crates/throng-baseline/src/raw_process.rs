@@ -26,7 +26,7 @@ pub struct RawProcess {
     /// How often a socket was full, in all rounds so far.
     pub blocked: u64,
     // Last, so that the pipes are closed before the process is asked to end.
-    _child: BoundChild,
+    child: BoundChild,
 }
 
 impl RawProcess {
@@ -51,12 +51,16 @@ impl RawProcess {
             }
         });
         let (ports, cpu_ns, blocked) = (Vec::new(), 0, 0);
-        let mut raw =
-            Self { commands, lines, ports, health_port: 0, cpu_ns, blocked, _child: child };
+        let mut raw = Self { commands, lines, ports, health_port: 0, cpu_ns, blocked, child };
         let mut numbers = raw.answer("listening")?.into_iter().map(u16::try_from);
         raw.health_port = numbers.next().context("no port for /health was named")??;
         raw.ports = numbers.collect::<Result<_, _>>()?;
         Ok(raw)
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until every connection has been accepted.

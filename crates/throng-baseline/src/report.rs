@@ -14,7 +14,9 @@ use crate::stats::Summary;
 
 /// Said beneath every table with a fan-out.
 const LOOPBACK_NOTE: &str = "On loopback the sender also pays for waking the reader and for the \
-     reader's half of TCP: compare the columns with each other, not with figures from a network.";
+     reader's half of TCP: compare the columns with each other, not with figures from a network.\n\
+     Machine CPU is all busy time of all processors, less that of other programs and of the same \
+     time with all\nsubscribers parked: it has what the kernel's own threads do for both sides.";
 
 const HEADINGS: [&str; 7] = ["figure", "unit", "throng", "raw", "ratio", "target", "reached"];
 

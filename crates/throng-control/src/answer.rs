@@ -1,6 +1,7 @@
 //! Answers and refusals, as `docs/reference/http.md` words them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -9,12 +10,14 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
-use throng_wire::Refusal;
-use throng_wire::refusal::ResponseOptions;
+use throng_core::{clock, spread};
+use throng_wire::refusal::{ComeBack, ResponseOptions};
+use throng_wire::subscribe::Request;
 use throng_wire::v1::CommandError;
+use throng_wire::{Date, Refusal, Unavailable};
 
 use crate::control::Control;
-use crate::figures::Share;
+use crate::pot::{Cut, Pot, Share};
 
 /// The body of an answer: whole for the API, axum's for pages.
 pub(crate) type Payload = Either<Full<Bytes>, Body>;
@@ -68,10 +71,12 @@ codes! {
     BadName BAD_REQUEST "bad_name",
     BadId BAD_REQUEST "bad_id",
     BadParameter BAD_REQUEST "bad_parameter",
+    TooManyChannels BAD_REQUEST "too_many_channels",
     BadJson BAD_REQUEST "bad_json",
     BadUtf8 BAD_REQUEST "bad_utf8",
     BadHandshake BAD_REQUEST "bad_handshake",
     OriginRefused FORBIDDEN "origin_refused",
+    HostRefused FORBIDDEN "host_refused",
     Forbidden FORBIDDEN "forbidden",
     NotFound NOT_FOUND "not_found",
     MethodNotAllowed METHOD_NOT_ALLOWED "method_not_allowed",
@@ -88,12 +93,12 @@ codes! {
 }
 
 impl Code {
-    /// When to try again, in seconds, as every `503` says. Delivery catches up soon; room and
-    /// another server take longer.
-    pub(crate) const fn retry_after_s(self) -> Option<u32> {
+    /// What passes, for every `503`.
+    pub(crate) const fn unavailable(self) -> Option<Unavailable> {
         match self {
-            Code::Busy => Some(1),
-            Code::Full | Code::Draining => Some(5),
+            Code::Full => Some(Unavailable::Full),
+            Code::Busy => Some(Unavailable::Busy),
+            Code::Draining => Some(Unavailable::Draining),
             _ => None,
         }
     }
@@ -136,7 +141,7 @@ impl Refused {
     }
 
     pub(crate) fn draining() -> Refused {
-        Refused::new(Code::Draining, "the server is shutting down; another one will take over")
+        Unavailable::Draining.refusal().into()
     }
 
     /// Counts it.
@@ -157,12 +162,13 @@ impl Refused {
     pub(crate) fn into_answer(self, control: &Control) -> Answer {
         self.count(control);
         let mut answer = json(self.code.status(), self.body());
+        answer.extensions_mut().insert(self.code);
         let headers = answer.headers_mut();
         if let Some(allow) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
-        if let Some(seconds) = self.code.retry_after_s() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        if let Some(why) = self.code.unavailable() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(come_back(control, why).after_s));
         }
         if self.code == Code::UpgradeRequired {
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -174,21 +180,31 @@ impl Refused {
     }
 
     /// Counts it and writes the whole answer, for a connection that hyper does not hold (any more).
-    /// Pages of `allow_origin` may read it.
+    /// Pages of `allow_origin` may read it. If it is the answer to a `subscription`, it may need
+    /// another form.
     pub(crate) fn write_raw(
         &self,
         control: &Control,
         allow_origin: Option<&str>,
+        subscription: Option<&Request>,
         out: &mut Vec<u8>,
     ) {
         self.count(control);
-        let options = ResponseOptions {
-            keep_alive: false,
-            allow_origin,
-            retry_after_s: self.code.retry_after_s(),
-        };
+        let date = Some(Date::at_ms(clock::told_ms(clock::now_ms())));
+        let when = self.code.unavailable().map(|why| (why, come_back(control, why)));
+        if let (Some((why, when)), Some(request)) = (when, subscription) {
+            return why.write(out, request, &ComeBack { allow_origin, date, ..when });
+        }
+        let retry_after_s = when.map(|(_, when)| when.after_s);
+        let options = ResponseOptions { keep_alive: false, allow_origin, retry_after_s, date };
         self.refusal().write_response(out, &options);
     }
+}
+
+/// The next client's moment to come back.
+pub(crate) fn come_back(control: &Control, why: Unavailable) -> ComeBack<'static> {
+    let after_ms = control.moments.next_ms(&why.window_ms(control.settings.drain_window));
+    ComeBack { after_ms, after_s: spread::retry_after_s(after_ms), ..ComeBack::default() }
 }
 
 impl From<Refusal> for Refused {
@@ -215,17 +231,24 @@ pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Answer {
     whole(status, JSON, body.into())
 }
 
-/// An answer that may be large, of any type. It takes of the limit of all such answers until the
-/// client has taken it.
+/// An answer that may be large, of any type. It takes of a pot until the client has taken it, or
+/// until its connection has to give way.
 pub(crate) fn large(content_type: HeaderValue, body: Vec<u8>, room: Room) -> Answer {
     let Room(mut share) = room;
     share.settle(body.len());
+    // Only tests answer outside of a connection's task, where `OWN_CUT` is not set.
+    let _ = OWN_CUT.try_with(|cut| share.set_movable(cut));
     whole(StatusCode::OK, content_type, Bytes::from_owner(Counted { body, _share: share }))
 }
 
-/// Room for an answer of `bytes`, unless clients leave too much unread.
-pub(crate) fn room(control: &Control, bytes: usize) -> Result<Room, Refused> {
-    let mut share = Share::of(&control.figures.answer_bytes);
+tokio::task_local! {
+    /// Tells the connection that is being served that its answers have to give way.
+    pub(crate) static OWN_CUT: Arc<Cut>;
+}
+
+/// Room in `pot` for an answer of `bytes`, unless clients leave too much unread.
+pub(crate) fn room(control: &Control, pot: &Arc<Pot>, bytes: usize) -> Result<Room, Refused> {
+    let mut share = Share::of(pot);
     // Whatever the limit is, one answer alone can be given.
     let max = control.settings.answer_bytes_max.max(bytes as u64);
     if share.grow_within(bytes, max) {
@@ -277,7 +300,10 @@ mod tests {
         for code in Code::ALL {
             assert_eq!(Code::of(code.name()), Some(*code));
             let is_unavailable = code.status() == StatusCode::SERVICE_UNAVAILABLE;
-            assert_eq!(code.retry_after_s().is_some(), is_unavailable, "{code:?}");
+            assert_eq!(code.unavailable().is_some(), is_unavailable, "{code:?}");
+            if let Some(why) = code.unavailable() {
+                assert_eq!(Refused::from(why.refusal()).code, *code);
+            }
         }
         assert_eq!(Code::of("nonsense"), None);
     }

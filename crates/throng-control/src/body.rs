@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -12,17 +13,43 @@ use tokio::time::{sleep, timeout};
 
 use crate::answer::{Code, Refused};
 use crate::control::Control;
-use crate::figures::Share;
+use crate::pot::{Cut, Pot, Share};
 
-/// Bodies that have arrived in part, or are being worked on, keep at most this much in all, in
-/// bytes: many slow clients with a large batch each must not fill the memory.
-const BODIES_BYTES_MAX: u64 = 256 << 20;
+/// What a body is to hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    /// The body of one message, up to `max-message-bytes`.
+    Message,
+    /// Messages of a batch, one a line, up to `max-batch-bytes`.
+    Batch,
+}
+
+impl Kind {
+    fn bytes_max(self, control: &Control) -> usize {
+        match self {
+            Kind::Message => control.settings.message_bytes_max,
+            Kind::Batch => control.settings.batch_bytes_max,
+        }
+    }
+
+    /// What it takes of while it arrives, and how much of that there is.
+    fn pot(self, control: &Control) -> (&Arc<Pot>, u64) {
+        match self {
+            Kind::Message => {
+                (&control.figures.message_bodies, control.settings.partial_messages_bytes_max)
+            }
+            Kind::Batch => {
+                (&control.figures.batch_bodies, control.settings.partial_batches_bytes_max)
+            }
+        }
+    }
+}
 
 /// A body that has arrived.
 #[derive(Debug)]
 pub(crate) struct Whole {
     bytes: Bytes,
-    /// What it takes of [`BODIES_BYTES_MAX`]; nothing if it came in one piece, which is small.
+    /// What it takes of its pot; nothing if it came in one piece, which is small.
     _share: Option<Share>,
 }
 
@@ -34,18 +61,19 @@ impl Deref for Whole {
     }
 }
 
-/// Reads the whole body, of at most `bytes_max`.
+/// Reads the whole body.
 pub(crate) async fn read(
     control: &Control,
     headers: &HeaderMap,
     body: &mut Incoming,
-    bytes_max: usize,
+    kind: Kind,
 ) -> Result<Whole, Refused> {
+    let bytes_max = kind.bytes_max(control);
     // Refused before a byte of it is read, or `100 Continue` is sent.
     if announced(headers).is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(too_large(bytes_max));
     }
-    let reading = collect(control, body, bytes_max);
+    let reading = collect(control, body, kind);
     timeout(control.settings.body_timeout, reading).await.unwrap_or_else(|_| Err(too_slow()))
 }
 
@@ -78,11 +106,8 @@ fn too_large(bytes_max: usize) -> Refused {
     Refused::new(Code::TooLarge, sentence).closing()
 }
 
-async fn collect(
-    control: &Control,
-    body: &mut Incoming,
-    bytes_max: usize,
-) -> Result<Whole, Refused> {
+async fn collect(control: &Control, body: &mut Incoming, kind: Kind) -> Result<Whole, Refused> {
+    let (bytes_max, (pot, pot_bytes_max)) = (kind.bytes_max(control), kind.pot(control));
     // Most messages are one piece, and are not copied then.
     let first = next(control, body).await?.unwrap_or_default();
     if first.len() > bytes_max {
@@ -91,25 +116,36 @@ async fn collect(
     if body.is_end_stream() {
         return Ok(Whole { bytes: first, _share: None });
     }
-    let mut share = Share::of(&control.figures.body_bytes);
-    grow(&mut share, first.len())?;
+    let cut = Arc::new(Cut::default());
+    let mut share = Share::of(pot);
+    share.set_movable(&cut);
+    if !share.grow_within(first.len(), pot_bytes_max) {
+        return Err(too_many());
+    }
     let mut whole = BytesMut::from(first);
-    while let Some(piece) = next(control, body).await? {
+    loop {
+        let piece = tokio::select! {
+            biased;
+            () = cut.wait() => return Err(too_many()),
+            piece = next(control, body) => piece?,
+        };
+        let Some(piece) = piece else { break };
         if whole.len() + piece.len() > bytes_max {
             return Err(too_large(bytes_max));
         }
-        grow(&mut share, piece.len())?;
+        if !share.grow_within(piece.len(), pot_bytes_max) {
+            return Err(too_many());
+        }
         whole.extend_from_slice(&piece);
     }
+    // It is acted upon now, and not to be stopped half-way.
+    share.set_fixed();
     Ok(Whole { bytes: whole.freeze(), _share: Some(share) })
 }
 
-fn grow(share: &mut Share, bytes: usize) -> Result<(), Refused> {
-    if share.grow_within(bytes, BODIES_BYTES_MAX) {
-        return Ok(());
-    }
+fn too_many() -> Refused {
     let sentence = "too many large requests at once; try again in a second";
-    Err(Refused::new(Code::Busy, sentence).closing())
+    Refused::new(Code::Busy, sentence).closing()
 }
 
 /// The next piece; trailers are skipped. A client that sends nothing for long is not waited for,

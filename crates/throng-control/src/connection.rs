@@ -7,17 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
+use http::Request;
 use http::header::CONNECTION;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use throng_core::Listener;
 use tokio::net::TcpStream;
 
+use crate::answer::OWN_CUT;
+use crate::caller::Caller;
 use crate::control::Control;
 use crate::deadlines::{Deadlines, Missed};
 use crate::edge::Arrival;
 use crate::farewell::{self, End};
 use crate::gate::{Gate, Handle};
+use crate::guests::Activity;
+use crate::pot::Cut;
 use crate::service::Service;
 
 /// Hyper's buffer for a head, in bytes, is larger than the largest head by this: it refuses one
@@ -27,20 +34,31 @@ const HEAD_SPARE_BYTES: usize = 1 << 10;
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 
 /// Serves one socket until it ends or goes back to a worker.
-pub(crate) async fn run(control: &Control, service: Service, arrival: Arrival) {
+pub(crate) async fn run(
+    control: &Control,
+    service: Service,
+    listener: Listener,
+    arrival: Arrival,
+    activity: &Activity,
+) {
     let Ok(stream) = TcpStream::from_std(arrival.stream) else {
         return;
     };
+    let is_logged = tracing::enabled!(tracing::Level::DEBUG);
+    let peer = if is_logged { stream.peer_addr().ok() } else { None };
     let gate = Gate::new(stream, &arrival.bytes, control.settings.head_bytes_max);
     drop(arrival.bytes);
     let handle = Handle(Arc::new(Mutex::new(gate)));
-    let end = serve(control, &service, handle.clone()).await;
+    let caller = Caller { listener, peer };
+    let cut = Arc::new(Cut::default());
+    let serving = serve(control, &service, caller, handle.clone(), &cut, activity);
+    let end = OWN_CUT.scope(Arc::clone(&cut), serving).await;
     let Some(gate) = Arc::into_inner(handle.0) else {
         return;
     };
     let gate = gate.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Who is gone needs no farewell.
-    let _ = farewell::take_leave(control, gate, end).await;
+    let _ = farewell::take_leave(control, listener, gate, end).await;
 }
 
 /// Tells a client that there is no room for it.
@@ -52,10 +70,18 @@ pub(crate) async fn refuse(control: &Control, arrival: Arrival) {
 }
 
 /// Hyper's part.
-async fn serve(control: &Control, service: &Service, handle: Handle) -> End {
+async fn serve(
+    control: &Control,
+    service: &Service,
+    caller: Caller,
+    handle: Handle,
+    cut: &Cut,
+    activity: &Activity,
+) -> End {
     let answers = AtomicU64::new(0);
     let has_closed = AtomicBool::new(false);
-    let answer = service_fn(|request| async {
+    let answer = service_fn(|mut request: Request<Incoming>| async {
+        request.extensions_mut().insert(caller);
         let answer = service.answer(control, request).await;
         has_closed.fetch_or(answer.headers().contains_key(CONNECTION), Ordering::Relaxed);
         answers.fetch_add(1, Ordering::Relaxed);
@@ -64,11 +90,14 @@ async fn serve(control: &Control, service: &Service, handle: Handle) -> End {
     let head_bytes_max = control.settings.head_bytes_max;
     let connection = http1::Builder::new()
         .half_close(true)
+        // As the workers write them.
+        .title_case_headers(true)
         .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES_MIN.max(head_bytes_max + HEAD_SPARE_BYTES))
         .serve_connection(TokioIo::new(handle.clone()), answer);
     let mut connection = pin!(connection);
     let mut draining = pin!(control.drain.beginning());
+    let mut cut = pin!(cut.wait());
     let mut is_draining = false;
     let mut deadlines = Deadlines::new(&control.settings);
     std::future::poll_fn(|cx| {
@@ -91,7 +120,13 @@ async fn serve(control: &Control, service: &Service, handle: Handle) -> End {
         if let Poll::Ready(Err(_)) = gate.poll_drain(cx) {
             return Poll::Ready(End::Broken);
         }
-        deadlines.poll(cx, &gate, answers.load(Ordering::Relaxed)).map(|missed| match missed {
+        if cut.as_mut().poll(cx).is_ready() {
+            control.figures.cut.add(1);
+            return Poll::Ready(End::Cut);
+        }
+        let answers = answers.load(Ordering::Relaxed);
+        activity.tell(gate.progress(), answers < gate.heads() && gate.has_whole_request());
+        deadlines.poll(cx, &gate, answers).map(|missed| match missed {
             Missed::Head => End::SlowHead,
             Missed::Idle => End::Idle,
         })

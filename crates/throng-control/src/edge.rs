@@ -6,7 +6,7 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use throng_core::Counters;
+use throng_core::{Counters, Listener};
 
 /// A socket that a worker has handed over.
 #[derive(Debug)]
@@ -34,11 +34,23 @@ pub struct WorkerFigures {
 
 /// The data plane, as seen from here.
 pub trait Edge: Send + Sync {
-    /// Gives a socket to a worker with room. `bytes` were read from it and begin with the head of
-    /// a request that subscribes. When no worker has room the socket comes back.
-    fn hand_back(&self, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream>;
+    /// Gives a socket to a worker, one with room if there is one. `bytes` were read from it and
+    /// begin with the head of a request that subscribes; one of the admin listener asks for the
+    /// samples, and may. When the worker does not take it the socket comes back.
+    fn hand_back(
+        &self,
+        listener: Listener,
+        stream: TcpStream,
+        bytes: &[u8],
+    ) -> Result<(), TcpStream>;
 
-    /// Connections that the workers hold now. Asked for each arrival.
+    /// Places of subscribers that are taken. Asked for each arrival.
+    fn subscribers(&self) -> u64;
+
+    /// Whether all workers have ended: they take no more sockets.
+    fn has_ended(&self) -> bool;
+
+    /// Connections that the workers hold now.
     fn connections(&self) -> u64;
 
     /// The figures of all workers, in order.

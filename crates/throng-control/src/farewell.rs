@@ -1,10 +1,12 @@
 //! A connection's end: back to a worker, or last words and a close that does not destroy them.
 
 use std::io::{self, Write as _};
-use std::net::TcpStream as StdTcpStream;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use throng_core::Listener;
+use throng_wire::Unavailable;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -37,12 +39,19 @@ pub(crate) enum End {
     Idle,
     /// The socket is broken.
     Broken,
+    /// Its answers take room that others need.
+    Cut,
 }
 
 /// What comes after hyper. An error is the client's: it is gone.
-pub(crate) async fn take_leave(control: &Control, mut gate: Gate, end: End) -> io::Result<()> {
+pub(crate) async fn take_leave(
+    control: &Control,
+    listener: Listener,
+    mut gate: Gate,
+    end: End,
+) -> io::Result<()> {
     let refused = match end {
-        End::Broken | End::Idle => return Ok(()),
+        End::Broken | End::Idle | End::Cut => return Ok(()),
         End::Finished if gate.is_clean() && !gate.has_output() => return Ok(()),
         End::Finished => None,
         End::Draining => Some(Refused::draining()),
@@ -50,26 +59,41 @@ pub(crate) async fn take_leave(control: &Control, mut gate: Gate, end: End) -> i
             Some(Refused::new(Code::TooSlow, "the request head did not arrive in time"))
         }
         End::Gate => match gate.take_closed() {
-            Some(Closed::Subscription(_)) if control.is_draining() => Some(Refused::draining()),
+            // While the workers are there they know better: something may be ready for a long-poll.
+            Some(Closed::Subscription(_))
+                if control.is_draining() && (gate.heads() == 0 || control.edge.has_ended()) =>
+            {
+                Some(Refused::draining())
+            }
+            Some(Closed::Subscription(refusal)) if listener == Listener::Admin => {
+                let checked = refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
+                match checked.and_then(|()| framing::check_viewer(&control.settings, gate.unread()))
+                {
+                    Ok(()) => return hand_back(control, listener, gate).await,
+                    Err(refused) => Some(refused),
+                }
+            }
             Some(Closed::Subscription(refusal)) if gate.heads() == 0 => {
                 // The worker took it for something else: giving it back would send it to and fro
                 // for ever.
                 Some(refusal.map_or_else(not_for_here, Refused::from))
             }
-            Some(Closed::Subscription(_)) => return hand_back(control, gate).await,
+            Some(Closed::Subscription(_)) => return hand_back(control, listener, gate).await,
             Some(Closed::Refused(refusal)) => Some(refusal.into()),
             None => None,
         },
     };
     let (stream, unread, out) = gate.into_parts();
-    say_and_close(control, stream, &unread, out, refused).await
+    say_and_close(control, listener, stream, &unread, out, refused).await
 }
 
 /// Refuses a connection for want of room, and for want of room to wait until it has heard. Mostly
 /// its request was read whole, and then the words survive.
 pub(crate) fn refuse_full_at_once(control: &Control, mut stream: StdTcpStream, bytes: &[u8]) {
     let mut words = Vec::new();
-    write_refusal(control, &full(), bytes, &mut words);
+    let full = Unavailable::Full.refusal().into();
+    let peer = || stream.peer_addr();
+    write_refusal(control, Listener::Public, peer, &full, bytes, &mut words);
     // So few bytes fit into an empty socket, or it is broken.
     let _ = stream.write(&words);
 }
@@ -80,11 +104,9 @@ pub(crate) async fn refuse_full(
     stream: TcpStream,
     bytes: &[u8],
 ) -> io::Result<()> {
-    say_and_close(control, stream, bytes, BytesMut::new(), Some(full())).await
-}
-
-fn full() -> Refused {
-    Refused::new(Code::Full, "there is no room for another connection; try again later")
+    let full = Unavailable::Full.refusal().into();
+    let nothing = BytesMut::new();
+    say_and_close(control, Listener::Public, stream, bytes, nothing, Some(full)).await
 }
 
 fn not_for_here() -> Refused {
@@ -93,17 +115,18 @@ fn not_for_here() -> Refused {
 
 /// Gives the socket back to a worker, with the request that subscribes. The answers to the
 /// requests before it are written first.
-async fn hand_back(control: &Control, gate: Gate) -> io::Result<()> {
+async fn hand_back(control: &Control, listener: Listener, gate: Gate) -> io::Result<()> {
     let (mut stream, unread, mut out) = gate.into_parts();
     write_all(&mut stream, &mut out).await?;
-    match control.edge.hand_back(stream.into_std()?, &unread) {
+    match control.edge.hand_back(listener, stream.into_std()?, &unread) {
         Ok(()) => {
             control.figures.handed_back.add(1);
             Ok(())
         }
         Err(stream) => {
             let stream = TcpStream::from_std(stream)?;
-            say_and_close(control, stream, &unread, out, Some(full())).await
+            let busy = Unavailable::Busy.refusal().into();
+            say_and_close(control, listener, stream, &unread, out, Some(busy)).await
         }
     }
 }
@@ -112,6 +135,7 @@ async fn hand_back(control: &Control, gate: Gate) -> io::Result<()> {
 /// with, and closes.
 async fn say_and_close(
     control: &Control,
+    listener: Listener,
     mut stream: TcpStream,
     unread: &[u8],
     mut out: BytesMut,
@@ -119,17 +143,30 @@ async fn say_and_close(
 ) -> io::Result<()> {
     if let Some(refused) = refused {
         let mut words = Vec::new();
-        write_refusal(control, &refused, unread, &mut words);
+        write_refusal(control, listener, || stream.peer_addr(), &refused, unread, &mut words);
         out.extend_from_slice(&words);
     }
     write_all(&mut stream, &mut out).await?;
     linger(stream).await
 }
 
-/// Appends a refusal of the request that `unread` begins with.
-fn write_refusal(control: &Control, refused: &Refused, unread: &[u8], out: &mut Vec<u8>) {
-    let origin = framing::allowed_origin(unread, &control.settings);
-    refused.write_raw(control, origin.as_deref(), out);
+/// Appends a refusal of the request that `unread` begins with. `peer` is asked for the log alone.
+fn write_refusal(
+    control: &Control,
+    listener: Listener,
+    peer: impl FnOnce() -> io::Result<SocketAddr>,
+    refused: &Refused,
+    unread: &[u8],
+    out: &mut Vec<u8>,
+) {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        let (status, code) = (refused.code.status().as_u16(), refused.code.name());
+        let request = throng_wire::log::request_line(unread);
+        let peer = peer().map(|peer| peer.to_string()).unwrap_or_default();
+        tracing::debug!("{request} {status} {code} peer={peer}");
+    }
+    let (origin, subscription) = framing::reader(unread, &control.settings, listener);
+    refused.write_raw(control, origin.as_deref(), subscription.as_deref(), out);
 }
 
 async fn write_all(stream: &mut TcpStream, out: &mut BytesMut) -> io::Result<()> {

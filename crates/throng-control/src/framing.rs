@@ -8,10 +8,12 @@
 //! reference nor counted.
 
 use http::Uri;
+use throng_core::Listener;
 use throng_wire::Refusal;
 use throng_wire::head::{self, Limits, Parsed};
-use throng_wire::subscribe::{self, Route};
+use throng_wire::subscribe::{self, Request, Route};
 
+use crate::answer::Refused;
 use crate::control::Settings;
 use crate::origin;
 
@@ -85,14 +87,40 @@ pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
     }
 }
 
-/// The origin of the request that `bytes` begin with, if its pages may read the answer.
-pub(crate) fn allowed_origin(bytes: &[u8], settings: &Settings) -> Option<String> {
+/// Whether the request that `bytes` begin with, which came in at the admin listener, may go to a
+/// worker.
+pub(crate) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), Refused> {
+    let limits = Limits { head_bytes_max: settings.head_bytes_max };
+    match head::parse(bytes, limits)? {
+        Parsed::Complete { head, .. } => match subscribe::route(&head)? {
+            Route::Subscribe(request) => origin::check_viewer(settings, &request),
+            Route::Other => Err(Refused::not_found()),
+        },
+        Parsed::Incomplete => Err(Refused::not_found()),
+    }
+}
+
+/// To whom a refusal of the request that `bytes` begin with goes: its origin, if its pages may read
+/// the answer, and what it asks for, if it subscribes and its origin may.
+pub(crate) fn reader(
+    bytes: &[u8],
+    settings: &Settings,
+    listener: Listener,
+) -> (Option<String>, Option<Box<Request>>) {
     let limits = Limits { head_bytes_max: settings.head_bytes_max };
     let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
-        return None;
+        return (None, None);
     };
-    let origin = str::from_utf8(head.header("origin")?).ok()?;
-    origin::is_allowed(settings, origin, head.host()).then(|| origin.to_owned())
+    let origin = head.header("origin").map(|origin| str::from_utf8(origin).unwrap_or_default());
+    let is_allowed = |origin: &str| origin::is_allowed(settings, listener, origin, head.host());
+    if origin.is_some_and(|origin| !is_allowed(origin)) {
+        return (None, None);
+    }
+    let subscription = match subscribe::route(&head) {
+        Ok(Route::Subscribe(request)) => Some(request),
+        Ok(Route::Other) | Err(_) => None,
+    };
+    (origin.map(str::to_owned), subscription)
 }
 
 /// The target as it stands in a well-formed head.

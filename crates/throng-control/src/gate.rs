@@ -100,10 +100,20 @@ impl Gate {
         self.open == 0 && self.unread.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
     }
 
+    /// Whether hyper has been given all of the request that it is at.
+    pub(crate) fn has_whole_request(&self) -> bool {
+        self.open == 0
+    }
+
     /// Whether nothing is known to follow that nobody has read: such a socket can be closed
     /// without the risk that its last answer is lost with it.
     pub(crate) fn is_clean(&self) -> bool {
         self.open == 0 && self.unread.is_empty()
+    }
+
+    /// Bytes that were read and not yet given to hyper; they begin with the next request.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.unread
     }
 
     /// Heads let through so far.

@@ -8,14 +8,17 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `admin` | the admin listener and its connections |
 //! | [`control`] | settings, and what all connections share |
 //! | [`edge`] | what is needed of the data plane, as two traits |
 //! | `serve` | takes sockets in; shutdown |
 //! | `connection` | one socket's life |
+//! | `caller` | who asks |
 //! | `deadlines` | what must have happened by when |
 //! | `drain` | the shutdown, as requests see it |
 //! | `farewell` | the way back to a worker, last words, the end |
 //! | `gate` | the socket as hyper sees it |
+//! | `guests` | all connections, and which of them gives way |
 //! | `framing` | whose the next request is, and where it ends |
 //! | `service` | which answer to which request |
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS` |
@@ -23,6 +26,7 @@
 //! | `status` | what the server tells about itself, once a second |
 //! | `answer`, `origin` | answers, refusals, CORS |
 //! | `body`, `names`, `query` | reading requests |
+//! | `pot` | memory that many requests share |
 //! | `figures` | what is counted |
 //!
 //! # Invariants
@@ -36,9 +40,11 @@
 pub mod control;
 pub mod edge;
 
+mod admin;
 mod answer;
 mod api;
 mod body;
+mod caller;
 mod connection;
 mod deadlines;
 mod drain;
@@ -46,10 +52,12 @@ mod farewell;
 mod figures;
 mod framing;
 mod gate;
+mod guests;
 mod metrics;
 mod names;
 mod origin;
 mod pages;
+mod pot;
 mod query;
 mod serve;
 mod service;

@@ -2,13 +2,33 @@
 
 use std::fmt::Write as _;
 
-use throng_core::{Counter, Parked};
+use throng_core::{Counter, Parked, Snapshot};
 
 use crate::answer::Code;
 use crate::control::Control;
 
 /// What all names begin with.
 const PREFIX: &str = "throng_";
+
+/// Upper bounds of the buckets of a histogram, in microseconds, as they are written in seconds.
+const BUCKETS: [(u64, &str); 16] = [
+    (100, "0.0001"),
+    (250, "0.00025"),
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_500, "0.0025"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (1_000_000, "1.0"),
+    (2_500_000, "2.5"),
+    (5_000_000, "5.0"),
+    (10_000_000, "10.0"),
+];
 
 /// The whole page.
 pub(crate) fn text(control: &Control) -> String {
@@ -53,15 +73,25 @@ pub(crate) fn text(control: &Control) -> String {
         "Connections that went back to a worker to subscribe.",
         figures.handed_back.get(),
     );
+    page.counter(
+        "http_closed_for_room_total",
+        "Silent connections that were closed to make room for others.",
+        figures.closed_for_room.get(),
+    );
     page.gauge(
         "http_partial_body_bytes",
         "Bytes of request bodies that are still arriving or being worked on.",
-        figures.body_bytes.get(),
+        figures.message_bodies.bytes() + figures.batch_bodies.bytes(),
     );
     page.gauge(
         "http_unread_answer_bytes",
         "Bytes of large answers that clients have not taken yet.",
-        figures.answer_bytes.get(),
+        figures.pages.bytes() + figures.receipts.bytes(),
+    );
+    page.counter(
+        "http_cut_total",
+        "Connections cut off in the middle of a large answer, as others needed its room.",
+        figures.cut.get(),
     );
     let help = "Requests and lines of batches that the control plane refused.";
     page.describe("http_refused_total", help, "counter");
@@ -69,6 +99,17 @@ pub(crate) fn text(control: &Control) -> String {
         let labels = format!("{{code=\"{}\"}}", code.name());
         page.sample("http_refused_total", &labels, figures.refused(code).get());
     }
+
+    page.histogram(
+        "http_response_seconds",
+        "From the head of a request to the control plane to its whole answer.",
+        &Snapshot::of([&figures.responses].into_iter()),
+    );
+    page.histogram(
+        "publish_to_last_write_seconds",
+        "From accepting a message to its last write to a subscriber.",
+        &Snapshot::of(workers.iter().map(|worker| &worker.counters.latency)),
+    );
 
     engine(&mut page, control);
     page.gauge("draining", "Whether the server is shutting down.", control.is_draining().into());
@@ -113,6 +154,20 @@ impl Page {
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.describe(name, help, "gauge");
         self.sample(name, "", value);
+    }
+
+    /// All of it is taken from one snapshot, so that the buckets add up.
+    fn histogram(&mut self, name: &str, help: &str, times: &Snapshot) {
+        self.describe(name, help, "histogram");
+        let bucket = format!("{name}_bucket");
+        for (bound_us, bound) in BUCKETS {
+            let label = format!("{{le=\"{bound}\"}}");
+            self.sample(&bucket, &label, times.count_within(bound_us));
+        }
+        self.sample(&bucket, "{le=\"+Inf\"}", times.count());
+        let seconds = times.sum_us() as f64 / 1e6;
+        let _ = writeln!(self.0, "{PREFIX}{name}_sum {seconds}");
+        self.sample(&format!("{name}_count"), "", times.count());
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) {

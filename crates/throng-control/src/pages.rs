@@ -11,12 +11,15 @@ use axum::response::Response;
 use axum::routing::get;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-    IF_NONE_MATCH, LOCATION, REFERRER_POLICY, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+    IF_NONE_MATCH, LOCATION, REFERRER_POLICY, RETRY_AFTER, VARY,
 };
 use http::request::Parts;
 use http::{Method, StatusCode};
+use throng_core::Listener;
+use throng_wire::Unavailable;
 
 use crate::answer::{self, Answer, Code, Refused};
+use crate::caller::Caller;
 use crate::control::Control;
 use crate::status::SAMPLES_MAX;
 use crate::{metrics, origin, query};
@@ -52,24 +55,42 @@ macro_rules! file {
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
 
-static FILES: [File; 12] = [
-    file!("/chat", "text/html; charset=utf-8", "../../../web/chat.html"),
+/// What `/` says where there is no page to lead to.
+const GREETING: &str = "This is a Throng push server. \
+    Follow a channel at /channels/NAME; the JavaScript client is at /throng.js.\n";
+
+/// The demo.
+static DEMO: [File; 6] = [
+    file!("/chat", HTML, "../../../web/chat.html"),
+    file!("/chat-list.js", JAVASCRIPT, "../../../web/chat-list.js"),
+    file!("/chat-pieces.js", JAVASCRIPT, "../../../web/chat-pieces.js"),
     file!("/chat-view.js", JAVASCRIPT, "../../../web/chat-view.js"),
     file!("/chat.css", CSS, "../../../web/chat.css"),
     file!("/chat.js", JAVASCRIPT, "../../../web/chat.js"),
-    file!("/icon.svg", "image/svg+xml", "../../../web/icon.svg"),
-    file!("/throng.js", JAVASCRIPT, "../../../clients/javascript/throng.js"),
+];
+
+/// What everybody may load: it tells nothing of this server.
+static FILES: [File; 10] = [
+    // Browsers ask for it where a page names no icon, and take any type of image.
+    file!("/favicon.ico", SVG, "../../../web/icon.svg"),
+    file!("/icon.svg", SVG, "../../../web/icon.svg"),
+    file!("/throng.js", JAVASCRIPT, "../../../clients/javascript/dist/throng.js"),
     file!("/status.css", CSS, "../../../web/status.css"),
     file!("/status.js", JAVASCRIPT, "../../../web/status.js"),
     file!("/status-charts.js", JAVASCRIPT, "../../../web/status-charts.js"),
+    // For reading, not for a download, as browsers would make of Markdown.
+    file!("/status.md", TEXT, "../../../docs/reference/status.md"),
     file!("/status-words.js", JAVASCRIPT, "../../../web/status-words.js"),
     file!("/uplot.css", CSS, "../../../web/vendor/uplot/uPlot.min.css"),
     file!("/uplot.js", JAVASCRIPT, "../../../web/vendor/uplot/uPlot.iife.min.js"),
 ];
 
-/// The status page itself; what it loads tells nothing, and is among the files for everybody.
-static STATUS: File = file!("/status", "text/html; charset=utf-8", "../../../web/status.html");
+/// The status page itself; what it loads is among the files for everybody.
+static STATUS: File = file!("/status", HTML, "../../../web/status.html");
 
 fn etag(bytes: &[u8]) -> HeaderValue {
     let mut hasher = DefaultHasher::new();
@@ -81,13 +102,23 @@ fn etag(bytes: &[u8]) -> HeaderValue {
 /// The routes.
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let mut router = Router::new()
-        .route("/", get(async || redirect("/chat")))
+        .route("/", get(root))
         .route("/status", get(status_page))
         .route("/status.json", get(status_json))
         .route("/health", get(health))
         .route("/metrics", get(figures));
     for file in &FILES {
         router = router.route(file.path, get(async |headers: HeaderMap| serve(file, &headers)));
+    }
+    for file in &DEMO {
+        let answer = async |State(control): State<Arc<Control>>, request: Request| {
+            let (head, _) = request.into_parts();
+            match has_demo(&control, &head) {
+                true => serve(file, &head.headers),
+                false => refuse(&control, Refused::not_found()),
+            }
+        };
+        router = router.route(file.path, get(answer));
     }
     let refusals = Arc::clone(&control);
     router
@@ -114,6 +145,20 @@ async fn methods(control: &Control, request: Request, next: Next) -> Response {
         return response;
     }
     refuse(control, Refused::method(METHODS))
+}
+
+/// The demo follows channels, which the admin listener does not serve.
+fn has_demo(control: &Control, head: &Parts) -> bool {
+    control.settings.has_demo && Caller::of(head).listener == Listener::Public
+}
+
+async fn root(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    match Caller::of(&head).listener {
+        Listener::Admin => redirect("/status"),
+        Listener::Public if has_demo(&control, &head) => redirect("/chat"),
+        Listener::Public => plain(StatusCode::OK, GREETING),
+    }
 }
 
 fn refuse(control: &Control, refused: Refused) -> Response {
@@ -150,7 +195,6 @@ fn serve(file: &'static File, request: &HeaderMap) -> Response {
     // Kept, but asked for each time: after an update page and client must match the server.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(VARY, HeaderValue::from_static("Origin"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
@@ -159,7 +203,7 @@ fn serve(file: &'static File, request: &HeaderMap) -> Response {
 
 async fn status_page(State(control): State<Arc<Control>>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    match origin::check_local(&control.settings, &head) {
+    match origin::check_status(&control.settings, &head) {
         Ok(()) => serve(&STATUS, &head.headers),
         Err(refused) => refuse(&control, refused),
     }
@@ -174,8 +218,10 @@ async fn status_json(State(control): State<Arc<Control>>, request: Request) -> R
 }
 
 fn sample(control: &Control, head: &Parts) -> Result<Answer, Refused> {
-    origin::check_local(&control.settings, head)?;
-    let history = query::find(head.uri.query().unwrap_or_default(), "history")?;
+    origin::check_status(&control.settings, head)?;
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["history"])?;
+    let history = query::find(query, "history")?;
     let history = match history.map(|text| text.parse::<usize>()).transpose() {
         Ok(count) if count.unwrap_or(0) <= SAMPLES_MAX => count,
         _ => {
@@ -185,7 +231,7 @@ fn sample(control: &Control, head: &Parts) -> Result<Answer, Refused> {
     };
     let too_early = || Refused::new(Code::Busy, "nothing has been sampled yet; try again");
     let json = control.status.json(history).ok_or_else(too_early)?;
-    let room = answer::room(control, json.len())?;
+    let room = answer::room(control, &control.figures.pages, json.len())?;
     Ok(answer::large(answer::JSON, json, room))
 }
 
@@ -194,13 +240,16 @@ async fn health(State(control): State<Arc<Control>>) -> Response {
         return plain(StatusCode::OK, "ok\n");
     }
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
-    if let Some(seconds) = Code::Draining.retry_after_s() {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
+    let when = answer::come_back(&control, Unavailable::Draining);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(when.after_s));
     response
 }
 
-async fn figures(State(control): State<Arc<Control>>) -> Response {
+async fn figures(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    if let Err(refused) = origin::check_metrics(&control.settings, &head) {
+        return refuse(&control, refused);
+    }
     let mut response = plain(StatusCode::OK, metrics::text(&control));
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, content_type);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
+use throng_wire::unknown;
 
 use crate::answer::Refused;
 
@@ -14,6 +15,26 @@ pub(crate) fn pairs(
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         Ok((decode(name)?, decode(value)?))
     })
+}
+
+/// Refuses parameters that are none of the `known` ones, and what is given twice: two values
+/// contradict each other. The workers are as strict.
+pub(crate) fn check(query: &str, known: &[&str]) -> Result<(), Refused> {
+    let mut seen = Vec::new();
+    for pair in pairs(query) {
+        let (name, value) = pair?;
+        match known.iter().find(|known| **known == name) {
+            Some(name) if seen.contains(name) => {
+                return Err(Refused::parameter(format!("the parameter `{name}` is given twice")));
+            }
+            Some(name) => seen.push(name),
+            None => match unknown::parameter(&name, &value, known) {
+                None => {}
+                Some(sentence) => return Err(Refused::parameter(sentence)),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// The first value of `name`.

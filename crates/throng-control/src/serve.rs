@@ -2,37 +2,43 @@
 
 use std::future::Future;
 use std::io;
+use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_core::Listener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout_at};
 
+use crate::admin;
 use crate::connection;
 use crate::control::Control;
 use crate::edge::{Arrival, Arrivals};
 use crate::farewell;
+use crate::guests::Guests;
 use crate::service::Service;
 use crate::status::Sampler;
 
 /// After an error sockets are asked for again so much later: it is not over at once, and the log
 /// must not be flooded.
-const ERROR_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Places beyond [`Settings::connections_max`](crate::Settings::connections_max), so that a server
-/// full of subscribers can still be published to.
+/// full of subscribers can still be published to. When they are taken, whoever has been silent for
+/// longest gives way.
 const RESERVE: usize = 64;
 
 /// Connections for which there is no room that are kept for a moment, until they have heard it.
 /// Still further ones are told so and closed.
 const REFUSALS_MAX: usize = 64;
 
-/// At the end, whether the workers still have somebody is looked at this often.
+/// At the end, whether the workers have ended is looked at this often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// And they are found to have nobody so often in a row: a socket on its way from one plane to the
-/// other is counted by neither for a moment.
+/// And they are found to have ended, and nobody to be here, so often in a row: a socket on its way
+/// from one plane to the other is counted by neither for a moment.
 const LOOKS: u32 = 2;
 
 /// Publications under way end with the drain timeout, and their clients are told; so much later
@@ -50,18 +56,27 @@ const LAST_LOOK: Duration = Duration::from_secs(5);
 /// Once no publication is under way, which is after `drain_timeout` at the latest, calls `part`,
 /// which is to tell the workers to send everybody home. Meanwhile what still comes from them is
 /// answered. Returns when neither plane has anybody left, or a few seconds after `drain_timeout`.
+///
+/// Connections to `admin`, if there is such a listener, are accepted until the end: they see the
+/// drain.
 pub async fn serve(
     control: Arc<Control>,
     arrivals: impl Arrivals,
+    admin: Option<TcpListener>,
     drain: impl Future<Output = ()>,
     part: impl FnOnce(),
 ) {
     let sampler = tokio::spawn(Sampler::new(Arc::clone(&control)).run());
+    let service = Service::new(Arc::clone(&control));
+    let (end_admin, admin_ends) = oneshot::channel();
+    let admin = admin.map(|listener| {
+        tokio::spawn(admin::serve(Arc::clone(&control), service.clone(), listener, admin_ends))
+    });
     let mut house = House {
-        service: Service::new(Arc::clone(&control)),
+        service,
         arrivals,
         is_open: true,
-        guests: JoinSet::new(),
+        guests: Guests::default(),
         refusals: JoinSet::new(),
         control: Arc::clone(&control),
     };
@@ -72,6 +87,12 @@ pub async fn serve(
     house.receive_until(async { drop(settled.await) }).await;
     part();
     house.see_off(deadline).await;
+    drop(end_admin);
+    if let Some(mut admin) = admin
+        && timeout_at(deadline + LAST_WORDS, &mut admin).await.is_err()
+    {
+        admin.abort();
+    }
     sampler.abort();
     house.guests.shutdown().await;
     house.refusals.shutdown().await;
@@ -84,7 +105,7 @@ struct House<A> {
     arrivals: A,
     /// Whether somebody may still come.
     is_open: bool,
-    guests: JoinSet<()>,
+    guests: Guests,
     refusals: JoinSet<()>,
 }
 
@@ -101,7 +122,7 @@ impl<A: Arrivals> House<A> {
         }
     }
 
-    /// Answers what still comes from the workers, until they have nobody left.
+    /// Answers what still comes from the workers, until they have ended.
     async fn see_off(&mut self, deadline: Instant) {
         let mut looks = interval(LOOK_INTERVAL);
         let mut empty_looks = 0;
@@ -110,7 +131,7 @@ impl<A: Arrivals> House<A> {
             tokio::select! {
                 biased;
                 now = looks.tick() => {
-                    let is_empty = self.is_empty() && self.control.edge.connections() == 0;
+                    let is_empty = self.is_empty() && self.control.edge.has_ended();
                     empty_looks = if is_empty { empty_looks + 1 } else { 0 };
                     if now >= deadline + LAST_LOOK {
                         return;
@@ -149,22 +170,22 @@ impl<A: Arrivals> House<A> {
     }
 
     async fn take(&mut self, arrival: io::Result<Option<Arrival>>) {
-        let control = &self.control;
         match arrival {
-            Ok(Some(arrival)) if self.has_room() => {
-                let (life, service) = (Life::begin(control), self.service.clone());
-                self.guests.spawn(async move {
-                    connection::run(&life.0, service, arrival).await;
+            Ok(Some(arrival)) if self.has_room() || self.make_way() => {
+                let (life, service) = (Life::begin(&self.control), self.service.clone());
+                let listener = Listener::Public;
+                self.guests.spawn(|activity| async move {
+                    connection::run(&life.0, service, listener, arrival, &activity).await;
                 });
             }
             Ok(Some(arrival)) if self.refusals.len() < REFUSALS_MAX => {
-                let life = Life::begin(control);
+                let life = Life::begin(&self.control);
                 self.refusals.spawn(async move {
                     connection::refuse(&life.0, arrival).await;
                 });
             }
             Ok(Some(Arrival { stream, bytes })) => {
-                farewell::refuse_full_at_once(control, stream, &bytes);
+                farewell::refuse_full_at_once(&self.control, stream, &bytes);
             }
             Ok(None) => self.is_open = false,
             Err(error) => {
@@ -174,20 +195,26 @@ impl<A: Arrivals> House<A> {
         }
     }
 
+    fn make_way(&mut self) -> bool {
+        let is_made = self.guests.make_way();
+        self.control.figures.closed_for_room.add(is_made.into());
+        is_made
+    }
+
     fn has_room(&self) -> bool {
         let settings = &self.control.settings;
         let own = self.guests.len();
-        let workers = usize::try_from(self.control.edge.connections()).unwrap_or(usize::MAX);
+        let subscribers = usize::try_from(self.control.edge.subscribers()).unwrap_or(usize::MAX);
         own < settings.own_connections_max
-            && workers.saturating_add(own) < settings.connections_max.saturating_add(RESERVE)
+            && subscribers.saturating_add(own) < settings.connections_max.saturating_add(RESERVE)
     }
 }
 
 /// Counts a connection for as long as it is there.
-struct Life(Arc<Control>);
+pub(crate) struct Life(pub(crate) Arc<Control>);
 
 impl Life {
-    fn begin(control: &Arc<Control>) -> Life {
+    pub(crate) fn begin(control: &Arc<Control>) -> Life {
         control.figures.connections.add(1);
         Life(Arc::clone(control))
     }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use http::header::{CONNECTION, TRANSFER_ENCODING};
+use http::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_core::clock;
+use throng_wire::log::without_query;
 use tower_service::Service as _;
 
-use crate::answer::{self, Answer, Refused};
+use crate::answer::{self, Answer, Code, Refused};
+use crate::caller::Caller;
 use crate::control::Control;
 use crate::names::{Part, Resource};
 use crate::{api, body, origin, pages};
@@ -40,6 +42,7 @@ impl Service {
             Err(refused) => (Err(refused), None),
         };
         let mut answer = result.unwrap_or_else(|refused| refused.into_answer(control));
+        answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if let Some(origin) = origin {
             origin::expose(&mut answer, origin);
         }
@@ -51,7 +54,11 @@ impl Service {
         if is_last {
             answer::close(&mut answer);
         }
-        control.figures.responses.record_shared(clock::now_us().saturating_sub(asked_us));
+        let took_us = clock::now_us().saturating_sub(asked_us);
+        control.figures.responses.record_shared(took_us);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            log(&head, &answer, took_us);
+        }
         answer
     }
 
@@ -74,6 +81,15 @@ impl Service {
             Err(never) => match never {},
         }
     }
+}
+
+/// Logs a request and its answer, with the code of a refusal.
+fn log(head: &Parts, answer: &Answer, took_us: u64) {
+    let path = without_query(head.uri.path_and_query().map_or("", |it| it.as_str()).as_bytes());
+    let (method, status) = (&head.method, answer.status().as_u16());
+    let code = answer.extensions().get::<Code>().map(|code| code.name()).unwrap_or_default();
+    let peer = Caller::of(head).peer.map(|peer| peer.to_string()).unwrap_or_default();
+    tracing::debug!("{method} {path} {status} {code} peer={peer} us={took_us}");
 }
 
 async fn answer_api(

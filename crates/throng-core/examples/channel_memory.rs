@@ -35,7 +35,7 @@ fn main() {
     let users = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let rules = Arc::new(Rules::default());
     let mailbox = Arc::new(Mailbox::new(|| {}));
-    let epoch = Epoch::starting_at(1);
+    let epoch = Epoch::numbered(1);
     let engine = MemoryEngine::new(epoch, Arc::clone(&rules), vec![Arc::clone(&mailbox)], 1 << 30);
 
     let before = proc_bytes("smaps_rollup", "Pss:");

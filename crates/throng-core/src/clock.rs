@@ -3,39 +3,95 @@
 //! The logic of this crate is given the time with each call; here is what a running server gives.
 //! Both planes must take it from here: an engine that is told 12:00 by one thread and 11:59 by the
 //! next would take its messages for older or younger than they are.
+//!
+//! Two clocks are at work. Ages are counted by one that nobody can set: it never goes back, and
+//! counts the time of a suspend. What clients are told is the machine's clock, which is set now and
+//! then, by NTP after a start above all: [`follow`] notes how far it is from the other, and
+//! [`told_ms`] adds that to a time only when it is told. So a message tells the right time although
+//! it was published while the clock was wrong, and no jump of the clock makes one old.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// When this process first asked, by both clocks.
+use rustix::time::{ClockId, clock_gettime};
+
+/// When this process first asked, by all clocks.
 static START: LazyLock<Start> = LazyLock::new(Start::now);
 
-/// Milliseconds since 1970: the machine's clock as it was at the start, and what has passed since.
-/// It never goes back, and nothing that is done to the machine's clock later moves it: a clock
-/// that was far ahead for a moment must not keep messages from growing old.
+/// Milliseconds that the machine's clock is ahead of [`now_ms`].
+static AHEAD: Ahead = Ahead(AtomicI64::new(0));
+
+/// A smaller difference is not followed, so that a message mostly tells the same time whenever it
+/// is told.
+const SLACK_MS: u64 = 50;
+
+/// Two readings that are further apart say nothing: the thread was not running between them.
+const READING_MS_MAX: u64 = 10;
+
+/// Milliseconds since 1970: the machine's clock as it was at the start, and what has passed since,
+/// suspends included. It never goes back, and setting the machine's clock does not move it.
 pub fn now_ms() -> u64 {
-    START.after(START.at.elapsed())
+    START.unix_ms.saturating_add(milliseconds(since_boot().saturating_sub(START.since_boot)))
 }
 
-/// Microseconds since the process first asked, by a clock that never goes back: for measuring.
+/// Microseconds since the process first asked, by a clock that never goes back and stands still
+/// while the machine is suspended: for measuring.
 pub fn now_us() -> u64 {
     u64::try_from(START.at.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
+/// What clients are told of the time `at_ms`, which is one of [`now_ms`]: what the machine's clock
+/// showed then, had it been right as it is now.
+pub fn told_ms(at_ms: u64) -> u64 {
+    at_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed))
+}
+
+/// Follows the machine's clock, which `read` reads in milliseconds since 1970 ([`machine_ms`]).
+/// Wants to be called now and then.
+pub fn follow(read: impl FnOnce() -> u64) {
+    let before_ms = now_ms();
+    let machine_ms = read();
+    AHEAD.follow(before_ms, machine_ms, now_ms());
+}
+
+/// The machine's clock, in milliseconds since 1970.
+pub fn machine_ms() -> u64 {
+    milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+struct Ahead(AtomicI64);
+
+impl Ahead {
+    /// The machine's clock showed `machine_ms` at a moment between `before_ms` and `after_ms`.
+    fn follow(&self, before_ms: u64, machine_ms: u64, after_ms: u64) {
+        if after_ms - before_ms > READING_MS_MAX {
+            return;
+        }
+        let ahead_ms = machine_ms.cast_signed().wrapping_sub(after_ms.cast_signed());
+        if ahead_ms.abs_diff(self.0.load(Ordering::Relaxed)) >= SLACK_MS {
+            self.0.store(ahead_ms, Ordering::Relaxed);
+        }
+    }
+}
+
 struct Start {
     at: Instant,
+    since_boot: Duration,
     unix_ms: u64,
 }
 
 impl Start {
     fn now() -> Start {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Start { at: Instant::now(), unix_ms: milliseconds(since_1970) }
+        Start { at: Instant::now(), since_boot: since_boot(), unix_ms: machine_ms() }
     }
+}
 
-    fn after(&self, passed: Duration) -> u64 {
-        self.unix_ms.saturating_add(milliseconds(passed))
-    }
+/// Counts suspends too, unlike [`Instant`].
+fn since_boot() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    // Neither part of this clock is ever negative.
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 fn milliseconds(duration: Duration) -> u64 {
@@ -47,19 +103,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_the_start_and_what_has_passed() {
-        let start = Start { at: Instant::now(), unix_ms: 1_700_000_000_000 };
-        assert_eq!(start.after(Duration::ZERO), 1_700_000_000_000);
-        assert_eq!(start.after(Duration::from_micros(1_234_567)), 1_700_000_001_234);
-        let last = Start { unix_ms: u64::MAX, ..start };
-        assert_eq!(last.after(Duration::MAX), u64::MAX);
-    }
-
-    #[test]
     fn all_threads_have_the_same_time() {
         let before = now_ms();
         let elsewhere = std::thread::spawn(now_ms).join().unwrap();
         assert!(before > 1_700_000_000_000);
         assert!((before..=now_ms()).contains(&elsewhere));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_followed_both_ways() {
+        let ahead = Ahead(AtomicI64::new(0));
+        let follow = |before, machine, after| {
+            ahead.follow(before, machine, after);
+            ahead.0.load(Ordering::Relaxed)
+        };
+        let now = 1_700_000_000_000;
+        assert_eq!(follow(now, now + 49, now), 0, "too little to notice");
+        assert_eq!(follow(now, now + 50, now), 50);
+        assert_eq!(follow(now, now + 3_600_000, now), 3_600_000, "NTP has answered");
+        assert_eq!(follow(now, now + 3_600_020, now), 3_600_000);
+        assert_eq!(follow(now, now + 9, now + 11), 3_600_000, "the thread was held up");
+        assert_eq!(follow(now, now - 100, now), -100);
+        assert_eq!(follow(now, 0, now), -now.cast_signed(), "1970");
+        assert_eq!(follow(now, now, now + 10), -10);
     }
 }

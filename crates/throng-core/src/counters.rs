@@ -37,6 +37,7 @@ counters! {
         "Times that no connection could be accepted for want of descriptors or memory.",
     RingFailed "io_uring_failures_total"
         "Workers whose io_uring failed: their fan-outs take a call for each subscriber since.",
+    RingSends "io_uring_sends_total" "Writes that went through io_uring, many in one call.",
     Closed "connections_closed_total" "Connections closed, for whatever reason.",
     HandedToControl "connections_handed_to_control_total"
         "Connections handed to the control plane.",
@@ -55,7 +56,10 @@ counters! {
     StatusDeliveries "status_deliveries_total" "Samples written to viewers of the status page.",
     SentBytes "sent_bytes_total" "Bytes written to subscribers.",
     Blocked "writes_blocked_total" "Writes that the socket did not take whole.",
-    Heartbeats "heartbeats_total" "Heartbeats sent.",
+    Postponed "turns_postponed_total"
+        "Times that a connection was to be written more than others could wait for.",
+    Heartbeats "heartbeats_total" "Heartbeats sent, without pings.",
+    Pings "pings_total" "Pings sent, which want an answer.",
     Gaps "gaps_total" "Resumes or subscribers that were told of a gap.",
     MissedMessages "messages_missed_total"
         "Messages that a subscriber behind did not get (policy skip).",
@@ -65,10 +69,13 @@ counters! {
     RefusedSlowHead "refused_total{reason=\"too_slow\"}"
         "Connections or requests refused, by reason.",
     RefusedOrigin "refused_total{reason=\"origin\"}" "Connections or requests refused, by reason.",
+    RefusedHost "refused_total{reason=\"host\"}" "Connections or requests refused, by reason.",
     RefusedSubscribe "refused_total{reason=\"subscribe\"}"
         "Connections or requests refused, by reason.",
     RefusedFull "refused_total{reason=\"full\"}" "Connections or requests refused, by reason.",
     RefusedBusy "refused_total{reason=\"busy\"}" "Connections or requests refused, by reason.",
+    RefusedDraining "refused_total{reason=\"draining\"}"
+        "Connections or requests refused, by reason.",
     RefusedCommand "refused_total{reason=\"command\"}"
         "Connections or requests refused, by reason.",
     ClosedByPeer "closed_total{reason=\"peer\"}" "Connections closed, by reason.",
@@ -80,6 +87,7 @@ counters! {
     ClosedIdle "closed_total{reason=\"idle\"}" "Connections closed, by reason.",
     ClosedDraining "closed_total{reason=\"draining\"}" "Connections closed, by reason.",
     ClosedOverload "closed_total{reason=\"overload\"}" "Connections closed, by reason.",
+    ClosedForRoom "closed_total{reason=\"room\"}" "Connections closed, by reason.",
 }
 
 /// How many there are.

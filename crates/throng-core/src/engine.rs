@@ -8,7 +8,7 @@ use crate::id::MessageId;
 use crate::mailbox::{FollowsQuestion, Mail};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
-use crate::presence::PresenceQuestion;
+use crate::presence::{PresenceBusy, PresenceCache, PresenceDone};
 use crate::rules::RuleId;
 use crate::{ChannelId, LocalId, WorkerId};
 
@@ -172,6 +172,10 @@ pub trait Engine: Send + Sync {
     /// The name of a channel that is followed.
     fn name(&self, channel: ChannelId) -> Option<ChannelName>;
 
+    /// Gives the names of those of these channels that are followed to `each`, in any order. Sorts
+    /// `channels`: what they are kept under is locked once for all of them, not for each.
+    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName));
+
     /// Hands mail to a worker, outside any channel's order.
     fn post(&self, worker: WorkerId, mail: Mail);
 
@@ -185,24 +189,27 @@ pub trait Engine: Send + Sync {
     /// Figures about the logs.
     fn figures(&self) -> EngineFigures;
 
+    /// What shares answers about presence.
+    fn presence_cache(&self) -> &Arc<PresenceCache>;
+
     /// Asks who is in a channel; `done` gets the answer, perhaps at once, perhaps on a worker's
-    /// thread.
+    /// thread, and is dropped if the question is not taken.
     fn presence(
         &self,
+        now_ms: u64,
         channel: &ChannelName,
         users_max: usize,
-        done: Box<dyn FnOnce(crate::Presence) + Send>,
-    ) {
-        let audience = self.audience(channel);
-        let workers = audience.workers.len();
-        let connections = usize::try_from(audience.subscribers).unwrap_or(usize::MAX);
-        let question = Arc::new(PresenceQuestion::new(users_max, connections, workers, done));
-        if workers == 0 {
-            question.finish();
-        }
-        for (worker, local, channel) in audience.workers {
+        done: PresenceDone,
+    ) -> Result<(), PresenceBusy> {
+        let Audience { subscribers, workers } = self.audience(channel);
+        let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
+        let cache = self.presence_cache();
+        let question = cache.ask(now_ms, channel, connections, workers.len(), users_max, done)?;
+        let Some(question) = question else { return Ok(()) };
+        for (worker, local, channel) in workers {
             self.post(worker, Mail::Presence { local, channel, question: Arc::clone(&question) });
         }
+        Ok(())
     }
 
     /// Asks whether a connection follows a channel; `done` gets the answer as with

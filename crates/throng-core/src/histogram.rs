@@ -91,6 +91,18 @@ impl Snapshot {
         self.counts.iter().sum()
     }
 
+    /// How many of them were at most this long. Those that differ from it by less than a sixteenth
+    /// may be left out.
+    pub fn count_within(&self, value_us: u64) -> u64 {
+        let whole = (0..BUCKETS).take_while(|&bucket| bucket_end(bucket) <= value_us);
+        whole.map(|bucket| self.counts[bucket]).sum()
+    }
+
+    /// Their sum, in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
     /// Their mean, in microseconds; `None` without values.
     pub fn mean_us(&self) -> Option<f64> {
         let count = self.count();
@@ -153,6 +165,22 @@ mod tests {
             assert!((exact..=exact + exact / 16).contains(&found), "{share}: {found}");
         }
         assert_eq!(all.mean_us(), Some(5_000.5));
+    }
+
+    #[test]
+    fn counts_within_a_time_grow_with_it_and_leave_out_less_than_a_sixteenth() {
+        let histogram = Histogram::default();
+        (1..=10_000).for_each(|value| histogram.record(value));
+        let all = Snapshot::of([&histogram].into_iter());
+        let mut last = 0;
+        for value in [0, 1, 15, 100, 1_000, 5_000, 9_999, 20_000, u64::MAX] {
+            let (found, exact) = (all.count_within(value), value.min(10_000));
+            assert!((exact - exact / 16..=exact).contains(&found), "{value}: {found}");
+            assert!(found >= last);
+            last = found;
+        }
+        assert_eq!(last, all.count());
+        assert_eq!(all.sum_us(), 50_005_000);
     }
 
     #[test]

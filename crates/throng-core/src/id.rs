@@ -1,6 +1,7 @@
 //! Message ids, and positions in several channels at once.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::str::FromStr;
 
 /// One life of the logs. It changes when the logs are lost, so that an id from before is
@@ -11,14 +12,20 @@ pub struct Epoch(u64);
 /// Base 36 digits, as ids are written.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// Milliseconds are cut to this many bits: eight digits, repeating after 34 years.
-const EPOCH_BITS: u32 = 40;
+/// Bits of an epoch: nine digits at most.
+const EPOCH_BITS: u32 = 46;
 
 impl Epoch {
-    /// The epoch of logs that begin at `now_ms`, milliseconds since 1970: two servers started in
-    /// turn never share one.
-    pub fn starting_at(now_ms: u64) -> Epoch {
-        Epoch(now_ms & ((1 << EPOCH_BITS) - 1))
+    /// The epoch of logs that begin now. It is random, since the machine's clock may begin at the
+    /// same time with each boot: that two lives of a server share one has odds of 1 to 7 * 10^13.
+    pub fn random() -> Epoch {
+        // Seeded by the system.
+        Epoch::numbered(RandomState::new().hash_one(EPOCH_BITS))
+    }
+
+    /// An epoch that is chosen, cut to the bits of one.
+    pub fn numbered(number: u64) -> Epoch {
+        Epoch(number & ((1 << EPOCH_BITS) - 1))
     }
 }
 
@@ -105,8 +112,18 @@ impl FromStr for Position {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn epochs_do_not_repeat_and_are_short() {
+        let epochs: BTreeSet<_> = (0..1000).map(|_| Epoch::random().to_string()).collect();
+        assert_eq!(epochs.len(), 1000);
+        assert!(epochs.iter().all(|epoch| epoch.len() <= 9));
+        assert_eq!(Epoch::numbered(u64::MAX).to_string().len(), 9);
+    }
 
     #[test]
     fn refuses_what_is_not_an_id() {

@@ -24,6 +24,7 @@
 //! | [`counters`] | what each worker counts |
 //! | [`histogram`] | times, counted by length |
 //! | [`slab`] | storage with stable indices |
+//! | [`spread`] | moments to come back at |
 //! | `ages` | who keeps the oldest message |
 //! | [`clock`] | the time that a running server passes in |
 //!
@@ -52,8 +53,9 @@ pub mod presence;
 pub mod roster;
 pub mod rules;
 pub mod slab;
+pub mod spread;
 
-pub use access::{Access, Action, Allow, Verdict};
+pub use access::{Access, Action, Allow, ClientsRead, Listener, Verdict};
 pub use counters::{Counter, Counters, Parked};
 pub use engine::{
     Audience, Engine, EngineFigures, Follow, Followed, History, HistoryQuery, Publication,
@@ -61,11 +63,11 @@ pub use engine::{
 };
 pub use histogram::{Histogram, Snapshot};
 pub use id::{Epoch, MessageId, Position};
-pub use mailbox::{FollowsQuestion, Mail, Mailbox};
+pub use mailbox::{FollowsQuestion, Mail, MailLimits, Mailbox};
 pub use memory::MemoryEngine;
 pub use message::{Body, BodyError, ConnectionName, Content, Flight, Message};
 pub use name::{ChannelName, Kind};
-pub use presence::{Presence, PresenceQuestion};
+pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceDone, PresenceQuestion};
 pub use roster::{Roster, SubscriptionId, Waiting};
 pub use rules::{BehindPolicy, Retention, Rule, Rules};
 

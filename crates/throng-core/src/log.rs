@@ -136,7 +136,7 @@ mod tests {
 
     fn log_of_one() -> Log {
         let content = Content {
-            id: MessageId { epoch: Epoch::starting_at(1), offset: 1 },
+            id: MessageId { epoch: Epoch::numbered(1), offset: 1 },
             previous: 0,
             time_ms: 0,
             channel: ChannelName::channel("a"),

@@ -1,7 +1,8 @@
 //! From engine and control plane to a worker.
 //!
 //! A worker that is awake looks into its mailbox before it sleeps, so posting wakes it only when it
-//! sleeps: at most one wake-up for any amount of mail. The order of mail is the order of posting.
+//! sleeps: at most one wake-up for any amount of mail. The order of mail is the order of posting,
+//! but for orders: a worker that is behind takes them first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,6 +54,13 @@ pub enum Mail {
     Drain,
 }
 
+impl Mail {
+    /// Whether it is for the worker itself, however far behind it is with everything else.
+    fn is_order(&self) -> bool {
+        matches!(self, Mail::CloseDoors | Mail::Drain)
+    }
+}
+
 /// Takes the answer to [`Mail::Follows`]; dropped if there will be none.
 pub struct FollowsQuestion(pub Box<dyn FnOnce(bool) + Send>);
 
@@ -62,18 +70,40 @@ impl std::fmt::Debug for FollowsQuestion {
     }
 }
 
-/// Mail that may wait for one worker, in messages: a publisher is refused beyond it, because the
+/// Messages that may wait for one worker: a publisher is refused beyond it, because the
 /// worker does not keep up with delivery.
 pub const MAIL_MAX: usize = 65_536;
 
 /// And in bytes of message bodies.
 pub const MAIL_BYTES_MAX: usize = 64 << 20;
 
+/// What may wait in one mailbox before publishers are refused. The defaults suit every server; they
+/// are parameters because tests have to reach them.
+#[derive(Debug, Clone, Copy)]
+pub struct MailLimits {
+    /// Messages.
+    pub messages_max: usize,
+    /// And their bytes.
+    pub bytes_max: usize,
+}
+
+impl Default for MailLimits {
+    fn default() -> MailLimits {
+        MailLimits { messages_max: MAIL_MAX, bytes_max: MAIL_BYTES_MAX }
+    }
+}
+
 /// The inbox of one worker.
 pub struct Mailbox {
+    limits: MailLimits,
     queue: Mutex<Vec<Mail>>,
     waiting: AtomicUsize,
+    /// Those that are messages. Questions have limits where they are asked; were they counted here,
+    /// whoever asks could have publishers refused.
+    waiting_messages: AtomicUsize,
     waiting_bytes: AtomicUsize,
+    /// Whether there may be orders among what waits.
+    has_orders: AtomicBool,
     is_awake: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -87,10 +117,18 @@ impl std::fmt::Debug for Mailbox {
 impl Mailbox {
     /// An empty mailbox. `wake` makes the sleeping worker look into it, from any thread.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Mailbox {
+        Mailbox::with_limits(MailLimits::default(), wake)
+    }
+
+    /// An empty mailbox with limits of its own.
+    pub fn with_limits(limits: MailLimits, wake: impl Fn() + Send + Sync + 'static) -> Mailbox {
         Mailbox {
+            limits,
             queue: Mutex::new(Vec::new()),
             waiting: AtomicUsize::new(0),
+            waiting_messages: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            has_orders: AtomicBool::new(false),
             is_awake: AtomicBool::new(false),
             wake: Box::new(wake),
         }
@@ -98,8 +136,8 @@ impl Mailbox {
 
     /// Whether the worker keeps up well enough for another message.
     pub fn has_room(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) < MAIL_MAX
-            && self.waiting_bytes.load(Ordering::Relaxed) < MAIL_BYTES_MAX
+        self.waiting_messages.load(Ordering::Relaxed) < self.limits.messages_max
+            && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.bytes_max
     }
 
     /// Whether no mail waits.
@@ -112,7 +150,11 @@ impl Mailbox {
         // Counted under the lock, as it is uncounted: the counts are those of the queue.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if let Mail::Message { message, .. } = &mail {
+            self.waiting_messages.fetch_add(1, Ordering::Relaxed);
             self.waiting_bytes.fetch_add(message.weight_bytes(), Ordering::Relaxed);
+        }
+        if mail.is_order() {
+            self.has_orders.store(true, Ordering::Relaxed);
         }
         self.waiting.fetch_add(1, Ordering::Release);
         queue.push(mail);
@@ -132,6 +174,7 @@ impl Mailbox {
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.store(0, Ordering::Relaxed);
+        self.waiting_messages.store(0, Ordering::Relaxed);
         self.waiting_bytes.store(0, Ordering::Relaxed);
         if into.is_empty() {
             std::mem::swap(into, &mut *queue);
@@ -141,6 +184,20 @@ impl Mailbox {
         if queue.capacity() > 4096 {
             *queue = Vec::new();
         }
+    }
+
+    /// Moves the orders to the end of `into`, ahead of all other mail, which waits on. Only the
+    /// worker calls this.
+    pub fn take_orders(&self, into: &mut Vec<Mail>) {
+        if !self.has_orders.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_orders.store(false, Ordering::Relaxed);
+        let orders = queue.extract_if(.., |mail| mail.is_order());
+        let before = into.len();
+        into.extend(orders);
+        self.waiting.fetch_sub(into.len() - before, Ordering::Relaxed);
     }
 
     /// The worker is about to sleep: from now on posting wakes it. Returns whether it may sleep,
@@ -253,10 +310,27 @@ mod tests {
     }
 
     #[test]
+    fn orders_go_before_other_mail() {
+        let mailbox = Mailbox::new(|| {});
+        let connection = crate::ConnectionName(1);
+        let answer = || Mail::Answer { connection, text: String::new() };
+        for mail in [answer(), Mail::CloseDoors, answer(), Mail::Drain] {
+            mailbox.post(mail);
+        }
+        let mut mail = Vec::new();
+        mailbox.take_orders(&mut mail);
+        assert!(matches!(mail[..], [Mail::CloseDoors, Mail::Drain]), "{mail:?}");
+        mailbox.take_orders(&mut mail);
+        assert!(mail.len() == 2 && !mailbox.is_empty());
+        mailbox.take(&mut mail);
+        assert!(mail.len() == 4 && mailbox.is_empty());
+    }
+
+    #[test]
     fn room_ends_with_bytes_too_and_comes_back() {
         let mailbox = Mailbox::new(|| {});
         let message = |bytes: usize| {
-            let id = crate::MessageId { epoch: crate::Epoch::starting_at(1), offset: 1 };
+            let id = crate::MessageId { epoch: crate::Epoch::numbered(1), offset: 1 };
             let body = crate::Body::Binary(vec![0; bytes].into());
             let channel = crate::ChannelName::channel("a");
             Arc::new(Message::new(id, 0, 0, channel, body, None, None))
@@ -270,9 +344,12 @@ mod tests {
         let mut mail = Vec::new();
         mailbox.take(&mut mail);
         assert!(mailbox.has_room());
+        let small = message(1);
         for _ in 0..MAIL_MAX {
             assert!(mailbox.has_room());
-            mailbox.post(Mail::Drain);
+            // Nothing but messages takes a publisher's room.
+            mailbox.post(Mail::CloseDoors);
+            mailbox.post(Mail::Message { local, channel, message: Arc::clone(&small) });
         }
         assert!(!mailbox.has_room());
         mailbox.take(&mut mail);

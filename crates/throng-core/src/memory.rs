@@ -32,6 +32,7 @@ use crate::engine::{
 use crate::id::Epoch;
 use crate::mailbox::{Mail, Mailbox};
 use crate::name::ChannelName;
+use crate::presence::PresenceCache;
 use crate::rules::Rules;
 use crate::{ChannelId, WorkerId};
 use shard::{Shard, Wake};
@@ -77,6 +78,7 @@ pub struct MemoryEngine {
     hasher: foldhash::quality::RandomState,
     shared: Shared,
     next_tick: AtomicUsize,
+    presence: Arc<PresenceCache>,
 }
 
 impl MemoryEngine {
@@ -106,6 +108,7 @@ impl MemoryEngine {
                 evicted: AtomicU64::new(0),
             },
             next_tick: AtomicUsize::new(0),
+            presence: Arc::default(),
         }
     }
 
@@ -215,6 +218,23 @@ impl Engine for MemoryEngine {
         self.lock(at).name(slot)
     }
 
+    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
+        let shard_of = |channel: &ChannelId| MemoryEngine::from_id(*channel).0;
+        channels.sort_unstable_by_key(shard_of);
+        for of_shard in channels.chunk_by(|left, right| shard_of(left) == shard_of(right)) {
+            let names: Vec<_> = {
+                let shard = self.lock(shard_of(&of_shard[0]));
+                let slots = of_shard.iter().map(|&channel| MemoryEngine::from_id(channel).1);
+                slots.filter_map(|slot| shard.name(slot)).collect()
+            };
+            names.iter().for_each(&mut *each);
+        }
+    }
+
+    fn presence_cache(&self) -> &Arc<PresenceCache> {
+        &self.presence
+    }
+
     fn post(&self, worker: WorkerId, mail: Mail) {
         let mailbox = &self.shared.mailboxes[usize::from(worker.0)];
         mailbox.post(mail);
@@ -222,6 +242,7 @@ impl Engine for MemoryEngine {
     }
 
     fn tick(&self, now_ms: u64) {
+        self.presence.expire(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let hash_of = |key: &str| self.hasher.hash_one(key);
         let mut shard = self.lock(at);

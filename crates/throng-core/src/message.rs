@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use throng_wire::envelope::{self, Data, Envelope};
 
-use crate::WorkerId;
 use crate::id::MessageId;
 use crate::name::ChannelName;
+use crate::{WorkerId, clock};
 
 /// What was published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Body {
         let is_binary = essence == BINARY
             || ["image/", "audio/", "video/"].iter().any(|kind| essence.starts_with(kind));
         if is_binary {
-            let kept = (essence != BINARY).then(|| content_type.into());
+            let kept = (!content_type.eq_ignore_ascii_case(BINARY)).then(|| content_type.into());
             return Ok((Body::Binary(bytes.into()), kept));
         }
         let text = std::str::from_utf8(bytes);
@@ -67,7 +67,7 @@ impl Body {
             let text = text.map_err(|error| BodyError::NotJson(error.to_string()))?;
             serde_json::from_str::<serde::de::IgnoredAny>(text)
                 .map_err(|error| BodyError::NotJson(error.to_string()))?;
-            let kept = (essence != JSON).then(|| content_type.into());
+            let kept = (!content_type.eq_ignore_ascii_case(JSON)).then(|| content_type.into());
             return Ok((Body::Json(text.into()), kept));
         }
         let text = text.map_err(|_| BodyError::NotUtf8)?;
@@ -86,26 +86,41 @@ impl Body {
     }
 }
 
-/// Names a connection of the data plane, for "not to this one".
+/// Names a connection of the data plane, for "not to this one". From the highest bit on: the
+/// worker, the generation, the index. The generation is whole, as a log keeps the name for as long
+/// as the message: were it cut, a later connection of the same name would miss a message without a
+/// gap. It comes again after four billion connections of one worker, at the same index only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionName(pub u64);
 
+const WORKER_BITS: u32 = 10;
+const INDEX_BITS: u32 = 22;
+const _: () = assert!(WORKER_BITS + u32::BITS + INDEX_BITS == u64::BITS);
+
 impl ConnectionName {
+    /// Workers that names can tell apart.
+    pub const WORKERS_MAX: usize = 1 << WORKER_BITS;
+
+    /// Connections of one worker that names can tell apart.
+    pub const INDICES_MAX: usize = 1 << INDEX_BITS;
+
     /// The name of the connection that a worker keeps at `index`; `generation` tells it from
     /// others that had or will have the place.
     pub fn new(worker: WorkerId, generation: u32, index: u32) -> ConnectionName {
-        let generation = u64::from(generation & 0xffff);
-        ConnectionName(u64::from(worker.0) << 48 | generation << 32 | u64::from(index))
+        debug_assert!(usize::from(worker.0) < Self::WORKERS_MAX);
+        debug_assert!((index as usize) < Self::INDICES_MAX);
+        let worker = u64::from(worker.0) << (u64::BITS - WORKER_BITS);
+        ConnectionName(worker | u64::from(generation) << INDEX_BITS | u64::from(index))
     }
 
     /// The connection's worker.
     pub fn worker(self) -> WorkerId {
-        WorkerId((self.0 >> 48) as u16)
+        WorkerId((self.0 >> (u64::BITS - WORKER_BITS)) as u16)
     }
 
     /// Where the worker keeps it.
     pub fn index(self) -> u32 {
-        self.0 as u32
+        self.0 as u32 & ((1 << INDEX_BITS) - 1)
     }
 }
 
@@ -133,7 +148,7 @@ pub struct Content {
     pub id: MessageId,
     /// The offset of the channel's message before it: a reader that stands elsewhere has a gap.
     pub previous: u64,
-    /// When it was published, milliseconds since 1970. Never before the log's message before it.
+    /// When it was published, by [`clock::now_ms`]. Never before the log's message before it.
     pub time_ms: u64,
     /// Where.
     pub channel: ChannelName,
@@ -179,7 +194,7 @@ impl Content {
             kind: self.channel.kind(),
             name: self.channel.name(),
             id: &self.id.to_string(),
-            time_ms: self.time_ms,
+            time_ms: clock::told_ms(self.time_ms),
             content_type: Some(self.content_type()).filter(|it| *it != TEXT && *it != JSON),
             data,
         };
@@ -307,6 +322,22 @@ mod tests {
     }
 
     #[test]
+    fn names_hold_all_of_a_connection() {
+        let name = |worker, generation, index| {
+            let name = ConnectionName::new(WorkerId(worker), generation, index);
+            assert_eq!((name.worker(), name.index()), (WorkerId(worker), index));
+            assert_eq!(name.to_string().parse(), Ok(name));
+            name
+        };
+        let (workers, indices) = (ConnectionName::WORKERS_MAX, ConnectionName::INDICES_MAX);
+        let last = name((workers - 1) as u16, u32::MAX, (indices - 1) as u32);
+        assert_eq!(last.0, u64::MAX);
+        for bit in 0..32 {
+            assert_ne!(name(1, 7, 5), name(1, 7 ^ (1 << bit), 5));
+        }
+    }
+
+    #[test]
     fn content_type_decides_the_kind() {
         let kind = |bytes: &[u8], content_type| match Body::parse(bytes, content_type) {
             Ok((Body::Text(_), kept)) => ("text", kept),
@@ -318,7 +349,15 @@ mod tests {
         assert_eq!(kind(b"a", None), ("text", None));
         assert_eq!(kind(b"a", Some("application/x-www-form-urlencoded")), ("text", None));
         assert_eq!(kind(b"a", Some("text/html")), ("text", Some("text/html".into())));
-        assert_eq!(kind(b"{}", Some("Application/JSON; charset=utf-8")), ("json", None));
+        assert_eq!(kind(b"{}", Some("Application/JSON")), ("json", None));
+        // What a parameter says would be lost with it.
+        for with_parameter in ["application/json; charset=utf-8", "Application/JSON;profile=\"x\""]
+        {
+            let kept = Some(with_parameter.into());
+            assert_eq!(kind(b"{}", Some(with_parameter)), ("json", kept));
+        }
+        let with_parameter = "application/octet-stream; padding=3";
+        assert_eq!(kind(b"a", Some(with_parameter)), ("binary", Some(with_parameter.into())));
         let ld = "application/ld+json";
         assert_eq!(kind(b"[1]", Some(ld)), ("json", Some(ld.into())));
         assert_eq!(kind(b"{", Some(JSON)), ("not json", None));

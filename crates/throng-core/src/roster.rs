@@ -120,6 +120,19 @@ pub enum Waiting<'a> {
     },
 }
 
+/// A subscription of a channel, for one who goes through all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Whose it is.
+    pub connection: u32,
+    /// The one after it, unless it is the last.
+    pub next: Option<SubscriptionId>,
+    /// Whether all of them follow from here.
+    pub is_first: bool,
+    /// How many there are.
+    pub count: u32,
+}
+
 /// What [`Roster::leave`] left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
@@ -384,6 +397,16 @@ impl Roster {
         }
     }
 
+    /// A sweep has visited the subscription, which still lacks something and takes more: some sweep
+    /// comes back to it.
+    pub fn offer_rest(&mut self, id: SubscriptionId) {
+        if let (Some(local), Some(cursor)) =
+            (self.subscription(id).map(|it| it.local), self.cursor(id))
+        {
+            self.revisit(local, id, cursor);
+        }
+    }
+
     /// Whether sweeps leave the subscription out.
     pub fn is_stalled(&self, id: SubscriptionId) -> bool {
         self.subscription(id).is_some_and(|it| it.connection & STALLED != 0)
@@ -414,16 +437,26 @@ impl Roster {
         Some(full_cursor(head, subscription.cursor))
     }
 
-    /// The connections that follow a channel.
-    pub fn members(&self, local: LocalId, channel: ChannelId) -> impl Iterator<Item = u32> {
-        let known = self.channels.get(local.index()).filter(|known| known.channel == channel);
-        let mut at = known.and_then(|known| known.first);
-        let mut left = known.map_or(0, |known| known.count);
-        std::iter::from_fn(move || {
-            left = left.checked_sub(1)?;
-            let subscription = self.subscription(at?)?;
-            at = Some(subscription.next);
-            Some(subscription.connection & NUMBER)
+    /// The channel's subscription `at`. It begins with the first one without `at`, or if that has
+    /// gone meanwhile; whoever joins is last, and may have the number of one that has gone. `None`
+    /// if the channel is not followed here (any more).
+    pub fn member(
+        &self,
+        local: LocalId,
+        channel: ChannelId,
+        at: Option<SubscriptionId>,
+    ) -> Option<Member> {
+        let known = self.channels.get(local.index()).filter(|known| known.channel == channel)?;
+        let first = known.first?;
+        let is_here =
+            |at: &SubscriptionId| self.subscription(*at).is_some_and(|it| it.local == local);
+        let id = at.filter(is_here).unwrap_or(first);
+        let member = self.subscription(id)?;
+        Some(Member {
+            connection: member.connection & NUMBER,
+            next: Some(member.next).filter(|&next| next != first),
+            is_first: id == first,
+            count: known.count,
         })
     }
 

@@ -6,6 +6,8 @@ use throng_core::{Counter, Message, Parked, SubscriptionId};
 use throng_wire::websocket::Reader;
 
 use crate::framing::Framing;
+use crate::outbound::Outbound;
+use crate::worker::Held;
 
 /// Where a connection is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ const _: () =
 
 /// Facts about a connection, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags(u16);
+pub struct Flags(u32);
 
 impl Flags {
     /// HTTP/1.1: what is streamed is framed in chunks.
@@ -52,10 +54,10 @@ impl Flags {
     pub(crate) const V1: Flags = Flags(1 << 2);
     /// After this answer the next request may follow.
     pub(crate) const KEEP_ALIVE: Flags = Flags(1 << 3);
-    /// Something was read since the last heartbeat.
+    /// Something was read since the last ping.
     pub(crate) const HEARD: Flags = Flags(1 << 4);
-    /// One heartbeat has gone unanswered.
-    pub(crate) const MISSED: Flags = Flags(1 << 5);
+    /// Something was written since its heartbeat was last looked at.
+    pub(crate) const WRITTEN: Flags = Flags(1 << 5);
     /// The socket takes no more for now.
     pub(crate) const BLOCKED: Flags = Flags(1 << 6);
     /// An event will tell when the socket takes more.
@@ -74,8 +76,11 @@ impl Flags {
     pub(crate) const AWAITS_CONTROL: Flags = Flags(1 << 13);
     /// The peer has ended its side while an answer was being written to it.
     pub(crate) const PEER_ENDED: Flags = Flags(1 << 14);
-    /// It follows the server's samples for the status page.
+    /// It follows the server's samples for the status page. Before its request is read: it came in
+    /// at the admin listener, and the control plane has checked that it may.
     pub(crate) const VIEWER: Flags = Flags(1 << 15);
+    /// It lacks messages, its socket may take them, and it is in the worker's list of those.
+    pub(crate) const POSTPONED: Flags = Flags(1 << 16);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0
@@ -91,8 +96,8 @@ impl Flags {
     }
 }
 
-/// What a connection owns while something is half read or half written, and long-polls with an
-/// origin.
+/// What a connection owns while something is half read or half written, or asked and not answered,
+/// and long-polls with an origin.
 #[derive(Debug, Default)]
 pub(crate) struct Io {
     /// Read, but not yet complete enough to act on.
@@ -101,10 +106,14 @@ pub(crate) struct Io {
     /// A message of which the socket took a part, and from which byte it is to go on.
     pub(crate) partial: Option<Partial>,
     /// To be written after that.
-    pub(crate) outbound: Vec<u8>,
+    pub(crate) outbound: Option<Box<Outbound>>,
     pub(crate) poll: Option<Box<Poll>>,
-    /// The bytes that the worker counts for it; see [`Io::held_bytes`].
-    pub(crate) counted_bytes: usize,
+    /// Questions that it has asked and that are to be answered later.
+    pub(crate) asked: u32,
+    /// What the worker counts for it; see [`Io::held_bytes`].
+    pub(crate) held: Held,
+    /// Since when the message in `reader` has been coming, in ticks.
+    pub(crate) message_since: u32,
 }
 
 /// A partly written message, shared with everyone else who gets it.
@@ -122,17 +131,22 @@ pub(crate) struct Poll {
 }
 
 impl Io {
-    /// Bytes that nobody shares: of what is half read, and of answers that wait to be written.
+    /// The memory that nobody shares: of what is half read, of answers that wait to be written,
+    /// and of the origin that a long-poll's answer will name, which is as long as its client likes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.inbound.capacity() + self.reader.buffered_bytes() + self.outbound.capacity()
+        let outbound = self.outbound.as_ref().map_or(0, |outbound| outbound.capacity_bytes());
+        let origin = self.poll.as_ref().and_then(|poll| poll.origin.as_ref());
+        let origin = origin.map_or(0, String::capacity);
+        self.inbound.capacity() + self.reader.buffered_bytes() + outbound + origin
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         self.inbound.is_empty()
             && self.reader.is_idle()
             && self.partial.is_none()
-            && self.outbound.is_empty()
+            && self.outbound.as_ref().is_none_or(|outbound| outbound.is_empty())
             && self.poll.is_none()
+            && self.asked == 0
     }
 }
 
@@ -163,16 +177,8 @@ impl<S> Connection<S> {
         self.io.get_or_insert_with(Box::default)
     }
 
-    /// The bytes that the worker counts for it.
-    pub(crate) fn counted_bytes(&self) -> usize {
-        self.io.as_ref().map_or(0, |io| io.counted_bytes)
-    }
-
-    /// Gives back what is no longer needed. Returns the bytes that were counted for it.
-    pub(crate) fn shed(&mut self) -> usize {
-        match self.io.as_deref() {
-            Some(io) if io.is_idle() => self.io.take().map_or(0, |io| io.counted_bytes),
-            _ => 0,
-        }
+    /// What the worker counts for it.
+    pub(crate) fn held(&self) -> Held {
+        self.io.as_ref().map_or(Held::default(), |io| io.held)
     }
 }

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use throng_core::Mailbox;
 
 use crate::relay::Runner;
-use crate::steering::Steering;
+use crate::steering::{LAST_PLACES, Steering};
 use crate::sys::hand_over::Exit;
+use crate::sys::poll::Poll;
 use crate::sys::sockets::{self, Sockets};
 use crate::worker::{Now, TICKS_PER_S, Worker};
 
@@ -68,7 +69,8 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
         if clock.elapsed() >= next_tick {
             next_tick = clock.elapsed() + TICK;
             worker.tick();
-            wake_listener(&mut worker, &mut sources)?;
+            let Sources { listener, is_listener_resting, .. } = &mut sources;
+            wake_listener(&worker.net().poll, listener.as_ref(), is_listener_resting);
             if let Some(listener) = &sources.listener {
                 sources.steering.update(listener);
             }
@@ -80,11 +82,11 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
         has_work = worker.work(sources.runner.has_baton());
         sources.runner.wants(worker.is_fanning_out(), clock.elapsed());
         has_work |= sources.runner.has_baton();
-        if worker.are_doors_closed() {
+        if !worker.takes_connections() {
             close_listener(&mut worker, &mut sources)?;
         }
     }
-    Ok(())
+    close_inlet(&mut worker, &sources, &mut handed)
 }
 
 /// Whether the worker may sleep, with the mail that it has.
@@ -131,10 +133,12 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
     for _ in 0..ACCEPTS_PER_BATCH {
         match sockets::accept(listener) {
             Ok(Some(socket)) => {
-                worker.accepted(socket);
-                if worker.is_full() {
+                // Before the client is answered: its next connection may follow at once, and is
+                // to go to those whose turn it is by then.
+                if worker.room() <= LAST_PLACES {
                     sources.steering.update(listener);
                 }
+                worker.accepted(socket);
             }
             Ok(None) => return,
             Err(_) => {
@@ -148,26 +152,24 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
     }
 }
 
-fn wake_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
-    if !std::mem::take(&mut sources.is_listener_resting) {
-        return Ok(());
-    }
-    match &sources.listener {
-        Some(listener) => worker.net().poll.add_level(listener, LISTENER),
-        None => Ok(()),
+/// Waits for the listener again, if it rests. The same shortage may keep it out of epoll: then it
+/// rests until the next tick.
+fn wake_listener(poll: &Poll, listener: Option<&OwnedFd>, is_resting: &mut bool) {
+    if let Some(listener) = listener.filter(|_| *is_resting) {
+        *is_resting = poll.add_level(listener, LISTENER).is_err();
     }
 }
 
 fn take_over(worker: &mut Worker<Sockets>, sources: &Sources, bytes: &mut Vec<u8>) {
     for _ in 0..ACCEPTS_PER_BATCH {
         match sources.inlet.receive(bytes) {
-            Ok(Some(socket)) => worker.handed_over(socket, bytes),
+            Ok(Some((listener, socket))) => worker.handed_over(listener, socket, bytes),
             Ok(None) | Err(_) => return,
         }
     }
 }
 
-/// Takes what has connected before the end, then listens no more.
+/// Takes what has connected until now, then listens no more.
 fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
     let Some(listener) = sources.listener.take() else { return Ok(()) };
     while let Ok(Some(socket)) = sockets::accept(&listener) {
@@ -175,6 +177,19 @@ fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Re
     }
     if !std::mem::take(&mut sources.is_listener_resting) {
         worker.net().poll.remove(&listener)?;
+    }
+    Ok(())
+}
+
+/// Answers what others have sent before they knew of the end. From now on they are told.
+fn close_inlet(
+    worker: &mut Worker<Sockets>,
+    sources: &Sources,
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
+    sources.inlet.close()?;
+    while let Ok(Some((listener, socket))) = sources.inlet.receive(bytes) {
+        worker.handed_over(listener, socket, bytes);
     }
     Ok(())
 }
@@ -199,5 +214,33 @@ impl Clock {
             unix_ms: throng_core::clock::now_ms(),
             tick: (elapsed_ms * u64::from(TICKS_PER_S) / 1000) as u32,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Epoll refuses what it has already, as it refuses what it has no room for.
+    #[test]
+    fn a_listener_that_epoll_refuses_rests_until_it_is_taken() {
+        let mut poll = Poll::new().expect("an epoll instance");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let listener = OwnedFd::from(listener);
+        let mut is_resting = true;
+        poll.add_level(&listener, MAILBOX).expect("it is new");
+        wake_listener(&poll, Some(&listener), &mut is_resting);
+        assert!(is_resting, "it is not waited for as the listener");
+        poll.remove(&listener).expect("it is there");
+        wake_listener(&poll, Some(&listener), &mut is_resting);
+        assert!(!is_resting);
+        let _client = TcpStream::connect(address).expect("it listens");
+        poll.wait(Duration::from_secs(60)).expect("epoll waits");
+        assert_eq!(poll.ready(0).map(|ready| ready.token), Some(LISTENER));
+        wake_listener(&poll, None, &mut is_resting);
+        assert!(!is_resting);
     }
 }

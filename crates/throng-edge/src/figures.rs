@@ -1,7 +1,7 @@
 //! What the workers tell about themselves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use throng_core::{Counters, WorkerId};
 
@@ -10,16 +10,41 @@ use throng_core::{Counters, WorkerId};
 pub struct WorkerFigures {
     /// Open connections.
     pub connections: AtomicU32,
-    /// Connections that it has room for.
+    /// Places of subscribers that are taken.
+    pub taken: AtomicU32,
+    /// Places that others keep for connections which they are passing on to it.
+    pub reserved: AtomicU32,
+    /// Subscribers that it has room for.
     pub capacity: u32,
+    /// Whether it has ended: it takes no more connections.
+    pub is_ended: AtomicBool,
     /// What it counts.
     pub counters: Arc<Counters>,
 }
 
 impl WorkerFigures {
-    /// Connections that may be added.
+    /// Subscribers that may be added.
     pub fn room(&self) -> u32 {
-        self.capacity.saturating_sub(self.connections.load(Ordering::Relaxed))
+        if self.is_ended.load(Ordering::Acquire) {
+            return 0;
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        self.capacity.saturating_sub(taken.saturating_add(reserved))
+    }
+
+    /// Keeps a place for a connection that is about to be passed on to it, so that a burst does
+    /// not all go one way.
+    pub fn reserve(&self) {
+        self.reserved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The connection has come, or does not come. One that comes from the control plane had no
+    /// place kept for it.
+    pub fn release(&self) {
+        let less = |reserved: u32| reserved.checked_sub(1);
+        // There may be nothing to release.
+        let _ = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
@@ -44,11 +69,19 @@ impl Figures {
         &self.0[usize::from(worker.0)]
     }
 
+    /// The worker with the most room, or any if none has some: one that has not ended, if there is
+    /// one.
+    pub fn emptiest(&self) -> WorkerId {
+        let is_there = |worker: &WorkerFigures| !worker.is_ended.load(Ordering::Acquire);
+        let rooms = self.0.iter().map(|worker| (is_there(worker), worker.room()));
+        let most = rooms.enumerate().max_by_key(|&(_, room)| room);
+        WorkerId(most.map_or(0, |(at, _)| at as u16))
+    }
+
     /// The worker with the most room, if any has some.
     pub fn roomiest(&self) -> Option<WorkerId> {
-        let rooms = self.0.iter().map(WorkerFigures::room);
-        let (at, most) = rooms.enumerate().max_by_key(|&(_, room)| room)?;
-        (most > 0).then_some(WorkerId(at as u16))
+        let worker = self.emptiest();
+        (self.worker(worker).room() > 0).then_some(worker)
     }
 }
 
@@ -57,10 +90,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_is_handed_to_a_worker_that_has_ended() {
+        let figures = Figures::new([2, 3].into_iter());
+        figures.worker(WorkerId(1)).is_ended.store(true, Ordering::Release);
+        assert_eq!((figures.emptiest(), figures.roomiest()), (WorkerId(0), Some(WorkerId(0))));
+        figures.worker(WorkerId(0)).taken.store(2, Ordering::Relaxed);
+        assert_eq!((figures.emptiest(), figures.roomiest()), (WorkerId(0), None));
+    }
+
+    #[test]
     fn the_roomiest_has_room() {
         let figures = Figures::new([2, 3].into_iter());
         let fill = |worker| {
-            figures.worker(WorkerId(worker)).connections.fetch_add(1, Ordering::Relaxed);
+            figures.worker(WorkerId(worker)).taken.fetch_add(1, Ordering::Relaxed);
         };
         assert_eq!(figures.roomiest(), Some(WorkerId(1)));
         (0..3).for_each(|_| fill(1));

@@ -105,7 +105,7 @@ mod tests {
     use throng_core::{ChannelName, Epoch, MessageId};
 
     fn message(body: Body) -> Message {
-        let id = MessageId { epoch: Epoch::starting_at(1), offset: 7 };
+        let id = MessageId { epoch: Epoch::numbered(1), offset: 7 };
         Message::new(id, 6, 1234, ChannelName::channel("a"), body, None, None)
     }
 

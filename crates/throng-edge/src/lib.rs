@@ -9,10 +9,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`settings`] | what the data plane can be told |
+//! | [`limits`] | how much it takes on |
 //! | [`start`] | from settings to running workers, and the ways to and from the control plane |
 //! | `event_loop` | the thread of a worker |
 //! | [`worker`] | what happens to connections, as a state machine |
 //! | [`connection`] | what a connection costs and owns |
+//! | `outbound` | bytes that wait for a socket |
 //! | [`framing`] | how a message looks on a connection |
 //! | [`net`] | what a worker needs of the world |
 //! | [`figures`] | what workers tell about themselves |
@@ -31,7 +33,9 @@ pub mod connection;
 mod event_loop;
 pub mod figures;
 pub mod framing;
+pub mod limits;
 pub mod net;
+mod outbound;
 mod relay;
 pub mod settings;
 pub mod start;
@@ -40,6 +44,9 @@ mod sys;
 pub mod worker;
 
 pub use figures::{Figures, WorkerFigures};
-pub use settings::Settings;
-pub use start::{Arrival, Arrivals, Edge, HandBackError, Inlets, Plan, Sends, StartError};
+pub use limits::Limits;
+pub use settings::{HEAD_BYTES_MAX, Settings};
+pub use start::{
+    Arrival, Arrivals, Edge, HandBackError, Inlets, Plan, Sends, StartError, listen_admin,
+};
 pub use sys::heap::release_unused;

@@ -3,6 +3,7 @@
 //! The real one is in `sys`; the simulation has one whose sockets block, take half, and reset.
 
 use std::io::IoSlice;
+use std::net::SocketAddr;
 
 use throng_core::WorkerId;
 
@@ -54,6 +55,17 @@ pub trait Net {
     /// From now on reports also when the socket becomes writable, and does so at once if it is.
     fn watch_writable(&mut self, socket: &Self::Socket, token: u64) -> bool;
 
+    /// Bytes that the socket has taken and its peer has not acknowledged.
+    fn unacknowledged_bytes(&self, socket: &Self::Socket) -> usize;
+
+    /// From now on finds out by itself whether the peer of a silent socket is there.
+    fn keep_alive(&mut self, socket: &Self::Socket);
+
+    /// Who is at the other end, for the log.
+    fn peer(&self, _: &Self::Socket) -> Option<SocketAddr> {
+        None
+    }
+
     /// Tells the peer that nothing more comes.
     fn finish(&mut self, socket: &Self::Socket);
 
@@ -61,6 +73,12 @@ pub trait Net {
     /// no more.
     fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
 
-    /// Hands a fresh socket to another worker.
-    fn to_worker(&mut self, worker: WorkerId, socket: Self::Socket) -> Result<(), Self::Socket>;
+    /// Hands the socket, and what was read from it, to another worker; returns it if that takes no
+    /// more.
+    fn to_worker(
+        &mut self,
+        worker: WorkerId,
+        socket: Self::Socket,
+        bytes: &[u8],
+    ) -> Result<(), Self::Socket>;
 }

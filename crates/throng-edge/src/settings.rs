@@ -3,6 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use throng_wire::Site;
+
+use crate::limits::Limits;
+
+/// The most that [`Settings::head_bytes_max`] may be: a head travels between threads in one piece,
+/// with what was read behind it, and an ordinary socket takes no piece of more than 208 KiB.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// Whether fan-outs go through io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoUring {
@@ -20,6 +28,8 @@ pub enum IoUring {
 pub struct Settings {
     /// Address and port; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether the status is shown at another listener, and not at this one.
+    pub has_admin_listener: bool,
     /// Worker threads, at least; 0 for as many as cores.
     pub workers: usize,
     /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
@@ -28,8 +38,14 @@ pub struct Settings {
     pub io_uring: IoUring,
     /// Origins whose pages may connect, beside the server's own.
     pub allowed_origins: Vec<String>,
-    /// Interval of pings, comments and blank chunks; zero for none.
+    /// Host names under which it answers, beside addresses and those of these origins.
+    pub allowed_hosts: Vec<String>,
+    /// A connection is not silent for longer: it gets a pong, a comment or a blank chunk. Zero for
+    /// none, and no pings.
     pub heartbeat: Duration,
+    /// Interval of pings; a WebSocket that does not answer one before the next is closed. Zero for
+    /// none.
+    pub ping_interval: Duration,
     /// Greet each subscription.
     pub welcome: bool,
     /// A request head must be there by then.
@@ -46,17 +62,34 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// Channels of one connection.
     pub channels_max: usize,
+    /// How much is taken on before anything is refused or closed.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// Who may talk to the server.
+    pub(crate) fn site(&self) -> Site<'_> {
+        Site {
+            listen: self.listen.ip(),
+            origins: &self.allowed_origins,
+            hosts: &self.allowed_hosts,
+            is_same_port_only: false,
+        }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            has_admin_listener: false,
             workers: 0,
             connections_max: 0,
             io_uring: IoUring::Auto,
             allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
             heartbeat: Duration::from_secs(25),
+            ping_interval: Duration::from_secs(120),
             welcome: false,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
@@ -65,6 +98,7 @@ impl Default for Settings {
             head_bytes_max: 16 << 10,
             message_bytes_max: 64 << 10,
             channels_max: 128,
+            limits: Limits::default(),
         }
     }
 }

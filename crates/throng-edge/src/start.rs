@@ -1,34 +1,38 @@
 //! From settings to running workers.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use throng_core::{Access, Engine, Mail, Mailbox, Rules, WorkerId};
+use throng_core::{Access, ConnectionName, Engine, Listener, Mail, Mailbox, Rules, WorkerId};
 
 use crate::event_loop::{self, Sources};
 use crate::figures::Figures;
+use crate::limits::RESERVE;
 use crate::relay::{Relay, Runner};
 use crate::settings::{IoUring, Settings};
 use crate::steering::Steering;
+use crate::sys::aio::Aio;
 use crate::sys::hand_over::{self, Entry, Exit};
 use crate::sys::listener::{self, Reservation};
 use crate::sys::poll::Poll;
 use crate::sys::ring::Ring;
 use crate::sys::sockets::Sockets;
-use crate::worker::{REFUSALS_MAX, Setup, Worker};
+use crate::worker::{Setup, Worker};
 
-/// Workers, at most: a connection's name keeps the worker in 16 bits, and each has three
-/// descriptors in every table.
+/// Workers, at most: each has three descriptors in every table.
 pub const WORKERS_MAX: usize = 1024;
+const _: () = assert!(WORKERS_MAX <= ConnectionName::WORKERS_MAX);
 
 /// Descriptors of a worker's table that are not its connections: those of the process at the start,
-/// some to spare, and those that are only there to be refused.
-pub const DESCRIPTORS_APART: u64 = 128 + REFUSALS_MAX as u64;
+/// some to spare, and those of connections beyond its room for subscribers.
+pub const DESCRIPTORS_APART: u64 = 64 + RESERVE as u64;
 
 /// Descriptors of each table for every worker that there is.
 pub const DESCRIPTORS_PER_WORKER: u64 = 3;
@@ -40,8 +44,10 @@ const STACK_BYTES: usize = 512 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {}", reason(.source))]
+    #[error("cannot listen on {address}: {}", reason(.source, .flag))]
     Listen {
+        /// The setting that says where.
+        flag: &'static str,
         /// Which.
         address: SocketAddr,
         /// Why.
@@ -75,15 +81,27 @@ pub enum StartError {
     },
 }
 
-fn reason(error: &io::Error) -> String {
+fn reason(error: &io::Error, flag: &str) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another program listens there; choose another port with --listen".into()
+            format!("another program listens there; choose another port with --{flag}")
         }
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
         io::ErrorKind::PermissionDenied => "ports below 1024 need privileges".into(),
         _ => error.to_string(),
     }
+}
+
+fn cannot_listen(flag: &'static str, address: SocketAddr, source: io::Error) -> StartError {
+    StartError::Listen { flag, address, source }
+}
+
+/// A listener for the control plane. What it accepts has the options that workers expect of a
+/// connection which is handed to them.
+pub fn listen_admin(address: SocketAddr, heartbeat: Duration) -> Result<TcpListener, StartError> {
+    let listener = listener::open_alone(address, heartbeat)
+        .map_err(|source| cannot_listen("admin-listen", address, source))?;
+    Ok(TcpListener::from(listener))
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
@@ -109,7 +127,7 @@ impl Plan {
         let descriptors_max = raise_descriptor_limit();
         let capacities = capacities(&settings, descriptors_max)?;
         let reservation = Reservation::take(settings.listen)
-            .map_err(|source| StartError::Listen { address: settings.listen, source })?;
+            .map_err(|source| cannot_listen("listen", settings.listen, source))?;
         let workers = capacities.len();
         let event = |_| {
             let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
@@ -180,12 +198,13 @@ impl Plan {
         let steering = Arc::new(Steering::new(figures.clone(), at_least(&settings)));
         let relay = Arc::new(Relay::new(&self.mailboxes, at_least(&settings)));
         let mut threads = Vec::new();
-        let mut sends = Sends::Together;
+        let mut sends = Sends::Ring;
         for (nth, (_, inlet)) in self.inlets.iter().enumerate() {
             let id = WorkerId(nth as u16);
             let mailbox = Arc::clone(&self.mailboxes[nth]);
             let thread = Thread {
                 setup: Setup {
+                    generation: RandomState::new().hash_one(nth) as u32,
                     id,
                     settings: Arc::clone(&settings),
                     engine: Arc::clone(engine),
@@ -211,7 +230,7 @@ impl Plan {
             // One after the other: the kernel numbers listeners in the order in which they come.
             let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
             let started = start.recv().unwrap_or_else(died)?;
-            if started != Sends::Together {
+            if started != Sends::Ring {
                 sends = started;
             }
         }
@@ -244,6 +263,8 @@ fn raise_descriptor_limit() -> u64 {
 
 fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
     let apart = DESCRIPTORS_APART + DESCRIPTORS_PER_WORKER * workers as u64;
+    // Names tell no more connections apart, whatever the limit.
+    let descriptors_max = descriptors_max.min(ConnectionName::INDICES_MAX as u64);
     descriptors_max.saturating_sub(apart) as usize
 }
 
@@ -286,22 +307,38 @@ struct AbortOnPanic;
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("throng: a worker cannot go on: it has panicked");
+            eprintln!("error: a worker cannot go on: it has panicked");
             std::process::abort();
         }
     }
 }
 
-/// The ring of the calling thread, if it is to have one and can.
-fn ring(wanted: IoUring) -> Result<(Option<Ring>, Sends), StartError> {
+/// The ring of the calling thread; if the settings do not say that there is to be none, why it has
+/// none.
+fn ring(wanted: IoUring) -> Result<Result<Ring, Option<String>>, StartError> {
     if wanted == IoUring::Off {
-        return Ok((None, Sends::Single));
+        return Ok(Err(None));
     }
     match Ring::open() {
-        Ok(ring) => Ok((Some(ring), Sends::Together)),
+        Ok(ring) => Ok(Ok(ring)),
         Err(error) if wanted == IoUring::On => Err(system("use io_uring")(error)),
-        Err(error) => Ok((None, Sends::SingleBecause(error.to_string()))),
+        Err(error) => Ok(Err(Some(error.to_string()))),
     }
+}
+
+/// How the calling thread sends to many.
+fn sends(wanted: IoUring) -> Result<(Option<Ring>, Option<Aio>, Sends), StartError> {
+    let without_ring = match ring(wanted)? {
+        Ok(ring) => return Ok((Some(ring), None, Sends::Ring)),
+        Err(reason) => reason,
+    };
+    Ok(match Aio::open() {
+        Ok(aio) => (None, Some(aio), Sends::Aio { without_ring }),
+        Err(error) => {
+            let without_aio = error.to_string();
+            (None, None, Sends::Single { without_ring, without_aio })
+        }
+    })
 }
 
 /// What a worker's thread starts from.
@@ -332,7 +369,7 @@ impl Thread {
         };
         let _abort = AbortOnPanic;
         if let Err(error) = event_loop::run(worker, sources) {
-            eprintln!("throng: a worker cannot go on: {error}");
+            eprintln!("error: a worker cannot go on: {error}");
             std::process::abort();
         }
     }
@@ -342,7 +379,7 @@ impl Thread {
         let settings = &self.setup.settings;
         let address = settings.listen;
         let listener = listener::open(address, settings.heartbeat)
-            .map_err(|source| StartError::Listen { address, source })?;
+            .map_err(|source| cannot_listen("listen", address, source))?;
         if self.is_last {
             self.steering.update(&listener);
         }
@@ -355,9 +392,10 @@ impl Thread {
             steering: self.steering,
             runner: self.runner,
         };
-        let (ring, sends) = ring(settings.io_uring)?;
+        let (ring, aio, sends) = sends(settings.io_uring)?;
         let sockets = Sockets {
             ring,
+            aio,
             counters: Arc::clone(&self.setup.figures.worker(self.setup.id).counters),
             poll: Poll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control,
@@ -371,11 +409,20 @@ impl Thread {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sends {
     /// Through io_uring, those of a slice in one call.
-    Together,
-    /// A call for each, as the settings say.
-    Single,
-    /// A call for each, because the kernel has no io_uring that would do, or does not let us.
-    SingleBecause(String),
+    Ring,
+    /// Through Linux AIO, likewise.
+    Aio {
+        /// Why not through io_uring, unless the settings say so: the kernel has none that would
+        /// do, or does not let us.
+        without_ring: Option<String>,
+    },
+    /// A call for each.
+    Single {
+        /// See above.
+        without_ring: Option<String>,
+        /// Why not through Linux AIO.
+        without_aio: String,
+    },
 }
 
 /// The running data plane.
@@ -438,9 +485,9 @@ impl Arrivals {
     /// The next connection; `None` if there is none now.
     pub fn receive(&self) -> io::Result<Option<Arrival>> {
         let mut bytes = Vec::new();
-        let socket = self.0.receive(&mut bytes)?;
+        let received = self.0.receive(&mut bytes)?;
         bytes.shrink_to_fit();
-        Ok(socket.map(|socket| Arrival { stream: TcpStream::from(socket), bytes }))
+        Ok(received.map(|(_, socket)| Arrival { stream: TcpStream::from(socket), bytes }))
     }
 }
 
@@ -450,9 +497,9 @@ impl AsFd for Arrivals {
     }
 }
 
-/// No worker takes the connection.
+/// The worker takes no more for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there is no room for another connection")]
+#[error("the worker takes no more connections for now")]
 pub struct HandBackError;
 
 /// The way from the control plane to the workers.
@@ -463,11 +510,18 @@ pub struct Inlets {
 }
 
 impl Inlets {
-    /// Gives a connection to the worker with the most room. `bytes` begin with a request head.
-    pub fn hand_back(&self, stream: &TcpStream, bytes: &[u8]) -> Result<(), HandBackError> {
-        let worker = self.figures.roomiest().ok_or(HandBackError)?;
+    /// Gives a connection to the worker with the most room; if none has any, to one that refuses
+    /// it. `bytes` begin with a request head. One of the admin listener may follow the samples of
+    /// the status page, whatever its head says of host and origin.
+    pub fn hand_back(
+        &self,
+        listener: Listener,
+        stream: &TcpStream,
+        bytes: &[u8],
+    ) -> Result<(), HandBackError> {
+        let worker = self.figures.emptiest();
         let entry = &self.entries[usize::from(worker.0)];
-        entry.send(stream.as_fd(), bytes).map_err(|_| HandBackError)
+        entry.send(listener, stream.as_fd(), bytes).map_err(|_| HandBackError)
     }
 }
 

@@ -16,6 +16,10 @@ use crate::sys::listener;
 /// A group is worth moving to if each of its workers has room for so many connections.
 const ROOM_MIN: u32 = 64;
 
+/// With this many places left a worker counts as full here: the connection that it is about to
+/// answer takes them.
+pub(crate) const LAST_PLACES: u32 = 1;
+
 /// All workers' agreement.
 #[derive(Debug)]
 pub(crate) struct Steering {
@@ -33,8 +37,8 @@ impl Steering {
     }
 
     /// Lets others take what comes from now on, if one of those that do is full. To be called in
-    /// the beginning, when a worker is full, and now and then, as room may have come back.
-    /// `listener` is any of those that share the port, all of which listen.
+    /// the beginning, when a worker is about to be full, and now and then, as room may have come
+    /// back. `listener` is any of those that share the port, all of which listen.
     pub(crate) fn update(&self, listener: &OwnedFd) {
         if self.figures.workers().len() <= self.together {
             return;
@@ -59,7 +63,7 @@ impl Steering {
 /// Whether those who take connections are to go on: a group is, until one of it is full. Workers
 /// that were full before may still accept what waited for them, which is no reason to move again.
 fn goes_on(current: &Range<usize>, together: usize, room: impl Fn(usize) -> u32) -> bool {
-    current.len() == together && current.clone().all(|worker| room(worker) > 0)
+    current.len() == together && current.clone().all(|worker| room(worker) > LAST_PLACES)
 }
 
 /// The group with the most room, and of equals the first; everybody if there is hardly any left.
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_group_goes_on_until_one_of_it_is_full() {
-        let rooms = [0, 5, 480, 3, 500, 500];
+        let rooms = [LAST_PLACES, 5, 480, 3, 500, 500];
         assert!(goes_on(&(2..4), 2, |worker| rooms[worker]), "although others have more room");
         assert!(!goes_on(&(0..2), 2, |worker| rooms[worker]));
         assert_eq!(choose(&rooms, 2), 4..6);

@@ -6,9 +6,12 @@
 //! | `private_table` | a thread gets a descriptor table of its own |
 //! | `heap` | one function of the C library |
 //! | `ring` | io_uring is told addresses |
+//! | `aio` | so is Linux AIO |
 //! | `options` | socket options that no library sets |
 //! | `listener`, `poll`, `hand_over`, `sockets` | none |
 
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod aio;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod heap;
 #[allow(unsafe_code, reason = "see the module's doc")]

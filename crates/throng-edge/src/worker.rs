@@ -5,7 +5,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `accept` | takes a socket in, or passes it on for want of room |
+//! | `accept` | takes a socket in, or passes it on to a worker that has room |
+//! | `reserve` | the places that subscribers cannot take |
 //! | `receive` | reads, and gives what came to whoever the state says |
 //! | `hand_on` | hands connections that do not subscribe to the control plane |
 //! | `subscribe` | parks a connection: follows its channels, answers the request |
@@ -14,11 +15,14 @@
 //! | `fan_out` | a slice of the fan-outs: who is visited, and what they are written together |
 //! | `deliver` | writes a subscriber what it lacks |
 //! | `poll` | answers a long-poll |
+//! | `presence` | looks for the users of a channel |
 //! | `send` | writes everything else; what blocks, and what happens when it no longer does |
+//! | `held` | what connections hold of their own, and which give way |
 //! | `close` | last words, and forgetting |
 //! | `mail` | what engine and control plane say |
 //! | `tick` | the sweep over the slab: what has come due |
 //! | `heartbeat` | heartbeats |
+//! | `log` | requests in the log |
 //! | `drain` | the end |
 //!
 //! # Invariants
@@ -37,31 +41,40 @@ mod fan_out;
 mod frames;
 mod hand_on;
 mod heartbeat;
+mod held;
+mod log;
 mod mail;
 mod poll;
+mod presence;
 mod receive;
+mod reserve;
 mod send;
 mod subscribe;
 mod tick;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use throng_core::slab::Slab;
+use throng_core::spread::Moments;
 use throng_core::{
-    Access, ChannelId, ConnectionName, Counter, Counters, Engine, Epoch, LocalId, Mail, Mailbox,
-    PresenceQuestion, Roster, Rules, WorkerId,
+    Access, ConnectionName, Counter, Counters, Engine, Epoch, Mail, Mailbox, Roster, Rules,
+    WorkerId,
 };
+use throng_wire::CurrentDate;
 
 use crate::connection::Connection;
 use crate::figures::Figures;
 use crate::net::Net;
 use crate::settings::Settings;
-pub(crate) use accept::REFUSALS_MAX;
 use close::Farewell;
 use drain::Drain;
 use fan_out::Batch;
+use heartbeat::Beats;
+pub(crate) use held::Held;
+use held::Holdings;
+use presence::Walk;
+use reserve::UnfinishedHeads;
 
 /// Ticks per second: the unit of [`Connection::due`] and the pace of the sweep over the slab.
 pub const TICKS_PER_S: u32 = 10;
@@ -70,17 +83,15 @@ pub const TICKS_PER_S: u32 = 10;
 /// WebSocket messages, so that these are handled in place.
 const READ_BYTES: usize = 64 << 10;
 
-/// Visits of subscriptions in one slice of a fan-out: about a millisecond of writing.
+/// Visits of subscriptions in one slice of a fan-out: about a millisecond of writing, unless they
+/// are written much.
 const VISITS_PER_SLICE: u32 = 96;
 
-/// Messages taken from the mailbox wait in mirrors until they have been offered to everyone; beyond
-/// this many bytes of them, mail waits in the mailbox, and when that is full publishers are
-/// refused.
-const UNSWEPT_BYTES_MAX: usize = 64 << 20;
+/// And at least, however much they are written.
+const VISITS_PER_SLICE_MIN: u32 = 6;
 
-/// Half-read messages and unread answers of all connections of all workers may take so many bytes;
-/// beyond their share, workers close connections that want more.
-const HELD_BYTES_MAX: usize = 1 << 30;
+/// An answer of so many bytes counts for one step of a connection's turn.
+const BYTES_PER_STEP: usize = 8 << 10;
 
 /// The moment at which something happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,6 +104,9 @@ pub struct Now {
 
 /// What all workers share, and what is one worker's own.
 pub struct Setup {
+    /// After which its connections' generations are counted. A random number, so that a name from
+    /// before a restart is nobody's afterwards.
+    pub generation: u32,
     /// Which worker.
     pub id: WorkerId,
     /// Settings of the data plane.
@@ -120,17 +134,28 @@ pub struct Worker<N: Net> {
     figures: Figures,
     counters: Arc<Counters>,
     connections: Slab<Connection<N::Socket>>,
-    /// Those of them that are closing, which take nobody's room.
+    /// Those of them that subscribe, or have: each has a place until it closes.
+    admitted: u32,
+    /// Those of them that are closing.
     closing: u32,
-    /// What all connections hold of their own; see [`HELD_BYTES_MAX`].
-    held_bytes: usize,
+    holdings: Holdings,
+    unfinished_heads: UnfinishedHeads,
+    /// Whether the connection that is looked at comes from another worker or from the control
+    /// plane.
+    is_taking_over: bool,
+    /// When clients that are turned away are to come back.
+    moments: Moments,
     roster: Roster,
     /// What the roster has dropped for want of room, as far as it is counted.
     dropped: u64,
     now: Now,
+    /// What answers tell of it.
+    date: CurrentDate,
     /// Where the sweep over the slab stands.
     sweep_at: u32,
-    next_generation: u32,
+    beats: Beats,
+    /// Of the newest connection.
+    generation: u32,
     buffer: Vec<u8>,
     /// For heads and notices on their way out.
     scratch: Vec<u8>,
@@ -140,14 +165,23 @@ pub struct Worker<N: Net> {
     unread: VecDeque<u64>,
     /// What is left of the turn of the connection that is being read, in heads and frames.
     steps: u32,
+    /// What is left of the slice, in bytes to be written.
+    slice_bytes: usize,
+    /// Connections that lack messages and whose sockets may take more than one slice allowed.
+    postponed: VecDeque<u64>,
+    /// Visits of the next slice of a fan-out.
+    visits_per_slice: u32,
     /// Connections that wait for room on the way to the control plane.
     awaiting_control: VecDeque<u64>,
     /// Connections to close once what was published before is delivered to them.
     farewells: Vec<Farewell>,
     /// Presence questions that wait for their turn.
-    questions: VecDeque<(LocalId, ChannelId, Arc<PresenceQuestion>)>,
+    questions: VecDeque<Walk>,
     /// Since when, in ticks, nobody is taken in any more.
     doors_closed: Option<u32>,
+    /// In ticks: when a client last had the answer to its long-poll that will ask again on another
+    /// connection.
+    poller_left: Option<u32>,
     drain: Option<Drain>,
     /// The engine's epoch, known from the first subscription on.
     epoch: Option<Epoch>,
@@ -158,9 +192,9 @@ impl<N: Net> Worker<N> {
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let counters = Arc::clone(&setup.figures.worker(setup.id).counters);
         let mut roster = Roster::new(setup.rules);
-        roster.set_held_bytes_max(
-            throng_core::roster::HELD_BYTES_MAX / setup.figures.workers().len().max(1),
-        );
+        let (limits, workers) = (setup.settings.limits, setup.figures.workers().len().max(1));
+        roster.set_held_bytes_max(limits.stalled_bytes_max / workers);
+        let holdings = Holdings::new(limits.held_bytes_max / workers, limits.held_bytes_floor);
         Worker {
             net,
             id: setup.id,
@@ -171,23 +205,33 @@ impl<N: Net> Worker<N> {
             counters,
             figures: setup.figures,
             connections: Slab::default(),
+            admitted: 0,
             closing: 0,
-            held_bytes: 0,
+            holdings,
+            unfinished_heads: UnfinishedHeads::default(),
+            is_taking_over: false,
+            moments: Moments::numbered(setup.id.0.into()),
             roster,
             dropped: 0,
             now: Now::default(),
+            date: CurrentDate::default(),
             sweep_at: 0,
-            next_generation: 0,
+            beats: Beats::default(),
+            generation: setup.generation,
             buffer: vec![0; READ_BYTES],
             scratch: Vec::new(),
             mail: Vec::new(),
             batch: Batch::default(),
             unread: VecDeque::new(),
             steps: 0,
+            slice_bytes: 0,
+            postponed: VecDeque::new(),
+            visits_per_slice: VISITS_PER_SLICE,
             awaiting_control: VecDeque::new(),
             farewells: Vec::new(),
             questions: VecDeque::new(),
             doors_closed: None,
+            poller_left: None,
             drain: None,
             epoch: None,
         }
@@ -201,24 +245,33 @@ impl<N: Net> Worker<N> {
     /// Sets the clock, before anything that happens at that moment.
     pub fn set_now(&mut self, now: Now) {
         self.now = now;
+        self.date.set_ms(throng_core::clock::told_ms(now.unix_ms));
     }
 
     /// Takes mail, goes on with fan-outs for one slice if it may, and says farewell. To be called
     /// after each batch of events, and again while it returns `true`: there is more to do, beside
     /// fan-outs.
     pub fn work(&mut self, may_fan_out: bool) -> bool {
+        self.begin_slice();
         self.read_on();
         self.hand_on();
-        self.take_mail();
-        self.answer_question();
+        self.begin_slice();
+        self.catch_up_on();
+        let has_taken_mail = self.take_mail();
+        self.answer_questions();
         if may_fan_out {
             self.fan_out();
         }
         self.note_landings();
-        self.say_farewells();
+        if has_taken_mail {
+            self.say_farewells();
+        }
+        self.relieve();
         self.drain_on();
+        self.begin_slice();
         !self.unread.is_empty()
-            || !self.farewells.is_empty()
+            || !self.postponed.is_empty()
+            || (!self.farewells.is_empty() && self.takes_mail())
             || !self.questions.is_empty()
             || self.is_parting()
     }
@@ -238,9 +291,9 @@ impl<N: Net> Worker<N> {
         self.drain.as_ref().is_some_and(Drain::is_ended)
     }
 
-    /// Whether the worker has been told to take no new connections.
-    pub fn are_doors_closed(&self) -> bool {
-        self.doors_closed.is_some()
+    /// Whether new connections are still taken: to the end of a drain's wait for long-polls.
+    pub fn takes_connections(&self) -> bool {
+        self.drain.is_none() || self.expects_polls()
     }
 
     /// Open connections.
@@ -251,6 +304,17 @@ impl<N: Net> Worker<N> {
     /// Subscriptions of all connections.
     pub fn subscriptions_in_all(&self) -> usize {
         self.roster.len()
+    }
+
+    fn begin_slice(&mut self) {
+        self.slice_bytes = self.settings.limits.slice_bytes;
+    }
+
+    /// So many bytes have been made or written.
+    fn charge(&mut self, bytes: usize) {
+        self.slice_bytes = self.slice_bytes.saturating_sub(bytes);
+        let steps = bytes / BYTES_PER_STEP;
+        self.steps = self.steps.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
     fn count(&self, counter: Counter) {
@@ -273,14 +337,6 @@ impl<N: Net> Worker<N> {
         if let Some(parked) = self.connections.get(index).and_then(Connection::parked) {
             self.counters.unpark(parked);
         }
-    }
-
-    fn publish_load(&self) {
-        let load = &self.figures.worker(self.id).connections;
-        let all = self.connections.len() as u32;
-        // As `is_full` sees it.
-        let taken = (all - self.closing).max(all.saturating_sub(REFUSALS_MAX));
-        load.store(taken, Ordering::Relaxed);
     }
 
     /// What events about the connection carry.

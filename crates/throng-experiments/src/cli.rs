@@ -9,7 +9,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -126,14 +126,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         prepare(&chosen, arguments.apply)?;
         run_all(&chosen, arguments)
     })();
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => EXIT_FAILED.into(),
-        Err(reason) => {
-            complain(&reason);
-            EXIT_FAILED.into()
-        }
-    }
+    done.unwrap_or_else(|reason: String| {
+        complain(&reason);
+        EXIT_FAILED.into()
+    })
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<Chosen>, String> {
@@ -196,9 +192,9 @@ fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
     Err(refusals.join("\n"))
 }
 
-/// Runs one after the other and shows the results; whether all went well.
-fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<bool, String> {
-    let is_stopped = interrupts().map_err(|error| error.to_string())?;
+/// Runs one after the other and shows the results; the exit code.
+fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String> {
+    let interrupts = interrupts().map_err(|error| error.to_string())?;
     let mut results = Results {
         version: VERSION,
         started_unix_s: now_unix_s(),
@@ -212,15 +208,18 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<bool, String> {
         let about = table::about(experiment.seconds(size));
         let title = paint.ink(Ink::Bold, experiment.title);
         eprintln!("\n{title}: {}, about {about}", size.words());
-        results.experiments.push(run_one(experiment, size, &is_stopped));
+        results.experiments.push(run_one(experiment, size, &interrupts.is_stopped));
         save(&results, arguments)?;
-        if is_stopped.load(Ordering::Relaxed) {
+        if interrupts.is_stopped() {
             break;
         }
     }
     print(&table::table(&results, Paint::on(&io::stdout())));
     let is_done = |outcome: &Outcome| outcome.verdict == Verdict::Done;
-    Ok(results.experiments.len() == chosen.len() && results.experiments.iter().all(is_done))
+    if results.experiments.len() == chosen.len() && results.experiments.iter().all(is_done) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(interrupts.exit_code().unwrap_or(EXIT_FAILED.into()))
 }
 
 fn run_one(experiment: &'static Experiment, size: &Size, is_stopped: &AtomicBool) -> Outcome {

@@ -61,13 +61,16 @@ fn overview(results: &Results) -> String {
             ]
         })
         .collect();
-    scrolled(&["", "first done", "connections", "took", ""], &rows)
+    scrolled(&["experiment", "first done", "connections", "took", "outcome"], &rows)
 }
 
 fn experiment(body: &mut String, outcome: &Outcome) {
     let mut parts = vec![head(outcome)];
     let rows: Vec<_> = outcome.figures.iter().map(|figure| row(figure).to_vec()).collect();
-    parts.push(scrolled(&["", "published", "connections", "ours", "connections", ""], &rows));
+    parts.push(scrolled(
+        &["figure", "published", "connections", "ours", "connections", "difference"],
+        &rows,
+    ));
     parts.extend(pairs(outcome));
     parts.extend(outcome.courses.iter().map(course));
     parts.extend(outcome.tables.iter().map(table));

@@ -2,7 +2,7 @@
 //! its own.
 //!
 //! It is stopped on drop, so also on an error or a panic. Should this process be killed, the kernel
-//! ends it: the hidden command [`COMMAND`] asks for that. It is in a process group of its own, so
+//! ends it: the word [`COMMAND`] asks for that. It is in a process group of its own, so
 //! that a Ctrl-C is for this program, which then ends the experiment and the server in order.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The hidden command that serves until the process that started it ends.
+/// Instead of `serve`, on the command line: serves until the process that started it ends.
 pub const COMMAND: &str = "serve-bound";
 
 /// As it stands in lists of processes.

@@ -61,6 +61,8 @@ pub struct Load<'a> {
     pub by_websocket: bool,
     /// Publishing connections.
     pub publishers: usize,
+    /// What WebSockets speak; plain frames unless given.
+    pub subprotocol: Option<&'a str>,
 }
 
 impl Load<'_> {
@@ -73,6 +75,7 @@ impl Load<'_> {
             body: None,
             by_websocket: false,
             publishers: 1,
+            subprotocol: None,
         }
     }
 }
@@ -216,6 +219,7 @@ impl<'a> Stage<'a> {
             transport: Some(load.transport),
             streams: Some(load.streams),
             network: Some(self.network),
+            subprotocol: load.subprotocol.map(str::to_owned),
             phases: Phases::Listed(phases),
             server: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),
             ..Draft::default()

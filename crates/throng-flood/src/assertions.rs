@@ -12,7 +12,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 
 use crate::plan::suggest::nearest;
-use crate::plan::units::decimal;
+use crate::plan::units::{Count, Size, Time};
 use crate::report::{Checked, Report};
 
 use figures::Unit;
@@ -153,45 +153,38 @@ fn unknown(name: &str) -> AssertionError {
 impl Unit {
     /// A bound in the unit that is written, and how much of the report's unit that is.
     fn read(self, text: &str) -> Option<(f64, f64)> {
-        let units: &[(&str, f64)] = match self {
-            Unit::Plain => &[("k", 1e3), ("M", 1e6)],
-            Unit::Rate => &[("k/s", 1e3), ("M/s", 1e6), ("/s", 1.0), ("k", 1e3), ("M", 1e6)],
-            Unit::Bytes => &[
-                ("GiB", 1024.0 * 1024.0 * 1024.0),
-                ("MiB", 1024.0 * 1024.0),
-                ("KiB", 1024.0),
-                ("B", 1.0),
-            ],
-            Unit::Milliseconds => {
-                &[("ns", 1e-6), ("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 60e3), ("h", 3600e3)]
-            }
-            Unit::Microseconds => &[("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)],
-            Unit::Seconds => &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)],
+        let of_time = |own_ns: f64| match Time::parts(text)? {
+            (number, Some(unit_ns)) => Some((number, unit_ns / own_ns)),
+            // Everywhere else a number alone counts seconds, but a bound of `p99 < 50` was meant to
+            // be milliseconds; zero is zero.
+            (number, None) => (number == 0.0).then_some((number, 1.0)),
         };
-        let found = units.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, *by)));
-        let is_time = matches!(self, Unit::Milliseconds | Unit::Microseconds | Unit::Seconds);
-        let (number, factor) = match found {
-            Some(found) => found,
-            // A time without a unit would leave open what it counts; zero is zero.
-            None if is_time && text != "0" => return None,
-            None => (text, 1.0),
-        };
-        // Of numbers, what is found is shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
-        let is_number = matches!(self, Unit::Plain | Unit::Rate);
-        let number = decimal(number.trim_end())?;
-        Some(if is_number { (number * factor, 1.0) } else { (number, factor) })
+        match self {
+            // What is found is shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
+            Unit::Plain => Count::parts(text).map(|(number, unit)| in_full(number, unit)),
+            Unit::Rate => Count::parts(text.strip_suffix("/s").unwrap_or(text))
+                .map(|(number, unit)| in_full(number, unit)),
+            Unit::Bytes => Size::parts(text).map(|(number, unit)| (number, unit.unwrap_or(1.0))),
+            Unit::Milliseconds => of_time(1e6),
+            Unit::Microseconds => of_time(1e3),
+            Unit::Seconds => of_time(1e9),
+        }
     }
 
     fn expected(self) -> &'static str {
         match self {
             Unit::Plain => "a number, like 0 or 10k",
-            Unit::Rate => "so many a second, like 1000 or 10k",
+            Unit::Rate => "a number per second, like 1000 or 10k",
             Unit::Bytes => "a number of bytes, like 128 or 64KiB",
             Unit::Milliseconds | Unit::Microseconds | Unit::Seconds => {
                 "a time, like 50ms, 100us or 1.5s"
             }
         }
     }
+}
+
+fn in_full(number: f64, unit: Option<f64>) -> (f64, f64) {
+    (number * unit.unwrap_or(1.0), 1.0)
 }
 
 impl fmt::Display for Assertion {

@@ -6,6 +6,7 @@
 //! | 1 | an assertion does not hold, the run could not be done, or a result could not be written |
 //! | 64 | the command line is wrong |
 //! | 78 | the plan's file is wrong |
+//! | 130, 143 | Ctrl-C, or `SIGTERM`, ended it; there is a report of what was done by then |
 
 mod agents;
 mod allowance;
@@ -13,13 +14,12 @@ mod arguments;
 mod draft;
 mod interrupts;
 mod run;
-mod show;
 
 use std::process::ExitCode;
 
 use crate::report::paint::Paint;
 
-pub use interrupts::{NoSignals, interrupts};
+pub use interrupts::{Interrupts, NoSignals, interrupts};
 
 pub use arguments::{Agent, Arguments, Command, Compare, Run};
 

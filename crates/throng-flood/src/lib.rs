@@ -15,6 +15,7 @@
 //! | [`tally`] | what a thread counts |
 //! | [`publish`], [`conductor`], [`run`] | the open-loop publisher, and a run from plan to report |
 //! | [`machine`] | what it costs, and what the machine allows |
+//! | [`refusal`] | what a server says when it refuses |
 //! | [`report`] | what is shown |
 //! | [`agents`] | clients on several machines, which meet at a NATS server |
 //!
@@ -39,6 +40,7 @@ pub mod plan;
 pub mod profile;
 pub mod protocol;
 pub mod publish;
+pub mod refusal;
 pub mod report;
 pub mod run;
 pub mod tally;

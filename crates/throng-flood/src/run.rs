@@ -7,11 +7,12 @@ use throng_machine::environment;
 use crate::agents::coordinator::Coordinator;
 use crate::clients::Fleet;
 use crate::conductor::{Stage, conduct};
+use crate::machine::whole::{self, Machine};
 use crate::plan::{Phase, Plan, Publishing};
 use crate::publish::recipe::Place;
 use crate::publish::{Publishers, Setting};
 use crate::report::live::Moment;
-use crate::report::{Environment, Report, VERSION};
+use crate::report::{Environment, Report, Subject, VERSION};
 use crate::template::Values;
 
 /// Who looks on while a run goes: the live view, and the caller's Ctrl-C.
@@ -45,11 +46,12 @@ fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
     let mut report = outcome.unwrap_or_else(|reason| Report {
         version: VERSION,
         name: plan.name.clone(),
-        plan: serde_json::to_value(plan).unwrap_or_default(),
+        plan: serde_json::to_value(plan.without_secrets()).unwrap_or_default(),
         cut_short: Some(reason),
         ..Report::default()
     });
     report.environment = environment(plan);
+    report.subject = Subject::of(plan);
     report.assertions =
         plan.assertions.iter().map(|assertion| assertion.evaluate(&report)).collect();
     report
@@ -57,6 +59,8 @@ fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
 
 /// The report of a run that could begin, or why it could not.
 fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
+    let is_here = is_loopback(plan) || !plan.server_pids.is_empty();
+    let machine = is_here.then(|| Machine::watch(whole::server(plan), || watch.stop())).flatten();
     let clients_max = clients_max(plan);
     let fleet = Fleet::start(plan, clients_max).map_err(|error| error.to_string())?;
     let rate_max = rate_max(plan);
@@ -66,7 +70,8 @@ fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
     });
     let report = match publishers.transpose() {
         Ok(publishers) => {
-            Ok(conduct(plan, Stage { crowd: &fleet, board: fleet.board(), publishers }, watch))
+            let stage = Stage { crowd: &fleet, board: fleet.board(), publishers, machine };
+            Ok(conduct(plan, stage, watch))
         }
         Err(error) => Err(error.to_string()),
     };

@@ -6,6 +6,8 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::refusal;
+
 /// Why a client failed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -34,6 +36,8 @@ pub enum Failure {
     NoDescriptors,
     /// Something else that the kernel said, by its number.
     Os(i32),
+    /// Another status than `101` or `200`, and what the server says to it.
+    Refusal(u16, String),
     /// A refusal in words of the server.
     Said(String),
     /// What an agent on another machine has counted, in words.
@@ -60,16 +64,11 @@ impl fmt::Display for Failure {
             Failure::Told(words) => f.write_str(words),
             Failure::AgentLost => f.write_str("agent lost"),
             Failure::Os(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
+            Failure::Refusal(status, text) => write!(f, "status {status}: {text}"),
             Failure::Said(text) => write!(f, "the server says {text}"),
         }
     }
 }
-
-/// More of a refusal is not kept.
-const SAID_BYTES_MAX: usize = 160;
-
-/// Different refusals that are told apart: a server may put the client's id into each.
-const SAID_MAX: usize = 20;
 
 impl Failure {
     /// The line of a message that contains a text, if there is one.
@@ -77,9 +76,16 @@ impl Failure {
         let at = memchr::memmem::find(message, text.as_bytes())?;
         let start = memchr::memrchr(b'\n', &message[..at]).map_or(0, |end| end + 1);
         let end = memchr::memchr(b'\n', &message[at..]).map_or(message.len(), |end| at + end);
-        let line = message[start..end].trim_ascii();
-        let line = String::from_utf8_lossy(&line[..line.len().min(SAID_BYTES_MAX)]);
-        Some(Failure::Said(line.replace(char::is_control, " ")))
+        Some(Failure::Said(refusal::said(&message[start..end])))
+    }
+
+    /// The same without the server's words.
+    pub fn without_words(&self) -> Failure {
+        match self {
+            Failure::Refusal(status, _) => Failure::Status(*status),
+            Failure::Said(_) => Failure::Said("more".to_owned()),
+            other => other.clone(),
+        }
     }
 }
 
@@ -117,7 +123,8 @@ pub struct Tally {
     pub received_bytes: u64,
     /// Pings answered, of either kind.
     pub pings: u64,
-    /// Heartbeats that need no answer: comments of an event stream, empty lines of a stream.
+    /// Heartbeats that need no answer: pongs nobody asked for, comments of an event stream, empty
+    /// lines of a stream.
     pub heartbeats: u64,
     /// From the start of the first connect to the last client subscribed.
     pub connecting: Span,
@@ -214,14 +221,7 @@ impl Tally {
     }
 
     fn add_failures(&mut self, failure: Failure, count: u64) {
-        let failure = match failure {
-            Failure::Said(_) if !self.failures.contains_key(&failure) => {
-                let said = self.failures.keys().filter(|each| matches!(each, Failure::Said(_)));
-                if said.count() < SAID_MAX { failure } else { Failure::Said("more".to_owned()) }
-            }
-            other => other,
-        };
-        *self.failures.entry(failure).or_default() += count;
+        refusal::count(&mut self.failures, failure, count);
     }
 
     /// Forgets everything, and keeps the memory for what comes.

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`private_table`] | threads with a descriptor table of their own |
 //! | [`proc`] | processor time and memory of a process, of the kernel; who listens on a port |
+//! | [`processors`] | how busy the whole machine is, and with which programs |
 //! | [`own`] | the same of this process, cheaply |
 //! | [`sysctl`] | kernel settings: read, set, counted |
 //! | [`cgroup`] | limits of the control groups that this process is in |
@@ -23,4 +24,5 @@ pub mod own;
 pub mod preflight;
 pub mod private_table;
 pub mod proc;
+pub mod processors;
 pub mod sysctl;

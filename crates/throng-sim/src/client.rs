@@ -7,11 +7,13 @@
 //! | [`message`] | one message, held against the log |
 //! | `answers` | the answers of `throng.v1` and the notices |
 //! | `poll` | the answers to long-polls |
+//! | `later` | refusals that pass |
 //! | `speak` | what it says on a WebSocket |
 //! | `ending` | whether the server was right to end, and what must have come by then |
 
 mod answers;
 mod ending;
+mod later;
 pub mod message;
 pub mod plan;
 mod poll;
@@ -19,6 +21,8 @@ mod receive;
 mod speak;
 
 use std::collections::VecDeque;
+
+use throng_core::MailLimits;
 
 use crate::decode::Decoder;
 use crate::decode::http::Head;
@@ -46,13 +50,17 @@ pub struct View<'a> {
     pub are_doors_closed: bool,
     /// When the server was told to end.
     pub drain: Option<Moment>,
+    /// What is not delivered by then is given up.
+    pub late_ms: u64,
 }
 
 /// Settings that clients can feel.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Interval of heartbeats; 0 for none.
+    /// Interval of heartbeats; 0 for none, and no pings.
     pub heartbeat_ms: u64,
+    /// Interval of pings; 0 for none.
+    pub ping_ms: u64,
     /// A head must be there by then.
     pub head_ms: u64,
     /// A connection without request is closed after this.
@@ -65,6 +73,52 @@ pub struct Terms {
     pub drain_timeout_ms: u64,
     /// Whether workers may be full.
     pub is_scarce: bool,
+    /// A WebSocket message that has begun must be complete after this.
+    pub message_ms: u64,
+    /// Where so little may be held that it is too much now and then: those who hold fewer bytes
+    /// are spared all the same.
+    pub held_bytes_floor: Option<usize>,
+    /// Each worker may hold this much for those who do not read.
+    pub stalled_bytes_max: usize,
+    /// What may wait in a worker's mailbox.
+    pub mail: MailLimits,
+    /// All logs together may keep this much, if it is less than their channels' rules add up to.
+    pub logs_bytes_max: Option<usize>,
+    /// Places beyond a worker's room, if they are few: for heads, and for those that close.
+    pub reserve: Option<(u32, u32)>,
+}
+
+impl View<'_> {
+    /// Whether a worker may hold too much of one who has half sent so many bytes.
+    fn may_be_much(&self, bytes: usize) -> bool {
+        // A buffer may have twice the room of what is in it.
+        self.terms.held_bytes_floor.is_some_and(|floor| bytes * 2 >= floor)
+    }
+
+    /// Whether a message may have been dropped because a worker held too much for all who do not
+    /// read.
+    fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {
+        self.model.held_bytes_max(topic, offset) > self.terms.stalled_bytes_max
+    }
+}
+
+impl Terms {
+    /// Whether heads that do not end may have to give way.
+    pub fn is_tight(&self) -> bool {
+        self.reserve.is_some()
+    }
+}
+
+impl Terms {
+    /// From one ping to the next, in milliseconds: a multiple of the heartbeat's interval. 0 for no
+    /// pings.
+    pub fn ping_interval_ms(&self) -> u64 {
+        if self.heartbeat_ms == 0 || self.ping_ms == 0 {
+            return 0;
+        }
+        let every = (self.ping_ms + self.heartbeat_ms / 2) / self.heartbeat_ms;
+        every.max(1) * self.heartbeat_ms
+    }
 }
 
 /// A response that is awaited.
@@ -110,7 +164,7 @@ enum Command {
 #[derive(Debug, Default)]
 struct Known {
     begins: VecDeque<(Begin, Moment)>,
-    published: VecDeque<(String, u64, bool)>,
+    published: VecDeque<Option<(String, u64, bool)>>,
     pages: VecDeque<(Vec<u64>, bool)>,
 }
 
@@ -129,6 +183,10 @@ pub struct Client {
     pub answers_pings: bool,
     /// Bytes it wants to send.
     outgoing: VecDeque<u8>,
+    /// Whether it has sent some of what it wants to send.
+    is_mid_message: bool,
+    /// When it sent the first byte that may belong to something that the server has not got whole.
+    message_ms: u64,
     decoder: Decoder,
     asked: VecDeque<Asked>,
     /// A long-poll's head that waits for its body.
@@ -149,13 +207,15 @@ pub struct Client {
     /// The number of the last message that it published.
     spoken: u64,
     opened_ms: u64,
-    /// When the last heartbeat came, or the subscription's first answer.
-    beat_ms: u64,
     /// It has ended, reset or vanished.
     has_left: bool,
     /// It has sent a close frame, or something that must be answered with this close code.
     said: Option<speak::Violation>,
     refused: bool,
+    /// It was to subscribe, and was told to come back, in the form of its transport.
+    is_turned_away: bool,
+    /// Its first request was there, whole, when it was accepted.
+    pub is_prompt: bool,
     has_last_chunk: bool,
     has_retry: bool,
     close: Option<(u16, String)>,
@@ -169,6 +229,14 @@ pub struct Client {
     pub gaps: u64,
     /// Bytes received.
     pub received_bytes: u64,
+    /// Where in all that it sends each request and frame ends.
+    sent_ends: Vec<usize>,
+    /// A worker has refused to publish what it said, and is to close the connection.
+    pub is_busy: bool,
+    /// It leaves off in the middle of what it sends.
+    pub is_halting: bool,
+    /// The server has closed the connection for holding much.
+    pub is_overload: bool,
 }
 
 impl Client {
@@ -187,6 +255,8 @@ impl Client {
             is_reading: true,
             answers_pings: true,
             outgoing: VecDeque::new(),
+            is_mid_message: false,
+            message_ms: view.now.now_ms,
             decoder: Decoder::default(),
             asked: VecDeque::new(),
             poll_head: None,
@@ -200,11 +270,12 @@ impl Client {
             will_follow: plan.targets.clone(),
             publishing: VecDeque::new(),
             spoken: 0,
-            beat_ms: view.now.now_ms,
             opened_ms: view.now.now_ms,
             has_left: false,
             said: None,
             refused: false,
+            is_turned_away: false,
+            is_prompt: false,
             has_last_chunk: false,
             has_retry: false,
             close: None,
@@ -213,9 +284,13 @@ impl Client {
             messages: 0,
             gaps: 0,
             received_bytes: 0,
+            sent_ends: Vec::new(),
+            is_busy: false,
+            is_halting: false,
+            is_overload: false,
         };
         if visits_control {
-            client.outgoing.extend(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            client.queue(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
             client.asked.push_back(Asked::Page);
         }
         client.ask(plan, view);
@@ -223,8 +298,15 @@ impl Client {
     }
 
     fn ask(&mut self, plan: Plan, view: View<'_>) {
-        self.outgoing.extend(plan.request(view.model).bytes());
+        self.queue(plan.request(view.model).as_bytes());
         self.asked.push_back(Asked::Subscription(plan));
+    }
+
+    /// Something whole, to be sent.
+    fn queue(&mut self, bytes: &[u8]) {
+        self.outgoing.extend(bytes);
+        let before = self.sent_ends.last().copied().unwrap_or_default();
+        self.sent_ends.push(before + bytes.len());
     }
 
     /// Whether it still takes part.
@@ -238,6 +320,7 @@ impl Client {
             && self.asked.is_empty()
             && self.plan.is_websocket()
             && self.said.is_none()
+            && !self.is_busy
             && !self.refused
             && self.close.is_none()
             && self.greetings.is_empty()
@@ -257,7 +340,18 @@ impl Client {
     pub fn send(&mut self, bytes_max: usize) {
         let count = bytes_max.min(self.outgoing.len());
         let bytes: Vec<u8> = self.outgoing.drain(..count).collect();
-        self.pipe.borrow_mut().client_sends(bytes);
+        let mut pipe = self.pipe.borrow_mut();
+        // What is begun after the server has ended is not judged.
+        if !self.is_mid_message && !pipe.has_unread() && !pipe.is_ended() {
+            self.message_ms = pipe.now_ms();
+        }
+        self.is_mid_message = !self.outgoing.is_empty();
+        pipe.client_sends(bytes);
+    }
+
+    /// Sends all but the last so many bytes.
+    pub fn send_all_but(&mut self, bytes: usize) {
+        self.send(self.outgoing.len().saturating_sub(bytes));
     }
 
     /// Leaves: half-closes, resets or vanishes.

@@ -16,6 +16,7 @@
 //! | [`model`] | what must be true |
 //! | [`topics`] | the channels and their rules |
 //! | [`recorder`] | the real engine, with a record of what is asked of it |
+//! | [`post`] | the messages that wait for each worker |
 //! | [`pipe`], [`net`] | fake sockets |
 //! | [`control`] | a fake control plane |
 //! | [`stamp`], [`notes`], [`random`] | the moment, what is remembered, chance |
@@ -35,6 +36,7 @@ pub mod model;
 pub mod net;
 pub mod notes;
 pub mod pipe;
+pub mod post;
 pub mod random;
 pub mod recorder;
 pub mod run;

@@ -35,6 +35,10 @@ pub struct Entry {
 struct Log {
     entries: Vec<Entry>,
     subscribers: u64,
+    /// The offset of the newest message that had to go because all logs together kept too much.
+    evicted: u64,
+    /// Whether a subscription ever began before the newest message.
+    has_backlogs: bool,
     keys: HashMap<Box<str>, (u64, u64)>,
 }
 
@@ -45,7 +49,21 @@ pub struct Model {
     pub topics: Vec<Topic>,
     /// The epoch, as it is written in ids.
     pub epoch: String,
+    /// Messages that had to go because all logs together kept too much.
+    pub evicted: u64,
+    /// All logs together may keep so many bytes.
+    logs_bytes_max: usize,
     logs: Vec<Log>,
+}
+
+/// What a publication counts for, in bytes.
+pub fn weight_bytes(publication: &Publication) -> usize {
+    let texts = [
+        publication.body.bytes().len(),
+        publication.channel.key().len(),
+        publication.content_type.as_deref().map_or(0, str::len),
+    ];
+    texts.iter().sum::<usize>() + OVERHEAD_BYTES
 }
 
 /// Where a subscription starts, according to the model.
@@ -60,10 +78,10 @@ pub struct Begin {
 }
 
 impl Model {
-    /// Empty logs.
-    pub fn new(topics: Vec<Topic>, epoch: String) -> Model {
+    /// Empty logs, which together may keep so many bytes.
+    pub fn new(topics: Vec<Topic>, epoch: String, logs_bytes_max: usize) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
-        Model { topics, epoch, logs }
+        Model { topics, epoch, evicted: 0, logs_bytes_max, logs }
     }
 
     /// The channel that the engine calls so.
@@ -87,8 +105,13 @@ impl Model {
         self.logs[topic].entries.get(usize::try_from(offset.checked_sub(1)?).ok()?)
     }
 
-    /// The offset of the newest message that retention no longer covers.
+    /// The offset of the newest message that is no longer kept.
     pub fn floor(&self, topic: usize, now_ms: u64) -> u64 {
+        self.retained(topic, now_ms).max(self.logs[topic].evicted)
+    }
+
+    /// The offset of the newest message that retention no longer covers.
+    fn retained(&self, topic: usize, now_ms: u64) -> u64 {
         let retention = &self.topics[topic].rule.retention;
         let entries = &self.logs[topic].entries;
         let (mut count, mut bytes) = (0, 0);
@@ -184,20 +207,66 @@ impl Model {
         if let Some(key) = key {
             log.keys.insert(key.into(), (offset, now_ms));
         }
-        let texts = [
-            publication.body.bytes().len(),
-            publication.channel.key().len(),
-            publication.content_type.as_deref().map_or(0, str::len),
-        ];
         log.entries.push(Entry {
-            weight_bytes: texts.iter().sum::<usize>() + OVERHEAD_BYTES,
+            weight_bytes: weight_bytes(publication),
             number,
             time_ms: now_ms,
             body: publication.body.clone(),
             content_type: publication.content_type.clone(),
             except: publication.except.map(|name| name.0),
         });
+        self.make_room(now_ms);
         Ok(topic)
+    }
+
+    /// Messages of all logs together, and their bytes.
+    pub fn kept(&self, now_ms: u64) -> (u64, usize) {
+        let (mut messages, mut bytes) = (0, 0);
+        for (topic, log) in self.logs.iter().enumerate() {
+            for entry in &log.entries[self.floor(topic, now_ms) as usize..] {
+                messages += 1;
+                bytes += entry.weight_bytes;
+            }
+        }
+        (messages, bytes)
+    }
+
+    /// The oldest messages of the server go while all logs together keep too much.
+    fn make_room(&mut self, now_ms: u64) {
+        let (_, mut bytes) = self.kept(now_ms);
+        while bytes > self.logs_bytes_max {
+            let floors = (0..self.logs.len()).map(|topic| (topic, self.floor(topic, now_ms)));
+            let oldest = floors.filter_map(|(topic, floor)| {
+                let entry = self.entry(topic, floor + 1)?;
+                Some((entry.time_ms, topic, floor + 1, entry.weight_bytes))
+            });
+            let Some((_, topic, offset, weight_bytes)) = oldest.min() else { return };
+            self.logs[topic].evicted = offset;
+            self.evicted += 1;
+            bytes -= weight_bytes;
+        }
+    }
+
+    /// Whether one who stands at `offset` would be whole, were there room for all logs.
+    pub fn lacks_evicted(&self, topic: usize, offset: u64, now_ms: u64) -> bool {
+        (self.retained(topic, now_ms)..self.floor(topic, now_ms)).contains(&offset)
+    }
+
+    /// The most that a worker may have held for those who do not read when it dropped this message,
+    /// in bytes. Of what it holds the oldest go first: but for backlogs, it held nothing older.
+    pub fn held_bytes_max(&self, topic: usize, offset: u64) -> usize {
+        let Some(number) = self.entry(topic, offset).map(|entry| entry.number) else { return 0 };
+        let of_topic = |(topic, log): (&Topic, &Log)| {
+            let from = log.entries.partition_point(|entry| entry.number < number);
+            let rule = &topic.rule;
+            let older = match log.has_backlogs {
+                true => rule.behind_messages_max.max(rule.retention.messages_max),
+                false => 0,
+            };
+            let entries = &log.entries[from.saturating_sub(older)..];
+            entries.iter().map(|entry| entry.weight_bytes).sum::<usize>()
+        };
+        self.topics.iter().zip(&self.logs).map(of_topic).sum()
     }
 
     /// A subscription has begun: where it must start.
@@ -210,6 +279,7 @@ impl Model {
             Start::Last(count) => (head.saturating_sub(count as u64).max(floor), None),
             Start::After(id) => self.after(topic, floor, id),
         };
+        self.logs[topic].has_backlogs |= cursor < head;
         Ok(Begin { topic, cursor, is_recovered })
     }
 

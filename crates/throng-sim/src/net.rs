@@ -17,8 +17,8 @@ pub struct FakeNet {
     watched: Vec<SharedPipe>,
     /// On their way to the control plane, with what was read of them.
     pub to_control: Vec<(FakeSocket, Vec<u8>)>,
-    /// On their way to other workers.
-    pub to_workers: Vec<(WorkerId, FakeSocket)>,
+    /// On their way to other workers, likewise.
+    pub to_workers: Vec<(WorkerId, FakeSocket, Vec<u8>)>,
     /// Whether the ways to others are full for now.
     pub refuses: bool,
     /// Bytes that sockets took.
@@ -112,6 +112,14 @@ impl Net for FakeNet {
         true
     }
 
+    fn unacknowledged_bytes(&self, socket: &FakeSocket) -> usize {
+        socket.0.borrow().waiting_bytes()
+    }
+
+    fn keep_alive(&mut self, socket: &FakeSocket) {
+        socket.0.borrow_mut().is_kept_alive = true;
+    }
+
     fn finish(&mut self, socket: &FakeSocket) {
         socket.0.borrow_mut().finish();
     }
@@ -128,13 +136,23 @@ impl Net for FakeNet {
         Ok(())
     }
 
-    fn to_worker(&mut self, worker: WorkerId, socket: FakeSocket) -> Result<(), FakeSocket> {
+    fn to_worker(
+        &mut self,
+        worker: WorkerId,
+        socket: FakeSocket,
+        bytes: &[u8],
+    ) -> Result<(), FakeSocket> {
+        self.watched.retain(|pipe| !Rc::ptr_eq(pipe, &socket.0));
+        socket.0.borrow_mut().unwatch();
         if self.refuses {
             self.notes.saw("to worker: refused");
             return Err(socket);
         }
-        self.notes.saw("to worker: moved");
-        self.to_workers.push((worker, socket));
+        self.notes.saw(match bytes {
+            [] => "to worker: moved",
+            _ => "to worker: moved with its head",
+        });
+        self.to_workers.push((worker, socket, bytes.to_vec()));
         Ok(())
     }
 }

@@ -45,10 +45,18 @@ pub struct Pipe {
     ended: Option<End>,
     /// When the server last read something.
     heard_ms: u64,
+    /// Bytes that the server has read.
+    read_bytes: usize,
+    /// When the server last wrote something.
+    written_ms: u64,
+    /// The server asked the kernel to look after a silent peer.
+    pub is_kept_alive: bool,
     /// The last write did not fit.
     is_full: bool,
     /// When something first did not fit.
     full_since_ms: Option<u64>,
+    /// When something was last written or taken.
+    taken_ms: u64,
     /// The way to the control plane was full when it was to be handed over.
     pub was_turned_away: bool,
 }
@@ -67,10 +75,14 @@ pub struct End {
     pub at: Moment,
     /// For how long the server had read nothing.
     pub silent_ms: u64,
+    /// Bytes that the server had read.
+    pub read_bytes: usize,
     /// How long ago something first did not fit, if ever.
     pub full_ms: Option<u64>,
     /// Whether something did not fit to the end.
     pub is_full: bool,
+    /// For how long nothing has been written or taken.
+    pub stuck_ms: u64,
 }
 
 /// What is ready on a socket.
@@ -105,8 +117,12 @@ impl Pipe {
             watch: None,
             ended: None,
             heard_ms: stamp.now().now_ms,
+            read_bytes: 0,
+            written_ms: stamp.now().now_ms,
+            is_kept_alive: false,
             is_full: false,
             full_since_ms: None,
+            taken_ms: stamp.now().now_ms,
             was_turned_away: false,
         }
     }
@@ -125,6 +141,21 @@ impl Pipe {
         self.is_reset || self.capacity.saturating_sub(self.outbound.len()) >= self.low_water
     }
 
+    /// Now.
+    pub fn now_ms(&self) -> u64 {
+        self.stamp.now().now_ms
+    }
+
+    /// Bytes that the server has read.
+    pub fn read_bytes(&self) -> usize {
+        self.read_bytes
+    }
+
+    /// Whether the server has not read all that was sent.
+    pub fn has_unread(&self) -> bool {
+        !self.inbound.is_empty()
+    }
+
     // The client's end.
 
     /// Bytes from the client.
@@ -139,6 +170,9 @@ impl Pipe {
     pub fn client_reads(&mut self, bytes_max: usize) -> Vec<u8> {
         let count = bytes_max.min(self.outbound.len());
         let bytes = self.outbound.drain(..count).collect();
+        if count > 0 {
+            self.taken_ms = self.stamp.now().now_ms;
+        }
         if self.lacks_room && self.has_room() {
             self.lacks_room = false;
             self.raise_edge();
@@ -196,6 +230,11 @@ impl Pipe {
         self.ended.is_some()
     }
 
+    /// When the server last wrote something.
+    pub fn written_ms(&self) -> u64 {
+        self.written_ms
+    }
+
     /// Whether the server has ever had more than fitted.
     pub fn was_full(&self) -> bool {
         self.full_since_ms.is_some()
@@ -208,6 +247,10 @@ impl Pipe {
 
     // The server's end.
 
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.outbound.len()
+    }
+
     fn touch(&self) {
         self.stamp.touch(Some(self.client));
     }
@@ -217,8 +260,10 @@ impl Pipe {
         self.ended.get_or_insert(End {
             at,
             silent_ms: at.now_ms - self.heard_ms,
+            read_bytes: self.read_bytes,
             full_ms: self.full_since_ms.map(|since_ms| at.now_ms - since_ms),
             is_full: self.is_full,
+            stuck_ms: at.now_ms - self.taken_ms,
         });
     }
 
@@ -230,6 +275,7 @@ impl Pipe {
                 *to = from;
             }
             self.heard_ms = self.stamp.now().now_ms;
+            self.read_bytes += count;
             return Transfer::Bytes(count);
         }
         if self.is_reset {
@@ -254,12 +300,15 @@ impl Pipe {
         let room = self.capacity.saturating_sub(self.outbound.len());
         self.is_full = room < total;
         if self.is_full {
+            let now_ms = self.stamp.now().now_ms;
             self.lacks_room = true;
-            self.full_since_ms.get_or_insert(self.stamp.now().now_ms);
+            self.full_since_ms.get_or_insert(now_ms);
         }
         if room == 0 {
             return Transfer::Blocked;
         }
+        self.taken_ms = self.stamp.now().now_ms;
+        self.written_ms = self.stamp.now().now_ms;
         let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
         self.outbound.extend(bytes.take(room));
         Transfer::Bytes(room.min(total))
@@ -311,13 +360,14 @@ impl Pipe {
 
 /// The server's end, closed when it is dropped.
 #[derive(Debug)]
-pub struct FakeSocket(pub(crate) SharedPipe);
+pub struct FakeSocket(pub SharedPipe);
 
 impl Drop for FakeSocket {
     fn drop(&mut self) {
         let mut pipe = self.0.borrow_mut();
         pipe.is_closed = true;
         pipe.watch = None;
+        pipe.stamp.forget(pipe.client);
         pipe.end();
     }
 }

@@ -3,14 +3,17 @@
 //! The world replays the record into its model after each call into a worker: so the model knows
 //! the moment of each subscription between publications, which no client could tell.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::engine::EngineFigures;
 use throng_core::{
     Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery, Mail,
-    MemoryEngine, MessageId, Publication, PublishError, Published, Start, WorkerId,
+    MemoryEngine, MessageId, PresenceCache, Publication, PublishError, Published, Start, WorkerId,
 };
 
+use crate::model;
+use crate::post::Post;
 use crate::stamp::Stamp;
 
 /// Something asked of the engine, and its answer.
@@ -24,6 +27,8 @@ pub enum Record {
         number: u64,
         /// What.
         publication: Publication,
+        /// Whether each worker that was to deliver it had room for it.
+        has_room: bool,
         /// The answer.
         result: Result<Published, PublishError>,
         /// The client for whom a worker asked.
@@ -77,13 +82,28 @@ pub enum Record {
 pub struct Recorder {
     engine: MemoryEngine,
     stamp: Arc<Stamp>,
+    post: Mutex<Post>,
+    /// When the last message was published, if each is to have a time of its own.
+    last_ms: Option<AtomicU64>,
     records: Mutex<Vec<Record>>,
 }
 
 impl Recorder {
-    /// Records what is asked of `engine`.
-    pub fn new(engine: MemoryEngine, stamp: &Arc<Stamp>) -> Recorder {
-        Recorder { engine, stamp: Arc::clone(stamp), records: Mutex::default() }
+    /// Records what is asked of `engine`, which posts to `post`. With `tells_apart` no two messages
+    /// have the same time: which of them is older must not depend on where the engine keeps them.
+    pub fn new(
+        engine: MemoryEngine,
+        stamp: &Arc<Stamp>,
+        post: Post,
+        tells_apart: bool,
+    ) -> Recorder {
+        Recorder {
+            engine,
+            stamp: Arc::clone(stamp),
+            post: Mutex::new(post),
+            last_ms: tells_apart.then(AtomicU64::default),
+            records: Mutex::default(),
+        }
     }
 
     /// What has been asked since the last call.
@@ -98,13 +118,26 @@ impl Recorder {
 
 impl Engine for Recorder {
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
+        let now_ms = self.last_ms.as_ref().map_or(now_ms, |last_ms| {
+            let now_ms = now_ms.max(last_ms.load(Ordering::Relaxed) + 1);
+            last_ms.store(now_ms, Ordering::Relaxed);
+            now_ms
+        });
+        let followers = self.engine.audience(&publication.channel).workers;
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        post.look();
+        let has_room = followers.iter().all(|(worker, ..)| post.has_room(*worker));
         let result = self.engine.publish(now_ms, publication.clone());
         let number = match result {
-            Ok(Published { is_duplicate: false, .. }) => self.stamp.count_published(),
+            Ok(Published { is_duplicate: false, .. }) => {
+                let bytes = model::weight_bytes(&publication);
+                followers.iter().for_each(|(worker, ..)| post.add(*worker, bytes));
+                self.stamp.count_published()
+            }
             _ => 0,
         };
         let client = self.stamp.touched();
-        self.record(Record::Published { now_ms, number, publication, result, client });
+        self.record(Record::Published { now_ms, number, publication, has_room, result, client });
         result
     }
 
@@ -157,7 +190,16 @@ impl Engine for Recorder {
         self.engine.name(channel)
     }
 
+    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
+        self.engine.names(channels, each);
+    }
+
+    fn presence_cache(&self) -> &Arc<PresenceCache> {
+        self.engine.presence_cache()
+    }
+
     fn post(&self, worker: WorkerId, mail: Mail) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).look();
         self.engine.post(worker, mail);
     }
 

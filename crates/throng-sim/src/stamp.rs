@@ -11,6 +11,8 @@ pub struct Stamp {
     now_ms: AtomicU64,
     published: AtomicU64,
     touched: AtomicU64,
+    /// The one before.
+    touched_before: AtomicU64,
 }
 
 /// A moment.
@@ -29,6 +31,7 @@ impl Stamp {
             now_ms: AtomicU64::new(now_ms),
             published: AtomicU64::new(0),
             touched: AtomicU64::new(NOBODY),
+            touched_before: AtomicU64::new(NOBODY),
         }
     }
 
@@ -53,7 +56,24 @@ impl Stamp {
     /// A worker reads from or writes to the socket of a client: what it asks of the engine from now
     /// on, it asks for that client.
     pub fn touch(&self, client: Option<usize>) {
-        self.touched.store(client.map_or(NOBODY, |client| client as u64), Ordering::Relaxed);
+        let client = client.map_or(NOBODY, |client| client as u64);
+        let before = self.touched.swap(client, Ordering::Relaxed);
+        if before != client {
+            self.touched_before.store(before, Ordering::Relaxed);
+        }
+    }
+
+    /// A client's socket is gone. If it was touched last, to give way to another, then that other
+    /// is the one for which the worker goes on.
+    pub fn forget(&self, client: usize) {
+        let before = self.touched_before.load(Ordering::Relaxed);
+        // If it was not, nothing changes.
+        let _ = self.touched.compare_exchange(
+            client as u64,
+            before,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     /// The client whose socket was touched last.

@@ -39,6 +39,9 @@ use seat::Seat;
 /// When every world begins.
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 
+/// However late the server is told to end, it has this long for what is under way.
+const GOODBYE_MS: u64 = 1000;
+
 /// What kind of world it is.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
@@ -68,7 +71,8 @@ pub struct World {
     figures: Figures,
     terms: Terms,
     kind: Kind,
-    are_doors_closed: bool,
+    /// When the server was told to take nobody in any more.
+    doors_closed_ms: Option<u64>,
     drain: Option<Moment>,
     tamper: Option<Tamper>,
     /// Bodies made so far.
@@ -77,6 +81,8 @@ pub struct World {
     witnessed: Vec<u64>,
     /// Publications of clients.
     spoken: u64,
+    /// Publications that were refused because a worker had too much mail.
+    busy: u64,
 }
 
 impl World {
@@ -108,6 +114,17 @@ impl World {
         self.figures.workers().iter().map(|worker| worker.counters.get(counter)).sum()
     }
 
+    /// When the server gives up what it has not delivered: what closing its doors took of the
+    /// timeout is gone, but for a moment to say goodbye.
+    fn late_ms(&self) -> u64 {
+        match (self.doors_closed_ms, self.drain) {
+            (Some(closed_ms), Some(drain)) => {
+                (closed_ms + self.terms.drain_timeout_ms).max(drain.now_ms + GOODBYE_MS)
+            }
+            _ => u64::MAX,
+        }
+    }
+
     /// What clients may look at.
     fn view(&self) -> View<'_> {
         View {
@@ -115,8 +132,9 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
-            are_doors_closed: self.are_doors_closed,
+            are_doors_closed: self.doors_closed_ms.is_some(),
             drain: self.drain,
+            late_ms: self.late_ms(),
         }
     }
 
@@ -127,8 +145,9 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
-            are_doors_closed: self.are_doors_closed,
+            are_doors_closed: self.doors_closed_ms.is_some(),
             drain: self.drain,
+            late_ms: self.late_ms(),
         };
         (&mut self.clients[number], view)
     }

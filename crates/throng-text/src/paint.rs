@@ -58,7 +58,7 @@ impl Ink {
 }
 
 impl Paint {
-    /// In colour if `stream` is a terminal and nobody has asked for none.
+    /// In colour if `stream` is a terminal unless `NO_COLOR` is set.
     pub fn on(stream: &impl IsTerminal) -> Paint {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

@@ -3,6 +3,9 @@
 use crate::Target;
 use crate::v1::{CommandError, Fields, Publication};
 
+/// The fields of a line.
+const FIELDS: [&str; 7] = ["channel", "user", "data", "encoding", "content_type", "key", "exclude"];
+
 /// What a line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchItem {
@@ -17,6 +20,7 @@ pub struct BatchItem {
 /// Parses a line of a batch, with its line break or without.
 pub fn parse_line(line: &str) -> Result<BatchItem, CommandError> {
     let fields = Fields::parse(line)?;
+    fields.check_names("a line of a batch", &FIELDS)?;
     Ok(BatchItem {
         target: fields.target()?,
         publication: Publication::from_fields(&fields)?,
@@ -47,10 +51,16 @@ mod tests {
     }
 
     #[test]
-    fn the_type_is_not_asked_for() {
-        let item = parse_line(r#"{"channel":"a","data":"hello","type":7}"#).unwrap();
+    fn a_misspelt_field_is_refused() {
+        let item = parse_line(r#"{"channel":"a","data":"hello"}"#).unwrap();
         assert_eq!(item.publication.body, b"hello");
         assert_eq!(item.exclude, None);
+        let (code, sentence) = refused(r#"{"channel":"a","data":"hello","exlude":"c-9"}"#);
+        assert_eq!(code, "bad_request");
+        assert_eq!(
+            sentence,
+            "the field `exlude` is unknown in a line of a batch; did you mean `exclude`?"
+        );
     }
 
     #[test]

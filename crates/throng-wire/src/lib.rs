@@ -7,11 +7,13 @@
 //! | [`name`] | what a channel or user may be called |
 //! | [`head`] | request heads: where one ends, whether it is well-formed |
 //! | [`subscribe`] | what a request that subscribes asks for |
-//! | [`origin`] | whose pages may talk to the server |
+//! | [`origin`] | whose pages may talk to the server, and under which names |
 //! | [`refusal`] | the answer to a request that cannot be served |
 //! | [`response`] | the heads of subscriptions |
+//! | [`date`] | when an answer was made |
 //! | [`websocket`] | frames, both roles |
 //! | [`sse`], [`chunk`] | server-sent events, chunked transfer coding |
+//! | [`unknown`] | names of parameters and fields that nothing knows |
 //! | [`envelope`] | a message as one JSON object |
 //! | [`v1`], [`batch`] | the commands of `throng.v1`, the lines of a batch |
 //!
@@ -22,17 +24,21 @@
 
 pub mod batch;
 pub mod chunk;
+pub mod date;
 pub mod envelope;
 pub mod head;
+pub mod log;
 pub mod name;
 pub mod origin;
 pub mod refusal;
 pub mod response;
 pub mod sse;
 pub mod subscribe;
+pub mod unknown;
 pub mod v1;
 pub mod websocket;
 
+pub use date::{CurrentDate, Date};
 pub use name::{Kind, NameError, Target, check_name};
-pub use origin::{is_local, origin_allowed};
-pub use refusal::Refusal;
+pub use origin::{Site, is_local};
+pub use refusal::{Refusal, Unavailable};

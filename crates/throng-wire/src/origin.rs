@@ -1,39 +1,105 @@
-//! Whose pages may talk to the server.
+//! Whose pages may talk to the server, and under which host names it answers.
 //!
 //! A browser names the page's origin in a header that the page cannot forge. Without this check,
 //! any page could reach a server on its visitor's own machine or network. Programs send no origin;
 //! keys, not origins, keep those out.
 //!
-//! That an origin equals `Host` proves little: whoever owns a name may let it lead to 127.0.0.1,
-//! and a page of that name then sends both (DNS rebinding). So a server that listens on loopback
-//! believes only hosts that no name server answers for.
+//! Two facts make the host as important as the origin. Whoever owns a name may let it resolve to
+//! 127.0.0.1 (DNS rebinding), so that an origin which equals `Host` proves little. And a browser
+//! sends no `Origin` with a `GET` to the page's own host (Fetch, section 3.1), so that such a page
+//! could read everything. Hence a server on loopback answers only under addresses, which no name
+//! server resolves, and under the names that its settings list.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-/// Whether a request with this `Origin`, sent to this `Host`, is answered. `allowed` is the list
-/// of the settings: origins, `null`, or `*` for any. `listen` is the address that the server
-/// listens on.
-pub fn origin_allowed(
-    origin: Option<&str>,
-    host: Option<&str>,
-    allowed: &[String],
-    listen: IpAddr,
-) -> bool {
-    let Some(origin) = origin else { return true };
-    if allowed.iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(origin)) {
-        return true;
+use crate::refusal::Refusal;
+
+/// The longest name that DNS has; a longer one is not repeated in a refusal.
+const HOST_BYTES_MAX: usize = 253;
+
+/// What decides who may talk to the server.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// The address that the server listens on.
+    pub listen: IpAddr,
+    /// The setting `allowed-origins`: origins, `null`, or `*` for any.
+    pub origins: &'a [String],
+    /// The setting `allowed-hosts`: host names without a port, or `*` for any.
+    pub hosts: &'a [String],
+    /// Whether a page on loopback counts as another site unless its port is the server's, too.
+    pub is_same_port_only: bool,
+}
+
+impl Site<'_> {
+    /// Refuses a request with this `Origin`, sent to this `Host`, unless it may be answered. Only
+    /// HTTP/1.0 knows requests without a host; no browser sends one.
+    pub fn check(&self, origin: Option<&str>, host: Option<&str>) -> Result<(), Refusal> {
+        match (origin, host) {
+            (Some(origin), _) if self.allows_page(origin, host) => Ok(()),
+            (Some(origin), _) => Err(origin_refused(origin)),
+            (None, Some(host)) if !self.is_own_host(host) => Err(host_refused(host)),
+            (None, _) => Ok(()),
+        }
     }
-    let Some(origin) = Origin::parse(origin) else { return false };
-    if allowed.iter().filter_map(|entry| Origin::parse(entry)).any(|entry| entry.equals(&origin)) {
-        return true;
+
+    /// Whether a page of this origin may talk to the server under this host.
+    pub fn allows_page(&self, origin: &str, host: Option<&str>) -> bool {
+        if self.origins.iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(origin)) {
+            return true;
+        }
+        let Some(origin) = Origin::parse(origin) else { return false };
+        let mut listed = self.origins.iter().filter_map(|entry| Origin::parse(entry));
+        if listed.any(|entry| entry.equals(&origin)) {
+            return true;
+        }
+        let Some((host, port)) = host.and_then(split_authority) else { return false };
+        let port = port.or(origin.default_port());
+        if is_loopback(host) {
+            return is_loopback(origin.host) && (!self.is_same_port_only || origin.port == port);
+        }
+        let is_same_origin = is_same_name(origin.host, host) && origin.port == port;
+        is_same_origin && (is_address(host) || self.lists_host(host))
     }
-    let Some((host, port)) = host.and_then(split_authority) else { return false };
-    let port = port.or(origin.default_port());
-    if is_loopback(host) {
-        return is_loopback(origin.host);
+
+    /// Whether the server answers requests to this host that name no origin. The host of an allowed
+    /// origin counts too: a proxy that serves that page passes its name on.
+    fn is_own_host(&self, host: &str) -> bool {
+        let Some((host, _)) = split_authority(host) else { return false };
+        let is_of_page = |entry: &String| {
+            entry == "*" || Origin::parse(entry).is_some_and(|it| is_same_name(it.host, host))
+        };
+        is_address(host)
+            || is_loopback(host)
+            || self.lists_host(host)
+            || self.origins.iter().any(is_of_page)
     }
-    let is_own = origin.host.eq_ignore_ascii_case(host) && origin.port == port;
-    is_own && (is_address(host) || !listen.to_canonical().is_loopback())
+
+    /// Whether the settings name this host. A server that others can reach may have names that it
+    /// does not know, so there an empty list means any.
+    fn lists_host(&self, host: &str) -> bool {
+        let is_any = self.hosts.is_empty() && !self.listen.to_canonical().is_loopback();
+        is_any || self.hosts.iter().any(|entry| entry == "*" || is_same_name(entry, host))
+    }
+}
+
+fn origin_refused(origin: &str) -> Refusal {
+    let sentence = format!(
+        "pages of {origin} may not use this server; allow them with --allowed-origins {origin}"
+    );
+    Refusal::new(403, "origin_refused", sentence)
+}
+
+fn host_refused(host: &str) -> Refusal {
+    let name = split_authority(host).map_or(host, |(name, _)| name);
+    let sentence = if name.len() > HOST_BYTES_MAX {
+        "the name in `Host` is longer than a host name can be".to_owned()
+    } else {
+        format!(
+            "this server does not answer under the name {name}: use its address, or allow the \
+             name with --allowed-hosts {name}"
+        )
+    };
+    Refusal::new(403, "host_refused", sentence)
 }
 
 /// Whether a request to this `Host` may see what the server tells about itself. Until somebody can
@@ -74,7 +140,7 @@ impl<'a> Origin<'a> {
 
     fn equals(&self, other: &Self) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme)
-            && self.host.eq_ignore_ascii_case(other.host)
+            && is_same_name(self.host, other.host)
             && self.port == other.port
     }
 }
@@ -109,168 +175,38 @@ fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }
 
+/// Whether two names are the same. A dot at the end says that a name is complete; resolvers treat
+/// `localhost.` as `localhost`.
+fn is_same_name(left: &str, right: &str) -> bool {
+    complete(left).eq_ignore_ascii_case(complete(right))
+}
+
+fn complete(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
 fn is_loopback(host: &str) -> bool {
-    let bytes = host.as_bytes();
-    if let Some(inner) = host.strip_prefix('[') {
-        let address = inner.trim_end_matches(']').parse::<Ipv6Addr>();
-        return address.is_ok_and(|address| address.is_loopback());
+    if let Some(address) = address(host) {
+        return address.to_canonical().is_loopback();
     }
+    let bytes = complete(host).as_bytes();
     let suffix = b".localhost";
     let is_below = bytes.len() > suffix.len()
         && bytes[bytes.len() - suffix.len()..].eq_ignore_ascii_case(suffix);
-    host.eq_ignore_ascii_case("localhost")
-        || is_below
-        || host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+    bytes.eq_ignore_ascii_case(b"localhost") || is_below
 }
 
 /// Whether a host is an address rather than a name.
 fn is_address(host: &str) -> bool {
-    host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok()
+    address(host).is_some()
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']')?.parse().ok().map(IpAddr::V6),
+        None => host.parse().ok().map(IpAddr::V4),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-
-    fn allowed_on(listen: IpAddr, origin: &str, host: &str, list: &[&str]) -> bool {
-        let list: Vec<String> = list.iter().map(|&entry| entry.to_owned()).collect();
-        origin_allowed(Some(origin), Some(host), &list, listen)
-    }
-
-    fn allowed(origin: &str, host: &str, list: &[&str]) -> bool {
-        allowed_on(ANY, origin, host, list)
-    }
-
-    #[test]
-    fn no_origin_is_allowed() {
-        assert!(origin_allowed(None, Some("a"), &[], LOCAL));
-        assert!(origin_allowed(None, None, &[], LOCAL));
-    }
-
-    /// Its page says `Origin: http://evil.example:9409` and `Host: evil.example:9409`, and its
-    /// name leads to the visitor's own machine.
-    #[test]
-    fn a_name_that_leads_to_loopback_is_not_the_servers_own() {
-        let mapped = "::ffff:127.0.0.1".parse().unwrap();
-        for listen in [LOCAL, IpAddr::V6(Ipv6Addr::LOCALHOST), mapped, "127.9.9.9".parse().unwrap()]
-        {
-            let allowed = |origin, host, list: &[&str]| allowed_on(listen, origin, host, list);
-            let (origin, host) = ("http://evil.example:9409", "evil.example:9409");
-            assert!(!allowed(origin, host, &[]));
-            assert!(!allowed(origin, host, &["http://other.example"]));
-            assert!(!allowed("http://127.0.0.1.evil.example", "127.0.0.1.evil.example", &[]));
-            assert!(!allowed("http://127.0.0.1:9409", host, &[]));
-            // The name of a proxy is to be listed, and then it does not matter what it forwards.
-            assert!(allowed(origin, host, &[origin]));
-            assert!(allowed(origin, "127.0.0.1:9409", &[origin]));
-            // No name server answers for these.
-            assert!(allowed("http://127.0.0.1:9409", "127.0.0.1:9409", &[]));
-            assert!(allowed("http://localhost:9409", "localhost:9409", &[]));
-            assert!(allowed("http://[::1]:9409", "[::1]:9409", &[]));
-            assert!(allowed("http://192.168.0.1", "192.168.0.1", &[]));
-            assert!(allowed("http://[2001:db8::1]", "[2001:db8::1]", &[]));
-            assert!(!allowed("http://192.168.0.1", "192.168.0.2", &[]));
-        }
-    }
-
-    #[test]
-    fn only_loopback_is_local() {
-        for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "a.localhost:1"] {
-            assert!(is_local(Some(host), LOCAL), "{host}");
-            assert!(is_local(Some(host), "::ffff:127.0.0.1".parse().unwrap()), "{host}");
-            assert!(!is_local(Some(host), ANY), "{host}");
-            assert!(!is_local(Some(host), "192.168.0.1".parse().unwrap()), "{host}");
-        }
-        for host in ["evil.example:8080", "127.0.0.1.evil.example", "192.168.0.1", "::1", ""] {
-            assert!(!is_local(Some(host), LOCAL), "{host}");
-        }
-        assert!(!is_local(None, LOCAL));
-    }
-
-    #[test]
-    fn the_servers_own_origin_is_allowed() {
-        for (origin, host) in [
-            ("http://a.example", "a.example"),
-            ("http://a.example", "A.Example:80"),
-            ("http://a.example:80", "a.example"),
-            ("https://a.example", "a.example"),
-            ("https://a.example", "a.example:443"),
-            ("HTTPS://A.example:443", "a.example"),
-            ("http://a.example:8080", "a.example:8080"),
-            ("http://[2001:db8::1]:81", "[2001:DB8::1]:81"),
-        ] {
-            assert!(allowed(origin, host, &[]), "{origin} {host}");
-        }
-        for (origin, host) in [
-            ("http://b.example", "a.example"),
-            ("http://x.a.example", "a.example"),
-            ("http://a.example", "a.example:443"),
-            ("https://a.example", "a.example:80"),
-            ("http://a.example:8081", "a.example:8080"),
-            ("http://a.example@evil.example", "a.example"),
-            ("http://a.example/path", "a.example"),
-            ("a.example", "a.example"),
-            ("null", "null"),
-            ("", ""),
-            ("http://", ""),
-        ] {
-            assert!(!allowed(origin, host, &[]), "{origin} {host}");
-        }
-        assert!(!origin_allowed(Some("http://a"), None, &[], ANY));
-    }
-
-    #[test]
-    fn loopback_may_talk_to_loopback() {
-        for origin in [
-            "http://localhost:3000",
-            "https://app.LOCALHOST",
-            "http://127.0.0.1",
-            "http://127.8.9.10:1",
-            "http://[::1]:5173",
-        ] {
-            for host in ["localhost:8080", "127.0.0.1", "[::1]:8080", "x.localhost"] {
-                assert!(allowed(origin, host, &[]), "{origin} {host}");
-            }
-            assert!(!allowed(origin, "push.example", &[]), "{origin}");
-            assert!(!allowed(origin, "192.168.0.1", &[]), "{origin}");
-        }
-        for origin in [
-            "http://evil.example",
-            "http://localhost.evil.example",
-            "http://evillocalhost",
-            "http://.localhost.evil",
-            "http://127.0.0.1.evil.example",
-            "http://128.0.0.1",
-            "http://[::2]",
-            "null",
-        ] {
-            assert!(!allowed(origin, "localhost:8080", &[]), "{origin}");
-        }
-    }
-
-    #[test]
-    fn listed_origins_are_allowed() {
-        let list = &["https://a.example", "http://B.example:8080/", "http://c.example:80"];
-        for origin in [
-            "https://a.example",
-            "HTTPS://A.EXAMPLE",
-            "https://a.example:443",
-            "http://b.example:8080",
-            "http://c.example",
-        ] {
-            assert!(allowed(origin, "push.example", list), "{origin}");
-        }
-        for origin in
-            ["http://a.example", "https://a.example:444", "http://b.example", "https://x.a.example"]
-        {
-            assert!(!allowed(origin, "push.example", list), "{origin}");
-        }
-        assert!(allowed("http://anything", "push.example", &["*"]));
-        assert!(allowed("null", "push.example", &["*"]));
-        assert!(allowed("null", "push.example", &["null"]));
-        assert!(!allowed("null", "push.example", list));
-    }
-}
+mod tests;

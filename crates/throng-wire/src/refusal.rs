@@ -1,12 +1,17 @@
 //! The answer to a request that cannot be served: a status, a code for programs and one sentence
 //! for people.
 //!
-//! Parsers return a [`Refusal`]; whoever owns the socket writes it and counts it.
+//! Parsers return a [`Refusal`]; the owner of the socket writes it and counts it. One that passes
+//! is an [`Unavailable`], which also knows the forms that subscriptions need.
+
+mod unavailable;
 
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::response::{push_connection, push_cors, push_header};
+pub use self::unavailable::{ComeBack, Unavailable, close_reason};
+use crate::date::Date;
+use crate::response::{push_connection, push_cors, push_date, push_header, push_nosniff};
 
 /// What `Retry-After` says on a 503 whose writer does not know better: a moment.
 const RETRY_AFTER_S: u32 = 1;
@@ -31,6 +36,8 @@ pub struct ResponseOptions<'a> {
     pub allow_origin: Option<&'a str>,
     /// When to come back. A 503 says so even without.
     pub retry_after_s: Option<u32>,
+    /// When it is made.
+    pub date: Option<Date>,
 }
 
 impl Refusal {
@@ -49,8 +56,8 @@ impl Refusal {
 
     /// Only who sits at the machine may see this; see [`is_local`](crate::is_local).
     pub fn not_local() -> Self {
-        let sentence = "the status is told on loopback only, as nothing checks yet who may see it: \
-            listen on 127.0.0.1 and ask under that address, or read /metrics";
+        let sentence = "status and metrics are served by the admin listener (--admin-listen); \
+            without one, by a server that listens on loopback, under a loopback address";
         Self::new(403, "forbidden", sentence)
     }
 
@@ -69,6 +76,8 @@ impl Refusal {
         push_header(out, "Content-Type", "application/json");
         push_header(out, "Content-Length", &body.len().to_string());
         push_header(out, "Cache-Control", "no-store");
+        push_nosniff(out);
+        push_date(out, options.date);
         let retry_after_s = options.retry_after_s.or((status == 503).then_some(RETRY_AFTER_S));
         if let Some(seconds) = retry_after_s {
             push_header(out, "Retry-After", &seconds.to_string());
@@ -142,7 +151,8 @@ mod tests {
             written(&refusal, &ResponseOptions::default()),
             format!(
                 "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
-                Content-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{}",
+                Content-Length: {}\r\nCache-Control: no-store\r\n\
+                X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{}",
                 refusal.body().len(),
                 refusal.body()
             )
@@ -155,6 +165,7 @@ mod tests {
             keep_alive: true,
             allow_origin: Some("http://a"),
             retry_after_s: Some(7),
+            date: None,
         };
         let text = written(&Refusal::new(503, "full", "full"), &options);
         assert!(!text.contains("close"));

@@ -4,8 +4,16 @@
 //!
 //! * No value ends a header early: one with a byte that a header may not hold is left out,
 //!   wherever it comes from.
+//! * What a publisher chose is never taken for a page of the server's own: browsers take the
+//!   content type as it is told, and run nothing of a long-poll's body.
 //! * Where the subscription starts is said on every transport, so that no client has to wait for a
 //!   message to learn an id.
+
+use crate::date::Date;
+
+/// What browsers may make of a message that is opened as a page: nothing runs, nothing is loaded,
+/// and the page has an origin of its own, not the server's.
+pub const MESSAGE_POLICY: &str = "sandbox; default-src 'none'";
 
 /// What a response says about the subscription that it begins.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,6 +26,8 @@ pub struct Start<'a> {
     pub connection: Option<&'a str>,
     /// The request's origin, if it is allowed.
     pub allow_origin: Option<&'a str>,
+    /// When it is made.
+    pub date: Option<Date>,
 }
 
 /// What a long-poll answers with.
@@ -31,6 +41,13 @@ pub struct PollBody<'a> {
 
 /// Appends the `101` that opens a WebSocket; frames follow.
 pub fn websocket(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool, start: &Start<'_>) {
+    push_upgrade(out, accept, is_v1);
+    push_start(out, start);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends what every `101` says.
+pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool) {
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\n\
         Upgrade: websocket\r\n\
@@ -42,8 +59,6 @@ pub fn websocket(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool, start: &Star
     if is_v1 {
         out.extend_from_slice(b"Sec-WebSocket-Protocol: throng.v1\r\n");
     }
-    push_start(out, start);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the head of an event stream; events follow, in chunks if `is_chunked`.
@@ -62,6 +77,7 @@ pub fn stream(out: &mut Vec<u8>, is_chunked: bool, content_type: &str, start: &S
         push_header(out, "Connection", "close");
     }
     push_header(out, "Cache-Control", "no-store");
+    push_nosniff(out);
     // Asks reverse proxies in front not to collect what should arrive now.
     push_header(out, "X-Accel-Buffering", "no");
     push_start(out, start);
@@ -84,6 +100,12 @@ pub fn poll(
                 push_header(out, "Content-Type", content_type);
             }
             push_header(out, "Content-Length", &length.to_string());
+            push_nosniff(out);
+            push_header(out, "Content-Security-Policy", MESSAGE_POLICY);
+            if content_type.is_some_and(is_page) {
+                // Also where a proxy takes the policy away.
+                push_header(out, "Content-Disposition", "attachment");
+            }
         }
     }
     push_header(out, "Cache-Control", "no-store");
@@ -96,6 +118,7 @@ pub fn poll(
 }
 
 fn push_start(out: &mut Vec<u8>, start: &Start<'_>) {
+    push_date(out, start.date);
     if !start.id.is_empty() {
         push_header(out, "Throng-Id", start.id);
     }
@@ -106,6 +129,26 @@ fn push_start(out: &mut Vec<u8>, start: &Start<'_>) {
         push_header(out, "Throng-Connection", connection);
     }
     push_cors(out, start.allow_origin);
+}
+
+/// Whether browsers show a document of this type as a page that may hold scripts.
+fn is_page(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    matches!(&*essence, "text/html" | "text/xml" | "application/xml" | "application/pdf")
+        || essence.ends_with("+xml")
+}
+
+/// Has browsers take the content type as it is told, instead of guessing from the body.
+pub(crate) fn push_nosniff(out: &mut Vec<u8>) {
+    push_header(out, "X-Content-Type-Options", "nosniff");
+}
+
+/// Says when the answer was made.
+pub(crate) fn push_date(out: &mut Vec<u8>, date: Option<Date>) {
+    let Some(date) = date else { return };
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(date.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Lets the page from this origin read the answer.
@@ -146,6 +189,7 @@ mod tests {
         recovered: Some(true),
         connection: Some("c1"),
         allow_origin: Some("http://a"),
+        date: None,
     };
 
     const START_LINES: &str = "Throng-Id: k3-17\r\nThrong-Recovered: true\r\n\
@@ -180,13 +224,15 @@ mod tests {
             format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                 Transfer-Encoding: chunked\r\nCache-Control: no-store\r\n\
+                X-Content-Type-Options: nosniff\r\n\
                 X-Accel-Buffering: no\r\n{START_LINES}\r\n"
             )
         );
         assert_eq!(
             written(|out| stream(out, false, "text/plain", &Start::default())),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\
-            Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n\r\n"
+            Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+            X-Accel-Buffering: no\r\n\r\n"
         );
     }
 
@@ -197,6 +243,8 @@ mod tests {
         assert_eq!(
             written(|out| poll(out, Some(body), true, None, &start)),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\
+            X-Content-Type-Options: nosniff\r\n\
+            Content-Security-Policy: sandbox; default-src 'none'\r\n\
             Cache-Control: no-store\r\nThrong-Id: k3-17\r\nThrong-Recovered: true\r\n\
             Connection: keep-alive\r\n\r\n"
         );
@@ -208,10 +256,34 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_not_shown() {
+        for (content_type, is_page) in [
+            ("text/html", true),
+            ("Text/HTML ; charset=utf-8", true),
+            ("image/svg+xml", true),
+            ("application/xhtml+xml", true),
+            ("application/pdf", true),
+            ("image/png", false),
+            ("application/json", false),
+            ("text/plain; charset=utf-8", false),
+        ] {
+            let body = PollBody { content_type: Some(content_type), length: 1 };
+            let text = written(|out| poll(out, Some(body), true, None, &Start::default()));
+            let is_attached = text.contains("\r\nContent-Disposition: attachment\r\n");
+            assert_eq!(is_attached, is_page, "{content_type}");
+            assert!(text.contains("\r\nContent-Security-Policy: sandbox;"), "{content_type}");
+        }
+    }
+
+    #[test]
     fn no_value_ends_its_header() {
         for bad in ["a\r\nX: y", "a\nb", "a\0", "\u{7f}", "ä"] {
-            let start =
-                Start { id: bad, recovered: None, connection: Some(bad), allow_origin: Some(bad) };
+            let start = Start {
+                id: bad,
+                connection: Some(bad),
+                allow_origin: Some(bad),
+                ..Start::default()
+            };
             let text = written(|out| stream(out, true, bad, &start));
             assert!(!text.contains(bad), "{bad:?}");
             assert!(!text.contains("Throng-Id:") && !text.contains("Allow-Origin"), "{bad:?}");

@@ -108,6 +108,10 @@ pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
         return Err(Refusal::bad_request("a request that subscribes has no body"));
     }
     if let Place::Status = place {
+        for pair in query.split('&') {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            query::refuse_unknown(key, value, &[])?;
+        }
         return Ok(Route::Subscribe(Box::new(status(head)?)));
     }
     let query = Query::parse(query)?;

@@ -1,10 +1,12 @@
 //! What `publish` and `tail` share: the server's address, requests, and what went wrong.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::anyhow;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use throng_text::written;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
@@ -31,25 +33,31 @@ pub struct Client {
     pub agent: Agent,
 }
 
-impl Client {
-    /// `url` as the user wrote it. If given, a silence of `silence_max` ends a response.
-    pub fn new(url: &str, silence_max: Option<Duration>) -> Result<Client> {
+/// The URL of a server, without a slash at the end.
+#[derive(Debug, Clone)]
+pub struct ServerUrl(String);
+
+impl FromStr for ServerUrl {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<ServerUrl, String> {
         if url.starts_with("https://") {
-            bail!(
-                "{url}: this command does not speak TLS; give it the http:// address behind the \
-                 TLS proxy, or use curl"
-            );
+            return Err("this command does not speak TLS; give it the http:// address behind the \
+                        TLS proxy, or use curl"
+                .into());
         }
-        let url = match url.contains("://") {
-            true => url.to_owned(),
-            false => format!("http://{url}"),
-        };
+        let url = written::url(url).map_err(|error| error.to_string())?;
         let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
-        let host = host.filter(|host| !host.is_empty());
-        let host = host.with_context(|| {
-            format!("{url} is not a server's address, like http://127.0.0.1:8080")
-        })?;
-        let url = format!("http://{host}");
+        match host.filter(|host| !host.is_empty()) {
+            Some(host) => Ok(ServerUrl(format!("http://{host}"))),
+            None => Err("this is not the URL of a server, like http://127.0.0.1:8080".into()),
+        }
+    }
+}
+
+impl Client {
+    /// If given, a silence of `silence_max` ends a response.
+    pub fn new(url: &ServerUrl, silence_max: Option<Duration>) -> Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // A server on this machine is not to be looked for at a proxy.
@@ -61,7 +69,12 @@ impl Client {
             .user_agent(concat!("throng/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
-        Ok(Client { url, agent })
+        Client { url: url.0.clone(), agent }
+    }
+
+    /// The server's URL, without a slash at the end.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// The address of `path`, which begins with a slash.
@@ -87,12 +100,12 @@ fn is_refused(error: &ureq::Error) -> bool {
 fn reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => {
-            // The number behind the words helps nobody.
+            // Without the number behind the words.
             let text = error.to_string();
             text.split(" (os error").next().unwrap_or_default().to_ascii_lowercase()
         }
         ureq::Error::HostNotFound => "there is no such host".into(),
-        ureq::Error::ConnectionFailed => "nobody accepts the connection".into(),
+        ureq::Error::ConnectionFailed => "the connection is refused".into(),
         ureq::Error::Timeout(_) => "it does not answer".into(),
         other => other.to_string(),
     }
@@ -119,11 +132,20 @@ mod tests {
 
     #[test]
     fn addresses_as_people_write_them() {
-        let at = |url| Client::new(url, None).map(|client| client.at("/a"));
+        let at = |url: &str| url.parse().map(|url| Client::new(&url, None).at("/a"));
         assert_eq!(at("http://h:1/").unwrap(), "http://h:1/a");
-        assert_eq!(at("localhost:1").unwrap(), "http://localhost:1/a");
-        for bad in ["https://h", "ftp://h", "http://", ""] {
-            assert!(at(bad).is_err(), "{bad}");
+        for address in ["localhost:1", ":1", "1"] {
+            assert_eq!(at(address).unwrap(), "http://127.0.0.1:1/a", "{address}");
+        }
+        for (bad, expected) in [
+            ("https://h", "this command does not speak TLS"),
+            ("ftp://h", "this is not the URL of a server"),
+            ("http://", "this is not the URL of a server"),
+            ("", "\"\" is not a URL"),
+            ("push.example:80", "has no scheme; did you mean \"http://push.example:80\"?"),
+        ] {
+            let refusal = at(bad).unwrap_err();
+            assert!(refusal.contains(expected), "{refusal}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The `throng` binary: the server, two commands to try it with, the load generator, and the
-//! doctor for machines, and the classic experiments.
+//! The `throng` binary: the server, two commands to try it with, the load generator, the doctor for
+//! machines, and the classic experiments.
 //!
 //! # Layout
 //!
@@ -10,11 +10,12 @@
 //! | [`serve`] | the server's life, from settings to exit |
 //! | [`planes`] | joins data plane and control plane |
 //! | [`banner`] | what the server says when it starts |
-//! | [`doctor`] | can this machine hold so many connections, and what must change? |
+//! | [`doctor`] | can this machine hold N connections, and what must change? |
 //! | [`service`] | the service manager and the signals |
 //! | [`publish`], [`tail`] | the two client commands |
 //! | [`client`] | what they share |
-//! | [`terminal`] | colours for people |
+//! | [`terminal`] | errors and remarks on stderr |
+//! | [`version`] | what is in a bug report |
 
 mod banner;
 mod cli;
@@ -27,6 +28,7 @@ mod service;
 mod settings;
 mod tail;
 mod terminal;
+mod version;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -44,36 +46,45 @@ const EXIT_CONFIGURATION: u8 = 78;
 const EXIT_RUNTIME: u8 = 1;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let (words, is_bound) = cli::words(std::env::args_os().collect());
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
-        }
+        Err(error) => return explain(&error),
     };
-    match run(arguments.command) {
+    match run(arguments.command, is_bound) {
         Ok(code) => code,
-        Err(error) => {
-            terminal::complain(&format!("{error:#}"));
-            let is_settings = error.is::<SettingsError>();
-            ExitCode::from(if is_settings { EXIT_CONFIGURATION } else { EXIT_RUNTIME })
-        }
+        Err(error) => match error.downcast::<clap::Error>() {
+            Ok(error) => explain(&error),
+            Err(error) => {
+                terminal::complain(&format!("{error:#}"));
+                let is_settings = error.is::<SettingsError>();
+                ExitCode::from(if is_settings { EXIT_CONFIGURATION } else { EXIT_RUNTIME })
+            }
+        },
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+/// Prints what is wrong with the command line, or the help that it asks for.
+fn explain(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
+}
+
+fn run(command: Command, is_bound: bool) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(sources) => serve::serve(&load(sources)?)?,
+        Command::Serve(sources) => {
+            if is_bound {
+                bind_to_parent()?;
+            }
+            serve::serve(|| load(sources))?;
+        }
         Command::Check(sources) => print_settings(&load(sources)?)?,
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_experiments::cli::run(&arguments)),
-        Command::ServeBound(sources) => {
-            bind_to_parent()?;
-            serve::serve(&load(sources)?)?;
-        }
+        Command::Version => print(&version::text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -92,9 +103,12 @@ fn load(sources: Sources) -> Result<Settings, SettingsError> {
     settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())
 }
 
-/// The settings that hold, as a file that would say the same.
+/// The effective settings, as a file that says the same.
 fn print_settings(settings: &Settings) -> anyhow::Result<()> {
-    let text = toml::to_string(settings)?;
+    print(&toml::to_string(settings)?)
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
     terminal::ignore_closed_pipe(std::io::stdout().write_all(text.as_bytes()))?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throng_control::{Arrival, WorkerFigures};
+use throng_core::Listener;
 use throng_edge::{Edge, Figures, Inlets};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -53,8 +54,22 @@ pub struct Workers {
 }
 
 impl throng_control::Edge for Workers {
-    fn hand_back(&self, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
-        self.inlets.hand_back(&stream, bytes).map_err(|_| stream)
+    fn hand_back(
+        &self,
+        listener: Listener,
+        stream: TcpStream,
+        bytes: &[u8],
+    ) -> Result<(), TcpStream> {
+        self.inlets.hand_back(listener, &stream, bytes).map_err(|_| stream)
+    }
+
+    fn subscribers(&self) -> u64 {
+        let workers = self.figures.workers().iter();
+        workers.map(|worker| u64::from(worker.taken.load(Ordering::Relaxed))).sum()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.figures.workers().iter().all(|worker| worker.is_ended.load(Ordering::Acquire))
     }
 
     fn connections(&self) -> u64 {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use throng_text::figures::count;
 use throng_text::paint::{Ink, Paint};
 
-use crate::cli::PublishArguments;
+use crate::cli::{self, PublishArguments};
 use crate::client::{Client, escaped, refusal};
 use crate::terminal;
 
@@ -38,7 +38,7 @@ impl To {
 
 /// Runs the command.
 pub fn publish(arguments: PublishArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, None)?;
+    let client = Client::new(&arguments.server.url, None);
     let content_type = match arguments.json {
         true => Some("application/json".to_owned()),
         false => arguments.content_type,
@@ -47,8 +47,10 @@ pub fn publish(arguments: PublishArguments) -> Result<()> {
         (None, Some(channel), message) => (To::Channel(channel), message),
         // With --user the first thing that follows is the message already.
         (Some(user), message, None) => (To::User(user), message),
-        (Some(_), Some(_), Some(_)) => bail!("give either a channel or --user, not both"),
-        (_, None, _) => bail!("give a channel or --user"),
+        (Some(_), Some(_), Some(_)) => {
+            return Err(cli::conflict("give either a channel or --user, not both").into());
+        }
+        (_, None, _) => return Err(cli::conflict("give a channel or --user").into()),
     };
     let message = message.filter(|message| message != "-");
     if arguments.lines {
@@ -58,10 +60,17 @@ pub fn publish(arguments: PublishArguments) -> Result<()> {
         let batches = Batches { client, to, content_type, is_json: arguments.json };
         return batches.publish_lines(io::stdin().lock());
     }
+    let is_read = message.is_none();
     let body = match message {
         Some(text) => text.into_bytes(),
         None => read_body(content_type.as_deref())?,
     };
+    if body.is_empty() && is_read && !arguments.allow_empty {
+        bail!(
+            "standard input is empty: nothing was published; to publish an empty message, add \
+             --allow-empty"
+        );
+    }
     let mut request = client.agent.post(client.at(&to.path()));
     request = request.header("Content-Type", content_type.as_deref().unwrap_or(TEXT));
     if let Some(key) = &arguments.key {
@@ -229,7 +238,7 @@ impl Batches {
                 terminal::complain(&format!("line {number}: {message}"));
             }
             match print_answer(text) {
-                // The lines are to be published even if nobody wants to know what became of them.
+                // Lines are published even if the reader of the answers has gone.
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
                 _ => {}
             }
@@ -243,7 +252,7 @@ mod tests {
     use super::*;
 
     fn batches(is_json: bool) -> Batches {
-        let client = Client::new("localhost", None).unwrap();
+        let client = Client::new(&":1".parse().unwrap(), None);
         Batches { client, to: To::Channel("a\"b".into()), content_type: None, is_json }
     }
 

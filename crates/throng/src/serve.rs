@@ -2,32 +2,35 @@
 //!
 //! # Order
 //!
-//! The plan binds, so that a port that is taken ends it before anything else. Signals are caught
-//! before anybody can be told that the server runs, and it is told once it listens. The runtime is
-//! there before the workers: each takes a copy of the descriptor table as it then is, and the
-//! descriptor that wakes the runtime must be in it, because workers wake it with their answers. On
-//! stop the workers close their doors; then the control plane accepts no more, and when its last
-//! publication is made, which is still to be delivered, the workers send everybody home. Until they
-//! have, the control plane answers whatever they hand over.
+//! SIGHUP is caught first, as it must not end the server at any time. The plan binds, so that a
+//! port that is taken ends it before anything else starts. The signals to stop are caught before
+//! anybody can be told that the server runs, and it is told once it listens. The runtime is there
+//! before the workers: each takes a copy of the descriptor table as it then is, and the descriptor
+//! that wakes the runtime must be in it, because workers wake it with their answers. On stop the
+//! workers close their doors; then the control plane accepts no more, and when its last publication
+//! is made, which is still to be delivered, the workers send everybody home. Until they have, the
+//! control plane answers whatever they hand over.
 
 use std::io::{self, Write as _};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
-use throng_core::{Access, Allow, Counter, Engine, Epoch, MemoryEngine, clock};
-use throng_edge::{Edge, Figures, Plan, Sends, StartError};
+use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
+use throng_edge::{Edge, Figures, Limits, Plan, Sends, StartError};
 use throng_machine::preflight::{self, Preflight, Tables, Wanted};
 use throng_text::figures::count;
 use throng_text::paint::Paint;
+use throng_text::written::Count;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::banner::Banner;
 use crate::planes::{Handover, Workers};
-use crate::service::{Signals, notify};
-use crate::settings::{Settings, channels};
+use crate::service::{Hangups, Signals, notify};
+use crate::settings::{Settings, SettingsError, channels};
 
 /// The engine forgets what is too old a part at each call.
 const TICK: Duration = Duration::from_millis(100);
@@ -40,32 +43,42 @@ const CLOSING_DOORS: Duration = Duration::from_millis(100);
 /// to the system.
 const RELEASE_BYTES: u64 = 64 << 20;
 
-/// Runs the server until a signal ends it.
-pub fn serve(settings: &Settings) -> Result<()> {
+/// Runs the server until a signal ends it, with the settings that `load` returns.
+pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
+    let hangups = {
+        let _entered = runtime.enter();
+        Hangups::catch().context("cannot wait for signals")?
+    };
+    let settings = &load()?;
     start_log(settings);
+    runtime.spawn(hangups.log());
     let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
     let rules = Arc::new(channels::rules(settings));
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
-        Epoch::starting_at(clock::now_ms()),
+        Epoch::random(),
         Arc::clone(&rules),
         plan.mailboxes(),
         settings.history.total_bytes.0,
     ));
-    let access: Arc<dyn Access> = Arc::new(Allow);
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
+    let access: Arc<dyn Access> = match settings.clients_publish.0 {
+        true => Arc::new(Allow),
+        false => Arc::new(ClientsRead),
+    };
+    let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {
         let _entered = runtime.enter();
         Signals::new().context("cannot wait for signals")?
     };
-    let banner = banner(settings, &plan);
+    let banner = banner(settings, &plan, admin.as_ref())?;
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
     log_sends(&edge.sends);
 
     let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
-    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, signals))?;
+    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, signals))?;
 
     let figures = edge.figures.clone();
     edge.join();
@@ -79,6 +92,7 @@ async fn control_plane(
     control: Arc<Control>,
     engine: Arc<dyn Engine>,
     edge: Edge,
+    admin: Option<TcpListener>,
     mut signals: Signals,
 ) -> Result<Edge> {
     let edge = Arc::new(edge);
@@ -99,9 +113,14 @@ async fn control_plane(
         tokio::time::sleep(CLOSING_DOORS).await;
     };
     let parting = Arc::clone(&edge);
-    throng_control::serve(control, handover, drain, move || parting.drain()).await;
+    throng_control::serve(control, handover, admin, drain, move || parting.drain()).await;
     ticking.abort();
     Arc::into_inner(edge).context("the control plane still holds the data plane")
+}
+
+fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError> {
+    let listen = |address| throng_edge::listen_admin(address, settings.heartbeat.0);
+    settings.admin_listen.0.map(listen).transpose()
 }
 
 fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
@@ -111,6 +130,7 @@ fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
         let mut most_bytes = 0;
         loop {
             ticks.tick().await;
+            clock::follow(clock::machine_ms);
             engine.tick(clock::now_ms());
             let bytes = engine.log_bytes();
             most_bytes = bytes.max(most_bytes);
@@ -126,6 +146,7 @@ fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
 fn with_next_step(error: StartError) -> anyhow::Error {
     match &error {
         StartError::TooMany { connections, .. } => {
+            let connections = Count(*connections).short();
             anyhow!("{error}; ask `throng doctor --connections {connections}`")
         }
         _ => error.into(),
@@ -141,7 +162,7 @@ fn start_log(settings: &Settings) {
         .init();
 }
 
-/// What the machine says to so many connections, as the settings ask for them.
+/// What the machine says to that many connections, as the settings ask for them.
 fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
     let mut wanted = Wanted::server(plan.connections_max() as u64);
     if let Some(server) = &mut wanted.server {
@@ -152,15 +173,27 @@ fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
     preflight::check(&wanted)
 }
 
-fn banner(settings: &Settings, plan: &Plan) -> String {
+fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::Result<String> {
     let banner = Banner {
         address: plan.address(),
+        admin: admin.map(TcpListener::local_addr).transpose()?,
+        has_demo: has_demo(settings),
+        do_clients_publish: settings.clients_publish.0,
         workers: plan.workers(),
         descriptors_max: plan.descriptors_max(),
         connections_max: plan.connections_max(),
         preflight: &preflight(settings, plan),
+        asked: settings.max_connections.count(),
+        allows_anyone: settings.allow_anyone.0,
     };
-    banner.text(Paint::on(&io::stdout()))
+    Ok(banner.text(Paint::on(&io::stdout())))
+}
+
+/// Whether the demo is served: unless told otherwise, where only this machine can reach it and
+/// where it works, which takes clients that may publish.
+fn has_demo(settings: &Settings) -> bool {
+    let is_local = settings.listen.0.ip().to_canonical().is_loopback();
+    settings.demo.0.unwrap_or(is_local && settings.clients_publish.0)
 }
 
 fn print(text: &str) {
@@ -170,12 +203,19 @@ fn print(text: &str) {
 }
 
 fn log_sends(sends: &Sends) {
-    match sends {
-        Sends::Together => tracing::debug!("fan-outs go through io_uring"),
-        Sends::Single => tracing::debug!("fan-outs take a call for each subscriber"),
-        Sends::SingleBecause(reason) => tracing::info!(
-            "fan-outs take a call for each subscriber, as io_uring is not to be had: {reason}"
-        ),
+    let how = match sends {
+        Sends::Ring => "fan-outs go through io_uring",
+        Sends::Aio { .. } => "fan-outs go through Linux AIO",
+        Sends::Single { .. } => "fan-outs take a call for each subscriber",
+    };
+    tracing::debug!("{how}");
+    if let Sends::Aio { without_ring: Some(reason) }
+    | Sends::Single { without_ring: Some(reason), .. } = sends
+    {
+        tracing::info!("io_uring cannot be used: {reason}; {how}");
+    }
+    if let Sends::Single { without_aio, .. } = sends {
+        tracing::info!("Linux AIO cannot be used: {without_aio}; {how}");
     }
 }
 
@@ -186,7 +226,7 @@ fn log_outcome(figures: &Figures) {
         count(counts.sum())
     };
     tracing::info!(
-        "stopped: {} connections accepted, {} messages delivered, {} connections sent home",
+        "stopped: {} connections accepted, {} messages delivered, {} clients told to reconnect",
         sum(Counter::Accepted),
         sum(Counter::Deliveries),
         sum(Counter::ClosedDraining),
@@ -196,11 +236,14 @@ fn log_outcome(figures: &Figures) {
 fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     throng_edge::Settings {
         listen: settings.listen.0,
+        has_admin_listener: settings.admin_listen.0.is_some(),
         workers: settings.workers.count().unwrap_or(0),
         connections_max: settings.max_connections.count().unwrap_or(0),
         io_uring: settings.io_uring.0,
         allowed_origins: settings.allowed_origins.0.clone(),
+        allowed_hosts: settings.allowed_hosts.0.clone(),
         heartbeat: settings.heartbeat.0,
+        ping_interval: settings.ping_interval.0,
         welcome: settings.welcome.0,
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
@@ -209,13 +252,19 @@ fn edge_settings(settings: &Settings) -> throng_edge::Settings {
         head_bytes_max: settings.max_head_bytes.0,
         message_bytes_max: settings.max_message_bytes.0,
         channels_max: settings.max_channels_per_connection.0,
+        limits: Limits { held_bytes_max: settings.max_held_bytes.0, ..Limits::default() },
     }
 }
 
 fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Settings {
     throng_control::Settings {
         listen: plan.address().ip(),
+        has_admin_listener: settings.admin_listen.0.is_some(),
+        // Any name is too many for a listener that browsers must not be led to.
+        admin_hosts: settings.allowed_hosts.0.iter().filter(|it| *it != "*").cloned().collect(),
+        has_demo: has_demo(settings),
         allowed_origins: settings.allowed_origins.0.clone(),
+        allowed_hosts: settings.allowed_hosts.0.clone(),
         head_bytes_max: settings.max_head_bytes.0,
         message_bytes_max: settings.max_message_bytes.0,
         batch_bytes_max: settings.max_batch_bytes.0,
@@ -225,6 +274,7 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         own_connections_max: plan.worker_connections_max(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
+        drain_window: settings.drain_window.0,
         drain_timeout: settings.drain_timeout.0,
         ..throng_control::Settings::default()
     }

@@ -24,6 +24,25 @@ fn send(path: &[u8], state: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// SIGHUP, which a closing terminal sends, and an operator who expects settings to be reloaded.
+/// Neither ends the server, even where the signal was ignored when it started.
+#[derive(Debug)]
+pub struct Hangups(Signal);
+
+impl Hangups {
+    /// From now on SIGHUP does not end the process. Must be called within the runtime.
+    pub fn catch() -> io::Result<Hangups> {
+        signal(SignalKind::hangup()).map(Hangups)
+    }
+
+    /// Logs each of them, the one that came since [`Hangups::catch`] included; never returns.
+    pub async fn log(mut self) {
+        while self.0.recv().await.is_some() {
+            tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
+        }
+    }
+}
+
 /// Waits for SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {

@@ -7,16 +7,16 @@ use throng_text::paint::{Ink, Paint};
 /// Says on stderr, in one sentence, what went wrong.
 pub fn complain(sentence: &str) {
     let paint = Paint::on(&io::stderr());
-    let _ = writeln!(io::stderr(), "{} {sentence}", paint.ink(Ink::BAD, "throng:"));
+    let _ = writeln!(io::stderr(), "{} {sentence}", paint.ink(Ink::BAD, "error:"));
 }
 
 /// Says something on stderr that is not part of the output.
 pub fn remark(sentence: &str) {
     let paint = Paint::on(&io::stderr());
-    let _ = writeln!(io::stderr(), "{}", paint.ink(Ink::Dim, format_args!("throng: {sentence}")));
+    let _ = writeln!(io::stderr(), "{}", paint.ink(Ink::Dim, format_args!("note: {sentence}")));
 }
 
-/// Whoever read the output has seen enough: that is no error.
+/// A reader that has seen enough and closed its end is no error.
 pub fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

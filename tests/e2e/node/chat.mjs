@@ -1,5 +1,5 @@
 // Real pages in a real Chromium, talking on the chat page. One scenario per run; exit code 0 means
-// that it held. Usage: node chat.mjs CHROMIUM URL SCENARIO
+// that it held. Usage: node chat.mjs CHROMIUM URL SCENARIO SERVER_PID
 //
 // The pages reach the server through a proxy of this program, so that a connection can be lost as
 // connections are lost: the bytes stop, without a word to either side.
@@ -18,6 +18,10 @@ const SELECTORS = {
   transport: "#link-text",
   name: "#ask-input",
   nameDone: "#ask-ok",
+  note: "#messages .note",
+  link: "#link",
+  outbox: "#outbox .message",
+  rooms: "#rooms li",
 };
 
 const FLAGS = [
@@ -73,7 +77,7 @@ class Proxy {
   }
 }
 
-const [executablePath, serverUrl, scenario] = process.argv.slice(2);
+const [executablePath, serverUrl, scenario, serverPid] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
 
 /** Opens the chat page as somebody; `prepare` may spoil the context first. */
@@ -106,6 +110,30 @@ async function seesPerson(page, name) {
 
 async function usesTransport(page, pattern) {
   await page.locator(SELECTORS.transport, { hasText: pattern }).waitFor();
+}
+
+/** Waits until the dot beside the connection stands for that state. */
+async function showsState(page, state) {
+  await page.locator(`${SELECTORS.link}[data-state="${state}"]`).waitFor();
+}
+
+async function seesNote(page, text) {
+  await page.locator(SELECTORS.note, { hasText: text }).first().waitFor();
+}
+
+/** Publishes to the room without a page. */
+async function publish(text) {
+  const response = await fetch(`${serverUrl}/channels/chat%3A${scenario}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ kind: "say", from: "a program", text, key: text }),
+  });
+  assert.equal(response.status, 201);
+}
+
+async function historyOfRoom() {
+  const response = await fetch(`${serverUrl}/channels/chat%3A${scenario}/history`);
+  return (await response.json()).messages.map(({ data }) => data);
 }
 
 /** How often each of the texts is on the page. */
@@ -175,6 +203,109 @@ const SCENARIOS = {
     await usesTransport(ann, /sse|event/i);
     await chat(ann, bo);
     return [ann, bo];
+  },
+
+  async back() {
+    const texts = Array.from({ length: 95 }, (_, n) => `text ${n}.`);
+    for (const text of texts) await publish(text);
+    const ann = await open(serverUrl, "ann");
+    await sees(ann, texts.at(-1));
+    await ann.locator("#older").waitFor();
+    const end = await ann.locator("#scroller").evaluate((scroller) => {
+      return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;
+    });
+    assert.ok(end <= 1, `the reader is ${end} px above the end`);
+    assert.deepEqual(await countOf(ann, [texts[0]]), [0], "only the last of them at first");
+    const last = ann.locator(SELECTORS.message, { hasText: texts.at(-50) });
+    await last.scrollIntoViewIfNeeded();
+    await ann.locator(SELECTORS.message, { hasText: texts[0] }).first().waitFor();
+    const shown = await ann.locator(`${SELECTORS.message} .text`).allInnerTexts();
+    assert.deepEqual(shown, texts, "each once and in order");
+    assert.equal(await ann.locator("#older").isVisible(), false, "there is nothing before them");
+    return [ann];
+  },
+
+  async frozen() {
+    const ann = await open(serverUrl, "ann");
+    await say(ann, "before");
+    await sees(ann, "before");
+    await showsState(ann, "open");
+    process.kill(serverPid, "SIGSTOP");
+    try {
+      await say(ann, "while it is frozen");
+      await showsState(ann, "waiting");
+      await ann.locator(SELECTORS.outbox, { hasText: "Waiting for the server" }).waitFor();
+    } finally {
+      process.kill(serverPid, "SIGCONT");
+    }
+    await sees(ann, "while it is frozen");
+    await showsState(ann, "open");
+    assert.deepEqual(await countOf(ann, ["before", "while it is frozen"]), [1, 1]);
+    return [ann];
+  },
+
+  async offline() {
+    const ann = await open(serverUrl, "ann");
+    await showsState(ann, "open");
+    await ann.context().setOffline(true);
+    await showsState(ann, "waiting");
+    await ann.context().setOffline(false);
+    await showsState(ann, "open");
+    return [ann];
+  },
+
+  async namesakes() {
+    const ann = await open(serverUrl, "ann");
+    const other = await open(serverUrl, "ann");
+    const bo = await open(serverUrl, "bo");
+    await seesNote(ann, "bo joined");
+    await say(other, "from the other ann");
+    await sees(ann, "from the other ann");
+    await sees(other, "from the other ann");
+    const own = `${SELECTORS.message}.own`;
+    assert.equal(await ann.locator(own).count(), 0, "another ann is not me");
+    assert.equal(await other.locator(own).count(), 1);
+    await other.reload();
+    await sees(other, "from the other ann");
+    assert.equal(await other.locator(own).count(), 1, "still mine after a reload");
+    await other.context().close();
+    const cy = await open(serverUrl, "cy");
+    await seesNote(bo, "cy joined");
+    await cy.context().close();
+    await seesNote(bo, "cy left");
+    const notes = await bo.locator(SELECTORS.note).allInnerTexts();
+    assert.ok(!notes.join().includes("ann left"), "an ann is still here");
+    await ann.context().close();
+    await seesNote(bo, "ann left");
+    const kept = await historyOfRoom();
+    assert.deepEqual(kept.map(({ text }) => text), ["from the other ann"], "and no notes");
+    return [bo];
+  },
+
+  async rooms() {
+    const ann = await open(serverUrl, "ann");
+    await showsState(ann, "open");
+    await ann.goto(`${serverUrl}/chat?room=second`);
+    const second = ann.locator(SELECTORS.rooms, { hasText: "second" });
+    const first = ann.locator(SELECTORS.rooms, { hasText: scenario });
+    await first.waitFor();
+    await second.locator(".forget").click();
+    await ann.locator("#room", { hasText: scenario }).waitFor();
+    await second.waitFor({ state: "detached" });
+    await ann.locator("#status-link:not([hidden])").waitFor({ state: "attached" });
+    assert.equal(await ann.locator(".forget").count(), 0, "the last room stays");
+    return [ann];
+  },
+
+  /** On a server whose status page is at its admin listener. */
+  async elsewhere() {
+    const ann = await open(serverUrl, "ann");
+    const asked = ann.waitForResponse((answer) => answer.url().endsWith("/status"));
+    await ann.reload();
+    assert.equal((await asked).status(), 403);
+    await showsState(ann, "open");
+    assert.ok(await ann.locator("#status-link").isHidden(), "the link would lead nowhere");
+    return [ann];
   },
 
   async poll() {

@@ -54,6 +54,8 @@ const routes = {
     "/connection/uni_sse": (request, response, url) => {
       const { subs } = JSON.parse(url.searchParams.get("cf_connect"));
       const send = events(request, response);
+      // Who may not subscribe is connected all the same, to nothing.
+      if (isRefusing) return send(JSON.stringify({ connect: { client: "c", ping: 25 } }));
       send(JSON.stringify({ connect: { client: "c", subs, ping: 25 } }));
       for (const channel of Object.keys(subs)) {
         const leave = follow(channel, (data) => {
@@ -66,15 +68,17 @@ const routes = {
   mercure: {
     "/.well-known/mercure": async (request, response, url) => {
       if (request.method === "GET") {
+        // As a hub of version 1 does; those before wanted what is refused here.
+        if (url.searchParams.has("topic")) return answer(response, 400, 'use "match"\n');
         const send = events(request, response);
-        for (const topic of url.searchParams.getAll("topic")) {
+        for (const topic of url.searchParams.getAll("match")) {
           request.on("close", follow(topic, send));
         }
         return undefined;
       }
       const form = new URLSearchParams(await bodyOf(request));
       const isForm = request.headers["content-type"] === "application/x-www-form-urlencoded";
-      if (request.headers.authorization !== `Bearer ${TOKEN}`) return answer(response, 401);
+      if (request.headers.authorization !== `Bearer ${TOKEN}`) return answer(response, 401, "no token");
       if (!isForm || !form.has("topic") || !form.has("data")) return answer(response, 400);
       publish(form.get("topic"), form.get("data"));
       return answer(response, 200, "urn:uuid:1");

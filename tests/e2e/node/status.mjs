@@ -1,5 +1,5 @@
 // The status page in a real Chromium. One scenario per run; exit code 0 means that it held. Usage:
-// node status.mjs CHROMIUM URL SCENARIO
+// node status.mjs CHROMIUM URL SCENARIO [PICTURE]
 //
 // Some scenarios say on standard output how far they are, and go on when a line comes back.
 import assert from "node:assert/strict";
@@ -19,7 +19,7 @@ const FLAGS = [
 ];
 const PHONE = { width: 360, height: 740 };
 
-const [executablePath, serverUrl, scenario] = process.argv.slice(2);
+const [executablePath, serverUrl, scenario, picture] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
@@ -151,12 +151,46 @@ const SCENARIOS = {
     await isLink(first, "live");
     await reads(first, "Messages in", ".note", "1 since the start");
     await say("published");
-    const page = await open();
+    // The history may well come after the first sample of the stream.
+    let answer;
+    const isDelayed = new Promise((resolve) => { answer = resolve; });
+    const page = await open({}, (context) => context.route("**/status.json*", async (route) => {
+      await isDelayed;
+      await route.continue();
+    }));
+    await isLink(page, "live");
+    answer();
     const chart = card(page, "Messages in").locator(".chart");
     await chart.and(page.locator("[aria-label*=' to ']")).waitFor();
     const most = /from .* to ([\d.]+)\/s/.exec(await chart.getAttribute("aria-label"));
     assert.ok(Number(most[1]) > 0, "the message from before is on the chart");
     return [first, page];
+  },
+
+  /** What charts show can be reached without pointing at them. */
+  async keyboard() {
+    const page = await open();
+    await isLink(page, "live");
+    const strays = await page.locator("dl > :not(dt, dd, div)").count();
+    assert.equal(strays, 0, "a list of terms has nothing else in it");
+    const summary = card(page, "Connections").locator("summary");
+    await summary.focus();
+    await page.keyboard.press("Enter");
+    const table = page.getByRole("table", { name: "Connections, by minute" });
+    await table.locator("tbody th[scope=row]").first().waitFor();
+    assert.equal(await table.locator("thead th[scope=col]").count(), 6);
+    assert.equal(await table.locator("tbody tr").first().locator("td").count(), 5);
+    assert.equal(await scrollsSideways(page), false);
+    return [page];
+  },
+
+  /** At the admin listener; a picture of the page is left at the path given. */
+  async admin() {
+    const page = await open({ viewport: { width: 1280, height: 900 } });
+    await isLink(page, "live");
+    await reads(page, "Connections", ".aside", "room for");
+    await page.screenshot({ path: picture, fullPage: true });
+    return [page];
   },
 
   async lost() {

@@ -17,6 +17,7 @@ from . import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("THRONG_BIN", ROOT / "target" / "debug" / "throng")).resolve()
+ADMIN = re.compile(r"admin listener on (http://\S+)")
 LISTENING = re.compile(r"listening on http://([\d.]+|\[[^\]]+\]):(\d+)")
 
 
@@ -33,8 +34,11 @@ def limit_descriptors(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
-def run_throng(*arguments, directory, environment=None, input=None):
-    """Runs the binary to its end. Returns the completed process with its output as text."""
+def run_throng(*arguments, directory, environment=None, input=None, patience=PATIENCE_SECONDS):
+    """Runs the binary to its end. Returns the completed process with its output as text.
+
+    A command that is long by itself is given more patience.
+    """
     return subprocess.run(
         [BINARY, *map(str, arguments)],
         cwd=directory,
@@ -42,7 +46,7 @@ def run_throng(*arguments, directory, environment=None, input=None):
         capture_output=True,
         text=True,
         input=input,
-        timeout=PATIENCE_SECONDS,
+        timeout=patience,
         check=False,
     )
 
@@ -87,6 +91,12 @@ class Server:
     def log(self):
         """Everything that the server has printed."""
         return "".join(self.output)
+
+    def admin(self):
+        """A client of the admin listener, whose address is printed after that of the other."""
+        eventually(lambda: ADMIN.search(self.log()), "the address of the admin listener")
+        url = ADMIN.search(self.log()).group(1)
+        return httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False)
 
     @property
     def url(self):

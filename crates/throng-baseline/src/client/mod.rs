@@ -151,12 +151,12 @@ impl Client {
 }
 
 impl Parked {
-    /// Connections that have had at least one ping.
+    /// Connections that have had at least one heartbeat.
     pub fn pinged(&self) -> usize {
         self.0.pinged.load(Ordering::Relaxed)
     }
 
-    /// Pings so far.
+    /// Heartbeats so far.
     pub fn pings(&self) -> usize {
         self.0.pings.load(Ordering::Relaxed)
     }

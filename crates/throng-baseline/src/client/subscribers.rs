@@ -67,9 +67,9 @@ pub struct Part {
 /// What parked connections tell while they are parked.
 #[derive(Debug, Default)]
 pub struct Parking {
-    /// Connections that have answered at least one ping.
+    /// Connections that have had at least one heartbeat.
     pub pinged: AtomicUsize,
-    /// Pings answered in all.
+    /// Heartbeats in all.
     pub pings: AtomicUsize,
     /// Set to end the parking.
     pub stop: AtomicBool,
@@ -232,16 +232,18 @@ impl Subscribers {
         Ok(())
     }
 
-    /// Answers the pings that one connection has received, and says how many.
+    /// Answers the pings that one connection has received, and says how many heartbeats it had.
     fn answer_pings(&mut self, position: usize) -> Result<usize> {
         let socket = &self.connections[position].socket;
         let mut answered = 0;
         while let Some(bytes) = receive(socket, &mut self.buffer)? {
             ensure!(bytes > 0, "the server closed a parked connection");
             let (pongs, count) = frame::pongs(&self.buffer[..bytes])
-                .context("a parked connection received something that is not a ping")?;
-            let sent = rustix::net::send(socket, &pongs, SendFlags::NOSIGNAL)?;
-            ensure!(sent == pongs.len(), "only {sent} bytes of a pong were taken");
+                .context("a parked connection received something that is no heartbeat")?;
+            if !pongs.is_empty() {
+                let sent = rustix::net::send(socket, &pongs, SendFlags::NOSIGNAL)?;
+                ensure!(sent == pongs.len(), "only {sent} bytes of a pong were taken");
+            }
             answered += count;
         }
         Ok(answered)

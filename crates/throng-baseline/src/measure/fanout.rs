@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::session::{BURST_MESSAGES, Publish, Server, Session, websocket};
 use super::{Settings, progress};
 use crate::ledger::{Ledger, Side};
+use crate::machine::{Machine, Used};
 use crate::stats;
 
 /// The payloads of a fan-out, and the figures each fills.
@@ -18,6 +19,7 @@ const FANOUTS: [(usize, Keys); 2] = [
             rate: "fanout_64_rate",
             cpu: "fanout_64_cpu",
             client_cpu: "fanout_64_client_cpu",
+            machine_cpu: "fanout_64_machine_cpu",
             p50: "fanout_64_p50",
             p99: "fanout_64_p99",
             last: "fanout_64_last",
@@ -29,6 +31,7 @@ const FANOUTS: [(usize, Keys); 2] = [
             rate: "fanout_1024_rate",
             cpu: "fanout_1024_cpu",
             client_cpu: "fanout_1024_client_cpu",
+            machine_cpu: "fanout_1024_machine_cpu",
             p50: "fanout_1024_p50",
             p99: "fanout_1024_p99",
             last: "fanout_1024_last",
@@ -39,12 +42,19 @@ const FANOUTS: [(usize, Keys); 2] = [
 const BURSTS: [(Publish, &str); 2] =
     [(Publish::Batch, "burst_batch_rate"), (Publish::Pipelined, "burst_pipelined_rate")];
 
+/// How long the machine is watched with all subscribers parked, before a series.
+const IDLE_WINDOW: Duration = Duration::from_secs(2);
+
+/// Other programs that use more than this part of a series' processor time are named.
+const OTHERS_SHARE: f64 = 0.05;
+
 const BURST_PAYLOAD_BYTES: usize = 64;
 
 struct Keys {
     rate: &'static str,
     cpu: &'static str,
     client_cpu: &'static str,
+    machine_cpu: &'static str,
     p50: &'static str,
     p99: &'static str,
     last: &'static str,
@@ -65,9 +75,13 @@ struct Series {
     rate: f64,
     cpu_us: f64,
     client_cpu_us: f64,
+    /// `None` where the kernel does not tell.
+    machine_cpu_us: Option<f64>,
     p50_ms: f64,
     p99_ms: f64,
     last_ms: f64,
+    /// What else was running, if it was much.
+    note: Option<String>,
 }
 
 /// Measures `settings.repeats` times.
@@ -94,6 +108,10 @@ fn measure_side(settings: &Settings, parts: &Parts, side: Side, ledger: &mut Led
             ledger.add(keys.rate, side, series.rate);
             ledger.add(keys.cpu, side, series.cpu_us);
             ledger.add(keys.client_cpu, side, series.client_cpu_us);
+            if let Some(machine_cpu_us) = series.machine_cpu_us {
+                ledger.add(keys.machine_cpu, side, machine_cpu_us);
+            }
+            ledger.notes.extend(series.note);
             ledger.add(keys.p50, side, series.p50_ms);
             ledger.add(keys.p99, side, series.p99_ms);
             ledger.add(keys.last, side, series.last_ms);
@@ -140,6 +158,10 @@ fn series(
 ) -> Result<Series> {
     session.round(publish, payload_bytes)?;
     thread::sleep(settings.gap);
+    let server = session.server.id();
+    let parked = Machine::read(server);
+    thread::sleep(IDLE_WINDOW);
+    let before = Machine::read(server);
     let before_ns = session.server.cpu_ns()?;
     let is_burst = publish != Publish::Single;
     let messages = if is_burst { BURST_MESSAGES } else { 1 };
@@ -159,12 +181,32 @@ fn series(
     }
     let cpu = Duration::from_nanos(session.server.cpu_ns()?.saturating_sub(before_ns));
     let delivered = per_round * settings.rounds as f64;
+    let after = Machine::read(server);
+    let since = |to: &Option<Machine>, from: &Option<Machine>| to.as_ref()?.since(from.as_ref()?);
+    let used = since(&after, &before).zip(since(&before, &parked));
     Ok(Series {
         rate: stats::median(&rates),
         cpu_us: cpu.as_secs_f64() * 1e6 / delivered,
         client_cpu_us: client_cpu_ns as f64 / 1e3 / delivered,
+        machine_cpu_us: used
+            .as_ref()
+            .map(|(work, idle)| work.without_idle(idle).as_secs_f64() * 1e6 / delivered),
+        note: used.and_then(|(work, _)| note(&work)),
         p50_ms: stats::median(&p50s),
         p99_ms: stats::median(&p99s),
         last_ms: stats::median(&lasts),
+    })
+}
+
+/// Names other programs that used much of the processors.
+fn note(work: &Used) -> Option<String> {
+    let is_much = work.others > work.ours.mul_f64(OTHERS_SHARE);
+    is_much.then(|| {
+        format!(
+            "Other programs used {:.1} s of processor time beside {:.1} s of a series: {}.",
+            work.others.as_secs_f64(),
+            work.ours.as_secs_f64(),
+            work.names.iter().take(3).cloned().collect::<Vec<_>>().join(", "),
+        )
     })
 }

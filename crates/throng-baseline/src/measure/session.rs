@@ -58,6 +58,14 @@ impl Server {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        match self {
+            Self::Raw(raw) => raw.id(),
+            Self::Throng(process) => process.id(),
+        }
+    }
+
     /// Where `GET /health` is answered.
     pub fn health_port(&self) -> u16 {
         match self {

@@ -9,8 +9,8 @@ use throng_wire::v1;
 
 use crate::answer::{self, Answer, Code, Refused};
 use crate::api::{permit, publish};
-use crate::body;
 use crate::control::Control;
+use crate::{body, query};
 
 /// Lines of one batch. Each is answered, and the shortest lines have answers fifty times as long:
 /// the size of the batch alone does not bound them.
@@ -30,7 +30,13 @@ pub(crate) async fn answer(
     body: &mut Incoming,
 ) -> Result<Answer, Refused> {
     let _publication = control.drain.publication()?;
-    let bytes = body::read(control, &head.headers, body, control.settings.batch_bytes_max).await?;
+    permit(control, head, Action::PublishBatch)?;
+    query::check(head.uri.query().unwrap_or_default(), &[])?;
+    let bytes = body::read(control, &head.headers, body, body::Kind::Batch).await?;
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        let sentence = "a batch is one JSON object a line, not an array; none was published";
+        return Err(Refused::new(Code::BadJson, sentence));
+    }
     let count = lines(&bytes).count();
     if count > LINES_MAX {
         let sentence = format!(
@@ -38,13 +44,13 @@ pub(crate) async fn answer(
         );
         return Err(Refused::new(Code::TooLarge, sentence));
     }
-    let room = answer::room(control, count * ANSWER_LINE_BYTES)?;
+    let room = answer::room(control, &control.figures.receipts, count * ANSWER_LINE_BYTES)?;
     let mut answers = Vec::new();
     for (nth, line) in lines(&bytes).enumerate() {
         if nth % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        match publish_line(control, line).await {
+        match publish_line(control, head, line).await {
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(refused) => {
                 refused.count(control);
@@ -61,12 +67,12 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-async fn publish_line(control: &Control, line: &[u8]) -> Result<Published, Refused> {
+async fn publish_line(control: &Control, head: &Parts, line: &[u8]) -> Result<Published, Refused> {
     let line = std::str::from_utf8(line)
         .map_err(|_| Refused::new(Code::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit(control, Action::Publish(&channel))?;
+    permit(control, head, Action::Publish(&channel))?;
     let bytes_max = control.settings.message_bytes_max;
     if item.publication.body.len() > bytes_max {
         let sentence = format!("the message is larger than {bytes_max} bytes");

@@ -5,18 +5,20 @@
 //! once its time is up. And where the `GET` of one would say in `Throng-Id` what comes after its
 //! body, here stands what comes before it: whoever goes on from there has not seen the body.
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_core::id::IdError;
-use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Position, Start};
+use throng_core::{Action, ChannelName, HistoryQuery, Listener, MessageId, Position, Start};
 use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
-use throng_wire::{Refusal, is_local};
 
 use crate::answer::{self, Answer, Code, Refused, THRONG_RECOVERED};
 use crate::api::{permit, set_id};
+use crate::caller::Caller;
 use crate::control::Control;
+use crate::origin;
 
 /// The request has passed its limits already.
 const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
@@ -29,18 +31,20 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
         return Err(Refused::draining());
     }
     let request = as_get(head)?;
-    if request.is_status() && !is_local(request.host.as_deref(), control.settings.listen) {
-        return Err(Refusal::not_local().into());
+    if request.is_status() {
+        origin::check_status(&control.settings, head)?;
+    } else if Caller::of(head).listener == Listener::Admin {
+        origin::check_viewer(&control.settings, &request)?;
     }
     let max = control.settings.channels_max;
     if request.targets.len() > max {
         let sentence = format!("one connection may follow at most {max} channels");
-        return Err(Refused::parameter(sentence));
+        return Err(Refused::new(Code::TooManyChannels, sentence));
     }
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
     for channel in &channels {
-        permit(control, Action::Subscribe(channel))?;
+        permit(control, head, Action::Subscribe(channel))?;
     }
     let starts = starts(&request, channels.len())?;
     let places: Vec<_> = channels
@@ -63,6 +67,9 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
     }
     if !matches!(request.transport, Transport::WebSocket { .. }) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if is_poll && !is_empty {
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(MESSAGE_POLICY));
     }
     if let Some(content_type) = content_type(&request) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -9,7 +9,7 @@ use throng_wire::v1;
 use crate::answer::{self, Answer, Refused};
 use crate::api::{id, limit, permit, set_id};
 use crate::control::Control;
-use crate::names;
+use crate::{names, query};
 
 /// Envelopes of one page, in bytes; what does not fit is the next page's. The limit on messages is
 /// not enough, and nor are the bytes that a log keeps: as JSON, a byte may be six.
@@ -28,8 +28,9 @@ pub(crate) fn answer(
     segment: &str,
 ) -> Result<Answer, Refused> {
     let channel = names::from_segment(kind, segment)?;
-    permit(control, Action::ReadHistory(&channel))?;
+    permit(control, head, Action::ReadHistory(&channel))?;
     let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["limit", "before", "after"])?;
     let asked = match (id(query, "before")?, id(query, "after")?) {
         (None, None) => HistoryQuery::Newest,
         (Some(before), None) => HistoryQuery::Before(before),
@@ -49,7 +50,7 @@ pub(crate) fn answer(
     };
     let has_more = history.has_more || envelopes.len() < history.messages.len();
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + REST_BYTES;
-    let room = answer::room(control, bytes)?;
+    let room = answer::room(control, &control.figures.pages, bytes)?;
     let mut body = Vec::with_capacity(bytes);
     v1::history_body(
         &mut body,

@@ -10,9 +10,11 @@ pub(crate) mod publish;
 use std::time::Duration;
 
 use http::HeaderValue;
+use http::request::Parts;
 use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Verdict};
 
 use crate::answer::{Answer, Code, Refused, THRONG_ID};
+use crate::caller::Caller;
 use crate::control::Control;
 use crate::query;
 
@@ -25,8 +27,8 @@ const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 const LIMIT: usize = 100;
 
 /// Asks whether a client may do this.
-fn permit(control: &Control, action: Action<'_>) -> Result<(), Refused> {
-    match control.access.may(action) {
+fn permit(control: &Control, head: &Parts, action: Action<'_>) -> Result<(), Refused> {
+    match control.access.may(Caller::of(head).listener, action) {
         Verdict::Yes => Ok(()),
         Verdict::No(sentence) => Err(Refused::new(Code::Forbidden, sentence)),
     }

@@ -10,8 +10,9 @@ use http::request::Parts;
 use crate::answer::{self, Answer};
 use crate::names::Resource;
 
-/// Request headers that pages may set.
-const HEADERS: &str = "Content-Type, Idempotency-Key, Throng-Exclude, Last-Event-ID, Prefer";
+/// Request headers that pages may set. `Authorization` is for a proxy in front that checks it.
+const HEADERS: &str =
+    "Authorization, Content-Type, Idempotency-Key, Throng-Exclude, Last-Event-ID, Prefer";
 /// A browser asks again after this, in seconds: Chromium remembers no longer.
 const MAX_AGE: &str = "7200";
 

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::answer::{self, Answer, Code, Refused};
 use crate::api::{ANSWER_TIMEOUT, limit, newest, permit, set_id};
 use crate::control::Control;
-use crate::names;
+use crate::{names, query};
 
 pub(crate) async fn answer(
     control: &Control,
@@ -18,14 +18,17 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, Refused> {
     let channel = names::from_segment(kind, segment)?;
-    permit(control, Action::ReadPresence(&channel))?;
-    let users_max = limit(head.uri.query().unwrap_or_default())?;
+    permit(control, head, Action::ReadPresence(&channel))?;
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["limit"])?;
+    let users_max = limit(query)?;
     let (done, asked) = oneshot::channel();
     let answer = |presence| {
         // Whoever asked may have gone.
         let _ = done.send(presence);
     };
-    control.engine.presence(&channel, users_max, Box::new(answer));
+    let question = control.engine.presence(control.now_ms(), &channel, users_max, Box::new(answer));
+    question.map_err(|error| Refused::new(Code::Busy, error.to_string()))?;
     let Ok(Ok(presence)) = timeout(ANSWER_TIMEOUT, asked).await else {
         let sentence = "the workers are too busy to say who is there; try again in a second";
         return Err(Refused::new(Code::Busy, sentence));
@@ -33,7 +36,7 @@ pub(crate) async fn answer(
     let Presence { connections, users, is_cut } = presence;
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), connections, &users, is_cut);
-    let room = answer::room(control, body.len())?;
+    let room = answer::room(control, &control.figures.pages, body.len())?;
     let mut answer = answer::large(answer::JSON, body, room);
     set_id(&mut answer, newest(control, &channel));
     Ok(answer)

@@ -16,7 +16,7 @@ use crate::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE
 use crate::api::{ANSWER_TIMEOUT, permit};
 use crate::body;
 use crate::control::Control;
-use crate::names;
+use crate::{names, query};
 
 pub(crate) async fn answer(
     control: &Control,
@@ -27,10 +27,10 @@ pub(crate) async fn answer(
 ) -> Result<Answer, Refused> {
     let _publication = control.drain.publication()?;
     let channel = names::from_segment(kind, segment)?;
-    permit(control, Action::Publish(&channel))?;
+    permit(control, head, Action::Publish(&channel))?;
+    query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
-    let bytes =
-        body::read(control, &head.headers, body, control.settings.message_bytes_max).await?;
+    let bytes = body::read(control, &head.headers, body, body::Kind::Message).await?;
     let published = publish(control, channel, &bytes, options).await?;
     let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut body = Vec::with_capacity(96);

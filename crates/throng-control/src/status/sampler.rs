@@ -37,7 +37,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Reads where the counts begin, and gives the first sample: all of its rates are zero.
+    /// Makes the first sample, whose rates are all zero. What has been counted by then is in the
+    /// rates of the second one: the workers run before the sampler does.
     pub(crate) fn new(control: Arc<Control>) -> Sampler {
         let mut machine = Machine::default();
         let reading = machine.read();
@@ -53,6 +54,8 @@ impl Sampler {
         };
         let sample = sampler.sample(reading);
         sampler.control.status.add(sample);
+        sampler.last = sampler.last.at_start();
+        (sampler.latency, sampler.responses) = Default::default();
         sampler
     }
 
@@ -146,6 +149,22 @@ struct Counted {
 }
 
 impl Counted {
+    /// The counts that the server started with, which are none; time and processor time are these.
+    fn at_start(&self) -> Counted {
+        Counted {
+            at: self.at,
+            cpu_ns: self.cpu_ns.clone(),
+            accepted: 0,
+            deliveries: 0,
+            sent_bytes: 0,
+            requests: 0,
+            engine: EngineFigures::default(),
+            refused: Reasons::new(),
+            dropped: Reasons::new(),
+            closed: Reasons::new(),
+        }
+    }
+
     fn read(control: &Control, workers: &[WorkerFigures], reading: &Reading) -> Counted {
         let sum = |counter| workers.iter().map(|worker| worker.counters.get(counter)).sum::<u64>();
         let engine = control.engine.figures();
@@ -257,6 +276,13 @@ fn memory(
 #[derive(Debug)]
 struct Minute(VecDeque<Snapshot>);
 
+impl Default for Minute {
+    /// The times of the last minute, beginning with the first time of all.
+    fn default() -> Minute {
+        Minute::new(Snapshot::default())
+    }
+}
+
 impl Minute {
     fn new(now: Snapshot) -> Minute {
         Minute(VecDeque::from([now]))
@@ -287,7 +313,7 @@ mod tests {
         let closed = by_label("closed_total", |counter| u64::from(counter != Counter::ClosedIdle));
         assert_eq!(closed.get("behind"), Some(&1));
         assert_eq!(closed.get("idle"), None, "what has not occurred is left out");
-        assert_eq!(closed.len(), 7);
+        assert_eq!(closed.len(), 8);
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn head() -> impl Strategy<Value = Vec<u8>> {
             let mut head = method;
             head.extend_from_slice(format!(" {start}").as_bytes());
             head.extend_from_slice(&rest);
-            head.extend_from_slice(format!(" HTTP/{version}\r\nHost: a\r\n").as_bytes());
+            head.extend_from_slice(format!(" HTTP/{version}\r\nHost: 127.0.0.1\r\n").as_bytes());
             for (name, value) in fields {
                 head.extend_from_slice(format!("{name}: ").as_bytes());
                 head.extend_from_slice(&value);

@@ -53,6 +53,17 @@ fn each_line_is_answered_in_order() {
     assert_eq!(server.figure("throng_http_messages_published_total"), 4);
 }
 
+/// Line by line it would be answered with `200`, and publish nothing.
+#[test]
+fn an_array_is_refused_as_a_whole() {
+    let server = Server::new();
+    for body in [r#"[{"channel":"a","data":1}]"#, "\r\n [\n{\"channel\":\"a\",\"data\":1}\n]", "[]"]
+    {
+        server.ask(post("/publish", &[], body)).expect_refusal(400, "bad_json");
+    }
+    assert_eq!(server.texts("a"), [""; 0]);
+}
+
 #[test]
 fn a_line_can_leave_one_connection_out() {
     let server = Server::new();

@@ -68,6 +68,7 @@ impl Client {
             let (name, value) = line.split_once(':').unwrap();
             (name.to_ascii_lowercase(), value.trim().to_owned())
         };
+        assert!(status == 100 || head.contains("\r\nDate: "), "{head}");
         let mut answer = Answer { status, fields: lines.map(field).collect(), body: Vec::new() };
         let length = answer.field("content-length").map_or(0, |value| value.parse().unwrap());
         if has_body && !matches!(status, 100 | 204 | 304) {
@@ -164,11 +165,16 @@ impl Answer {
 /// A request without a body; `fields` are whole lines.
 pub fn request(method: &str, target: &str, fields: &[&str]) -> String {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-    format!("{method} {target} HTTP/1.1\r\nHost: throng.example\r\n{fields}\r\n")
+    format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{fields}\r\n")
 }
 
 pub fn get(target: &str) -> String {
     request("GET", target, &[])
+}
+
+/// A request without a body to a host of that name.
+pub fn get_from(host: &str, target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
 /// A request with a body.

@@ -171,18 +171,60 @@ fn a_subscription_in_a_body_is_a_body() {
 }
 
 #[test]
-fn workers_without_room_refuse() {
+fn a_worker_that_takes_no_more_is_busy() {
     let allowed_origins = vec!["https://page.example".into()];
     let server = Server::with(Settings { allowed_origins, ..Settings::default() });
     server.edge.is_full.store(true, Ordering::SeqCst);
     let mut client = server.connect_again();
     client.send(request("GET", "/channels/a", &["Origin: https://page.example"]));
     let answer = client.answer();
-    answer.expect_refusal(503, "full");
+    answer.expect_refusal(503, "busy");
     assert!(answer.closes());
     assert_eq!(answer.field("access-control-allow-origin"), Some("https://page.example"));
     client.expect_end();
-    assert_eq!(server.refused("full"), 1);
+    assert_eq!(server.refused("busy"), 1);
+}
+
+/// `EventSource` gives up for ever on any status but 200.
+#[test]
+fn events_that_are_refused_say_when_to_come_back() {
+    let server = Server::new();
+    server.edge.is_full.store(true, Ordering::SeqCst);
+    let mut client = server.connect_again();
+    client.send(subscription());
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.closes()), (200, true));
+    assert_eq!(answer.field("content-type"), Some("text/event-stream"));
+    assert!(answer.text().contains("\nretry: "), "{answer:?}");
+    client.expect_end();
+    // An origin that is not allowed gets no more than before.
+    let mut client = server.connect_again();
+    client.send(request("GET", "/channels/a", &["Accept: text/event-stream", "Origin: http://x"]));
+    client.answer().expect_refusal(503, "busy");
+}
+
+/// A page cannot read why a WebSocket was not opened.
+#[test]
+fn a_websocket_that_is_refused_says_when_to_come_back() {
+    let server = Server::new();
+    server.edge.is_full.store(true, Ordering::SeqCst);
+    let mut client = server.connect_again();
+    client.send(request(
+        "GET",
+        "/channels/a",
+        &[
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        ],
+    ));
+    assert_eq!(client.answer().status, 101);
+    let head = client.read_exact(4);
+    assert_eq!((head[0], u16::from_be_bytes([head[2], head[3]])), (0x88, 1013));
+    let reason = client.read_exact(usize::from(head[1]) - 2);
+    assert!(reason.starts_with(b"reconnect in "), "{reason:?}");
+    client.expect_end();
 }
 
 /// Otherwise two planes that disagree would play ball with the connection.

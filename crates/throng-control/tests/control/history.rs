@@ -32,6 +32,29 @@ fn texts(page: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn unknown_parameters_are_refused_with_the_nearest() {
+    let server = Server::new();
+    let refused = |request: Vec<u8>| {
+        let answer = server.ask(request);
+        answer.expect_refusal(400, "bad_parameter");
+        answer.json()["message"].as_str().unwrap().to_owned()
+    };
+    let sentence = refused(get("/channels/a/history?befor=z-1").into());
+    assert!(sentence.ends_with("did you mean `before`?"), "{sentence}");
+    refused(get("/channels/a/history?limit=1&limit=2").into());
+    refused(get("/channels/a/presence?after=z-1").into());
+    for sentence in [
+        refused(post("/channels/a?tokn=secret", &[], "x")),
+        refused(post("/publish?secret", &[], "{}")),
+    ] {
+        assert!(!sentence.contains("secret"), "{sentence}");
+    }
+    assert_eq!(server.texts("a"), [""; 0]);
+    // A client's own, against caches say.
+    assert_eq!(server.ask(get("/channels/a/history?_=1763756766123&")).status, 200);
+}
+
+#[test]
 fn messages_are_envelopes() {
     let server = server_with(1);
     let mut page = page(&server, "");

@@ -25,7 +25,7 @@ fn heads() {
     client.expect_end();
 
     let mut client = server.connect_again();
-    client.send(format!("GET /health HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(2000)));
+    client.send(format!("GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {}", "x".repeat(2000)));
     client.answer().expect_refusal(431, "head_too_large");
     client.expect_end();
 
@@ -185,16 +185,10 @@ fn connections() {
     let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
     let mut first = server.connect_again();
     let mut second = server.connect(get("/health"));
-    let answer = second.answer();
-    answer.expect_refusal(503, "full");
-    assert!(answer.closes());
-    second.expect_end();
-    first.send(get("/metrics"));
-    let page = first.answer();
-    assert!(page.text().contains("throng_http_refused_total{code=\"full\"} 1\n"));
-    drop(first);
-    // There is room again once the server has noticed.
-    while server.connect(get("/health")).answer().status != 200 {}
+    assert_eq!(second.answer().status, 200);
+    first.expect_end();
+    second.send(get("/health"));
+    assert_eq!(second.answer().status, 200);
 }
 
 #[test]
@@ -208,20 +202,50 @@ fn everybody_is_told_that_there_is_no_room() {
     }
 }
 
-/// Those of the workers take room, too. A few may come nevertheless, to publish.
+/// Subscribers take room, too. Beside a full house of them there is room for a few connections, and
+/// the one that has been silent for longest gives way to the next.
 #[test]
 fn connections_of_both_planes() {
     let server = Server::with(Settings { connections_max: 10, ..Settings::default() });
     server.edge.connections.store(10, Ordering::SeqCst);
-    let mut first = server.connect_again();
-    server.edge.connections.store(73, Ordering::SeqCst);
-    server.ask(get("/health")).expect_refusal(503, "full");
-    // What is there stays.
-    first.send(get("/health"));
-    assert_eq!(first.answer().status, 200);
-    server.edge.connections.store(72, Ordering::SeqCst);
+    let mut silent: Vec<_> = (0..64).map(|_| server.connect_again()).collect();
     assert_eq!(server.ask(get("/health")).status, 200);
-    server.edge.connections.store(0, Ordering::SeqCst);
+    silent[0].expect_end();
+    // The others are still there, but for the one that has given way to the answer above.
+    silent[63].send(get("/health"));
+    assert_eq!(silent[63].answer().status, 200);
+    assert!(server.figure("throng_http_closed_for_room_total") >= 1);
+    assert_eq!(server.refused("full"), 0);
+}
+
+/// A body that does not come is no reason to keep a place.
+#[test]
+fn half_sent_requests_give_way() {
+    let server = Server::with(Settings { own_connections_max: 2, ..Settings::default() });
+    let fields = ["Content-Length: 9", "Expect: 100-continue"];
+    let mut stuck: Vec<_> =
+        (0..2).map(|_| server.connect(request("POST", "/channels/a", &fields))).collect();
+    for client in &mut stuck {
+        assert_eq!(client.answer().status, 100);
+    }
+    assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
+    stuck[0].expect_end();
+}
+
+/// Those for whose answer we are to blame keep their places: then there is no room.
+#[test]
+fn requests_that_wait_for_us_keep_their_places() {
+    let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
+    server.follow(&ChannelName::channel("b"));
+    let mut asking = server.connect(get("/channels/b/presence"));
+    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
+    let mut refused = server.connect(get("/health"));
+    let answer = refused.answer();
+    answer.expect_refusal(503, "full");
+    assert!(answer.closes());
+    refused.expect_end();
+    question.answer([], false);
+    assert_eq!(asking.answer().status, 200);
     assert_eq!(server.refused("full"), 1);
 }
 
@@ -239,7 +263,7 @@ fn long_targets() {
     server.ask(get(&target(65_535))).expect_refusal(414, "uri_too_long");
 }
 
-/// Answers that nobody reads fill the memory only so far.
+/// Answers that nobody reads fill the memory only so far, and cost those who do not read them.
 #[test]
 fn unread_answers() {
     let message_bytes_max = 1 << 20;
@@ -254,18 +278,48 @@ fn unread_answers() {
     // One alone may be larger than the limit.
     let mut stuck = page();
     while unread() < 6_000_000 {}
-    let refused = page().answer();
-    refused.expect_refusal(503, "busy");
-    assert!(!refused.closes());
+    // Those who publish have room of their own, and short answers are given always.
     let batch = r#"{"channel":"b","data":1}"#;
-    server.ask(post("/publish", &[], batch)).expect_refusal(503, "busy");
-    server.ask(get("/channels/a/presence")).expect_refusal(503, "busy");
-    // Short answers are given always.
-    assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
-    assert_eq!(stuck.answer().status, 200);
-    while unread() > 0 {}
-    assert_eq!(page().answer().status, 200);
-    while unread() > 0 {}
     assert_eq!(server.ask(post("/publish", &[], batch)).status, 200);
-    assert_eq!(server.ask(get("/channels/b/history")).json()["id"], "z-1");
+    assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
+    // Whoever asks later for as much gets it, instead of the one that does not read.
+    assert_eq!(server.ask(get("/channels/a/history?limit=2")).status, 200);
+    let rest = stuck.rest_bytes();
+    assert!(rest.len() < 6_000_000, "it was cut off after {} bytes", rest.len());
+    while unread() > 0 {}
+    assert_eq!(server.figure("throng_http_cut_total"), 1);
+    assert_eq!(page().answer().status, 200);
+    assert_eq!(server.refused("busy"), 0);
+}
+
+/// Bodies that do not come to their end cost those who began them.
+#[test]
+fn half_sent_bodies() {
+    let settings = Settings { partial_batches_bytes_max: 1 << 20, ..Settings::default() };
+    let server = Server::with(settings);
+    let partial = || server.figure("throng_http_partial_body_bytes");
+    let begin = |bytes: usize| {
+        let head = request("POST", "/publish", &["Content-Length: 1000000"]);
+        let before = partial();
+        let client = server.connect(head + &"x".repeat(bytes));
+        while partial() < before + bytes as u64 {}
+        client
+    };
+    let mut largest = begin(500_000);
+    let mut small = begin(100_000);
+    // A message is no batch.
+    let message = request("POST", "/channels/a", &["Content-Length: 2"]);
+    let mut other = server.connect(message + "x");
+    let mut last = server.connect(request("POST", "/publish", &["Content-Length: 900000"]));
+    last.send("\n".repeat(900_000));
+    assert_eq!(last.answer().status, 200);
+    let refused = largest.answer();
+    refused.expect_refusal(503, "busy");
+    assert!(refused.closes());
+    other.send("x");
+    assert_eq!(other.answer().status, 201);
+    small.send("\n".repeat(900_000));
+    // Its first line is no JSON.
+    assert_eq!(small.answer().status, 200);
+    while partial() > 0 {}
 }

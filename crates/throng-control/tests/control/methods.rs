@@ -145,7 +145,7 @@ fn head_of_a_subscription_refuses_what_a_worker_would() {
     assert_eq!(answer.field("upgrade"), Some("websocket"));
     refused("/channels/a?since=x", 400, "bad_id");
     refused("/channels/a?since=z-1,z-1", 400, "bad_id");
-    refused("/subscribe?channel=1&channel=2&channel=3&channel=4&user=u", 400, "bad_parameter");
+    refused("/subscribe?channel=1&channel=2&channel=3&channel=4&user=u", 400, "too_many_channels");
 }
 
 #[test]

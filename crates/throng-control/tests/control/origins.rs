@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use throng_control::Settings;
 
-use crate::client::{get, post, request};
+use crate::client::{get, get_from, post, request};
 use crate::server::Server;
 
 const ALLOWED: &str = "Origin: https://page.example";
@@ -117,6 +117,62 @@ fn a_page_whose_name_leads_to_loopback_is_not_our_own() {
     }
 }
 
+/// A browser sends no `Origin` with a `GET` to its own host: rebinding shows in `Host` alone.
+#[test]
+fn a_name_that_leads_to_loopback_reads_nothing() {
+    let server = Server::new();
+    assert_eq!(server.ask(post("/channels/a", &[], "secret")).status, 201);
+    let paths = [
+        "/channels/a/history",
+        "/channels/a/presence",
+        "/users/a/history",
+        "/status.json",
+        "/metrics",
+        "/throng.js",
+        "/chat",
+        "/",
+        "/nowhere",
+        "http://evil.example/channels/a/history",
+    ];
+    for path in paths {
+        for host in ["evil.example", "evil.example:8080", "127.0.0.1.evil.example"] {
+            server.ask(get_from(host, path)).expect_refusal(403, "host_refused");
+        }
+    }
+    let head = "HEAD /channels/a HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    assert_eq!(server.connect(head).answer_to_head().status, 403);
+    assert_eq!(server.refused("host_refused"), 3 * paths.len() as u64 + 1);
+    // Probes ask under names of their own, and learn that the server runs.
+    assert_eq!(server.ask(get_from("10-0-0-7.pod.cluster.local", "/health")).status, 200);
+    for host in ["localhost:8080", "localhost.", "127.0.0.1", "[::1]:8080", "192.168.0.7:1"] {
+        assert_eq!(server.texts_at(host, "a"), ["secret"], "{host}");
+    }
+    let old = server.ask("GET /channels/a/history HTTP/1.0\r\n\r\n");
+    assert_eq!(old.status, 200);
+}
+
+#[test]
+fn hosts_are_named_in_the_settings() {
+    let allowed_origins = vec!["https://page.example".into()];
+    let allowed_hosts = vec!["throng".into(), "push.example".into()];
+    for listen in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
+        let server = Server::with(Settings {
+            listen: listen.into(),
+            allowed_origins: allowed_origins.clone(),
+            allowed_hosts: allowed_hosts.clone(),
+            ..Settings::default()
+        });
+        for host in ["throng:8080", "Push.Example", "page.example", "10.0.0.7:8080"] {
+            assert_eq!(server.ask(get_from(host, "/channels/a/history")).status, 200, "{host}");
+        }
+        server
+            .ask(get_from("evil.example", "/channels/a/history"))
+            .expect_refusal(403, "host_refused");
+    }
+    // Others can reach it, and it does not know all of its names.
+    assert_eq!(public().ask(get_from("any.example", "/channels/a/history")).status, 200);
+}
+
 #[test]
 fn any_origin_may_be_allowed() {
     let server =
@@ -135,7 +191,14 @@ fn browsers_may_ask_before() {
     let methods = answer.field("access-control-allow-methods").unwrap();
     assert!(methods.contains("POST") && methods.contains("PUT"));
     let headers = answer.field("access-control-allow-headers").unwrap().to_ascii_lowercase();
-    for name in ["content-type", "idempotency-key", "throng-exclude", "last-event-id", "prefer"] {
+    for name in [
+        "authorization",
+        "content-type",
+        "idempotency-key",
+        "throng-exclude",
+        "last-event-id",
+        "prefer",
+    ] {
         assert!(headers.contains(name), "{name}");
     }
     assert!(answer.field("access-control-max-age").is_some());

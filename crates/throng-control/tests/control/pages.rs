@@ -66,19 +66,40 @@ fn figures_are_prometheus_text() {
     let content_type = answer.field("content-type").unwrap();
     assert!(content_type.starts_with("text/plain; version=0.0.4"));
     let mut described = Vec::new();
+    let mut is_histogram = false;
     for line in answer.text().lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(matches!(kind, "counter" | "gauge"));
+            assert!(matches!(kind, "counter" | "gauge" | "histogram"));
+            is_histogram = kind == "histogram";
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+            assert_eq!(is_histogram, name.ends_with("_seconds") && kind != "gauge", "{name}");
             assert!(!described.contains(&name), "{name} is described twice");
             described.push(name);
         } else if !line.starts_with("# HELP ") {
             let (full, value) = line.rsplit_once(' ').unwrap();
             let name = full.split('{').next().unwrap();
-            assert_eq!(described.last(), Some(&name), "{line}");
-            assert!(value.parse::<u64>().is_ok(), "{line}");
+            let parts = ["_bucket", "_sum", "_count"].iter();
+            let of = parts.filter(|_| is_histogram).find_map(|part| name.strip_suffix(part));
+            assert_eq!(described.last(), Some(&of.unwrap_or(name)), "{line}");
+            let is_sum = is_histogram && name.ends_with("_sum");
+            let is_whole = value.parse::<u64>().is_ok();
+            assert!(is_whole || (is_sum && value.parse::<f64>().is_ok()), "{line}");
         }
+    }
+    for name in ["throng_http_response_seconds", "throng_publish_to_last_write_seconds"] {
+        let samples = |part: &str| {
+            let prefix = format!("{name}{part}");
+            let values = answer.text().lines().filter_map(move |line| {
+                let (full, value) = line.strip_prefix(prefix.as_str())?.rsplit_once(' ')?;
+                Some((full.to_owned(), value.parse::<f64>().unwrap()))
+            });
+            values.collect::<Vec<_>>()
+        };
+        let (buckets, count) = (samples("_bucket"), samples("_count"));
+        assert!(buckets.is_sorted_by(|left, right| left.1 <= right.1), "{buckets:?}");
+        assert_eq!(buckets.last(), Some(&("{le=\"+Inf\"}".to_owned(), count[0].1)), "{name}");
+        assert!(buckets.len() > 2 && samples("_sum").len() == 1, "{name}");
     }
     assert_eq!(server.figure("throng_worker_connections{worker=\"0\"}"), 7);
     assert_eq!(server.figure("throng_log_messages"), 1);

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use throng_control::{Arrival, Arrivals, Control, Edge, Settings, WorkerFigures, serve};
 use throng_core::{
-    Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, LocalId, Mail, Mailbox,
-    MemoryEngine, Rules, Start, WorkerId,
+    Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId, Mail,
+    Mailbox, MemoryEngine, Rules, Start, WorkerId,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::client::{Answer, Client, PATIENCE, get};
+use crate::client::{Answer, Client, PATIENCE, get, get_from};
 
 /// What ids begin with here.
 pub const EPOCH: &str = "z";
@@ -57,6 +57,15 @@ impl Server {
     }
 
     pub fn with_access(settings: Settings, access: Arc<dyn Access>) -> Server {
+        Server::prepared(settings, access, |_| ())
+    }
+
+    /// A server with whose engine `prepare` does something while the control plane is starting.
+    pub fn prepared(
+        settings: Settings,
+        access: Arc<dyn Access>,
+        prepare: impl FnOnce(&MemoryEngine),
+    ) -> Server {
         let (wake, woken) = mpsc::channel();
         let mailbox = Arc::new(Mailbox::new(move || {
             // A test that has ended listens no more.
@@ -64,7 +73,7 @@ impl Server {
         }));
         let mailboxes = vec![Arc::clone(&mailbox)];
         let rules = Arc::new(Rules::default());
-        let epoch = Epoch::starting_at(35);
+        let epoch = Epoch::numbered(35);
         let engine = Arc::new(MemoryEngine::new(epoch, rules, mailboxes, 1 << 30));
         let (give, handed_back) = mpsc::channel();
         let edge = Arc::new(FakeEdge {
@@ -78,6 +87,7 @@ impl Server {
         let (drain, draining) = oneshot::channel();
         let control =
             Control::new(Arc::clone(&engine) as _, access, Arc::clone(&edge) as _, settings);
+        prepare(&engine);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -95,7 +105,8 @@ impl Server {
             let _ = part.send(());
         };
         let arriving = Arriving(arriving);
-        let serving = runtime.spawn(serve(Arc::new(control), arriving, drain_begins, part));
+        let admin = None;
+        let serving = runtime.spawn(serve(Arc::new(control), arriving, admin, drain_begins, part));
         Server {
             engine,
             edge,
@@ -145,8 +156,10 @@ impl Server {
         self.parted.recv_timeout(PATIENCE).unwrap();
     }
 
-    /// That the workers have not been told so yet.
+    /// That the workers have not been told so yet, once the drain has begun. Whoever is answered
+    /// has been taken in after the server has looked whether they are to be told.
     pub fn expect_no_parting(&self) {
+        assert_eq!(self.ask(get("/health")).status, 503);
         assert!(self.parted.try_recv().is_err());
     }
 
@@ -195,7 +208,13 @@ impl Server {
 
     /// What a channel keeps.
     pub fn texts(&self, channel: &str) -> Vec<String> {
-        let answer = self.ask(get(&format!("/channels/{channel}/history?limit=1000")));
+        self.texts_at("127.0.0.1", channel)
+    }
+
+    /// What a channel keeps, as it is told under the name of that host.
+    pub fn texts_at(&self, host: &str, channel: &str) -> Vec<String> {
+        let target = format!("/channels/{channel}/history?limit=1000");
+        let answer = self.ask(get_from(host, &target));
         let json = answer.json();
         let messages = json["messages"].as_array().unwrap();
         messages.iter().map(|message| message["data"].as_str().unwrap().to_owned()).collect()
@@ -233,12 +252,20 @@ impl FakeEdge {
 }
 
 impl Edge for FakeEdge {
-    fn hand_back(&self, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
+    fn hand_back(&self, _: Listener, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
         if self.is_full.load(Ordering::SeqCst) {
             return Err(stream);
         }
         self.give.send((stream, bytes.to_vec())).unwrap();
         Ok(())
+    }
+
+    fn subscribers(&self) -> u64 {
+        self.connections()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.connections() == 0
     }
 
     fn connections(&self) -> u64 {

@@ -39,22 +39,22 @@ fn nothing_got_through(server: &Server) {
 fn lengths() {
     let server = Server::new();
     for lines in [
-        "Host: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
-        "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3",
-        "Host: a\r\nContent-Length: 3\r\nContent-Length: 4",
-        "Host: a\r\nContent-Length: 3\r\nContent-Length: 3",
-        "Host: a\r\nContent-Length: 3, 3",
-        "Host: a\r\nContent-Length: +3",
-        "Host: a\r\nContent-Length: -3",
-        "Host: a\r\nContent-Length: 0x3",
-        "Host: a\r\nContent-Length: 3 3",
-        "Host: a\r\nContent-Length:",
-        "Host: a\r\nContent-Length: 99999999999999999999",
-        "Host: a\r\nTransfer-Encoding: chunked, chunked",
-        "Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
-        "Host: a\r\nTransfer-Encoding: chunked, gzip",
-        "Host: a\r\nTransfer-Encoding: chunked;a=b",
-        "Host: a\r\nTransfer-Encoding:",
+        "Host: 127.0.0.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
+        "Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3",
+        "Host: 127.0.0.1\r\nContent-Length: 3\r\nContent-Length: 4",
+        "Host: 127.0.0.1\r\nContent-Length: 3\r\nContent-Length: 3",
+        "Host: 127.0.0.1\r\nContent-Length: 3, 3",
+        "Host: 127.0.0.1\r\nContent-Length: +3",
+        "Host: 127.0.0.1\r\nContent-Length: -3",
+        "Host: 127.0.0.1\r\nContent-Length: 0x3",
+        "Host: 127.0.0.1\r\nContent-Length: 3 3",
+        "Host: 127.0.0.1\r\nContent-Length:",
+        "Host: 127.0.0.1\r\nContent-Length: 99999999999999999999",
+        "Host: 127.0.0.1\r\nTransfer-Encoding: chunked, chunked",
+        "Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Host: 127.0.0.1\r\nTransfer-Encoding: chunked, gzip",
+        "Host: 127.0.0.1\r\nTransfer-Encoding: chunked;a=b",
+        "Host: 127.0.0.1\r\nTransfer-Encoding:",
     ] {
         refused(&server, with(lines), 400, "bad_length");
     }
@@ -68,7 +68,7 @@ fn lengths() {
 fn lengths_that_would_overflow() {
     let server = Server::new();
     for length in [u64::MAX, u64::MAX - 1, u64::MAX - 100, 1 << 63] {
-        let lines = format!("Host: a\r\nContent-Length: {length}");
+        let lines = format!("Host: 127.0.0.1\r\nContent-Length: {length}");
         refused(&server, with(&lines), 413, "too_large");
     }
     nothing_got_through(&server);
@@ -78,7 +78,7 @@ fn lengths_that_would_overflow() {
 fn codings() {
     let server = Server::new();
     for coding in ["gzip", "gzip, chunked", "identity", "xchunked", "\"chunked\""] {
-        let lines = format!("Host: a\r\nTransfer-Encoding: {coding}");
+        let lines = format!("Host: 127.0.0.1\r\nTransfer-Encoding: {coding}");
         refused(&server, with(&lines), 501, "not_implemented");
     }
     nothing_got_through(&server);
@@ -89,34 +89,34 @@ fn heads() {
     let server = Server::new();
     for head in [
         // Folded, by itself and in the first line.
-        with("Host: a\r\nX: a\r\n b"),
+        with("Host: 127.0.0.1\r\nX: a\r\n b"),
         with(" Host: a"),
         // A line feed alone.
         "POST /channels/a HTTP/1.1\nHost: a\n\n".into(),
         with("Host: a\nContent-Length: 3"),
-        with("Host: a\r\nX: a\rContent-Length: 3"),
+        with("Host: 127.0.0.1\r\nX: a\rContent-Length: 3"),
         // Spaces where none belong.
         with("Host : a"),
-        with("Host: a\r\nContent-Length : 3"),
-        with("Host: a\r\nTransfer-Encoding\t: chunked"),
-        "POST  /channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
-        "POST /channels/a b HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        with("Host: 127.0.0.1\r\nContent-Length : 3"),
+        with("Host: 127.0.0.1\r\nTransfer-Encoding\t: chunked"),
+        "POST  /channels/a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
+        "POST /channels/a b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
         // Names and values.
-        with("Host: a\r\nContent_Length\0: 3"),
-        with("Host: a\r\nX: \0"),
-        with("Host: a\r\n: a"),
-        with("Host: a\r\nno colon"),
+        with("Host: 127.0.0.1\r\nContent_Length\0: 3"),
+        with("Host: 127.0.0.1\r\nX: \0"),
+        with("Host: 127.0.0.1\r\n: a"),
+        with("Host: 127.0.0.1\r\nno colon"),
         // For whom.
         with("X: a"),
-        with("Host: a\r\nHost: b"),
+        with("Host: 127.0.0.1\r\nHost: b"),
         with("Host: a/b"),
         with("Host: a@b"),
         "POST http://a@b/ HTTP/1.1\r\nHost: b\r\n\r\n".into(),
-        "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n".into(),
-        "POST channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
-        "POST /channels/a#b HTTP/1.1\r\nHost: a\r\n\r\n".into(),
-        "\r\n\r\n\r\nPOST /channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
-        "\nPOST /channels/a HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "CONNECT a:80 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
+        "POST channels/a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
+        "POST /channels/a#b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
+        "\r\n\r\n\r\nPOST /channels/a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
+        "\nPOST /channels/a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
     ] {
         refused(&server, head, 400, "bad_request");
     }
@@ -138,8 +138,8 @@ fn targets() {
 fn versions() {
     let server = Server::new();
     refused(&server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "bad_version");
-    refused(&server, "POST / HTTP/3.0\r\nHost: a\r\n\r\n", 505, "bad_version");
-    refused(&server, "POST / HTTP/1.2\r\nHost: a\r\n\r\n", 505, "bad_version");
+    refused(&server, "POST / HTTP/3.0\r\nHost: 127.0.0.1\r\n\r\n", 505, "bad_version");
+    refused(&server, "POST / HTTP/1.2\r\nHost: 127.0.0.1\r\n\r\n", 505, "bad_version");
     nothing_got_through(&server);
 }
 

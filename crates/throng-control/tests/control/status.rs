@@ -1,12 +1,14 @@
 //! What the server tells about itself.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use throng_control::Settings;
-use throng_core::{ChannelName, Mail};
+use throng_core::{Allow, Body, ChannelName, Engine as _, Mail, Publication};
 
-use crate::client::{Answer, get, post};
+use crate::client::{Answer, PATIENCE, get_from, post};
 use crate::server::Server;
 
 /// Asks as somebody at the machine does.
@@ -19,10 +21,12 @@ fn it_is_told_at_the_machine_only() {
     let here = Server::new();
     let everywhere =
         Server::with(Settings { listen: Ipv4Addr::UNSPECIFIED.into(), ..Settings::default() });
+    let allowed_hosts = vec!["push.example".into()];
+    let proxied = Server::with(Settings { allowed_hosts, ..Settings::default() });
     for path in ["/status", "/status.json", "/status.json?history=1"] {
         assert_eq!(ask(&here, path).status, 200, "{path}");
-        // A name that may lead here, and a proxy that passes its own on.
-        here.ask(get(path)).expect_refusal(403, "forbidden");
+        // A proxy that passes its own name on.
+        proxied.ask(get_from("push.example", path)).expect_refusal(403, "forbidden");
         ask(&everywhere, path).expect_refusal(403, "forbidden");
     }
     let head = "HEAD /status/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -42,6 +46,32 @@ fn the_first_sample_is_there_at_once() {
     assert!(sample.get("history").is_none());
     let history = &ask(&server, "/status.json?history=900").json()["history"];
     assert!(!history["time_ms"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_charts_have_what_happened_before_the_first_sample() {
+    // Workers accept messages over WebSockets as soon as they run.
+    let publish = |engine: &throng_core::MemoryEngine| {
+        let publication = Publication {
+            channel: ChannelName::new(throng_core::Kind::Channel, "early"),
+            body: Body::Text("x".into()),
+            content_type: None,
+            idempotency_key: None,
+            except: None,
+        };
+        engine.publish(0, publication).unwrap();
+    };
+    let server = Server::prepared(Settings::default(), Arc::new(Allow), publish);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let history = &ask(&server, "/status.json?history=900").json()["history"];
+        let rates = history["messages_in_per_s"].as_array().unwrap();
+        if rates.iter().any(|rate| rate.as_f64().unwrap() > 0.0) {
+            return;
+        }
+        assert!(rates.len() < 3 && Instant::now() < deadline, "on no chart: {rates:?}");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The memory engine: one promise at a time, against a model, and with threads.
 
 mod model;
+mod presence;
 mod promises;
 mod room;
 mod threads;
@@ -35,7 +36,7 @@ impl Fixture {
     fn new(retention: Retention, workers: usize, bytes_max: usize) -> Fixture {
         let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
         let mailboxes: Vec<_> = (0..workers).map(|_| Arc::new(Mailbox::new(|| {}))).collect();
-        let epoch = Epoch::starting_at(7);
+        let epoch = Epoch::numbered(7);
         let engine = MemoryEngine::new(epoch, Arc::new(rules), mailboxes.clone(), bytes_max);
         Fixture { engine, mailboxes }
     }

@@ -115,6 +115,7 @@ impl Active {
         if offset >= self.swept {
             return 0;
         }
+        self.bare = self.bare.min(offset);
         let again = self.mirror.range(self.index_after(offset)..);
         let again = again.take_while(|message| message.id.offset <= self.swept);
         let bytes = again.map(|message| message.weight_bytes()).sum();
@@ -168,6 +169,21 @@ impl Active {
         self.bare = self.swept;
     }
 
+    /// Rids of its encodings what comes after `from` up to `to`, and what was encoded behind it,
+    /// as far as everyone has been offered it.
+    fn bare_again(&mut self, from: u64, to: u64) {
+        let first = self.index_after(from);
+        for message in self.mirror.range_mut(first..) {
+            let offset = message.id.offset;
+            if offset > self.swept || (offset > to && !message.is_encoded()) {
+                break;
+            }
+            if message.is_encoded() {
+                *message = Arc::new(message.unencoded());
+            }
+        }
+    }
+
     /// The index of the first message after `cursor`.
     fn index_after(&self, cursor: u64) -> usize {
         let (Some(first), Some(last)) = (self.mirror.front(), self.mirror.back()) else { return 0 };
@@ -193,6 +209,13 @@ impl Active {
         }
         Waiting::Messages(self.mirror.range(self.index_after(cursor)..))
     }
+}
+
+/// A message of a backlog for a mirror of this worker's: not one that others hold, too, as they
+/// would leave their encodings to whoever holds it longest.
+fn own(message: &Arc<Message>) -> Arc<Message> {
+    let is_own = Arc::strong_count(message) == 1 && !message.is_encoded();
+    if is_own { Arc::clone(message) } else { Arc::new(message.unencoded()) }
 }
 
 /// The least floor that a mirror may be given while `head` is the channel's head. It never falls:
@@ -279,7 +302,7 @@ impl Roster {
                 active.bytes += message.weight_bytes();
                 self.mirror_bytes += message.weight_bytes();
                 active.floor = message.previous.max(oldest);
-                active.mirror.push_front(Arc::clone(message));
+                active.mirror.push_front(own(message));
             }
         }
         cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
@@ -341,6 +364,20 @@ impl Roster {
 
     fn active_mut(&mut self, index: u32) -> Option<&mut Active> {
         self.channels.get_mut(index)?.active.as_deref_mut()
+    }
+
+    /// The subscription stood at `from` and was just written what came next, or some of it. Of what
+    /// all others have been offered the encodings go at once: a mirror counts messages without
+    /// them, and may keep what it holds for long.
+    pub fn release_encodings(&mut self, id: SubscriptionId, from: u64) {
+        let (Some(to), Some(local)) = (self.cursor(id), self.subscription(id).map(|it| it.local))
+        else {
+            return;
+        };
+        let Some(active) = self.active_mut(local.index()) else { return };
+        if from < active.swept {
+            active.bare_again(from, to);
+        }
     }
 
     /// Drops the mirror if nobody lacks anything, or what of it nobody can lack. Called after a new

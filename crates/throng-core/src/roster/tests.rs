@@ -272,3 +272,55 @@ fn what_is_held_for_the_stalled_is_not_encoded() {
     let Waiting::Messages(mut messages) = roster.waiting(ids[0]) else { panic!("it is stalled") };
     assert!(messages.next().is_some_and(|held| held.id == message.id && !held.is_encoded()));
 }
+
+/// Neither for those who read it again later, nor on behalf of another worker.
+#[test]
+fn what_is_held_is_rid_of_encodings_each_time() {
+    let mut roster = Roster::new(rules(9, 9, 9, BehindPolicy::Skip));
+    let (channel, local) = (ChannelId(0), roster.next_local());
+    let encode = |message: &Arc<Message>| {
+        message.encoding(0, |_| b"encoded".to_vec());
+    };
+    let elsewhere: Vec<_> = (1..=5).map(|offset| model::message(offset, offset - 1)).collect();
+    let join = |roster: &mut Roster, connection| {
+        let mut followed = model::followed(channel, local, 5);
+        followed.cursor.offset = 0;
+        followed.backlog = elsewhere.clone();
+        roster.join(connection, &followed, false, None)
+    };
+    let stalled = join(&mut roster, 0);
+    roster.stall(stalled);
+    elsewhere.iter().for_each(encode);
+    let is_bare = |roster: &Roster| {
+        let Waiting::Messages(messages) = roster.waiting(stalled) else { panic!("it is stalled") };
+        let held: Vec<_> = messages.map(|message| message.is_encoded()).collect();
+        held == [false; 5]
+    };
+    assert!(is_bare(&roster), "another worker's encodings");
+    // Another one catches up, in two writes of which the first encodes more than is taken.
+    let reader = join(&mut roster, 1);
+    for (encoded, taken) in [(4, 2), (3, 5)] {
+        let Waiting::Messages(messages) = roster.waiting(reader) else { panic!("it is behind") };
+        messages.take(encoded).for_each(encode);
+        assert!(!is_bare(&roster));
+        let from = roster.cursor(reader).expect("it is there");
+        roster.advance(reader, taken);
+        roster.release_encodings(reader, from);
+        assert!(is_bare(&roster));
+    }
+    // A sweep offers to one that resumes what all had been offered before.
+    roster.settle(local);
+    roster.resume(stalled);
+    let again = join(&mut roster, 2);
+    roster.stall(again);
+    let (mut visits, mut batch) = (9, Vec::new());
+    roster.next_batch(&mut visits, &mut batch);
+    for (id, _) in batch.drain(..) {
+        let Waiting::Messages(messages) = roster.waiting(id) else { panic!("it is behind") };
+        messages.for_each(encode);
+        roster.advance(id, 5);
+    }
+    roster.next_batch(&mut visits, &mut batch);
+    let Waiting::Messages(mut held) = roster.waiting(again) else { panic!("it is stalled") };
+    assert!(held.all(|message| !message.is_encoded()));
+}

@@ -1,6 +1,7 @@
-//! Sockets on their way between descriptor tables, with what was already read from them.
+//! Sockets on their way between descriptor tables, with what was already read from them and the
+//! listener that they came in at.
 //!
-//! A message of a sequenced-packet socket pair carries both: `SCM_RIGHTS` (unix(7)) makes the
+//! A message of a sequenced-packet socket pair carries all of it: `SCM_RIGHTS` (unix(7)) makes the
 //! kernel install the descriptor in the receiver's table. Both ends exist before any worker leaves
 //! the process's table, so every thread can send to every other.
 
@@ -9,15 +10,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::settings::HEAD_BYTES_MAX;
 use rustix::cmsg_space;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-    sockopt,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown,
+    socketpair, sockopt,
 };
+use throng_core::Listener;
 
-/// The most that travels with a socket: what one read can have brought.
-const BYTES_MAX: usize = 128 << 10;
+/// The most that travels with a socket: the longest head, and what was read behind it.
+const BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
 /// Messages under way before the sender is told that there is no room: enough for a burst, well
 /// below the descriptors that may be in flight.
@@ -43,9 +46,14 @@ pub(crate) fn pair() -> io::Result<(Entry, Exit)> {
 }
 
 impl Entry {
-    /// Sends `socket` and what was read from it, which may be nothing. The caller's own descriptor
-    /// stays open.
-    pub(crate) fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    /// Sends `socket`, which came in at `listener`, and what was read from it, which may be
+    /// nothing. The caller's own descriptor stays open.
+    pub(crate) fn send(
+        &self,
+        listener: Listener,
+        socket: BorrowedFd<'_>,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         if bytes.len() > BYTES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -53,8 +61,9 @@ impl Entry {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let sockets = [socket];
         control.push(SendAncillaryMessage::ScmRights(&sockets));
-        // A packet must not be empty, or it would look like the end: a byte leads it.
-        let slices = [IoSlice::new(&[0]), IoSlice::new(bytes)];
+        // The byte also keeps the packet from being empty, which would look like the end.
+        let lead = [u8::from(listener == Listener::Admin)];
+        let slices = [IoSlice::new(&lead), IoSlice::new(bytes)];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.0, &slices, &mut control, flags)?;
         Ok(())
@@ -62,26 +71,32 @@ impl Entry {
 }
 
 impl Exit {
+    /// From now on senders are told that nobody receives. What is on its way still comes.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        Ok(shutdown(&self.0, Shutdown::Read)?)
+    }
+
     /// The next socket with what was read from it; `None` if there is none now.
-    pub(crate) fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<(Listener, OwnedFd)>> {
         buffer.resize(BYTES_MAX + 1, 0);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received = match recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            // Each has a byte at least: the way is closed.
+            Ok(received) if received.bytes == 0 => return Ok(None),
             Ok(received) => received.bytes,
             Err(rustix::io::Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         buffer.truncate(received);
-        if received > 0 {
-            buffer.remove(0);
-        }
+        let is_admin = buffer.remove(0) == 1;
+        let listener = if is_admin { Listener::Admin } else { Listener::Public };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(mut sockets) = message
                 && let Some(socket) = sockets.next()
             {
-                return Ok(Some(socket));
+                return Ok(Some((listener, socket)));
             }
         }
         // The table was full: the kernel has closed the socket.
@@ -102,19 +117,36 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
+    fn nothing_is_lost_in_a_way_that_is_closed() {
+        let (entry, exit) = pair().unwrap();
+        let (_near, far) = UnixStream::pair().unwrap();
+        entry.send(Listener::Public, far.as_fd(), b"before").unwrap();
+        exit.close().unwrap();
+        entry.send(Listener::Public, far.as_fd(), b"after").unwrap_err();
+        let mut bytes = Vec::new();
+        assert!(exit.receive(&mut bytes).unwrap().is_some());
+        assert_eq!(bytes, b"before");
+        assert!(exit.receive(&mut bytes).unwrap().is_none());
+    }
+
+    #[test]
     fn a_socket_crosses_with_its_bytes() {
         let (entry, exit) = pair().unwrap();
         let mut bytes = Vec::new();
         assert!(exit.receive(&mut bytes).unwrap().is_none());
         let (mut near, far) = UnixStream::pair().unwrap();
-        entry.send(far.as_fd(), b"GET / HTTP/1.1\r\n").unwrap();
-        entry.send(far.as_fd(), b"").unwrap();
+        entry.send(Listener::Admin, far.as_fd(), b"GET / HTTP/1.1\r\n").unwrap();
+        entry.send(Listener::Public, far.as_fd(), b"").unwrap();
         drop(far);
-        let mut there = UnixStream::from(exit.receive(&mut bytes).unwrap().unwrap());
+        let (listener, socket) = exit.receive(&mut bytes).unwrap().unwrap();
+        assert_eq!(listener, Listener::Admin);
+        let mut there = UnixStream::from(socket);
         assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
         there.write_all(b"answer").unwrap();
         drop(there);
-        drop(exit.receive(&mut bytes).unwrap().unwrap());
+        let (listener, socket) = exit.receive(&mut bytes).unwrap().unwrap();
+        assert_eq!(listener, Listener::Public);
+        drop(socket);
         assert!(bytes.is_empty());
         let mut answer = String::new();
         near.read_to_string(&mut answer).unwrap();
@@ -127,11 +159,13 @@ mod tests {
         let (_near, far) = UnixStream::pair().unwrap();
         let bytes = vec![7; BYTES_MAX];
         let mut sent = 0;
-        while entry.send(far.as_fd(), &bytes).is_ok() {
+        while entry.send(Listener::Public, far.as_fd(), &bytes).is_ok() {
             sent += 1;
             assert!(sent < 10_000, "there is no limit");
         }
-        assert!(entry.send(far.as_fd(), &vec![7; BYTES_MAX + 1]).is_err(), "more than one read");
+        let too_much = vec![7; BYTES_MAX + 1];
+        let refused = entry.send(Listener::Public, far.as_fd(), &too_much);
+        assert!(refused.is_err(), "more than one read");
         let mut received = Vec::new();
         for _ in 0..sent {
             assert!(exit.receive(&mut received).unwrap().is_some());

@@ -22,8 +22,23 @@ const UNSENT_BYTES_MAX: u32 = 128 << 10;
 /// request socket only.
 const DEFER_ACCEPT_S: u32 = 1;
 
-/// A peer that acknowledges nothing for this long is gone, at least, in milliseconds.
-const USER_TIMEOUT_MS_MIN: u32 = 20_000;
+/// A peer that acknowledges nothing for the heartbeat's interval and this long is gone. With the
+/// interval until something is written to it, and what heartbeats may be late, that is less than
+/// two intervals and 20 s.
+const USER_TIMEOUT_SLACK: Duration = Duration::from_secs(15);
+
+/// Or for this long, where the heartbeat is more frequent, or there is none.
+const USER_TIMEOUT_MIN: Duration = Duration::from_secs(20);
+
+/// From one probe of a silent peer to the next. After the second the peer is gone, once the user
+/// timeout is over.
+const KEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A peer that is silent for this long is probed where there is no heartbeat.
+const KEEP_IDLE_WITHOUT_HEARTBEAT: Duration = Duration::from_secs(120);
+
+/// The kernel takes no more seconds.
+const KEEP_IDLE_MAX: Duration = Duration::from_secs(32_767);
 
 /// A port that is taken: nobody else can bind it while this is there. It does not listen.
 #[derive(Debug)]
@@ -56,27 +71,44 @@ impl Reservation {
     }
 }
 
-/// A listener of one worker. All options are set here: accepted sockets inherit them, so that
-/// accepting costs no further call.
+/// A listener of one worker, which shares its port with those of the others.
 pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     let listener = socket(address)?;
     sockopt::set_socket_reuseport(&listener, true)?;
+    start(listener, address, heartbeat)
+}
+
+/// A listener that has its port to itself.
+pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
+    start(socket(address)?, address, heartbeat)
+}
+
+/// All options are set here: accepted sockets inherit them, so that accepting costs no further
+/// call.
+fn start(listener: OwnedFd, address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     sockopt::set_tcp_nodelay(&listener, true)?;
-    // The kernel takes it for an `int`.
-    let most_ms = i32::MAX as u32;
-    let two_heartbeats_ms =
-        u32::try_from(heartbeat.as_millis() * 2).unwrap_or(most_ms).min(most_ms);
-    sockopt::set_tcp_user_timeout(&listener, two_heartbeats_ms.max(USER_TIMEOUT_MS_MIN))?;
+    sockopt::set_tcp_user_timeout(&listener, user_timeout_ms(heartbeat))?;
     if heartbeat.is_zero() {
         // Nothing else would find out that a silent peer is gone.
         sockopt::set_socket_keepalive(&listener, true)?;
-        sockopt::set_tcp_keepidle(&listener, Duration::from_secs(120))?;
+        sockopt::set_tcp_keepidle(&listener, KEEP_IDLE_WITHOUT_HEARTBEAT)?;
+    } else {
+        // For those that are to be probed: see `Net::keep_alive`.
+        let idle = heartbeat.clamp(Duration::from_secs(1), KEEP_IDLE_MAX);
+        sockopt::set_tcp_keepidle(&listener, idle)?;
+        sockopt::set_tcp_keepintvl(&listener, KEEP_INTERVAL)?;
     }
     options::set_not_sent_low_water(&listener, UNSENT_BYTES_MAX)?;
     options::set_defer_accept(&listener, DEFER_ACCEPT_S)?;
     bind(&listener, &address)?;
     listen(&listener, BACKLOG)?;
     Ok(listener)
+}
+
+fn user_timeout_ms(heartbeat: Duration) -> u32 {
+    let timeout = heartbeat.saturating_add(USER_TIMEOUT_SLACK).max(USER_TIMEOUT_MIN);
+    // The kernel takes it for an `int`.
+    u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32)
 }
 
 /// From now on only those listeners of the port take new connections, numbered in the order in

@@ -1,9 +1,9 @@
-//! Socket options that no library in use sets.
+//! Socket options that no library in use sets, and what no library asks of a socket.
 //!
 //! # Why `unsafe`
 //!
-//! `setsockopt` takes a pointer; here always to a live value, with its size. A program for packets
-//! is such a value with a pointer to its instructions, which live as long.
+//! `setsockopt` and `ioctl` take a pointer; here always to a live value of the type that they want.
+//! A program for packets is such a value with a pointer to its instructions, which live as long.
 
 use std::ffi::c_int;
 use std::io;
@@ -35,6 +35,15 @@ pub(crate) fn set_not_sent_low_water(socket: impl AsFd, bytes: u32) -> io::Resul
 /// (`TCP_DEFER_ACCEPT`, tcp(7)).
 pub(crate) fn set_defer_accept(socket: impl AsFd, seconds: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &(seconds as c_int))
+}
+
+/// Bytes that a connection has taken and its peer has not acknowledged (`SIOCOUTQ`, tcp(7)); none
+/// if the kernel does not say.
+pub(crate) fn unacknowledged_bytes(socket: impl AsFd) -> usize {
+    let mut bytes: c_int = 0;
+    // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `int`.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
 /// Of the sockets that share a port, `count` take all new connections: those from the `first`, in

@@ -40,30 +40,8 @@ impl Ring {
             .setup_submit_all()
             .build(ENTRIES)?;
         let mut ring = Ring { ring };
-        ring.try_out()?;
+        try_out(|parcels, transfers| ring.write_each(parcels, transfers))?;
         Ok(ring)
-    }
-
-    /// A socket that takes no more must say so at once instead of keeping the request.
-    fn try_out(&mut self) -> io::Result<()> {
-        let (one, _other) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-            None,
-        )?;
-        let bytes = [0; 64 << 10];
-        let mut transfers = Vec::new();
-        for _ in 0..64 {
-            transfers.clear();
-            self.write_each(&[Parcel { socket: &one, bytes: &bytes }], &mut transfers)?;
-            match transfers[..] {
-                [Transfer::Bytes(_)] => {}
-                [Transfer::Blocked] => return Ok(()),
-                _ => break,
-            }
-        }
-        Err(io::Error::other("a full socket was not told from others"))
     }
 
     /// Sends each parcel as far as its socket takes it, in order; appends what became of each.
@@ -97,31 +75,39 @@ impl Ring {
             debug_assert!(pushed.is_ok(), "the queue is empty between calls");
         }
         drop(queue);
-        let finished = self.finish(parcels.len(), &mut transfers[first..]);
-        if finished.is_err() {
-            transfers.truncate(first);
-        }
-        finished
+        let submit = |ring: &IoUring, count| ring.submit_and_wait(count);
+        let finished = self.finish(parcels.len(), &mut transfers[first..], submit);
+        finished.map_err(|(answered, error)| {
+            transfers.truncate(first + answered);
+            error
+        })
     }
 
-    /// Submits what is queued and takes the answers to `count` requests.
-    fn finish(&mut self, count: usize, transfers: &mut [Transfer]) -> io::Result<()> {
+    /// Submits what is queued and takes the answers to `count` requests. If the kernel takes no
+    /// more of them, for want of memory perhaps, returns how many it has answered: the first ones,
+    /// as it takes them in order, and none is under way.
+    fn finish(
+        &mut self,
+        count: usize,
+        transfers: &mut [Transfer],
+        mut submit: impl FnMut(&IoUring, usize) -> io::Result<usize>,
+    ) -> Result<(), (usize, io::Error)> {
         let mut answered = 0;
         while answered < count {
-            match self.ring.submit_and_wait(count - answered) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Before anything is submitted this is an answer like another.
-                Err(error) if answered == 0 && self.ring.submission().len() == count => {
-                    return Err(error);
-                }
-                Err(error) => abort(&error),
-            }
+            let submitted = submit(&self.ring, count - answered);
             for answer in self.ring.completion() {
                 answered += 1;
                 if let Some(transfer) = transfers.get_mut(answer.user_data() as usize) {
                     *transfer = transfer_of(answer.result());
                 }
+            }
+            match submitted {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if answered + self.ring.submission().len() == count => {
+                    return Err((answered, error));
+                }
+                Err(error) => abort(&error),
             }
         }
         Ok(())
@@ -136,7 +122,32 @@ fn send(parcel: &Parcel<'_, OwnedFd>, nth: u64) -> squeue::Entry {
         .user_data(nth)
 }
 
-fn transfer_of(result: i32) -> Transfer {
+/// A socket that takes no more must say so at once instead of keeping the request.
+pub(super) fn try_out(
+    mut write_each: impl FnMut(&[Parcel<'_, OwnedFd>], &mut Vec<Transfer>) -> io::Result<()>,
+) -> io::Result<()> {
+    let (one, _other) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let bytes = [0; 64 << 10];
+    let mut transfers = Vec::new();
+    for _ in 0..64 {
+        transfers.clear();
+        write_each(&[Parcel { socket: &one, bytes: &bytes }], &mut transfers)?;
+        match transfers[..] {
+            [Transfer::Bytes(_)] => {}
+            [Transfer::Blocked] => return Ok(()),
+            _ => break,
+        }
+    }
+    Err(io::Error::other("a full socket was not told from others"))
+}
+
+/// What the result of a request says: bytes, or an error below zero.
+pub(super) fn transfer_of(result: i32) -> Transfer {
     match result {
         1.. => Transfer::Bytes(result.unsigned_abs() as usize),
         _ => match Errno::from_raw_os_error(-result) {
@@ -149,14 +160,32 @@ fn transfer_of(result: i32) -> Transfer {
 
 /// Requests may be under way whose bytes are about to go: nothing safe is left to do.
 fn abort(error: &io::Error) -> ! {
-    eprintln!("throng: a worker cannot go on: io_uring keeps requests and fails: {error}");
+    eprintln!("error: a worker cannot go on: io_uring keeps requests and fails: {error}");
     std::process::abort();
+}
+
+/// A ring to test with. Where a sandbox has none the tests fail, unless they are told that it may
+/// be missing: the server does without.
+#[cfg(test)]
+pub(crate) fn for_test(opened: io::Result<Ring>) -> Option<Ring> {
+    const MAY_BE_MISSING: &str = "THRONG_TEST_WITHOUT_IO_URING";
+    match opened {
+        Ok(ring) => Some(ring),
+        Err(error) if std::env::var_os(MAY_BE_MISSING).is_some_and(|value| value == "1") => {
+            eprintln!("skipped, no io_uring: {error}");
+            None
+        }
+        Err(error) => panic!("no io_uring ({error}); set {MAY_BE_MISSING}=1 to test without"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::net::{RecvFlags, recv};
+
+    /// `io_uring_enter(2)`: also take answers.
+    const IORING_ENTER_GETEVENTS: u8 = 1;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -172,9 +201,8 @@ mod tests {
         transfers
     }
 
-    /// Where a sandbox has no io_uring there is nothing to test: the server does without.
     fn ring() -> Option<Ring> {
-        Ring::open().inspect_err(|error| eprintln!("skipped, no io_uring: {error}")).ok()
+        for_test(Ring::open())
     }
 
     #[test]
@@ -206,6 +234,38 @@ mod tests {
         assert_eq!(transfers, [Transfer::Blocked, Transfer::Gone, Transfer::Bytes(1)]);
         let mut buffer = [0; 8];
         assert_eq!(recv(&far, &mut buffer[..], RecvFlags::DONTWAIT).unwrap().1, 1);
+    }
+
+    /// A kernel without memory takes some requests, then says so.
+    #[test]
+    fn what_the_kernel_does_not_take_is_left_to_others() {
+        let Some(mut ring) = ring() else { return };
+        let pairs = [pair(), pair(), pair()];
+        for (nth, (near, _)) in pairs.iter().enumerate() {
+            let parcel = Parcel { socket: near, bytes: b"once" };
+            // SAFETY: `pairs` and the bytes live until the end of the test, and the ring is full.
+            unsafe { ring.ring.submission().push(&send(&parcel, nth as u64)).unwrap() };
+        }
+        let mut calls = 0;
+        let submit = |ring: &IoUring, _| {
+            calls += 1;
+            if calls > 1 {
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
+            let flags = libc::c_uint::from(IORING_ENTER_GETEVENTS);
+            // SAFETY: there is no further argument.
+            unsafe { ring.submitter().enter::<()>(2, 2, flags, None) }
+        };
+        let mut transfers = [Transfer::Gone; 3];
+        let (answered, error) = ring.finish(3, &mut transfers, submit).unwrap_err();
+        assert_eq!((answered, error.raw_os_error()), (2, Some(libc::EAGAIN)));
+        assert_eq!(transfers[..2], [Transfer::Bytes(4); 2]);
+        drop(ring);
+        let mut buffer = [0; 8];
+        for (nth, (_, far)) in pairs.iter().enumerate() {
+            let received = recv(far, &mut buffer[..], RecvFlags::DONTWAIT).map(|(_, count)| count);
+            assert_eq!(received.ok(), (nth < 2).then_some(4), "{nth}");
+        }
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! A worker's sockets, for real.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
-use throng_core::{Counter, Counters, WorkerId};
+use throng_core::{Counter, Counters, Listener, WorkerId};
 
+use super::aio::Aio;
 use super::hand_over::Entry;
+use super::options;
 use super::poll::Poll;
 use super::ring::Ring;
 use crate::net::{Net, Parcel, Transfer};
@@ -16,8 +19,10 @@ use crate::net::{Net, Parcel, Transfer};
 /// The sockets of one worker thread.
 pub(crate) struct Sockets {
     pub(crate) poll: Poll,
-    /// If there is none, each parcel is a call of its own.
+    /// Where there is none, `aio` does what it would.
     pub(crate) ring: Option<Ring>,
+    /// Where there is neither, each parcel is a call of its own.
+    pub(crate) aio: Option<Aio>,
     /// The worker's.
     pub(crate) counters: Arc<Counters>,
     pub(crate) to_control: Entry,
@@ -38,6 +43,10 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 
 impl Net for Sockets {
     type Socket = OwnedFd;
+
+    fn peer(&self, socket: &OwnedFd) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()
+    }
 
     fn read(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Transfer {
         loop {
@@ -72,18 +81,25 @@ impl Net for Sockets {
 
     fn write_each(&mut self, parcels: &[Parcel<'_, OwnedFd>], transfers: &mut Vec<Transfer>) {
         let first = transfers.len();
-        if let Some(ring) = &mut self.ring
-            && let Err(error) = ring.write_each(parcels, transfers)
-        {
+        let written = self.ring.as_mut().map(|ring| ring.write_each(parcels, transfers));
+        self.counters.add(Counter::RingSends, (transfers.len() - first) as u64);
+        if let Some(Err(error)) = written {
             // It did not begin with the rest, and cannot be relied on any more.
             self.ring = None;
+            self.aio = Aio::open().ok();
             self.counters.add(Counter::RingFailed, 1);
             let worker = std::thread::current();
             tracing::warn!(
                 worker = worker.name(),
                 %error,
-                "io_uring failed: this worker's fan-outs take a call for each subscriber now"
+                "io_uring failed: this worker's fan-outs do without now"
             );
+        }
+        // A single one gains nothing by the detour.
+        if let Some(aio) = self.aio.as_mut().filter(|_| self.ring.is_none())
+            && parcels.len() > 1
+        {
+            aio.write_each(&parcels[transfers.len() - first..], transfers);
         }
         for parcel in &parcels[transfers.len() - first..] {
             transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
@@ -98,6 +114,15 @@ impl Net for Sockets {
         self.poll.add_writable(socket, token).is_ok()
     }
 
+    fn unacknowledged_bytes(&self, socket: &OwnedFd) -> usize {
+        options::unacknowledged_bytes(socket)
+    }
+
+    fn keep_alive(&mut self, socket: &OwnedFd) {
+        // What could fail is a socket whose peer is gone already. Its times are the listener's.
+        let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
+    }
+
     fn finish(&mut self, socket: &OwnedFd) {
         // A peer that is gone already needs no telling.
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
@@ -106,14 +131,22 @@ impl Net for Sockets {
     fn to_control(&mut self, socket: OwnedFd, bytes: &[u8]) -> Result<(), OwnedFd> {
         // The descriptor lives on in the control plane: it must not be reported here any more.
         let _ = self.poll.remove(&socket);
-        match self.to_control.send(socket.as_fd(), bytes) {
+        match self.to_control.send(Listener::Public, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }
     }
 
-    fn to_worker(&mut self, worker: WorkerId, socket: OwnedFd) -> Result<(), OwnedFd> {
-        match self.to_workers[usize::from(worker.0)].send(socket.as_fd(), &[]) {
+    fn to_worker(
+        &mut self,
+        worker: WorkerId,
+        socket: OwnedFd,
+        bytes: &[u8],
+    ) -> Result<(), OwnedFd> {
+        // As above; one that has just been accepted is not watched yet.
+        let _ = self.poll.remove(&socket);
+        let entry = &self.to_workers[usize::from(worker.0)];
+        match entry.send(Listener::Public, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }
@@ -134,8 +167,7 @@ mod tests {
 
     /// A ring that takes requests from nobody but the thread that has opened it, which is gone.
     fn failing_ring() -> Option<Ring> {
-        let ring = std::thread::spawn(Ring::open).join().unwrap();
-        ring.inspect_err(|error| eprintln!("skipped, no io_uring: {error}")).ok()
+        crate::sys::ring::for_test(std::thread::spawn(Ring::open).join().unwrap())
     }
 
     #[test]
@@ -145,6 +177,7 @@ mod tests {
         let mut sockets = Sockets {
             poll: Poll::new().unwrap(),
             ring: Some(ring),
+            aio: None,
             counters: Arc::clone(&counters),
             to_control: hand_over::pair().unwrap().0,
             to_workers: Vec::new(),

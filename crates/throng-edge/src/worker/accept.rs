@@ -1,33 +1,25 @@
-//! Takes a socket in, or passes it on for want of room.
+//! Takes a socket in, or passes it on to a worker that has room.
 
-use std::io::IoSlice;
-use std::sync::atomic::Ordering;
+use throng_core::{Counter, Listener, WorkerId};
 
-use throng_core::Counter;
-use throng_wire::Refusal;
-use throng_wire::refusal::ResponseOptions;
-
-use super::Worker;
+use super::{Held, Worker};
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
 use crate::net::Net;
-
-/// Connections beyond a worker's room that it keeps for a moment, to tell them that it is full.
-/// They have descriptors of their own, see `start`.
-pub(crate) const REFUSALS_MAX: u32 = 64;
-
-/// What `Retry-After` says when there is no room, in seconds.
-pub(crate) const RETRY_AFTER_S: u32 = 5;
 
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.
     pub fn accepted(&mut self, socket: N::Socket) {
         self.count(Counter::Accepted);
-        if self.is_full() {
-            self.pass_on(socket);
-            return;
-        }
-        self.admit(socket, &mut []);
+        let socket = match self.roomier() {
+            Some(other) => match self.pass_on(other, socket, &[]) {
+                Ok(()) => return,
+                Err(socket) => socket,
+            },
+            None => socket,
+        };
+        self.admit(Flags::default(), socket, &mut []);
+        self.relieve();
     }
 
     /// The listener could not give a connection: it stays in the backlog for now.
@@ -35,62 +27,77 @@ impl<N: Net> Worker<N> {
         self.count(Counter::AcceptFailed);
     }
 
-    /// A connection from another worker or from the control plane, with what was read from it.
-    pub fn handed_over(&mut self, socket: N::Socket, bytes: &mut [u8]) {
-        if self.is_full() {
-            self.refuse_full(socket);
-            return;
-        }
-        self.admit(socket, bytes);
+    /// A connection from another worker or from the control plane, with what was read from it. One
+    /// of the admin listener asks for the samples, and the control plane has checked that it may.
+    pub fn handed_over(&mut self, listener: Listener, socket: N::Socket, bytes: &mut [u8]) {
+        let flags = Flags::default().with(Flags::VIEWER, listener == Listener::Admin);
+        self.figures.worker(self.id).release();
+        self.is_taking_over = true;
+        self.admit(flags, socket, bytes);
+        self.is_taking_over = false;
+        self.relieve();
     }
 
-    /// Whether it has no room for another connection.
-    pub fn is_full(&self) -> bool {
-        let (all, capacity) = (self.connections.len() as u32, self.capacity());
-        all - self.closing >= capacity || all >= capacity + REFUSALS_MAX
+    /// Another worker, which has room, if this one has none.
+    fn roomier(&self) -> Option<WorkerId> {
+        let other = if self.is_full() { self.figures.roomiest() } else { None };
+        other.filter(|&other| other != self.id)
     }
 
-    fn capacity(&self) -> u32 {
-        self.figures.worker(self.id).capacity
-    }
-
-    fn pass_on(&mut self, socket: N::Socket) {
-        let Some(other) = self.figures.roomiest().filter(|&other| other != self.id) else {
-            self.refuse_full(socket);
-            return;
-        };
-        // Until the other has taken it in, so that a burst does not all go one way. Before it is
-        // sent, as afterwards the other may have counted it already.
-        self.figures.worker(other).connections.fetch_add(1, Ordering::Relaxed);
-        match self.net.to_worker(other, socket) {
+    /// Passes a connection on to another worker, with what was read from it.
+    fn pass_on(
+        &mut self,
+        other: WorkerId,
+        socket: N::Socket,
+        bytes: &[u8],
+    ) -> Result<(), N::Socket> {
+        // Before it is sent, as afterwards the other may have taken it in already.
+        self.figures.worker(other).reserve();
+        let passed = self.net.to_worker(other, socket, bytes);
+        match &passed {
             Ok(()) => self.count(Counter::HandedToWorker),
-            Err(socket) => self.refuse_full(socket),
+            Err(_) => self.figures.worker(other).release(),
+        }
+        passed
+    }
+
+    /// Passes on a connection whose request, which `bytes` begin with, subscribes where there is no
+    /// place for it. Returns its index if it stays. One that has just come from elsewhere does, so
+    /// that none goes to and fro.
+    pub(super) fn move_on(&mut self, index: u32, bytes: &[u8]) -> Option<u32> {
+        if self.is_taking_over {
+            return Some(index);
+        }
+        let Some(other) = self.roomier() else { return Some(index) };
+        let connection = self.connections.remove(index)?;
+        let generation = connection.generation;
+        self.holdings.release(index, connection.held());
+        let Connection { socket, due, mut io, state, framing, flags, first, .. } = connection;
+        match self.pass_on(other, socket, bytes) {
+            Ok(()) => {
+                self.publish_load();
+                None
+            }
+            Err(socket) => {
+                if let Some(io) = &mut io {
+                    io.held = Held::default();
+                }
+                let again =
+                    Connection { socket, generation, due, first, io, state, framing, flags };
+                let index = self.connections.insert(again);
+                self.count_held(index);
+                // The way over has taken it out of the events.
+                self.watch(index);
+                Some(index)
+            }
         }
     }
 
-    fn refuse_full(&mut self, socket: N::Socket) {
-        self.count(Counter::RefusedFull);
-        let refusal =
-            Refusal::new(503, "full", "there is no room for another connection; try again later");
-        let options =
-            ResponseOptions { retry_after_s: Some(RETRY_AFTER_S), ..ResponseOptions::default() };
-        if self.connections.len() as u32 >= self.capacity() + REFUSALS_MAX {
-            let mut out = Vec::new();
-            refusal.write_response(&mut out, &options);
-            // What it has sent is read first, as closing a socket with unread bytes resets it.
-            let _ = self.net.read(&socket, &mut self.buffer);
-            let _ = self.net.write(&socket, &[IoSlice::new(&out)]);
-            self.net.finish(&socket);
-            self.count(Counter::Closed);
-            return;
+    fn admit(&mut self, flags: Flags, socket: N::Socket, bytes: &mut [u8]) {
+        if !self.make_way() {
+            return self.refuse_at_once(&socket);
         }
-        let index = self.insert(socket);
-        self.refuse(index, &refusal, &options);
-        self.watch(index);
-    }
-
-    fn admit(&mut self, socket: N::Socket, bytes: &mut [u8]) {
-        let index = self.insert(socket);
+        let index = self.insert(flags, socket);
         let Some(generation) = self.connections.get(index).map(|it| it.generation) else { return };
         let token = Self::token(index, generation);
         if !bytes.is_empty() {
@@ -104,20 +111,24 @@ impl<N: Net> Worker<N> {
         if self.index_of(token).is_some() {
             self.watch(index);
         }
+        if self.index_of(token).is_some() {
+            self.await_head(index);
+        }
     }
 
-    fn insert(&mut self, socket: N::Socket) -> u32 {
-        self.next_generation = self.next_generation.wrapping_add(1);
+    fn insert(&mut self, flags: Flags, socket: N::Socket) -> u32 {
+        // Tokens of generation zero are not connections'.
+        self.generation = self.generation.wrapping_add(1).max(1);
         let due = self.now.tick.saturating_add(Self::ticks(self.settings.head_timeout));
         let index = self.connections.insert(Connection {
             socket,
-            generation: self.next_generation,
+            generation: self.generation,
             due,
             first: None,
             io: None,
             state: State::Head,
             framing: Framing::WebSocket,
-            flags: Flags::default(),
+            flags,
         });
         self.publish_load();
         index

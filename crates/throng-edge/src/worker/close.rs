@@ -6,9 +6,10 @@
 //! when the peer has ended too, or a moment later.
 
 use throng_core::Counter;
-use throng_wire::Refusal;
 use throng_wire::refusal::ResponseOptions;
+use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
+use throng_wire::{Refusal, Unavailable};
 
 use super::{TICKS_PER_S, Worker};
 use crate::connection::{Flags, State};
@@ -17,8 +18,8 @@ use crate::net::Net;
 /// A closing connection's peer has this long to end its side, in ticks.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
 
-/// And this long to read what is written already, before that.
-const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
+/// And this long to take some of what is written already, before that; and again when it has.
+pub(super) const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
 
 /// A connection to close once what was published before is delivered to it.
 #[derive(Debug, Clone, Copy)]
@@ -31,9 +32,10 @@ pub(super) struct Farewell {
 impl<N: Net> Worker<N> {
     /// Answers a request that cannot be served, and closes.
     pub(super) fn refuse(&mut self, index: u32, refusal: &Refusal, options: &ResponseOptions<'_>) {
+        let options = ResponseOptions { date: Some(self.date.get()), ..*options };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        refusal.write_response(&mut out, options);
+        refusal.write_response(&mut out, &options);
         self.last_words(index, &out, Counter::Closed);
         self.scratch = out;
     }
@@ -41,19 +43,29 @@ impl<N: Net> Worker<N> {
     /// The control plane takes no more for now.
     pub(super) fn refuse_busy(&mut self, index: u32) {
         self.count(Counter::RefusedBusy);
-        let sentence = "the server does not keep up with requests; try again later";
-        let retry_after_s = Some(super::accept::RETRY_AFTER_S);
-        let options = ResponseOptions { retry_after_s, ..ResponseOptions::default() };
-        self.refuse(index, &Refusal::new(503, "busy", sentence), &options);
+        let mut out = Vec::new();
+        self.write_unavailable(Unavailable::Busy, &mut out);
+        self.last_words(index, &out, Counter::Closed);
     }
 
-    /// The server is going away.
+    /// The server is going away, and the request has not come whole.
     pub(super) fn refuse_draining(&mut self, index: u32) {
-        self.count(Counter::ClosedDraining);
-        let retry_after_s = Some(super::accept::RETRY_AFTER_S);
-        let options = ResponseOptions { retry_after_s, ..ResponseOptions::default() };
-        let refusal = Refusal::new(503, "draining", "the server is going away; come back soon");
-        self.refuse(index, &refusal, &options);
+        let mut out = Vec::new();
+        self.write_unavailable(Unavailable::Draining, &mut out);
+        self.last_words(index, &out, Counter::ClosedDraining);
+    }
+
+    /// Refuses a subscription for now, in the form that its client understands.
+    pub(super) fn turn_away(&mut self, index: u32, request: &Request, why: Unavailable) {
+        self.count(match why {
+            Unavailable::Full => Counter::RefusedFull,
+            Unavailable::Busy => Counter::RefusedBusy,
+            Unavailable::Draining => Counter::RefusedDraining,
+        });
+        let when = self.come_back(why, request.origin.as_deref());
+        let mut out = Vec::new();
+        why.write(&mut out, request, &when);
+        self.last_words(index, &out, Counter::Closed);
     }
 
     /// Closes a WebSocket with a code and one sentence.
@@ -83,24 +95,29 @@ impl<N: Net> Worker<N> {
         connection.flags.set(Flags::BLOCKED, false);
         if let Some(io) = &mut connection.io {
             io.partial = None;
-            io.outbound = Vec::new();
+            io.outbound = None;
         }
     }
 
     /// Unsubscribes, writes `bytes` behind everything else, and lets the connection close.
     pub(super) fn last_words(&mut self, index: u32, bytes: &[u8], why: Counter) {
+        let Some(connection) = self.connections.get(index) else { return };
+        if connection.state == State::Closing {
+            return;
+        }
         if why != Counter::Closed {
             self.count(why);
         }
         self.leave_all(index);
         let Some(connection) = self.connections.get_mut(index) else { return };
-        if connection.state == State::Closing {
-            return;
-        }
         if let Some(parked) = connection.parked() {
             self.counters.unpark(parked);
         }
+        let had_place = connection.has(Flags::SERVED);
+        let lingers = had_place || self.may_linger();
+        let Some(connection) = self.connections.get_mut(index) else { return };
         connection.state = State::Closing;
+        self.admitted -= u32::from(had_place);
         self.closing += 1;
         connection.due = self.now.tick.saturating_add(LAST_READ_TICKS);
         if let Some(io) = &mut connection.io {
@@ -112,7 +129,13 @@ impl<N: Net> Worker<N> {
         if !bytes.is_empty() {
             self.send(index, bytes);
         }
+        if self.connections.get(index).is_some_and(|it| it.has(Flags::BLOCKED)) {
+            self.begin_progress(index);
+        }
         self.finish(index);
+        if !lingers {
+            self.forget(index, Counter::Closed);
+        }
     }
 
     /// Finishes the sending side of a closing connection once everything is written.
@@ -142,8 +165,11 @@ impl<N: Net> Worker<N> {
         self.leave_all(index);
         self.unpark(index);
         let Some(connection) = self.connections.remove(index) else { return };
-        self.held_bytes -= connection.counted_bytes();
-        self.closing -= u32::from(connection.state == State::Closing);
+        self.holdings.release(index, connection.held());
+        match connection.state {
+            State::Closing => self.closing -= 1,
+            _ => self.admitted -= u32::from(connection.has(Flags::SERVED)),
+        }
         self.publish_load();
         let is_counted_already = connection.state == State::Closing || why == Counter::Closed;
         if !is_counted_already {
@@ -152,12 +178,17 @@ impl<N: Net> Worker<N> {
         self.count(Counter::Closed);
     }
 
-    /// Answers the close frames of clients, after what they published before.
+    /// Answers the close frames of clients, after what was published before they came. Called once
+    /// the mail of then has been taken.
     pub(super) fn say_farewells(&mut self) {
         for farewell in std::mem::take(&mut self.farewells) {
             let Some(index) = self.index_of(farewell.token) else { continue };
             self.flush_subscriptions(index);
             let Some(index) = self.index_of(farewell.token) else { continue };
+            if self.connections.get(index).is_some_and(|it| it.has(Flags::POSTPONED)) {
+                self.farewells.push(farewell);
+                continue;
+            }
             match farewell.code {
                 Some(code) => self.close_websocket(index, code, "", Counter::ClosedByPeer),
                 None => self.last_words(index, &[0x88, 0], Counter::ClosedByPeer),

@@ -3,22 +3,26 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Body, BodyError, ChannelName, Counter, HistoryQuery, Kind, Mail, MessageId,
-    Publication, Start as From, SubscriptionId, Verdict,
+    Action, Body, BodyError, ChannelName, Counter, HistoryQuery, Kind, Listener, Mail, Message,
+    MessageId, Publication, Start as From, SubscriptionId, Verdict,
 };
 use throng_wire::Target;
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
 
 use super::Worker;
-use super::subscribe::name_of;
+use super::subscribe::{name_of, write_subscribed};
 use crate::net::Net;
 
 /// Messages of one history page, and users of one presence answer, unless the client says.
 const PAGE: usize = 100;
 
-/// Bytes of one history page, roughly; what does not fit is the next page's.
-const PAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one history page, roughly; what does not fit is the next page's. Everybody else on this
+/// worker waits while it is made.
+const PAGE_BYTES_MAX: usize = 256 << 10;
+
+/// About what a message's envelope measures beside its body.
+const ENVELOPE_BYTES: usize = 128;
 
 type Reference<'a> = Option<&'a RawValue>;
 
@@ -99,14 +103,13 @@ impl<N: Net> Worker<N> {
             (None, Some(count)) => From::Last(count as usize),
             (None, None) => From::Live,
         };
-        let (id, recovered) = self.follow(index, &name, start);
-        if recovered == Some(false) {
+        let followed = self.follow(index, &name, start);
+        if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
-        let id = id.to_string();
-        self.reply(index, |out| v1::subscribed(out, target, &id, recovered, reference));
+        self.reply(index, |out| write_subscribed(out, target, &followed, reference));
         if let Some(first) = self.connections.get(index).and_then(|it| it.first) {
-            self.deliver(index, first);
+            self.catch_up(index, first);
             self.roster.settle_of(first);
         }
         Ok(())
@@ -195,20 +198,11 @@ impl<N: Net> Worker<N> {
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let history = self.engine.history(self.now.unix_ms, &name, query, limit);
-        let (mut bytes, mut encoded) = (0, Vec::new());
-        // The first one always fits, so that a page is never empty for want of room.
-        let mut fits = |message: &&Arc<throng_core::Message>| {
-            encoded.clear();
-            message.write_envelope(&mut encoded);
-            let is_first = bytes == 0;
-            bytes += encoded.len();
-            is_first || bytes <= PAGE_BYTES_MAX
-        };
         let all = history.messages.iter();
-        let kept: Vec<_> = match query {
-            HistoryQuery::After(_) => all.take_while(&mut fits).collect(),
+        let kept = match query {
+            HistoryQuery::After(_) => envelopes(all),
             _ => {
-                let mut newest: Vec<_> = all.rev().take_while(&mut fits).collect();
+                let mut newest = envelopes(all.rev());
                 newest.reverse();
                 newest
             }
@@ -216,7 +210,7 @@ impl<N: Net> Worker<N> {
         let has_more = history.has_more || kept.len() < history.messages.len();
         let id = history.head.to_string();
         let recovered = history.is_recovered;
-        let envelopes = kept.into_iter().map(|it| |out: &mut Vec<u8>| it.write_envelope(out));
+        let envelopes = kept.iter().map(|it| |out: &mut Vec<u8>| out.extend_from_slice(it));
         self.reply(index, |out| {
             v1::history(out, target, &id, envelopes, has_more, recovered, reference);
         });
@@ -233,6 +227,13 @@ impl<N: Net> Worker<N> {
         let name = name_of(&target);
         self.allow(Action::ReadPresence(&name))?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
+        let asked =
+            self.connections.get(index).and_then(|it| it.io.as_ref()).map_or(0, |io| io.asked);
+        // As many as it may follow channels: others want to ask, too.
+        if asked as usize >= self.settings.channels_max {
+            let sentence = format!("{asked} questions of this connection wait for their answers");
+            return Err(Unable::new("busy", sentence));
+        }
         let engine = Arc::clone(&self.engine);
         let (worker, connection) = (self.id, self.name_of(index));
         let reference = reference.map(ToOwned::to_owned);
@@ -244,12 +245,16 @@ impl<N: Net> Worker<N> {
             let text = String::from_utf8(out).unwrap_or_default();
             engine.post(worker, Mail::Answer { connection, text });
         };
-        self.engine.presence(&name, limit, Box::new(done));
+        let asked = self.engine.presence(self.now.unix_ms, &name, limit, Box::new(done));
+        asked.map_err(|error| Unable::new("busy", error.to_string()))?;
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.io_mut().asked += 1;
+        }
         Ok(())
     }
 
     fn allow(&self, action: Action<'_>) -> Result<(), Unable> {
-        match self.access.may(action) {
+        match self.access.may(Listener::Public, action) {
             Verdict::Yes => Ok(()),
             Verdict::No(sentence) => Err(Unable::new("forbidden", sentence)),
         }
@@ -280,6 +285,23 @@ impl<N: Net> Worker<N> {
             }
         })
     }
+}
+
+/// The envelopes of as many messages as fit into a page. The first one always does, so that a page
+/// is never empty for want of room.
+fn envelopes<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Vec<Vec<u8>> {
+    let mut bytes = 0;
+    let encoded = messages.map(|message| {
+        let mut envelope = Vec::with_capacity(message.body.bytes().len() + ENVELOPE_BYTES);
+        message.write_envelope(&mut envelope);
+        envelope
+    });
+    let fits = |envelope: &Vec<u8>| {
+        let is_first = bytes == 0;
+        bytes += envelope.len();
+        is_first || bytes <= PAGE_BYTES_MAX
+    };
+    encoded.take_while(fits).collect()
 }
 
 fn parse_id(text: &str) -> Result<MessageId, Unable> {

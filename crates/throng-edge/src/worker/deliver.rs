@@ -8,7 +8,7 @@ use throng_wire::sse;
 use throng_wire::{Target, chunk, v1};
 
 use super::Worker;
-use crate::connection::{Connection, Flags, Partial, State};
+use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
 use crate::net::{Net, Transfer};
 
@@ -37,45 +37,84 @@ impl<N: Net> Worker<N> {
         while let Some(subscription) = next {
             // Once it takes no more this stalls the rest, so that their mirrors keep what they
             // lack.
-            self.deliver(index, subscription);
+            self.catch_up(index, subscription);
             let Some(connection) = self.connections.get(index) else { return };
             if connection.state != State::Parked {
                 return;
             }
-            if !connection.has(Flags::BLOCKED) {
+            if !connection.has(Flags::BLOCKED) && !connection.has(Flags::POSTPONED) {
                 self.roster.resume(subscription);
             }
             next = self.roster.sibling(subscription);
         }
     }
 
-    /// Writes a subscription what it lacks, as far as the socket takes it.
-    pub(super) fn deliver(&mut self, index: u32, subscription: SubscriptionId) {
-        loop {
-            let Some(connection) = self.connections.get(index) else { return };
-            if connection.has(Flags::BLOCKED) {
-                self.roster.stall(subscription);
-                return;
-            }
-            match connection.state {
-                State::Parked => {}
-                State::Polling => return self.answer_poll(index),
-                State::Head | State::Closing => return,
-            }
-            let is_composed = connection.has(Flags::MULTIPLE)
-                && matches!(connection.framing, Framing::Sse | Framing::SseEnvelope);
-            match self.roster.waiting(subscription) {
-                Waiting::Nothing => return,
-                Waiting::Gap { missed, resume_at, policy } => {
-                    self.gap(index, subscription, missed, resume_at, policy);
+    /// Writes a subscription that a sweep visits what it lacks, as far as the socket and the slice
+    /// take it, in one write at least. Returns whether it lacks more: a sweep comes back to it, as
+    /// the mirror of one that takes all it is given must not drop anything.
+    pub(super) fn deliver(&mut self, index: u32, subscription: SubscriptionId) -> bool {
+        while self.deliver_some(index, subscription) {
+            if self.slice_bytes == 0 && self.takes_more(index) {
+                let lacks_more = !matches!(self.roster.waiting(subscription), Waiting::Nothing);
+                if lacks_more {
+                    self.count(Counter::Postponed);
+                    self.roster.offer_rest(subscription);
                 }
-                Waiting::Messages(mut messages) if is_composed => {
-                    let Some(message) = messages.next().cloned() else { return };
-                    self.deliver_composed(index, subscription, &message);
-                }
-                Waiting::Messages(_) => self.deliver_shared(index, subscription),
+                return lacks_more;
             }
         }
+        false
+    }
+
+    fn takes_more(&self, index: u32) -> bool {
+        let connection = self.connections.get(index);
+        connection.is_some_and(|it| it.state == State::Parked && !it.has(Flags::BLOCKED))
+    }
+
+    /// Writes a subscription what it lacks, as far as the socket and the slice take it; with what
+    /// is left then the connection is postponed.
+    pub(super) fn catch_up(&mut self, index: u32, subscription: SubscriptionId) {
+        while !matches!(self.roster.waiting(subscription), Waiting::Nothing) {
+            if self.slice_bytes == 0 && self.takes_more(index) {
+                // As long as it waits for its turn its mirror keeps what it lacks.
+                self.roster.stall(subscription);
+                return self.postpone(index);
+            }
+            if !self.deliver_some(index, subscription) {
+                return;
+            }
+        }
+    }
+
+    /// Writes a subscription some of what it lacks. Returns whether to go on.
+    fn deliver_some(&mut self, index: u32, subscription: SubscriptionId) -> bool {
+        let Some(connection) = self.connections.get(index) else { return false };
+        if connection.has(Flags::BLOCKED) {
+            self.roster.stall(subscription);
+            return false;
+        }
+        match connection.state {
+            State::Parked => {}
+            State::Polling => {
+                self.answer_poll(index);
+                return false;
+            }
+            State::Head | State::Closing => return false,
+        }
+        let is_composed = connection.has(Flags::MULTIPLE)
+            && matches!(connection.framing, Framing::Sse | Framing::SseEnvelope);
+        match self.roster.waiting(subscription) {
+            Waiting::Nothing => return false,
+            Waiting::Gap { missed, resume_at, policy } => {
+                self.gap(index, subscription, missed, resume_at, policy);
+            }
+            Waiting::Messages(mut messages) if is_composed => {
+                let Some(message) = messages.next().cloned() else { return false };
+                self.deliver_composed(index, subscription, &message);
+            }
+            Waiting::Messages(_) => self.deliver_shared(index, subscription),
+        }
+        true
     }
 
     /// Writes encodings that all subscribers share.
@@ -87,7 +126,9 @@ impl<N: Net> Worker<N> {
         let is_chunked = connection.has(Flags::CHUNKED);
         let encode = |message| Framing::encode(connection.framing, message, is_chunked);
         let outcome = write(net, &connection.socket, messages, name, encode);
+        let from = self.roster.cursor(subscription).unwrap_or_default();
         self.conclude(index, subscription, outcome);
+        self.roster.release_encodings(subscription, from);
     }
 
     /// Takes note of what a write came to.
@@ -95,10 +136,15 @@ impl<N: Net> Worker<N> {
         if let Some(offset) = outcome.advanced_to {
             self.roster.advance(subscription, offset);
         }
-        let connection = self.connections.get(index);
-        let counter = connection.map_or(Counter::Deliveries, Connection::delivery_counter);
+        let mut counter = Counter::Deliveries;
+        if let Some(connection) = self.connections.get_mut(index) {
+            counter = connection.delivery_counter();
+            let is_written = outcome.sent_bytes > 0 || connection.has(Flags::WRITTEN);
+            connection.flags.set(Flags::WRITTEN, is_written);
+        }
         self.counters.add(counter, outcome.deliveries);
         self.counters.add(Counter::SentBytes, outcome.sent_bytes);
+        self.slice_bytes = self.slice_bytes.saturating_sub(outcome.sent_bytes as usize);
         if outcome.is_gone {
             self.forget(index, Counter::ClosedByPeer);
         } else if outcome.is_blocked {

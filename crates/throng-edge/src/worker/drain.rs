@@ -1,10 +1,17 @@
 //! The end: everything accepted is delivered, then clients are told when to come back, each at
 //! another moment of the drain window, so that they do not all come at once.
+//!
+//! A long-poll's client is between two polls again and again, and messages that were accepted
+//! meanwhile are in the log only, which ends with the server. So while such clients may be about,
+//! for the length of the window at most, the worker goes on to take connections: a poll for which
+//! something is ready is answered, and one for which nothing is told when to come back.
 
-use throng_core::Counter;
+use std::sync::atomic::Ordering;
+
+use throng_core::{Counter, Parked, spread};
+use throng_wire::refusal::close_reason;
 use throng_wire::{chunk, sse};
 
-use super::heartbeat::GOLDEN;
 use super::{TICKS_PER_S, Worker};
 use crate::connection::{Flags, State};
 use crate::framing::Framing;
@@ -28,6 +35,10 @@ pub(super) struct Drain {
     at: Option<u32>,
     /// In ticks: before it there is no use in another round.
     next_round: u32,
+    /// In ticks: clients that are between two long-polls are waited for until then.
+    polls_until: u32,
+    /// In ticks: one that has left a connection since may come back on another.
+    polls_since: u32,
     is_ended: bool,
 }
 
@@ -49,18 +60,42 @@ impl<N: Net> Worker<N> {
             let timeout = Self::ticks(self.settings.drain_timeout);
             let deadline = self.doors_closed.unwrap_or_default().saturating_add(timeout);
             let deadline = deadline.max(self.now.tick.saturating_add(GOODBYE_TICKS));
-            self.drain = Some(Drain { deadline, at: None, next_round: 0, is_ended: false });
+            let window = Self::ticks(self.settings.drain_window);
+            self.drain = Some(Drain {
+                deadline,
+                at: None,
+                next_round: 0,
+                polls_until: self.now.tick.saturating_add(window).min(deadline),
+                polls_since: self.now.tick.saturating_sub(window),
+                is_ended: false,
+            });
         }
+    }
+
+    /// Whether the worker drains, and clients may be about that are between two long-polls.
+    pub(super) fn expects_polls(&self) -> bool {
+        let Some(drain) = &self.drain else { return false };
+        let parked: u64 = Parked::ALL.iter().map(|&parked| self.counters.parked(parked)).sum();
+        let has_kept = u64::from(self.admitted) > parked;
+        let has_left = self.poller_left.is_some_and(|left| left >= drain.polls_since);
+        self.now.tick < drain.polls_until && (has_kept || has_left)
     }
 
     /// Goes on with the end for one slice.
     pub(super) fn drain_on(&mut self) {
         let now = self.now.tick;
+        let expects_polls = self.expects_polls();
         let is_delivered = !self.roster.is_sweeping() && self.mailbox.is_empty();
         let Some(drain) = &mut self.drain else { return };
         let is_late = now >= drain.deadline;
-        if self.connections.is_empty() || now >= drain.deadline.saturating_add(LAST_TICKS) {
+        if !expects_polls {
+            // Once the listener is closed nobody can come.
+            drain.polls_until = now;
+        }
+        let is_over = now >= drain.deadline.saturating_add(LAST_TICKS);
+        if is_over || (self.connections.is_empty() && !expects_polls) {
             drain.is_ended = true;
+            self.figures.worker(self.id).is_ended.store(true, Ordering::Release);
             return;
         }
         if !is_delivered && !is_late {
@@ -75,7 +110,7 @@ impl<N: Net> Worker<N> {
         drain.at = (end < self.connections.extent()).then_some(end);
         drain.next_round = now + 1;
         for index in at..end {
-            self.part(index, is_late);
+            self.part(index, is_late, expects_polls);
         }
     }
 
@@ -84,15 +119,18 @@ impl<N: Net> Worker<N> {
         self.drain.as_ref().is_some_and(|drain| drain.at.is_some() && !drain.is_ended)
     }
 
-    /// Sends one connection home; one that is still to get something only if it is late.
-    fn part(&mut self, index: u32, is_late: bool) {
+    /// Sends one connection home; one that is still to get something only if it is late, and one
+    /// that may still ask for something only if no polls are expected any more.
+    fn part(&mut self, index: u32, is_late: bool, expects_polls: bool) {
         let Some(connection) = self.connections.get(index) else { return };
         match connection.state {
             State::Closing => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
+            State::Head if expects_polls => {}
             State::Head if connection.io.is_some() => self.refuse_draining(index),
             State::Head => self.forget(index, Counter::ClosedDraining),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
+            _ if connection.has(Flags::POSTPONED) && !is_late => {}
             _ => self.send_home(index),
         }
     }
@@ -102,15 +140,14 @@ impl<N: Net> Worker<N> {
         let wait_ms = self.wait_ms(index);
         let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
         if connection.state == State::Polling {
-            let retry_after_s = wait_ms.div_ceil(1000).max(1);
             self.count(Counter::ClosedDraining);
-            return self.answer_poll_empty(index, Some(retry_after_s as u32));
+            return self.answer_poll_empty(index, Some(spread::retry_after_s(wait_ms)));
         }
         let mut out = Vec::new();
         match framing {
             Framing::WebSocket | Framing::WebSocketEnvelope => {
-                let sentence = format!("reconnect in {wait_ms} ms");
-                return self.close_websocket(index, 1012, &sentence, Counter::ClosedDraining);
+                let reason = close_reason(wait_ms);
+                return self.close_websocket(index, 1012, &reason, Counter::ClosedDraining);
             }
             Framing::Sse | Framing::SseEnvelope => {
                 let mut inner = Vec::new();
@@ -133,6 +170,6 @@ impl<N: Net> Worker<N> {
         let window_ms = self.settings.drain_window.as_millis() as u64;
         let workers = self.figures.workers().len() as u32;
         let place = index.wrapping_mul(workers).wrapping_add(u32::from(self.id.0));
-        (u64::from(place.wrapping_add(1).wrapping_mul(GOLDEN)) * window_ms) >> 32
+        spread::moment_ms(place, &(0..window_ms))
     }
 }

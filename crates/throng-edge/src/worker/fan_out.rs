@@ -10,7 +10,7 @@ use throng_core::{Message, SubscriptionId, Waiting};
 
 use super::deliver::Outcome;
 use super::poll::Shared;
-use super::{VISITS_PER_SLICE, Worker};
+use super::{VISITS_PER_SLICE, VISITS_PER_SLICE_MIN, Worker};
 use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
 use crate::net::{Net, Parcel, Transfer};
@@ -36,7 +36,8 @@ impl<N: Net> Worker<N> {
     /// One slice of the fan-outs under way.
     pub(super) fn fan_out(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
-        let mut visits = VISITS_PER_SLICE;
+        self.begin_slice();
+        let mut visits = self.visits_per_slice;
         loop {
             self.roster.next_batch(&mut visits, &mut batch.visits);
             if batch.visits.is_empty() {
@@ -47,9 +48,17 @@ impl<N: Net> Worker<N> {
                 self.answer_together(&mut batch);
             }
             for (subscription, index) in batch.visits.drain(..) {
-                self.deliver(index, subscription);
+                if self.deliver(index, subscription) {
+                    // Its rest is for another slice.
+                    visits = 0;
+                }
             }
         }
+        // Where they are written much there are fewer of them in the next slice.
+        self.visits_per_slice = match self.slice_bytes {
+            0 => (self.visits_per_slice / 2).max(VISITS_PER_SLICE_MIN),
+            _ => (self.visits_per_slice * 2).min(VISITS_PER_SLICE),
+        };
         self.batch = batch;
     }
 

@@ -1,6 +1,6 @@
 //! What a WebSocket client sends.
 
-use throng_core::{Action, Body, Counter, Kind, Publication, PublishError, Verdict};
+use throng_core::{Action, Body, Counter, Kind, Listener, Publication, PublishError, Verdict};
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_frame};
 
 use super::Worker;
@@ -28,6 +28,7 @@ impl<N: Net> Worker<N> {
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
         let mut at = 0;
+        let mut is_new = reader.is_idle();
         while self.steps > 0 {
             self.steps -= 1;
             match reader.next(&mut bytes[at..], bytes_max) {
@@ -35,8 +36,10 @@ impl<N: Net> Worker<N> {
                     at += consumed;
                     break;
                 }
+                Ok(Step::Fragment { consumed }) => at += consumed,
                 Ok(Step::Event { event, consumed }) => {
                     at += consumed;
+                    is_new |= matches!(event, Event::Message { .. });
                     self.event(index, event);
                 }
                 Err(violation) => {
@@ -52,15 +55,20 @@ impl<N: Net> Worker<N> {
                 return bytes.len();
             }
         }
-        self.keep_reader(index, reader);
+        self.keep_reader(index, reader, is_new);
         at
     }
 
-    fn keep_reader(&mut self, index: u32, reader: Reader) {
+    /// Keeps what has come of a message; `is_new` says that it began only now.
+    fn keep_reader(&mut self, index: u32, reader: Reader, is_new: bool) {
         if let Some(connection) = self.connections.get_mut(index)
             && !reader.is_idle()
         {
-            connection.io_mut().reader = reader;
+            let io = connection.io_mut();
+            io.reader = reader;
+            if is_new {
+                io.message_since = self.now.tick;
+            }
         }
     }
 
@@ -110,7 +118,7 @@ impl<N: Net> Worker<N> {
                 "which channel? this connection follows several; publish with throng.v1 or HTTP";
             return self.close_websocket(index, 1008, sentence, Counter::ClosedForViolation);
         };
-        if let Verdict::No(sentence) = self.access.may(Action::Publish(&name)) {
+        if let Verdict::No(sentence) = self.access.may(Listener::Public, Action::Publish(&name)) {
             return self.close_websocket(index, 1008, &sentence, Counter::ClosedForViolation);
         }
         let publication = Publication {

@@ -15,10 +15,14 @@ impl<N: Net> Worker<N> {
     /// on the way, it stays, and [`Worker::hand_on`] tries again. Returns whether it has gone.
     pub(super) fn give_to_control(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Some(connection) = self.connections.remove(index) else { return true };
-        self.held_bytes -= connection.counted_bytes();
+        self.holdings.release(index, connection.held());
         let Connection { socket, generation, mut flags, due, .. } = connection;
         let socket = match self.net.to_control(socket, bytes) {
             Ok(()) => {
+                if flags.has(Flags::SERVED) {
+                    self.admitted -= 1;
+                    self.poller_left = Some(self.now.tick);
+                }
                 self.publish_load();
                 self.count(Counter::HandedToControl);
                 return true;

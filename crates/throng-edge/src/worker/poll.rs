@@ -4,7 +4,10 @@
 //! In a slice of a fan-out they are put together once and written together
 //! ([`Worker::answer_together`]); every other poll is answered for itself.
 
-use throng_core::{Counter, Message, Position, SubscriptionId, Waiting};
+use std::sync::Arc;
+
+use throng_core::{ConnectionName, Counter, Message, Position, SubscriptionId, Waiting};
+use throng_wire::Date;
 use throng_wire::response::{self, PollBody, Start};
 
 use super::Worker;
@@ -48,6 +51,27 @@ impl Answer {
         }
     }
 
+    /// Adds messages, oldest first, that are not to be left out for `name`, as many as one answer
+    /// holds. Returns the offset of the last one that it went past.
+    fn add_all<'a>(
+        &mut self,
+        messages: impl Iterator<Item = &'a Arc<Message>>,
+        name: ConnectionName,
+        is_envelope: bool,
+    ) -> Option<u64> {
+        let mut last = None;
+        for message in messages {
+            if self.body.len() > ANSWER_BYTES_MAX {
+                break;
+            }
+            last = Some(message.id.offset);
+            if message.except != Some(name) {
+                self.add(message, is_envelope);
+            }
+        }
+        last
+    }
+
     /// The answer as it goes over the wire, to whoever is at `position` after it.
     fn encode(
         &self,
@@ -55,6 +79,7 @@ impl Answer {
         poll: Option<&Poll>,
         is_kept: bool,
         retry_after_s: Option<u32>,
+        date: Date,
     ) -> Vec<u8> {
         let recovered = poll.and_then(|poll| poll.is_recovered);
         let start = Start {
@@ -62,6 +87,7 @@ impl Answer {
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,
             allow_origin: poll.and_then(|poll| poll.origin.as_deref()),
+            date: Some(date),
         };
         let body = self.content_type.as_deref().map(|content_type| PollBody {
             content_type: Some(content_type),
@@ -105,6 +131,25 @@ impl<N: Net> Worker<N> {
         self.write_poll(index, answer, retry_after_s);
     }
 
+    /// Answers a poll that begins with what the logs had for each of its subscriptions, if that is
+    /// anything, or if the answer `is_due` although nothing has come. The mirrors would not do:
+    /// what is newer than they are is still in the mailbox, for seconds if the worker is behind.
+    pub(super) fn answer_from(&mut self, index: u32, backlogs: &[Vec<Arc<Message>>], is_due: bool) {
+        let mut answer = Answer::default();
+        let name = self.name_of(index);
+        let is_envelope = self.connections.get(index).is_some_and(|it| it.framing.is_envelope());
+        for (subscription, backlog) in self.subscriptions_in_order(index).into_iter().zip(backlogs)
+        {
+            let advanced_to = answer.add_all(backlog.iter(), name, is_envelope);
+            if let Some(offset) = advanced_to {
+                self.roster.advance(subscription, offset);
+            }
+        }
+        if answer.messages > 0 || is_due {
+            self.write_poll(index, answer, None);
+        }
+    }
+
     /// Takes what the connection's subscriptions lack and moves their cursors over it.
     fn collect(&mut self, index: u32) -> Answer {
         let mut answer = Answer::default();
@@ -119,15 +164,7 @@ impl<N: Net> Worker<N> {
                     answer.has_gap = true;
                 }
                 Waiting::Messages(messages) => {
-                    for message in messages {
-                        if answer.body.len() > ANSWER_BYTES_MAX {
-                            break;
-                        }
-                        advanced_to = Some(message.id.offset);
-                        if message.except != Some(name) {
-                            answer.add(message, is_envelope);
-                        }
-                    }
+                    advanced_to = answer.add_all(messages, name, is_envelope);
                 }
             }
             if let Some(offset) = advanced_to {
@@ -138,13 +175,16 @@ impl<N: Net> Worker<N> {
     }
 
     fn write_poll(&mut self, index: u32, answer: Answer, retry_after_s: Option<u32>) {
-        let position = self.position(index);
+        let (position, date) = (self.position(index), self.date.get());
         let Some(connection) = self.connections.get_mut(index) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.poll.take());
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after_s.is_none();
-        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after_s);
+        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after_s, date);
         self.end_poll(index, answer.messages);
         if !is_kept {
+            if retry_after_s.is_none() {
+                self.poller_left = Some(self.now.tick);
+            }
             self.last_words(index, &out, Counter::Closed);
             return;
         }
@@ -187,9 +227,7 @@ impl<N: Net> Worker<N> {
             let Shared { bytes, messages, .. } = &answers[nth];
             self.end_poll(index, *messages);
             self.sent(index, bytes, transfer);
-            if let Some(connection) = self.connections.get_mut(index) {
-                self.held_bytes -= connection.shed();
-            }
+            self.shed(index);
         }
         answers.clear();
     }
@@ -227,7 +265,8 @@ impl<N: Net> Worker<N> {
         let known = answers.iter().position(|shared| shared.terms == terms);
         Some(known.unwrap_or_else(|| {
             let answer = self.collect(index);
-            let bytes = answer.encode(&self.position(index), terms.poll.as_deref(), true, None);
+            let (position, date) = (self.position(index), self.date.get());
+            let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
             answers.push(Shared { terms, bytes, messages: answer.messages });
             answers.len() - 1
         }))

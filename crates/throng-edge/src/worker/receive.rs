@@ -2,11 +2,10 @@
 
 use throng_core::Counter;
 use throng_wire::head::{self, Head, Limits, Parsed};
-use throng_wire::origin_allowed;
 use throng_wire::refusal::ResponseOptions;
 use throng_wire::subscribe::{self, Route};
 
-use super::{HELD_BYTES_MAX, Worker};
+use super::Worker;
 use crate::connection::{Connection, Flags, State};
 use crate::net::{Net, Transfer};
 
@@ -29,14 +28,22 @@ impl<N: Net> Worker<N> {
     pub fn readable(&mut self, token: u64, is_ended: bool) {
         let Some(index) = self.index_of(token) else { return };
         // One that is in the list has its turn when it comes.
-        if self.connections.get(index).is_some_and(|it| !it.has(Flags::UNREAD)) {
-            self.read(index, is_ended);
+        if self.connections.get(index).is_none_or(|it| it.has(Flags::UNREAD)) {
+            return;
         }
+        match self.slice_bytes {
+            0 => self.defer(index),
+            _ => self.read(index, is_ended),
+        }
+        self.relieve();
     }
 
     /// Goes on with connections that had more to read than one turn took.
     pub(super) fn read_on(&mut self) {
         for _ in 0..self.unread.len().min(TURNS_PER_SLICE) {
+            if self.slice_bytes == 0 {
+                return;
+            }
             let Some(token) = self.unread.pop_front() else { return };
             let Some(index) = self.index_of(token) else { continue };
             if let Some(connection) = self.connections.get_mut(index) {
@@ -146,30 +153,9 @@ impl<N: Net> Worker<N> {
             }
         }
         let is_cut = !rest.is_empty() && self.steps == 0;
-        self.held_bytes -= connection.shed();
+        self.shed(index);
         if is_cut {
             self.defer(index);
-        }
-        self.count_held(index);
-    }
-
-    /// Counts what the connection holds of its own, and closes it if all together hold too much.
-    pub(super) fn count_held(&mut self, index: u32) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        let may_explain = connection.has(Flags::WEBSOCKET) && connection.state == State::Parked;
-        let Some(io) = &mut connection.io else { return };
-        let (before, now) = (io.counted_bytes, io.held_bytes());
-        io.counted_bytes = now;
-        self.held_bytes = self.held_bytes - before + now;
-        let share = HELD_BYTES_MAX / self.figures.workers().len();
-        if now <= before || self.held_bytes <= share {
-            return;
-        }
-        if may_explain {
-            let sentence = "too much is half sent or not read yet; try again later";
-            self.close_websocket(index, 1013, sentence, Counter::ClosedOverload);
-        } else {
-            self.forget(index, Counter::ClosedOverload);
         }
     }
 
@@ -219,21 +205,23 @@ impl<N: Net> Worker<N> {
             }
             Err(refusal) => {
                 self.count(Counter::RefusedHead);
+                self.log_request(index, bytes, refusal.status, refusal.code);
                 self.refuse(index, &refusal, &ResponseOptions::default());
                 return bytes.len();
             }
         };
         match route {
-            Ok(Route::Subscribe(request)) => {
-                self.subscribe(index, &request);
-                length
-            }
+            Ok(Route::Subscribe(request)) => match self.subscribe(index, &request, bytes) {
+                true => length,
+                false => bytes.len(),
+            },
             Ok(Route::Other) => {
                 self.give_to_control(index, bytes);
                 bytes.len()
             }
             Err((refusal, origin)) => {
                 self.count(Counter::RefusedSubscribe);
+                self.log_request(index, bytes, refusal.status, refusal.code);
                 let allow_origin = origin.as_deref();
                 let options = ResponseOptions { allow_origin, ..ResponseOptions::default() };
                 self.refuse(index, &refusal, &options);
@@ -245,9 +233,7 @@ impl<N: Net> Worker<N> {
     /// The origin of the page that may read a refusal.
     fn reader_of(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
-        let (allowed, listen) = (&self.settings.allowed_origins, self.settings.listen.ip());
-        let is_allowed = origin_allowed(Some(origin), head.host(), allowed, listen);
-        is_allowed.then(|| origin.to_owned())
+        self.settings.site().allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
     /// The client has ended its side. Whoever only listens is taken to be gone.
@@ -258,6 +244,10 @@ impl<N: Net> Worker<N> {
             // It has said all it has to say, and still reads the answer.
             connection.flags.set(Flags::PEER_ENDED, true);
             return;
+        }
+        if connection.state == State::Head && connection.has(Flags::SERVED) {
+            // Many clients never use a connection twice, whatever they have said.
+            self.poller_left = Some(self.now.tick);
         }
         let reason = match connection.state {
             State::Head if connection.has(Flags::SERVED) => Counter::ClosedIdle,

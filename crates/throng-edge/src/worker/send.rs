@@ -6,12 +6,10 @@ use std::io::IoSlice;
 use throng_core::Counter;
 
 use super::Worker;
-use crate::connection::{Flags, State};
+use super::close::LAST_READ_TICKS;
+use crate::connection::{Connection, Flags, State};
 use crate::net::{Net, Transfer};
-
-/// Bytes that may wait for one blocked connection, beside messages: answers to its own commands. A
-/// client that asks without reading is closed beyond it.
-const OUTBOUND_BYTES_MAX: usize = 4 << 20;
+use crate::outbound::{Left, Progress};
 
 impl<N: Net> Worker<N> {
     /// Writes `bytes`, now or when the socket takes them.
@@ -31,16 +29,22 @@ impl<N: Net> Worker<N> {
             Transfer::Blocked => 0,
             Transfer::End | Transfer::Gone => return self.forget(index, Counter::ClosedByPeer),
         };
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        if self.connections.get(index).is_none() {
+            return;
+        }
         self.counters.add(Counter::SentBytes, written as u64);
+        self.charge(bytes.len());
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else { return };
-        let outbound = &mut connection.io_mut().outbound;
+        let outbound = connection.io_mut().outbound.get_or_insert_default();
+        let bytes_max = self.settings.limits.outbound_bytes_max;
         // One answer may always wait, however long it is.
-        if !outbound.is_empty() && outbound.len() + rest.len() > OUTBOUND_BYTES_MAX {
+        if !outbound.is_empty() && outbound.bytes() + rest.len() > bytes_max {
             self.forget(index, Counter::ClosedOverload);
             return;
         }
-        outbound.extend_from_slice(rest);
+        outbound.push(rest);
         self.block(index);
         self.count_held(index);
     }
@@ -58,13 +62,68 @@ impl<N: Net> Worker<N> {
         connection.flags.set(Flags::WATCHES_WRITABLE, true);
         self.count(Counter::Blocked);
         if !is_watched {
-            self.forget(index, Counter::ClosedByError);
+            return self.forget(index, Counter::ClosedByError);
+        }
+        self.begin_progress(index);
+    }
+
+    /// From now on the client has to take what is left of its answer, as far as it awaits one.
+    pub(super) fn begin_progress(&mut self, index: u32) {
+        let is_answer = |it: &Connection<_>| matches!(it.state, State::Head | State::Closing);
+        if self.connections.get(index).is_some_and(is_answer) {
+            let progress = Progress { since: self.now.tick, left: self.left(index) };
+            let Some(connection) = self.connections.get_mut(index) else { return };
+            connection.io_mut().outbound.get_or_insert_default().progress = progress;
+        }
+    }
+
+    /// Whether the client of a blocked connection has taken some of its answer since that was last
+    /// looked at, and may go on for a while.
+    pub(super) fn makes_progress(&mut self, index: u32) -> bool {
+        if self.connections.get(index).is_none_or(|it| !it.has(Flags::BLOCKED)) {
+            return false;
+        }
+        let left = self.left(index);
+        let Some(connection) = self.connections.get_mut(index) else { return false };
+        let patience = match connection.state {
+            State::Closing => LAST_READ_TICKS,
+            State::Head => Self::ticks(self.settings.idle_timeout),
+            State::Parked | State::Polling => return false,
+        };
+        let outbound = connection.io.as_mut().and_then(|io| io.outbound.as_mut());
+        let Some(outbound) = outbound else { return false };
+        let until = Self::ticks(self.settings.limits.answer_timeout);
+        let until = outbound.progress.since.saturating_add(until);
+        if !left.is_less_than(outbound.progress.left) || until <= self.now.tick {
+            return false;
+        }
+        outbound.progress.left = left;
+        connection.due = self.now.tick.saturating_add(patience).min(until);
+        true
+    }
+
+    /// What the client has not taken yet.
+    fn left(&self, index: u32) -> Left {
+        let Some(connection) = self.connections.get(index) else { return Left::default() };
+        let Some(io) = &connection.io else { return Left::default() };
+        let is_chunked = connection.has(Flags::CHUNKED);
+        let of_message = io.partial.as_ref().map_or(0, |partial| {
+            let encoded = connection.framing.encode(&partial.message, is_chunked);
+            encoded.len() - partial.from as usize
+        });
+        let of_answers = io.outbound.as_ref().map_or(0, |outbound| outbound.bytes());
+        Left {
+            here: of_message + of_answers,
+            in_kernel: self.net.unacknowledged_bytes(&connection.socket),
         }
     }
 
     /// The connection's socket may take more.
     pub fn writable(&mut self, token: u64) {
         let Some(index) = self.index_of(token) else { return };
+        if self.slice_bytes == 0 {
+            return self.postpone(index);
+        }
         if !self.flush(index) {
             return;
         }
@@ -76,12 +135,44 @@ impl<N: Net> Worker<N> {
         }
         match connection.state {
             State::Parked => self.flush_subscriptions(index),
-            State::Head => self.input(index, &mut []),
+            State::Head => {
+                // It has its answer, and is idle from now on.
+                let idle_timeout = Self::ticks(self.settings.idle_timeout);
+                connection.due = self.now.tick.saturating_add(idle_timeout);
+                self.input(index, &mut []);
+            }
             State::Closing => self.finish(index),
             State::Polling => {}
         }
-        if let Some(connection) = self.connections.get_mut(index) {
-            self.held_bytes -= connection.shed();
+        self.shed(index);
+        self.relieve();
+    }
+
+    /// Goes on with the connection when others have had their turn.
+    pub(super) fn postpone(&mut self, index: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if !connection.has(Flags::POSTPONED) {
+            connection.flags.set(Flags::POSTPONED, true);
+            self.postponed.push_back(Self::token(index, connection.generation));
+            self.count(Counter::Postponed);
+        }
+    }
+
+    /// Goes on with connections that were postponed.
+    pub(super) fn catch_up_on(&mut self) {
+        for _ in 0..self.postponed.len() {
+            if self.slice_bytes == 0 {
+                return;
+            }
+            let Some(token) = self.postponed.pop_front() else { return };
+            let Some(index) = self.index_of(token) else { continue };
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            connection.flags.set(Flags::POSTPONED, false);
+            if connection.has(Flags::BLOCKED) {
+                self.writable(token);
+            } else {
+                self.flush_subscriptions(index);
+            }
         }
     }
 
@@ -99,10 +190,13 @@ impl<N: Net> Worker<N> {
                 Some(partial) => {
                     &framing.encode(&partial.message, is_chunked)[partial.from as usize..]
                 }
-                None if io.outbound.is_empty() => return true,
-                None => &io.outbound[..],
+                None => io.outbound.as_ref().map_or(&[][..], |outbound| outbound.front()),
             };
             let length = rest.len();
+            if length == 0 {
+                io.outbound = None;
+                return true;
+            }
             let written = match self.net.write(&connection.socket, &[IoSlice::new(rest)]) {
                 Transfer::Bytes(count) => count,
                 Transfer::Blocked => return false,
@@ -112,16 +206,19 @@ impl<N: Net> Worker<N> {
                 }
             };
             self.counters.add(Counter::SentBytes, written as u64);
+            self.slice_bytes = self.slice_bytes.saturating_sub(written);
+            connection.flags.set(Flags::WRITTEN, true);
             match &mut io.partial {
                 Some(partial) if written < length => partial.from += written as u32,
                 Some(_) => {
                     io.partial = None;
                     self.counters.add(counter, 1);
                 }
-                None if written < length => {
-                    io.outbound.drain(..written);
+                None => {
+                    if let Some(outbound) = &mut io.outbound {
+                        outbound.advance(written);
+                    }
                 }
-                None => io.outbound = Vec::new(),
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Parks a connection: follows its channels and answers the request.
 
+use std::sync::Arc;
+
 use throng_core::{
-    Action, ChannelName, Counter, Follow, MessageId, Parked, Position, Start as From,
-    SubscriptionId, Verdict,
+    Action, ChannelName, Counter, Follow, Followed, Listener, Message, MessageId, Parked, Position,
+    Start as From, SubscriptionId, Verdict,
 };
 use throng_wire::refusal::ResponseOptions;
 use throng_wire::response::{self, Start};
 use throng_wire::subscribe::{Request, Transport};
-use throng_wire::{Kind, Refusal, Target, is_local, origin_allowed, v1};
+use throng_wire::{Kind, Refusal, Target, Unavailable, is_local, v1};
 
 use super::Worker;
 use super::deliver::frame_notice;
@@ -16,63 +18,82 @@ use crate::framing::Framing;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Does what the request asks, or refuses it.
-    pub(super) fn subscribe(&mut self, index: u32, request: &Request) {
-        let checked = self.check(request);
+    /// Does what the request asks, or refuses it. `bytes` begin with the request. Returns whether
+    /// the connection is still here: one for which there is no place goes to a worker that has one.
+    pub(super) fn subscribe(&mut self, index: u32, request: &Request, bytes: &[u8]) -> bool {
+        let checked = self.check(index, request);
         let (names, starts) = match checked {
             Ok(checked) => checked,
             Err(refusal) => {
                 let is_origin = refusal.code == "origin_refused";
-                self.count(if is_origin {
-                    Counter::RefusedOrigin
-                } else {
-                    Counter::RefusedSubscribe
+                self.count(match refusal.code {
+                    "origin_refused" => Counter::RefusedOrigin,
+                    "host_refused" => Counter::RefusedHost,
+                    _ => Counter::RefusedSubscribe,
                 });
+                self.log_request(index, bytes, refusal.status, refusal.code);
                 let allow_origin = request.origin.as_deref().filter(|_| !is_origin);
-                let retry_after_s = (refusal.status == 503).then_some(super::accept::RETRY_AFTER_S);
-                let options = ResponseOptions { allow_origin, retry_after_s, ..Default::default() };
-                return self.refuse(index, &refusal, &options);
+                let options = ResponseOptions { allow_origin, ..Default::default() };
+                self.refuse(index, &refusal, &options);
+                return true;
             }
         };
+        // A long-poll that goes on is no new subscription: messages may wait for it.
+        let goes_on =
+            matches!(request.transport, Transport::Poll { .. }) && request.since.is_some();
+        if self.doors_closed.is_some() && !goes_on {
+            self.log_request(index, bytes, 503, "draining");
+            self.turn_away(index, request, Unavailable::Draining);
+            return true;
+        }
+        if !self.has_place(index) {
+            let Some(index) = self.move_on(index, bytes) else { return false };
+            self.log_request(index, bytes, 503, "full");
+            self.turn_away(index, request, Unavailable::Full);
+            return true;
+        }
+        let was_served = self.connections.get(index).is_some_and(|it| it.has(Flags::SERVED));
+        self.log_subscription(index, request, bytes);
         self.set_up(index, request);
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(index, name, start)).collect();
-        let told = followed.iter().filter_map(|(_, recovered)| *recovered);
+        let told = followed.iter().filter_map(|followed| followed.is_recovered);
         let is_recovered = told.reduce(|all, one| all && one);
         if is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
         match request.transport {
-            Transport::Poll { wait_ms } => self.start_poll(index, request, wait_ms, is_recovered),
+            Transport::Poll { wait_ms } => {
+                if !was_served {
+                    self.keep_alive(index);
+                }
+                let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
+                self.start_poll(index, request, wait_ms, is_recovered, backlogs);
+            }
             _ => self.start_stream(index, request, &followed, is_recovered),
         }
+        true
     }
 
     /// Names and starts, if the request may have what it asks for.
-    fn check(&self, request: &Request) -> Result<(Vec<ChannelName>, Vec<From>), Refusal> {
-        if self.doors_closed.is_some() {
-            return Err(Refusal::new(503, "draining", "the server is going away; come back soon"));
-        }
-        let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
-        let (allowed, listen) = (&self.settings.allowed_origins, self.settings.listen.ip());
-        if !origin_allowed(origin, host, allowed, listen) {
-            let origin = origin.unwrap_or_default();
-            let sentence = format!(
-                "pages of {origin} may not connect; allow them with --allowed-origins {origin}"
-            );
-            return Err(Refusal::new(403, "origin_refused", sentence));
-        }
-        if request.is_status() && !is_local(host, listen) {
-            return Err(Refusal::not_local());
+    fn check(
+        &self,
+        index: u32,
+        request: &Request,
+    ) -> Result<(Vec<ChannelName>, Vec<From>), Refusal> {
+        // One of the admin listener is checked already, against what holds there.
+        if !self.connections.get(index).is_some_and(|it| it.has(Flags::VIEWER)) {
+            self.check_site(request)?;
         }
         if request.targets.len() > self.settings.channels_max {
             let most = self.settings.channels_max;
             let sentence = format!("one connection may follow at most {most} channels");
-            return Err(Refusal::new(400, "bad_parameter", sentence));
+            return Err(Refusal::new(400, "too_many_channels", sentence));
         }
         let names: Vec<_> = request.targets.iter().map(name_of).collect();
         for name in &names {
-            if let Verdict::No(sentence) = self.access.may(Action::Subscribe(name)) {
+            let verdict = self.access.may(Listener::Public, Action::Subscribe(name));
+            if let Verdict::No(sentence) = verdict {
                 return Err(Refusal::new(403, "forbidden", sentence));
             }
         }
@@ -97,6 +118,17 @@ impl<N: Net> Worker<N> {
         Ok((names, starts))
     }
 
+    /// Whether pages of the request's origin may ask, and whether it may ask for the samples.
+    fn check_site(&self, request: &Request) -> Result<(), Refusal> {
+        let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
+        self.settings.site().check(origin, host)?;
+        let is_elsewhere = self.settings.has_admin_listener;
+        if request.is_status() && (is_elsewhere || !is_local(host, self.settings.listen.ip())) {
+            return Err(Refusal::not_local());
+        }
+        Ok(())
+    }
+
     /// Turns the connection into what the request asks for.
     fn set_up(&mut self, index: u32, request: &Request) {
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -109,7 +141,9 @@ impl<N: Net> Worker<N> {
             .with(Flags::BLOCKED, connection.has(Flags::BLOCKED))
             .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE))
             .with(Flags::UNREAD, connection.has(Flags::UNREAD))
+            .with(Flags::POSTPONED, connection.has(Flags::POSTPONED))
             .with(Flags::VIEWER, request.is_status());
+        self.admitted += u32::from(!connection.has(Flags::SERVED));
         connection.state = State::Parked;
         (connection.framing, connection.flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
@@ -134,15 +168,11 @@ impl<N: Net> Worker<N> {
         };
         self.count(counter);
         self.counters.park(parked);
+        self.publish_load();
     }
 
-    /// One more subscription of the connection. Returns where it starts, and whether it is whole.
-    pub(super) fn follow(
-        &mut self,
-        index: u32,
-        name: &ChannelName,
-        start: From,
-    ) -> (MessageId, Option<bool>) {
+    /// One more subscription of the connection. Returns what the engine answered.
+    pub(super) fn follow(&mut self, index: u32, name: &ChannelName, start: From) -> Followed {
         let follow = Follow {
             channel: name,
             worker: self.id,
@@ -157,7 +187,14 @@ impl<N: Net> Worker<N> {
         if let Some(connection) = self.connections.get_mut(index) {
             connection.first = Some(subscription);
         }
-        (followed.cursor, followed.is_recovered)
+        followed
+    }
+
+    /// While a long-poll waits nothing is written to it: the kernel finds out whether it is there.
+    fn keep_alive(&mut self, index: u32) {
+        if let Some(connection) = self.connections.get(index) {
+            self.net.keep_alive(&connection.socket);
+        }
     }
 
     fn start_poll(
@@ -166,6 +203,7 @@ impl<N: Net> Worker<N> {
         request: &Request,
         wait_ms: u32,
         is_recovered: Option<bool>,
+        backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.state = State::Polling;
@@ -176,27 +214,31 @@ impl<N: Net> Worker<N> {
             connection.io_mut().poll = Some(Box::new(Poll { origin, is_recovered }));
         }
         // A gap is told at once, although nothing may be left to tell it with.
-        if wait_ms == 0 || is_recovered == Some(false) {
-            return self.answer_poll_empty(index, None);
-        }
-        self.answer_poll(index);
+        let is_due = is_recovered == Some(false) || (wait_ms == 0 && self.drain.is_none());
+        self.answer_from(index, &backlogs, is_due);
         self.settle(index);
+        let is_waiting = self.connections.get(index).is_some_and(|it| it.state == State::Polling);
+        if is_waiting && self.drain.is_some() {
+            // Nothing will come any more.
+            self.turn_away(index, request, Unavailable::Draining);
+        }
     }
 
     fn start_stream(
         &mut self,
         index: u32,
         request: &Request,
-        followed: &[(MessageId, Option<bool>)],
+        followed: &[Followed],
         is_recovered: Option<bool>,
     ) {
-        let id = Position(followed.iter().map(|(id, _)| *id).collect()).to_string();
+        let id = Position(followed.iter().map(|followed| followed.cursor).collect()).to_string();
         let connection_name = self.name_of(index).to_string();
         let start = Start {
             id: &id,
             recovered: is_recovered,
             connection: Some(&connection_name),
             allow_origin: request.origin.as_deref(),
+            date: Some(self.date.get()),
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
@@ -224,7 +266,7 @@ impl<N: Net> Worker<N> {
         index: u32,
         out: &mut Vec<u8>,
         request: &Request,
-        followed: &[(MessageId, Option<bool>)],
+        followed: &[Followed],
         start: &Start<'_>,
     ) {
         let Some(connection) = self.connections.get(index) else { return };
@@ -236,10 +278,11 @@ impl<N: Net> Worker<N> {
         };
         if connection.has(Flags::V1) {
             let name = start.connection.unwrap_or_default();
-            v1::welcome(&mut json, name, self.settings.heartbeat.as_secs());
+            let heartbeat_s = self.settings.heartbeat.as_secs();
+            v1::welcome(&mut json, name, heartbeat_s, self.settings.channels_max);
             notice("welcome", &mut json);
-            for (target, (id, recovered)) in request.targets.iter().zip(followed) {
-                v1::subscribed(&mut json, target, &id.to_string(), *recovered, None);
+            for (target, followed) in request.targets.iter().zip(followed) {
+                write_subscribed(&mut json, target, followed, None);
                 notice("subscribed", &mut json);
             }
             return;
@@ -292,4 +335,17 @@ pub(super) fn name_of(target: &Target) -> ChannelName {
 
 fn content_type(request: &Request) -> &'static str {
     if request.envelope { "application/x-ndjson" } else { "text/plain; charset=utf-8" }
+}
+
+/// Says on `throng.v1` where a subscription begins, and up to where it is a backlog.
+pub(super) fn write_subscribed(
+    out: &mut Vec<u8>,
+    target: &Target,
+    followed: &Followed,
+    reference: Option<&v1::RawValue>,
+) {
+    let Followed { cursor, head, is_recovered, .. } = followed;
+    let id = cursor.to_string();
+    let head = (head != cursor).then(|| head.to_string());
+    v1::subscribed(out, target, &id, head.as_deref(), *is_recovered, reference);
 }

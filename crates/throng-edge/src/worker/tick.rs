@@ -7,8 +7,9 @@ use throng_core::{BehindPolicy, Counter, Waiting};
 use throng_wire::Refusal;
 use throng_wire::refusal::ResponseOptions;
 
+use super::heartbeat::DEFERRED_TICKS_MAX;
 use super::{TICKS_PER_S, Worker};
-use crate::connection::{Flags, State};
+use crate::connection::{Flags, Io, State};
 use crate::net::Net;
 
 /// Connections passed in one tick, at least: all of a small server's, so that its deadlines are met
@@ -18,12 +19,15 @@ const VISITS_PER_TICK_MIN: u32 = 4096;
 impl<N: Net> Worker<N> {
     /// To be called once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
-        // Sets right what others have counted for connections that never came.
+        // What others see of it is never older than a tick.
         self.publish_load();
         let dropped = self.roster.dropped();
         self.counters.add(Counter::DroppedForRoom, dropped - self.dropped);
         self.dropped = dropped;
         let extent = self.connections.extent();
+        self.allow_beats();
+        // Deliveries go before heartbeats.
+        let deferred_ticks = if self.roster.is_sweeping() { DEFERRED_TICKS_MAX } else { 0 };
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
             if self.sweep_at >= self.connections.extent() {
@@ -32,15 +36,21 @@ impl<N: Net> Worker<N> {
             let index = self.sweep_at;
             self.sweep_at += 1;
             let Some(connection) = self.connections.get(index) else { continue };
-            if connection.due <= self.now.tick {
+            let is_parked = connection.state == State::Parked;
+            let patience = if is_parked { deferred_ticks } else { 0 };
+            if connection.due.saturating_add(patience) <= self.now.tick {
                 self.due(index);
-            } else if connection.state == State::Parked && connection.has(Flags::BLOCKED) {
-                self.check_stalled(index);
+            } else if is_parked && connection.io.is_some() {
+                self.check_busy(index);
             }
         }
+        self.send_beats();
     }
 
     fn due(&mut self, index: u32) {
+        if self.makes_progress(index) {
+            return;
+        }
         let Some(connection) = self.connections.get(index) else { return };
         match connection.state {
             State::Parked => self.heartbeat(index),
@@ -60,6 +70,25 @@ impl<N: Net> Worker<N> {
                     self.forget(index, Counter::ClosedIdle);
                 }
             }
+        }
+    }
+
+    /// Looks at a parked connection that is half read or half written: a message must not take for
+    /// ever, and one that has fallen behind does not wait for its socket.
+    fn check_busy(&mut self, index: u32) {
+        let Some(connection) = self.connections.get(index) else { return };
+        if connection.has(Flags::BLOCKED) {
+            self.check_stalled(index);
+        }
+        let timeout = self.settings.limits.message_timeout;
+        let (ticks, now) = (Self::ticks(timeout), self.now.tick);
+        let is_late =
+            |io: &Io| !io.reader.is_idle() && io.message_since.saturating_add(ticks) <= now;
+        let connection = self.connections.get(index).filter(|it| it.state == State::Parked);
+        let io = connection.and_then(|it| it.io.as_deref());
+        if io.is_some_and(is_late) {
+            let sentence = format!("a message has to be there within {} s", timeout.as_secs());
+            self.close_websocket(index, 1008, &sentence, Counter::ClosedForViolation);
         }
     }
 

@@ -6,6 +6,7 @@ mod c10k_stream;
 mod friends;
 mod growth;
 mod long_poll_chat;
+mod million_default;
 mod million_sse;
 mod router;
 mod three_million;
@@ -17,8 +18,8 @@ use crate::experiment::Experiment;
 /// Stands for all that are not big, on the command line.
 pub const SMALL: &str = "small";
 
-/// From the first to the largest; the last is of our own.
-pub static ALL: [&Experiment; 10] = [
+/// From the first to the largest; the last two are of our own.
+pub static ALL: [&Experiment; 11] = [
     &c10k_stream::EXPERIMENT,
     &c10k_long_poll::EXPERIMENT,
     &long_poll_chat::EXPERIMENT,
@@ -29,6 +30,7 @@ pub static ALL: [&Experiment; 10] = [
     &two_million::EXPERIMENT,
     &three_million::EXPERIMENT,
     &growth::EXPERIMENT,
+    &million_default::EXPERIMENT,
 ];
 
 /// Those of these names, in the order of [`ALL`]; [`SMALL`] stands for several.
@@ -75,7 +77,8 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!experiment.setup.is_empty() && !experiment.differences.is_empty(), "{name}");
-            let is_ours = name == growth::EXPERIMENT.name;
+            let is_ours =
+                [growth::EXPERIMENT.name, million_default::EXPERIMENT.name].contains(&name);
             assert!((2006..=2020).contains(&experiment.year) || is_ours, "{name}");
             assert!(experiment.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> = experiment.figures.iter().map(|figure| figure.key).collect();

@@ -95,7 +95,9 @@ impl Coordinator {
         };
         let crowd = AgentCrowd::new(&self.meeting, run, Arc::clone(&board), members);
         let mut watch = Watching { watch, crowd: &crowd };
-        let mut report = conduct(plan, Stage { crowd: &crowd, board, publishers }, &mut watch);
+        // What several machines do is not for one to tell.
+        let stage = Stage { crowd: &crowd, board, publishers, machine: None };
+        let mut report = conduct(plan, stage, &mut watch);
         if crowd.is_empty() {
             report.cut_short = Some(match self.meeting.is_connected() {
                 true => "all agents were lost".to_owned(),

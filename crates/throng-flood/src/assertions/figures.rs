@@ -45,7 +45,7 @@ type Single = (&'static str, Unit, Option<Need>, fn(&Report) -> Option<f64>);
 const PUBLISHING: Option<Need> = Some(Need::Publishing);
 const SERVER: Option<Need> = Some(Need::Server);
 
-const SINGLES: [Single; 32] = [
+const SINGLES: [Single; 34] = [
     ("lost", Unit::Plain, PUBLISHING, |r| Some(r.total.lost as f64)),
     ("missed", Unit::Plain, PUBLISHING, |r| Some(r.total.missed as f64)),
     ("duplicated", Unit::Plain, PUBLISHING, |r| Some(r.total.duplicated as f64)),
@@ -80,6 +80,10 @@ const SINGLES: [Single; 32] = [
         r.total.generator.cpu_us_per_delivery
     }),
     ("generator.cores", Unit::Plain, None, |r| cores(&r.total.generator, r)),
+    ("machine.cpu", Unit::Seconds, None, |r| Some(r.total.machine.as_ref()?.cpu_s)),
+    ("machine.cpu_per_delivery", Unit::Microseconds, PUBLISHING, |r| {
+        r.total.machine.as_ref()?.cpu_us_per_delivery
+    }),
     ("storm.recovered", Unit::Seconds, Some(Need::Storm), recovered),
     ("storm.failures", Unit::Plain, Some(Need::Storm), |r| {
         let of_storm = |phase: &&PhaseReport| is_storm(phase);

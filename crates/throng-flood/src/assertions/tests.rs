@@ -60,6 +60,9 @@ fn says_what_was_found_in_the_unit_that_was_written() {
         ("server.cores <= 0.5", 0.5, true),
         ("storm.recovered < 30s", 29.0, true),
         ("storm.recovered ≤ 0.4m", 29.0 / 60.0, false),
+        ("server.bytes <= 4mb", 3.0, true),
+        ("connect_rate >= 12,000", 12_345.0, true),
+        ("p99 < 50 MS", 49.0, true),
         ("warnings == 0", 0.0, true),
     ] {
         let checked = check(text);
@@ -102,7 +105,7 @@ fn says_what_is_wrong() {
         ("p99 < 50", "\"50\" is not a bound for p99, which is a time, like 50ms"),
         ("p99 < fast", "\"fast\" is not a bound for p99"),
         ("lost < 5ms", "\"5ms\" is not a bound for lost, which is a number"),
-        ("server.bytes < 1MB", "\"1MB\" is not a bound for server.bytes, which is a number of"),
+        ("server.bytes < 1s", "\"1s\" is not a bound for server.bytes, which is a number of"),
         ("lost == -1", "\"-1\" is not a bound"),
         ("p99 < infs", "\"infs\" is not a bound"),
     ] {

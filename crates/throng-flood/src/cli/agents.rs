@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::arguments::{Agent, Agents};
 use super::interrupts::interrupts;
-use super::{EXIT_FAILED, EXIT_USAGE, Failure, allowance, show};
+use super::{EXIT_FAILED, EXIT_USAGE, Failure, allowance};
 use crate::agents::AgentsError;
 use crate::agents::agent::{self, End};
 use crate::agents::coordinator::{self, Coordinator};
 use crate::agents::split::Part;
+use crate::plan::show;
 use crate::plan::{Plan, file};
 use crate::report::figures::counted;
 use crate::report::paint::{Ink, Paint, harmless};
@@ -26,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// `throng flood agent`.
 pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
-    let is_stopped = interrupts()?;
+    let is_stopped = interrupts()?.is_stopped;
     let addresses: Vec<IpAddr> =
         arguments.source.iter().flat_map(|source| source.0.clone()).collect();
     let ended = agent::serve(&agent::Setting {

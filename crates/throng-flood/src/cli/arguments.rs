@@ -70,17 +70,17 @@ pub struct Arguments {
 pub enum Command {
     /// Put the results of two or more runs side by side
     Compare(Compare),
-    /// Have a part of the clients on this machine, for a coordinator (throng flood --agents N)
+    /// Run part of the clients on this machine, for a coordinator (throng flood --agents N)
     Agent(Agent),
 }
 
 /// Where an agent waits for its coordinator.
 #[derive(Debug, Clone, Args)]
 pub struct Agent {
-    /// The NATS server at which agents and coordinator meet
+    /// The NATS server through which agents and coordinator communicate
     #[arg(long, value_name = "URL")]
     pub nats: String,
-    /// Only coordinators of this group are heard
+    /// Serve only coordinators of this group
     #[arg(long, value_name = "NAME", default_value = "flood")]
     pub group: String,
     /// Names the agent in reports; the machine's name and the process unless given
@@ -134,17 +134,17 @@ pub struct Run {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Several machines")]
 pub struct Agents {
-    /// The clients are those of this many agents (throng flood agent), and none of this process,
-    /// which publishes and measures the server
+    /// Leave the clients to this many agents (throng flood agent); this process publishes and
+    /// measures the server
     #[arg(long, value_name = "N", requires = "nats", conflicts_with_all = ["urls", "data"])]
     pub agents: Option<Count>,
-    /// The NATS server at which they meet
+    /// The NATS server through which they communicate
     #[arg(long, value_name = "URL", requires = "agents")]
     pub nats: Option<String>,
     /// Agents of this group; flood unless given
     #[arg(long, value_name = "NAME", requires = "agents")]
     pub group: Option<String>,
-    /// Agents are waited for so long; 60s unless given
+    /// How long to wait for agents; 60s unless given
     #[arg(long, value_name = "TIME", requires = "agents")]
     pub agents_wait: Option<Time>,
 }
@@ -157,10 +157,10 @@ pub struct Target {
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
     /// Which server it is: throng (unless given), nchan, centrifugo, centrifugo-sse, mercure,
-    /// pusher, websocket or custom
+    /// mercure-0, pusher, websocket or custom
     #[arg(long, value_name = "NAME")]
     pub profile: Option<Profile>,
-    /// How messages come: websocket, sse, stream or long-poll
+    /// Transport: websocket, sse, stream or long-poll
     #[arg(long, value_name = "NAME")]
     pub transport: Option<By>,
     /// The channel's name; flood-{run}-{stream} unless given
@@ -197,7 +197,7 @@ pub struct Target {
     /// What a message is answered with that is exactly ASK (WebSocket); may be repeated
     #[arg(long, value_name = "ASK=ANSWER")]
     pub ping: Vec<PingPair>,
-    /// A connect and its handshake may take so long; 30s unless given
+    /// Time limit of a connect and its handshake; 30s unless given
     #[arg(long, value_name = "TIME")]
     pub handshake_timeout: Option<Time>,
     /// Local addresses to connect from: a list, a network (127.0.1.0/24), an interface (eth0)
@@ -229,22 +229,22 @@ pub struct Load {
     /// Connects under way at once, at most; 256 unless given
     #[arg(long, value_name = "N", conflicts_with = "plan")]
     pub in_flight: Option<Count>,
-    /// How long the clients are held; 10s unless given
+    /// How long to hold the clients; 10s unless given
     #[arg(long, value_name = "TIME", conflicts_with = "plan")]
     pub hold: Option<Time>,
     /// Clients a second that leave, and as many that come, while they are held
     #[arg(long, value_name = "RATE", value_parser = some_rate, conflicts_with = "plan")]
     pub churn: Option<Rate>,
-    /// Share of the clients that does not read while they are held, like 10%
+    /// Share of the clients that stop reading while they are held, like 10%
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["plan", "churn"])]
     pub slow: Option<Share>,
     /// At the end all lose their connection at once; all must be back after this time
     #[arg(long, value_name = "TIME", conflicts_with = "plan")]
     pub storm: Option<Time>,
-    /// Keep so many: clients that fail or that the server closes come back after a second
+    /// Reconnect clients that fail or that the server closes, after a second
     #[arg(long)]
     pub keep: bool,
-    /// Makes the followers of --streams friends and the choices of --to random others than usual
+    /// Seed of the graph of --streams friends and of the choices of --to random
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<Count>,
     /// What carries the clients' connections: sockets (unless given), or tunnel, which holds twice
@@ -307,7 +307,7 @@ pub struct Publish {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Results")]
 pub struct Results {
-    /// What must hold at the end, like 'lost == 0' or 'p99 < 50ms'; may be repeated
+    /// A condition to check at the end, like 'lost == 0' or 'p99 < 50ms'; may be repeated
     #[arg(long = "assert", value_name = "ASSERTION")]
     pub assertions: Vec<Assertion>,
     /// Names the run in its results

@@ -3,28 +3,53 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::arguments::{Compare, Results, Run};
-use super::interrupts::interrupts;
-use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, draft, show};
-use crate::plan::Plan;
+use super::interrupts::{Interrupts, interrupts};
+use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, draft};
+use crate::plan::{Plan, show};
 use crate::report::compare::{self, Comparison};
 use crate::report::figures::counted;
 use crate::report::file::write;
 use crate::report::live::{Live, Moment};
 use crate::report::paint::{Ink, Paint};
+use crate::report::subject::command_line;
 use crate::report::{Report, csv, html, table};
-use crate::run::Watch;
+use crate::run::{Watch, clients_max};
 
 /// Stands for standard output.
 const STANDARD: &str = "-";
 
+/// From so many clients on, warnings of kernel settings are worth reading.
+const MANY: usize = 10_000;
+
 /// Shows the run on standard error, so that standard output is for the results alone.
 struct Screen {
     live: Live,
-    is_stopped: Arc<AtomicBool>,
+    interrupts: Interrupts,
+}
+
+impl Screen {
+    fn new(interrupts: Interrupts) -> Screen {
+        Screen { live: Live::on(&io::stderr()), interrupts }
+    }
+
+    /// Shows and writes the results; the exit code.
+    fn conclude(mut self, mut report: Report, results: &Results) -> ExitCode {
+        self.live.end();
+        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        report.subject.command = command_line(std::iter::once("throng".to_owned()).chain(words));
+        let is_cut = report.cut_short.is_some();
+        if let Some(sentence) = nobody(&report) {
+            complain(&sentence);
+        }
+        let is_written = write_results(&report, results);
+        match self.interrupts.exit_code().filter(|_| is_cut) {
+            Some(code) => code,
+            None if is_good(&report) && is_written => ExitCode::SUCCESS,
+            None => EXIT_FAILED.into(),
+        }
+    }
 }
 
 impl Watch for Screen {
@@ -33,7 +58,7 @@ impl Watch for Screen {
     }
 
     fn stop(&mut self) -> bool {
-        self.is_stopped.load(Ordering::Relaxed)
+        self.interrupts.is_stopped()
     }
 }
 
@@ -53,42 +78,35 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     }
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
-    for warning in allowance.warnings() {
-        eprintln!("{} {warning}", paint.ink(Ink::DOUBT, "warning:"));
+    // Settings that thousands of clients do without are for the doctor to name.
+    if clients_max(&plan) >= MANY {
+        for warning in allowance.warnings() {
+            eprintln!("{} {warning}", paint.ink(Ink::DOUBT, "warning:"));
+        }
     }
     note_silence(&plan);
-    let mut screen = Screen { live: Live::on(&io::stderr()), is_stopped: interrupts()? };
+    let mut screen = Screen::new(interrupts()?);
     let report = crate::run::run(plan, &mut screen);
-    screen.live.end();
-    Ok(conclude(&report, results))
+    Ok(screen.conclude(report, results))
 }
 
 /// The clients are those of agents, whose machines are asked what they allow.
 fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
     note_silence(&plan);
-    let is_stopped = interrupts()?;
-    let coordinator = agents::gather(&arguments.agents, &is_stopped)?;
+    let interrupts = interrupts()?;
+    let coordinator = agents::gather(&arguments.agents, &interrupts.is_stopped)?;
     let toml = agents::plan_for_others(&plan);
-    let mut screen = Screen { live: Live::on(&io::stderr()), is_stopped };
+    let mut screen = Screen::new(interrupts);
     let report = crate::run::run_with(&coordinator, &plan, &toml, &mut screen);
-    screen.live.end();
-    Ok(conclude(&report, &arguments.results))
+    Ok(screen.conclude(report, &arguments.results))
 }
 
 fn note_silence(plan: &Plan) {
     if plan.target.publish.is_none() && !plan.phases.iter().any(|p| p.publishing().is_some()) {
-        let note = "nothing is published: how to is not known (--publish-url, or a key or token)";
+        let note =
+            "nothing will be published: tell flood how, with --publish-url, a key or a token";
         eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::DOUBT, "note:"));
     }
-}
-
-/// Shows and writes the results; the exit code.
-fn conclude(report: &Report, results: &Results) -> ExitCode {
-    if let Some(sentence) = nobody(report) {
-        complain(&sentence);
-    }
-    let is_written = write_results(report, results);
-    if is_good(report) && is_written { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
 }
 
 /// Two results on standard output could not be told apart.

@@ -114,9 +114,10 @@ fn keys_and_tokens_make_publishing_possible() {
 fn says_which_flag_is_wrong() {
     for (line, expected) in [
         (
-            &["http://h", "--hold=5"][..],
-            "invalid value '5' for '--hold <TIME>': \"5\" is not a time",
+            &["http://h", "--hold=-5"][..],
+            "invalid value '-5' for '--hold <TIME>': \"-5\" is not a time",
         ),
+        (&["h/a"], "URL: \"h/a\" has no scheme; did you mean \"http://h/a\"?"),
         (&["http://h", "--profile=nchn"], "there is no profile \"nchn\"; did you mean \"nchan\"?"),
         (&["http://h", "--assert=lots == 0"], "did you mean \"lost\"?"),
         (&["http://h", "--size=49"], "--size: 49 bytes do not hold the mark, which takes 50"),
@@ -162,11 +163,13 @@ fn a_shown_plan_can_be_read_again() {
         &["http://h:1", "--keep", "--seed=7", "--publish-refused=\"error\":"],
     ] {
         let plan = plan(line).unwrap_or_else(|failure| panic!("{line:?}: {failure:?}"));
-        let text = show::show(&plan);
+        let text = crate::plan::show::show(&plan);
         let (draft, _) = parse("shown.toml".as_ref(), text.clone())
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let again = draft.into_plan().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
-        assert_eq!(show::show(&again), text, "{line:?}");
+        assert_eq!(crate::plan::show::show(&again), text, "{line:?}");
+        // What the profile said is spelt out: it is custom now.
+        let again = Plan { profile: plan.profile, ..again };
         let json = |plan: &Plan| serde_json::to_value(plan).unwrap();
         assert_eq!(json(&again), json(&plan), "{line:?}");
     }

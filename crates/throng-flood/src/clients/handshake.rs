@@ -9,6 +9,7 @@ use super::thread::Thread;
 use crate::marker::now_ns;
 use crate::plan::Transport;
 use crate::protocol::http::{Head, Length};
+use crate::refusal;
 use crate::tally::Failure;
 use crate::template::Values;
 
@@ -148,18 +149,36 @@ impl Thread {
             client.extra().head = whole.to_vec();
             return Ok(None);
         };
+        if head.status != self.setting.transport.status() {
+            let Some(refusal) = refusal::of_answer(&head, &whole[head.bytes..]) else {
+                client.extra().head = whole.to_vec();
+                return Ok(None);
+            };
+            return Err(refusal);
+        }
         let after = &bytes[head.bytes.saturating_sub(before_bytes)..];
         self.clients[position].shrink();
         self.accept(position, &head)?;
         Ok(Some(after))
     }
 
+    /// The refusal of which a part has come, if the connection ends now.
+    pub(super) fn half_refusal(&self, position: usize) -> Option<Failure> {
+        let client = &self.clients[position];
+        let bytes = &client.extra.as_ref().filter(|_| client.state == State::Handshaking)?.head;
+        let head = Head::parse(bytes).ok()??;
+        Some(refusal::of_last(&head, &bytes[head.bytes..]))
+    }
+
+    /// Takes a whole head with the status that was hoped for.
     fn accept(&mut self, position: usize, head: &Head<'_>) -> Result<(), Failure> {
-        let status = if self.setting.transport == Transport::WebSocket { 101 } else { 200 };
-        if head.status != status {
-            return Err(Failure::Status(head.status));
+        let transport = self.setting.transport;
+        let is_turned_away = head.header("retry-after").is_some();
+        if is_turned_away && matches!(transport, Transport::WebSocket | Transport::Sse) {
+            // Throng opens what browsers could not read a refusal of, says when, and ends it.
+            return Err(Failure::Handshake("told to come back later"));
         }
-        if status == 101 {
+        if transport == Transport::WebSocket {
             if head.header("sec-websocket-accept") != Some(&*self.setting.requests.accept) {
                 return Err(Failure::Handshake("Sec-WebSocket-Accept is wrong"));
             }

@@ -162,7 +162,7 @@ impl Thread {
     fn answer(&mut self, position: usize, answer: &Answer<'_>, now: u64) -> Result<(), Next> {
         // Nchan says 304 or 408 when the time is up.
         if !matches!(answer.status, 200 | 204 | 304 | 408) {
-            return Err(Next::Fail(Failure::Status(answer.status)));
+            return Err(Next::Fail(answer.refusal()));
         }
         self.ids.set_next(&mut self.clients[position].resume, &answer.next);
         if answer.has_gap {
@@ -204,6 +204,10 @@ impl Thread {
     }
 
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {
+        if self.setting.heartbeat.is_some_and(|heartbeat| heartbeat == message) {
+            self.tally.heartbeats += 1;
+            return Ok(());
+        }
         self.tally.arriving.note(now);
         let (mut rest, mut is_marked) = (message, false);
         while let Some((mark, after)) = Mark::find(rest) {

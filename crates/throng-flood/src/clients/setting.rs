@@ -16,6 +16,10 @@ use crate::publish::graph::Graph;
 use crate::template::Values;
 use crate::tunnel::{self, Targets};
 
+/// Throng's sub-protocol, and what it sends as a heartbeat.
+const V1: &str = "throng.v1";
+const V1_HEARTBEAT: &[u8] = br#"{"type":"heartbeat"}"#;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Setting {
@@ -35,6 +39,8 @@ pub(super) struct Setting {
     pub(super) refused_by: Vec<String>,
     /// Whether clients that fail come back.
     pub(super) keeps: bool,
+    /// A message that is exactly this is a sign of life, and nothing else.
+    pub(super) heartbeat: Option<&'static [u8]>,
     /// What a message must be to be answered, and the frame that answers it.
     pub(super) pings: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) handshake_timeout_ns: u64,
@@ -79,6 +85,7 @@ impl Setting {
             joined_by,
             refused_by: target.refused.clone(),
             keeps: plan.keep,
+            heartbeat: (target.subprotocol.as_deref() == Some(V1)).then_some(V1_HEARTBEAT),
             pings: pings.collect(),
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
             board: Arc::new(Board::new(stream_count(target.streams, share.total))),

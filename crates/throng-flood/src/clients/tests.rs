@@ -95,6 +95,7 @@ fn upgrade(request: &str) -> Vec<u8> {
 fn plan(transport: Transport, url: &str) -> Plan {
     Plan {
         name: "test".to_owned(),
+        profile: crate::profile::Profile::Custom,
         target: Target {
             transport,
             url: Template::parse(url).expect("a template"),
@@ -294,12 +295,26 @@ fn ports_are_used_up_and_said_to_be() {
 #[test]
 fn failures_have_their_reasons() {
     type Answer = fn(&str) -> Vec<u8>;
-    let answers: [(Answer, Failure); 4] = [
+    let refusal = |text: &str| Failure::Refusal(400, text.to_owned());
+    let answers: [(Answer, Failure); 7] = [
+        (
+            |_| b"HTTP/1.1 400 No\r\nContent-Length: 20\r\n\r\nuse \"match\"\nor \"more\"".to_vec(),
+            refusal("use \"match\""),
+        ),
+        // What is not whole when the time is over is told as far as it came.
+        (
+            |_| b"HTTP/1.1 400 No\r\nContent-Length: 99\r\n\r\nnot without a to".to_vec(),
+            refusal("not without a to"),
+        ),
         (|_| b"HTTP/1.1 503 Full\r\nContent-Length: 0\r\n\r\n".to_vec(), Failure::Status(503)),
         (|_| b"SSH-2.0-x\r\n".to_vec(), Failure::Handshake("the answer is not HTTP/1")),
         (
             |_| b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: x\r\n\r\n".to_vec(),
             Failure::Handshake("Sec-WebSocket-Accept is wrong"),
+        ),
+        (
+            |_| b"HTTP/1.1 101 Later\r\nRetry-After: 3\r\n\r\n\x88\x02\x03\xf5".to_vec(),
+            Failure::Handshake("told to come back later"),
         ),
         (|_| Vec::new(), Failure::HandshakeTimeout),
     ];

@@ -249,7 +249,8 @@ impl Thread {
 
     /// A client failed: it is closed, and comes back if it is to.
     pub(super) fn fail(&mut self, position: usize, failure: Failure) {
-        self.tally.fail(failure);
+        // A server that refuses says why, even if it does not come to the end of it.
+        self.tally.fail(self.half_refusal(position).unwrap_or(failure));
         let returns = self.keeps || self.clients[position].returns;
         self.close(position, returns, false);
         if returns {

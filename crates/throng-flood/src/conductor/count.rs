@@ -166,6 +166,7 @@ impl Count {
             last: Distribution::of(last),
             server: span.server(received, active),
             generator: span.generator(received, active),
+            machine: span.machine(received),
             kernel_bytes: span.kernel_bytes(),
             repeated_packets: None,
         }
@@ -199,7 +200,7 @@ mod tests {
         let publish = PublishSeen { stream: 0, sequence: 1, intended_ns: 5, latencies_us };
         count.add_publish(&publish);
         count.add_publish(&publish);
-        let reading = Meter::new(&[]).read();
+        let reading = Meter::new(&[], None).read();
         let totals = count.totals(0, &Span { start: reading, from: reading, to: reading });
         let p50 = |of: Option<Distribution>| of.expect("values").p50;
         assert_eq!(p50(totals.first.clone()), 0.001);

@@ -91,8 +91,8 @@ impl Doubts {
         }
         if seconds.lag_ns > LAG_MAX_NS {
             self.warn(format!(
-                "{name}: a client thread took up to {} from one look at its events to the next; \
-                 what came meanwhile was stamped as much too late",
+                "{name}: the load generator stalled for up to {}, so some latencies are too high \
+                 by up to that much; use fewer clients, or another machine",
                 milliseconds(seconds.lag_ns),
             ));
         }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use throng_machine::proc;
 
-use crate::report::Cost;
+use crate::machine::whole::{Machine, Watched};
+use crate::report::{Cost, MachineCost};
 
 /// Reading a process's memory walks its pages and holds up its memory calls meanwhile: it is done
 /// for one part of this many of the time.
@@ -13,6 +14,8 @@ const MEMORY_PART: u32 = 200;
 /// Reads the processes of both sides and the kernel.
 pub struct Meter {
     server: Vec<u32>,
+    /// Where both sides are on it.
+    machine: Option<Machine>,
     memory_at: Instant,
 }
 
@@ -33,26 +36,33 @@ pub struct Reading {
     pub slab_bytes: Option<u64>,
     /// Kernel memory in the buffers of sockets.
     pub socket_buffer_bytes: Option<u64>,
+    /// All processors, where both sides are on this machine.
+    pub machine: Option<Watched>,
 }
 
 impl Meter {
     /// For this process and those of a server, if it runs here.
-    pub fn new(server: &[u32]) -> Meter {
-        Meter { server: server.to_vec(), memory_at: Instant::now() }
+    pub fn new(server: &[u32], machine: Option<Machine>) -> Meter {
+        Meter { server: server.to_vec(), machine, memory_at: Instant::now() }
+    }
+
+    /// Other programs that have worked since the start, the busiest first.
+    pub fn others(&self) -> Vec<String> {
+        self.machine.as_ref().map(Machine::others).unwrap_or_default()
     }
 
     /// Reads what is cheap, and memory if its turn has come.
     pub fn read(&mut self) -> Reading {
         let is_turn = Instant::now() >= self.memory_at;
-        self.read_with(is_turn)
+        self.read_with(is_turn, false)
     }
 
     /// Reads everything.
     pub fn read_all(&mut self) -> Reading {
-        self.read_with(true)
+        self.read_with(true, true)
     }
 
-    fn read_with(&mut self, with_memory: bool) -> Reading {
+    fn read_with(&mut self, with_memory: bool, with_programs: bool) -> Reading {
         let at = Instant::now();
         let generator = std::process::id();
         // Found anew each time: a server may start workers.
@@ -69,6 +79,7 @@ impl Meter {
             server_pss_bytes: None,
             slab_bytes: proc::slab_bytes(),
             socket_buffer_bytes: proc::sockets().map(|sockets| sockets.buffer_bytes),
+            machine: self.machine.as_ref().and_then(|machine| machine.read(with_programs)),
         };
         if with_memory {
             let before = Instant::now();
@@ -105,6 +116,16 @@ impl Span {
         let cpu_s = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns).unwrap_or_default();
         let bytes = (self.start.generator_pss_bytes, self.to.generator_pss_bytes);
         cost(cpu_s, bytes, deliveries, clients)
+    }
+
+    /// What both sides and the kernel cost the machine, if both are on it; of two full readings.
+    pub fn machine(&self, deliveries: u64) -> Option<MachineCost> {
+        self.to.machine?.cost_since(&self.from.machine?, deliveries)
+    }
+
+    /// Processors of the machine that were busy.
+    pub fn machine_cores(&self) -> Option<f64> {
+        self.to.machine?.cores_since(&self.from.machine?)
     }
 
     /// Growth of kernel memory.
@@ -150,7 +171,7 @@ mod tests {
 
     #[test]
     fn costs_are_differences() {
-        let mut meter = Meter::new(&[]);
+        let mut meter = Meter::new(&[], None);
         let start = meter.read_all();
         let from = Reading { generator_cpu_ns: Some(1_000_000_000), ..start };
         let to = Reading {
@@ -169,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_gone_is_absent() {
-        let reading = Meter::new(&[u32::MAX]).read_all();
+        let reading = Meter::new(&[u32::MAX], None).read_all();
         assert_eq!((reading.server_cpu_ns, reading.server_pss_bytes), (None, None));
         assert!(reading.generator_cpu_ns.is_some());
     }

@@ -35,6 +35,7 @@ use throng_machine::proc;
 
 use crate::audit::Audit;
 use crate::clients::Board;
+use crate::machine::whole::Machine;
 use crate::plan::{Network, Plan};
 use crate::publish::Publishers;
 use crate::report::live::Moment;
@@ -72,6 +73,8 @@ pub struct Stage<'a, C: Crowd> {
     pub board: Arc<Board>,
     /// The publishers, if anything is published.
     pub publishers: Option<Publishers>,
+    /// The machine, if both sides are on it.
+    pub machine: Option<Machine>,
 }
 
 /// Runs the plan's phases. The environment and the assertions of the report are left to the caller.
@@ -83,7 +86,7 @@ pub fn conduct<C: Crowd>(plan: &Plan, stage: Stage<'_, C>, watch: &mut dyn Watch
         started_unix_s: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
-        plan: serde_json::to_value(plan).unwrap_or_default(),
+        plan: serde_json::to_value(plan.without_secrets()).unwrap_or_default(),
         ..Report::default()
     };
     for (index, phase) in plan.phases.iter().enumerate() {
@@ -154,7 +157,7 @@ struct Second {
 
 impl<'a, C: Crowd> Conductor<'a, C> {
     fn new(plan: &'a Plan, stage: Stage<'a, C>, watch: &'a mut dyn Watch) -> Conductor<'a, C> {
-        let mut meter = Meter::new(&plan.server_pids);
+        let mut meter = Meter::new(&plan.server_pids, stage.machine);
         let start = meter.read_all();
         let now = Instant::now();
         let streams = stage.board.streams() as usize;
@@ -276,6 +279,7 @@ impl<'a, C: Crowd> Conductor<'a, C> {
             server_cores,
             generator_pss_bytes: reading.generator_pss_bytes,
             generator_cores,
+            machine_cores: span.machine_cores(),
             slab_bytes: reading.slab_bytes,
             socket_buffer_bytes: reading.socket_buffer_bytes,
         };
@@ -289,7 +293,6 @@ impl<'a, C: Crowd> Conductor<'a, C> {
     }
 
     fn show(&mut self, sample: &Sample, failures: &BTreeMap<String, u64>) {
-        let clients = &self.total.clients;
         self.watch.moment(&Moment {
             phase: &self.phase_name,
             place: (self.phase_place, self.plan.phases.len()),
@@ -297,8 +300,7 @@ impl<'a, C: Crowd> Conductor<'a, C> {
             sample,
             failures,
             published: self.total.publishes.published,
-            received: clients.received,
-            chunks: clients.received + clients.early + clients.unmarked,
+            received: self.total.clients.received,
             warnings: self.doubts.warnings(),
         });
     }
@@ -349,6 +351,9 @@ impl<'a, C: Crowd> Conductor<'a, C> {
         let span = Span { start: self.start, from: self.start, to: reading };
         report.seconds = (reading.at - self.started).as_secs_f64();
         report.total = self.totals(&self.total, &span);
+        if let Some(machine) = &mut report.total.machine {
+            machine.others = self.meter.others();
+        }
         report.phases = self.phases;
         report.series = self.series;
         report.warnings = self.doubts.into_warnings();

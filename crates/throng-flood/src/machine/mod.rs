@@ -1,4 +1,7 @@
 //! What is written about the machine after a run; the readings are those of [`throng_machine`].
+//! [`whole`] has what a run costs all of it.
+
+pub mod whole;
 
 use crate::report::Environment;
 

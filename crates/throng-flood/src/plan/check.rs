@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::draft::Objection;
-use super::units::Time;
+use super::units::{Time, no_scheme};
 use super::{
     Network, Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target, Transport,
 };
@@ -147,7 +147,7 @@ fn host_and_port(authority: &str) -> (&str, Option<&str>) {
 /// What is wrong with a URL, as it is sent.
 fn url_fault(url: &str) -> Option<String> {
     let Some((scheme, _)) = url.split_once("://") else {
-        return Some(format!("{url:?} is not a URL, like http://127.0.0.1:8080/"));
+        return Some(no_scheme(url).0);
     };
     if !["http", "ws"].contains(&scheme.to_ascii_lowercase().as_str()) {
         return Some(format!("{url:?}: only http and ws are spoken"));

@@ -11,7 +11,7 @@ use throng_machine::proc;
 
 use super::{
     Network, Pattern, Phase, Ping, Plan, PublishBy, PublishTarget, Publishing, Sources, Streams,
-    Subscribed, Target, Transport,
+    Subscribed, Target, Transport, units,
 };
 use crate::assertions::Assertion;
 use crate::listener::listeners;
@@ -210,6 +210,7 @@ impl Draft {
         let server_pids = self.server_pids(&target, &mut objections);
         let plan = Plan {
             name: self.name.unwrap_or_else(|| "flood".to_owned()),
+            profile: self.profile.unwrap_or(Profile::Throng),
             deadline: self.deadline.unwrap_or_else(|| usual_deadline(&phases)),
             target,
             sources: Sources { addresses: self.addresses, ports: self.source_ports },
@@ -233,7 +234,7 @@ impl Draft {
             return None;
         };
         let choice = Choice {
-            url,
+            url: &spelt_out(url),
             table: self.table.as_ref(),
             transport: self.transport,
             channel: self.channel.as_deref(),
@@ -292,8 +293,8 @@ impl Draft {
         let mut headers = self.headers("publish.headers", &said.headers, objections);
         let body = said.body.as_deref();
         let mut body = body.and_then(|text| self.template("publish.body", text, objections));
-        let url = said.url.as_deref();
-        let mut url = url.and_then(|text| self.template("publish.url", text, objections));
+        let url = said.url.as_deref().map(spelt_out);
+        let mut url = url.and_then(|text| self.template("publish.url", &text, objections));
         let by_websocket = match (said.by_websocket, &url, &usual) {
             (Some(by_websocket), ..) => by_websocket,
             (None, Some(_), _) => false,
@@ -429,4 +430,9 @@ fn usual_deadline(phases: &[Phase]) -> Duration {
     });
     let times = phases.iter().map(super::check::time_of);
     ROOM + 2 * (ramps.sum::<Duration>() + times.sum::<Duration>())
+}
+
+/// The URL of an address such as `:8080`; any other text, which may hold places, stays as it is.
+fn spelt_out(url: &str) -> String {
+    units::url(url).unwrap_or_else(|_| url.to_owned())
 }

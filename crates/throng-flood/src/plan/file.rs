@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use throng_text::toml_fault;
 use toml::de::DeTable;
 
 use super::Ping;
@@ -107,8 +108,8 @@ pub fn parse(path: &Path, text: String) -> Result<(Draft, File), FileError> {
         FileError(problems.iter().map(|(place, message)| file.at(*place, message)).collect())
     };
     let table = DeTable::parse(&file.text).map_err(|error| {
-        let message = error.message().lines().collect::<Vec<_>>().join(", ");
-        refuse(&[(error.span().map_or(0, |span| span.start), message)])
+        let place = error.span().map_or(0, |span| span.start);
+        refuse(&[toml_fault::explain(&file.text, place, error.message())])
     })?;
     let reader = Reader::new(KNOWN);
     let draft = read(&reader, table.get_ref(), path.parent().unwrap_or(Path::new("")));

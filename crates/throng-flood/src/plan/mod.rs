@@ -7,6 +7,7 @@ pub mod addresses;
 mod check;
 pub mod draft;
 pub mod file;
+pub mod show;
 pub mod words;
 
 use std::net::IpAddr;
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 pub use throng_text::suggest;
 pub use throng_text::written as units;
 
+use crate::profile::Profile;
+use crate::report::subject::{LEFT_OUT, is_secret};
 use crate::template::Template;
 
 /// A run, complete.
@@ -23,6 +26,8 @@ use crate::template::Template;
 pub struct Plan {
     /// Names the run in its report.
     pub name: String,
+    /// What the target was made by.
+    pub profile: Profile,
     /// Who is loaded, and how one speaks to it.
     pub target: Target,
     /// Where the clients come from.
@@ -45,6 +50,23 @@ pub struct Plan {
     pub server_pids: Vec<u32>,
     /// The run ends after this whatever happens.
     pub deadline: Duration,
+}
+
+impl Plan {
+    /// The same without the values of headers that are secrets: what a report may say.
+    pub fn without_secrets(&self) -> Plan {
+        let mut plan = self.clone();
+        let of_publish = match plan.target.publish.as_mut().map(|publish| &mut publish.by) {
+            Some(PublishBy::Http { headers, .. }) => headers.as_mut_slice(),
+            _ => &mut [],
+        };
+        for (name, value) in plan.target.headers.iter_mut().chain(of_publish) {
+            if is_secret(name) {
+                *value = Template::literal(LEFT_OUT);
+            }
+        }
+        plan
+    }
 }
 
 /// Who is loaded, and how one speaks to it.
@@ -89,6 +111,13 @@ pub enum Transport {
     Stream,
     /// One answer a request.
     LongPoll,
+}
+
+impl Transport {
+    /// The status of an answer that subscribes.
+    pub fn status(self) -> u16 {
+        if self == Transport::WebSocket { 101 } else { 200 }
+    }
 }
 
 /// When a client counts as subscribed.

@@ -1,4 +1,4 @@
-//! Choices that are written as words: the same in a flag and in a plan's file.
+//! Choices that are written as words, in any case: the same in a flag and in a plan's file.
 
 use std::str::FromStr;
 
@@ -18,10 +18,11 @@ impl FromStr for Followed {
         let expected = "what clients follow: one, own, a number of streams, or friends:EDGES";
         let number =
             |text: &str| text.parse::<Count>().ok().and_then(|count| u32::try_from(count.0).ok());
-        let streams = match text {
+        let word = text.to_ascii_lowercase();
+        let streams = match word.as_str() {
             "one" => Some(Streams::One),
             "own" => Some(Streams::Own),
-            _ => match text.strip_prefix("friends:") {
+            _ => match word.strip_prefix("friends:") {
                 Some(edges) => number(edges).map(|edges| Streams::Friends { edges }),
                 None => number(text).map(Streams::Spread),
             },
@@ -38,7 +39,7 @@ impl FromStr for To {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<To, Invalid> {
-        match text {
+        match text.to_ascii_lowercase().as_str() {
             "one" => Ok(To(Pattern::One)),
             "in-turn" => Ok(To(Pattern::InTurn)),
             "random" => Ok(To(Pattern::Random)),
@@ -53,7 +54,7 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Network, Invalid> {
         let all = [Network::Sockets, Network::Tunnel];
-        let found = all.into_iter().find(|network| network.name() == text);
+        let found = all.into_iter().find(|network| network.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| {
             Invalid::new(text, "what carries the clients' connections: sockets or tunnel")
         })
@@ -95,7 +96,7 @@ impl FromStr for IsWebSocket {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<IsWebSocket, Invalid> {
-        match text {
+        match text.to_ascii_lowercase().as_str() {
             "http" => Ok(IsWebSocket(false)),
             "websocket" => Ok(IsWebSocket(true)),
             _ => Err(Invalid::new(text, "a way to publish: http or websocket")),
@@ -107,7 +108,7 @@ impl FromStr for ServerProcess {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<ServerProcess, Invalid> {
-        if text == "auto" {
+        if text.eq_ignore_ascii_case("auto") {
             return Ok(ServerProcess::Auto);
         }
         let read = |pid: &str| pid.trim().parse().ok().filter(|&pid| pid > 0);
@@ -205,7 +206,9 @@ mod tests {
         assert_eq!("tunnel".parse(), Ok(Network::Tunnel));
         assert!("tun".parse::<Network>().is_err());
         assert_eq!("http".parse(), Ok(IsWebSocket(false)));
-        assert_eq!("auto".parse(), Ok(ServerProcess::Auto));
+        assert_eq!("Auto".parse(), Ok(ServerProcess::Auto));
+        assert_eq!("WebSocket".parse(), Ok(By(Transport::WebSocket)));
+        assert_eq!("Own".parse(), Ok(Followed(Streams::Own)));
         assert_eq!("7".parse(), Ok(ServerProcess::Ids(vec![7])));
         assert_eq!("7, 12".parse(), Ok(ServerProcess::Ids(vec![7, 12])));
         for text in ["0", "7,", "7,x", ""] {

@@ -38,7 +38,9 @@ pub(super) fn sse(choice: &Choice<'_>) -> Result<Target, ProfileError> {
     let connect = format!("cf_connect=%7B%22subs%22%3A%7B%22{subs}%22%3A%7B%7D%7D%7D");
     let path = format!("/connection/uni_sse?{connect}");
     let mut target = choice.connect(transport, &address, &path)?;
-    target.subscribed = Subscribed::Message(r#""connect":"#.to_owned());
+    // A connect without them is one of a client that may not subscribe, and is told nothing else.
+    target.subscribed = Subscribed::Message(r#""subs":{"#.to_owned());
+    target.refused = vec![r#""connect":"#.to_owned()];
     target.publish = Some(publish(choice, &address.http("/api/publish"))?);
     Ok(target)
 }

@@ -18,7 +18,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::plan::units::Invalid;
+use serde::Serialize;
+
+use crate::plan::units::{self, Invalid};
 use crate::plan::{PublishBy, PublishTarget, Streams, Subscribed, Target, Transport};
 use crate::template::{Place, Table, Template, TemplateError, Values};
 
@@ -29,7 +31,8 @@ pub const CHANNEL: &str = "flood-{run}-{stream}";
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which server is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Throng, on any of its transports.
     Throng,
@@ -39,8 +42,10 @@ pub enum Profile {
     Centrifugo,
     /// Centrifugo's one-way SSE.
     CentrifugoSse,
-    /// A Mercure hub.
+    /// A Mercure hub of version 1.
     Mercure,
+    /// A Mercure hub before version 1.
+    Mercure0,
     /// The Pusher protocol, version 7: Soketi, Reverb, Sockudo and others.
     Pusher,
     /// A plain WebSocket server that sends one client's message to all.
@@ -89,12 +94,13 @@ pub enum ProfileError {
 }
 
 /// All profiles, their names, and what they are.
-pub const PROFILES: [(&str, Profile, &str); 8] = [
+pub const PROFILES: [(&str, Profile, &str); 9] = [
     ("throng", Profile::Throng, "Throng; any transport"),
     ("nchan", Profile::Nchan, "Nchan, at /sub/CHANNEL and /pub/CHANNEL; any transport"),
     ("centrifugo", Profile::Centrifugo, "Centrifugo, JSON over WebSocket; publish by HTTP API"),
     ("centrifugo-sse", Profile::CentrifugoSse, "Centrifugo, one-way SSE; publish by HTTP API"),
-    ("mercure", Profile::Mercure, "a Mercure hub, SSE; publish by form POST"),
+    ("mercure", Profile::Mercure, "a Mercure hub of version 1, SSE; publish by form POST"),
+    ("mercure-0", Profile::Mercure0, "the same before version 1, which asked for topics"),
     ("pusher", Profile::Pusher, "Pusher protocol 7: Soketi, Reverb, Sockudo"),
     ("websocket", Profile::WebSocket, "a server that sends one client's message to all"),
     ("custom", Profile::Custom, "what the flags say and nothing else; needs --transport"),
@@ -113,7 +119,8 @@ impl Profile {
             Profile::Nchan => nchan::target(choice),
             Profile::Centrifugo => centrifugo::websocket(choice),
             Profile::CentrifugoSse => centrifugo::sse(choice),
-            Profile::Mercure => mercure::target(choice),
+            Profile::Mercure => mercure::target(choice, self, "match"),
+            Profile::Mercure0 => mercure::target(choice, self, "topic"),
             Profile::Pusher => pusher::target(choice),
             Profile::WebSocket => websocket::target(choice),
             Profile::Custom => custom::target(choice),
@@ -127,7 +134,7 @@ impl Profile {
             Profile::Centrifugo | Profile::CentrifugoSse => {
                 Some("the key of the HTTP API: --publish-header 'X-API-Key: KEY'")
             }
-            Profile::Mercure => {
+            Profile::Mercure | Profile::Mercure0 => {
                 Some("a publisher's token: --publish-header 'Authorization: Bearer JWT'")
             }
             Profile::Pusher => Some(
@@ -144,7 +151,7 @@ impl FromStr for Profile {
 
     fn from_str(text: &str) -> Result<Profile, Invalid> {
         let names = PROFILES.iter().map(|(name, ..)| *name);
-        let found = PROFILES.iter().find(|(name, ..)| *name == text);
+        let found = PROFILES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(text));
         found.map(|(_, profile, _)| *profile).ok_or_else(|| {
             let hint = match crate::plan::suggest::nearest(text, names.clone()) {
                 Some(meant) => format!("did you mean {meant:?}?"),
@@ -165,7 +172,7 @@ pub const TRANSPORTS: [(&str, Transport); 4] = [
 
 /// The transport with this name.
 pub fn transport_named(text: &str) -> Result<Transport, Invalid> {
-    let found = TRANSPORTS.iter().find(|(name, _)| *name == text);
+    let found = TRANSPORTS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     let expected = "a transport: websocket, sse, stream or long-poll";
     found.map(|(_, transport)| *transport).ok_or_else(|| Invalid::new(text, expected))
 }
@@ -186,9 +193,8 @@ struct Address<'a> {
 impl<'a> Address<'a> {
     fn read(url: &'a str) -> Result<Address<'a>, ProfileError> {
         let example = "like http://127.0.0.1:8080";
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-            ProfileError::Url(format!("{url:?} is not a URL: it begins with a scheme, {example}"))
-        })?;
+        let (scheme, rest) =
+            url.split_once("://").ok_or_else(|| ProfileError::Url(units::no_scheme(url).0))?;
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "ws" => {}
             "https" | "wss" => {

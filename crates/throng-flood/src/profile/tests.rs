@@ -114,6 +114,11 @@ fn centrifugo() {
     let sse = show(Profile::CentrifugoSse, &given);
     let query = "cf_connect=%7B%22subs%22%3A%7B%22news:5%22%3A%7B%7D%7D%7D";
     assert_eq!(sse[0], format!("ws://h:8000/connection/uni_sse?{query}"));
+    let target = Profile::CentrifugoSse.target(&given).unwrap();
+    let Subscribed::Message(joined) = target.subscribed else { panic!("at once") };
+    assert!(r#"{"connect":{"client":"c","subs":{"news:5":{}},"ping":25}}"#.contains(&joined));
+    let alone = r#"{"connect":{"client":"c","ping":25}}"#;
+    assert!(!alone.contains(&joined) && target.refused.iter().any(|text| alone.contains(text)));
     let quoted = Choice { channel: Some("a\"b"), ..given };
     assert!(refusal(Profile::Centrifugo, &quoted).contains("escaped in JSON"));
 }
@@ -123,7 +128,7 @@ fn mercure() {
     assert_eq!(
         show(Profile::Mercure, &choice("http://h")),
         [
-            "http://h/.well-known/mercure?topic=flood-000000ab-5",
+            "http://h/.well-known/mercure?match=flood-000000ab-5",
             "POST http://h/.well-known/mercure",
             "Content-Type: application/x-www-form-urlencoded",
             "topic=flood-000000ab-5&data=~mark~"
@@ -132,9 +137,13 @@ fn mercure() {
     let at = |url| show(Profile::Mercure, &choice(url));
     assert_eq!(
         at("http://h/hub")[..2],
-        ["http://h/hub?topic=flood-000000ab-5", "POST http://h/hub"]
+        ["http://h/hub?match=flood-000000ab-5", "POST http://h/hub"]
     );
     assert_eq!(at("http://h/hub?match=x")[..2], ["http://h/hub?match=x", "POST http://h/hub"]);
+    assert_eq!(
+        show(Profile::Mercure0, &choice("http://h"))[0],
+        "http://h/.well-known/mercure?topic=flood-000000ab-5"
+    );
 }
 
 #[test]
@@ -164,7 +173,7 @@ fn plain_websocket_and_custom() {
 #[test]
 fn says_what_is_wrong() {
     for (url, expected) in [
-        ("127.0.0.1:8080", "\"127.0.0.1:8080\" is not a URL: it begins with a scheme"),
+        ("h/a", "\"h/a\" has no scheme; did you mean \"http://h/a\"?"),
         ("https://h", "\"https://h\": TLS is not spoken"),
         ("ftp://h", "\"ftp://h\" cannot be loaded: the scheme is http or ws"),
         ("http:///x", "\"http:///x\" names no host"),

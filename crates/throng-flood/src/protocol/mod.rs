@@ -58,7 +58,7 @@ pub enum Event<'a> {
     Message(&'a [u8]),
     /// The id to go on after; the message that it belongs to comes before it.
     Id(&'a [u8]),
-    /// One that needs no answer: a comment of an event stream, an empty line of a stream.
+    /// One that needs no answer: a pong, a comment of an event stream, an empty line of a stream.
     Heartbeat,
     /// A ping of the protocol, to be answered with the same payload.
     Ping(&'a [u8]),

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use super::chunked::{Chunked, Piece};
 use super::http::{Head, Length};
 use super::{Event, check_length};
+use crate::refusal;
+use crate::tally::Failure;
 
 /// An answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,6 +21,18 @@ pub struct Answer<'a> {
     pub keeps_alive: bool,
     /// Whether what the client asked to go on after is not all there any more.
     pub has_gap: bool,
+    /// Whether the body is a page for people.
+    pub is_page: bool,
+}
+
+impl Answer<'_> {
+    /// What the answer is if it is a refusal.
+    pub fn refusal(&self) -> Failure {
+        match self.is_page {
+            true => Failure::Status(self.status),
+            false => refusal::of_text(self.status, &self.body),
+        }
+    }
 }
 
 /// What a server says about the next request.
@@ -54,6 +68,7 @@ pub(super) fn decode(
             },
             keeps_alive: head.keeps_alive(),
             has_gap: head.has_gap(),
+            is_page: head.header("content-type").is_some_and(refusal::is_page),
         }));
     }
     Ok(used)

@@ -60,7 +60,7 @@ fn frames() {
     bytes.extend_from_slice(&[0x01, 0, 0x00, 2, b'a', b'b', 0x89, 0, 0x80, 1, b'c']);
     write_frame(&mut bytes, Opcode::Pong, b"");
     let long = format!("message {}", "x".repeat(300));
-    let expected = ["message one", "ping 2", &long, "ping 0", "message abc"];
+    let expected = ["message one", "ping 2", &long, "ping 0", "message abc", "Heartbeat"];
     assert_same_however_cut(Framing::WebSocket, &bytes, &expected);
 }
 

@@ -21,7 +21,8 @@ pub(super) fn decode(
         used += frame.length;
         match frame.opcode {
             Opcode::Ping => sink(Event::Ping(payload)),
-            Opcode::Pong => {}
+            // We ask for none: it is a sign of life.
+            Opcode::Pong => sink(Event::Heartbeat),
             Opcode::Close => {
                 let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
                 sink(Event::Close(code));

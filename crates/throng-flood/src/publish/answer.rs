@@ -1,6 +1,7 @@
 //! Answers to HTTP publishes: bytes in, statuses out. Bodies are counted through and dropped,
-//! unless a text is looked for in them.
+//! unless they say why a message was refused.
 
+use crate::refusal;
 use crate::tally::Failure;
 
 /// More than the head of any answer to a publish.
@@ -36,8 +37,10 @@ pub struct Answers {
     current: Option<Answer>,
     /// What is looked for in bodies.
     refused_by: Option<Box<str>>,
-    /// The first part of the current one, if something is looked for.
+    /// The first part of the current one, if it may say why a message was refused.
     body: Vec<u8>,
+    /// Whether it is a page for people.
+    is_page: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +117,11 @@ impl Answers {
         let answer = self.current.take()?;
         let refused_by = self.refused_by.as_ref();
         let refusal = refused_by.and_then(|text| Failure::said(&self.body, text));
+        let refusal = refusal.or_else(|| match (is_taken(answer.status), self.is_page) {
+            (true, _) => None,
+            (false, true) => Some(Failure::Status(answer.status)),
+            (false, false) => Some(refusal::of_text(answer.status, &self.body)),
+        });
         self.body.clear();
         Some(Answer { refusal, ..answer })
     }
@@ -121,7 +129,8 @@ impl Answers {
     /// Passes over up to `left` bytes of a body; how many are left after that.
     fn pass(&mut self, bytes: &mut &[u8], left: u64) -> u64 {
         let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        if self.refused_by.is_some() {
+        let is_refused = self.current.as_ref().is_some_and(|answer| !is_taken(answer.status));
+        if self.refused_by.is_some() || is_refused {
             let room = WATCHED_BYTES_MAX - self.body.len();
             self.body.extend_from_slice(&bytes[..here.min(room)]);
         }
@@ -159,6 +168,7 @@ impl Answers {
             // An interim answer: the real one follows.
             return Ok(());
         }
+        self.is_page = body.is_page;
         self.current = Some(Answer { status, closes: body.closes, refusal: None });
         self.state = match (status, body.is_chunked, body.length) {
             (204 | 304, _, _) | (_, false, Some(0)) => State::Head,
@@ -197,12 +207,13 @@ struct Body {
     length: Option<u64>,
     is_chunked: bool,
     closes: bool,
+    is_page: bool,
 }
 
 impl Body {
     fn of(response: &httparse::Response<'_, '_>) -> Result<Body, &'static str> {
-        let mut body =
-            Body { length: None, is_chunked: false, closes: response.version == Some(0) };
+        let closes = response.version == Some(0);
+        let mut body = Body { length: None, is_chunked: false, closes, is_page: false };
         for header in response.headers.iter() {
             let value = header.value.trim_ascii();
             if header.name.eq_ignore_ascii_case("content-length") {
@@ -210,6 +221,8 @@ impl Body {
                 body.length = Some(length.ok_or("the length of an answer is no number")?);
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
                 body.is_chunked = has_word(value, b"chunked");
+            } else if header.name.eq_ignore_ascii_case("content-type") {
+                body.is_page = std::str::from_utf8(value).is_ok_and(refusal::is_page);
             } else if header.name.eq_ignore_ascii_case("connection") {
                 body.closes = match body.closes {
                     true => !has_word(value, b"keep-alive"),
@@ -219,6 +232,11 @@ impl Body {
         }
         Ok(body)
     }
+}
+
+/// Whether the server took the message, by its status.
+fn is_taken(status: u16) -> bool {
+    (200..300).contains(&status)
 }
 
 fn has_word(list: &[u8], word: &[u8]) -> bool {
@@ -238,7 +256,8 @@ mod tests {
         HTTP/1.1 100 Continue\r\n\r\n\
         HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nx: y\r\n\r\n\
         HTTP/1.1 204 No Content\r\n\r\n\
-        HTTP/1.1 503 Busy\r\nConnection: keep-alive, Close\r\nContent-Length: 0\r\n\r\n";
+        HTTP/1.1 503 Busy\r\nConnection: keep-alive, Close\r\nContent-Length: 14\r\n\r\n\
+        try later\nnow\n";
 
     fn answer(status: u16, closes: bool) -> Answer {
         Answer { status, closes, refusal: None }
@@ -251,8 +270,11 @@ mod tests {
             for piece in MANY.chunks(piece_bytes) {
                 reader.receive(piece, &mut answers).expect("valid");
             }
-            let expected = [(201, false), (200, false), (204, false), (503, true)];
-            assert_eq!(answers, expected.map(|(status, closes)| answer(status, closes)));
+            let taken = [(201, false), (200, false), (204, false)];
+            let mut expected = taken.map(|(status, closes)| answer(status, closes)).to_vec();
+            let refusal = Some(Failure::Refusal(503, "try later".to_owned()));
+            expected.push(Answer { status: 503, closes: true, refusal });
+            assert_eq!(answers, expected);
             assert_eq!(reader.end(), None);
         }
     }

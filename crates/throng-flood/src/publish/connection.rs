@@ -340,9 +340,7 @@ impl Connection {
             return Err(PublishFailure::Connection(reason));
         };
         record(&mut desk.tally.answer, now_ns().saturating_sub(flight.sent_ns));
-        let is_taken = (200..300).contains(&answer.status);
-        let refusal = answer.refusal.or((!is_taken).then_some(Failure::Status(answer.status)));
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = answer.refusal {
             desk.board.refused(flight.stream, flight.sequence);
             desk.tally.fail(PublishFailure::Connection(refusal), 1);
         } else {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 
+use crate::refusal::{self, Reason};
 use crate::tally::{Failure, Nanoseconds, nanoseconds};
 
 /// Why a message was not published, or is not known to have been.
@@ -18,6 +19,19 @@ pub enum PublishFailure {
     Behind,
     /// It waited for its turn until the phase was over.
     Unsent,
+}
+
+impl Reason for PublishFailure {
+    fn failure(&self) -> Option<&Failure> {
+        match self {
+            PublishFailure::Connection(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    fn of(failure: Failure) -> PublishFailure {
+        PublishFailure::Connection(failure)
+    }
 }
 
 impl fmt::Display for PublishFailure {
@@ -83,7 +97,7 @@ impl PublishTally {
     /// Counts messages that were not published.
     pub fn fail(&mut self, failure: PublishFailure, count: u64) {
         if count > 0 {
-            *self.failures.entry(failure).or_default() += count;
+            refusal::count(&mut self.failures, failure, count);
         }
     }
 

@@ -186,7 +186,11 @@ impl Publisher {
                     self.job = Some(Job { schedule, next: 0 });
                     self.size = size;
                 }
-                Command::End => self.job = None,
+                Command::End => {
+                    // What is due is sent, however late this thread is with it.
+                    self.walk();
+                    self.job = None;
+                }
                 Command::Abandon => {
                     self.job = None;
                     self.with_each(Connection::abandon);

@@ -12,6 +12,8 @@ use throng_wire::websocket::{Opcode, accept_key, parse_server_frame, write_maske
 use super::random::random;
 use super::recipe::{Place, Recipe};
 use crate::plan::{Streams, Subscribed};
+use crate::protocol::http::Head;
+use crate::refusal;
 use crate::tally::Failure;
 use crate::template::Values;
 
@@ -124,9 +126,8 @@ impl WebSocket {
             }
             Err(_) => return Err(Failure::Handshake("the answer is not HTTP")),
         };
-        match response.code {
-            Some(101) => {}
-            status => return Err(Failure::Status(status.unwrap_or_default())),
+        if response.code != Some(101) {
+            return self.refusal().map_or(Ok(false), Err);
         }
         let accept = accept_key(self.key.as_bytes());
         let is_accepted = response.headers.iter().any(|header| {
@@ -138,6 +139,15 @@ impl WebSocket {
         }
         self.held.drain(..head_bytes);
         Ok(true)
+    }
+
+    /// What the server says with another status than 101, as soon as it has said it.
+    fn refusal(&self) -> Option<Failure> {
+        match Head::parse(&self.held) {
+            Ok(Some(head)) => refusal::of_answer(&head, &self.held[head.bytes..]),
+            Ok(None) => None,
+            Err(wrong) => Some(Failure::Handshake(wrong)),
+        }
     }
 
     fn read_frames(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use super::{Distribution, Report};
 const SAMPLE_COLUMNS: &str = "run,at_s,phase,connecting,active,closed,subscribed,failures,\
      published,received,received_bytes,delivery_p50_ms,delivery_p90_ms,delivery_p99_ms,\
      delivery_p999_ms,delivery_max_ms,server_pss_bytes,server_cores,generator_pss_bytes,\
-     generator_cores,slab_bytes,socket_buffer_bytes";
+     generator_cores,slab_bytes,socket_buffer_bytes,machine_cores";
 
 const RUN_COLUMNS: &str = "run,started_unix_s,seconds,cut_short,active,attempts,subscribed,\
      failures,published,publish_failures,publish_rate_intended,publish_rate,expected,received,lost,\
@@ -19,7 +19,8 @@ const RUN_COLUMNS: &str = "run,started_unix_s,seconds,cut_short,active,attempts,
      first_p50_ms,median_p50_ms,p99_p50_ms,p999_p50_ms,last_p50_ms,last_max_ms,server_cpu_s,\
      server_cpu_us_per_delivery,server_pss_bytes,server_bytes_per_client,generator_cpu_s,\
      generator_cpu_us_per_delivery,generator_pss_bytes,generator_bytes_per_client,kernel_bytes,\
-     assertions_failed,warnings,missed";
+     assertions_failed,warnings,missed,machine_cpu_s,machine_cpu_us_per_delivery,machine_busy_s,\
+     other_programs_cpu_s";
 
 /// One line a sample of one run, under a heading.
 pub fn samples(report: &Report) -> String {
@@ -45,7 +46,8 @@ pub fn samples(report: &Report) -> String {
             .maybe(sample.generator_pss_bytes)
             .put(sample.generator_cores)
             .maybe(sample.slab_bytes)
-            .maybe(sample.socket_buffer_bytes);
+            .maybe(sample.socket_buffer_bytes)
+            .maybe(sample.machine_cores);
         text.push_str(&line.end());
     }
     text
@@ -98,6 +100,11 @@ fn run(report: &Report) -> String {
         .put(report.assertions.iter().filter(|checked| !checked.holds).count())
         .put(report.warnings.len())
         .put(total.missed);
+    let machine = total.machine.as_ref();
+    line.maybe(machine.map(|machine| machine.cpu_s))
+        .maybe(machine.and_then(|machine| machine.cpu_us_per_delivery))
+        .maybe(machine.map(|machine| machine.busy_s))
+        .maybe(machine.map(|machine| machine.others_s));
     line.end()
 }
 

@@ -56,6 +56,7 @@ pub struct WriteError {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a JSON object with a version")]
 struct Versioned {
     version: u32,
 }
@@ -160,9 +161,10 @@ mod tests {
             "a.json has version 7 of the report format, and this throng reads version 1: use a \
              newer throng"
         );
-        for text in ["{}", "", "[]", r#"{"version": 1, "series": 3}"#] {
+        for text in ["{}", "", "[]", "5", r#"{"version": 1, "series": 3}"#] {
             let error = read(text).expect_err("refused").to_string();
             assert!(error.starts_with("a.json is not a report of `throng flood`: "), "{error}");
+            assert!(!error.contains("struct"), "{error}");
         }
     }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::{
-    Checked, Cost, Distribution, Environment, PhaseReport, Report, Sample, Totals, VERSION,
+    Checked, Cost, Distribution, Environment, MachineCost, PhaseReport, Report, Sample, Subject,
+    Totals, VERSION,
 };
 use crate::tally::{Nanoseconds, nanoseconds};
 
@@ -32,6 +33,7 @@ pub fn of(name: &str, slowness: f64, seed: u64) -> Report {
     Report {
         version: VERSION,
         name: name.to_owned(),
+        subject: subject(),
         started_unix_s: 1_763_763_420,
         seconds: SECONDS as f64,
         cut_short: None,
@@ -50,6 +52,18 @@ pub fn of(name: &str, slowness: f64, seed: u64) -> Report {
                 .to_owned(),
         ],
         agents: Vec::new(),
+    }
+}
+
+fn subject() -> Subject {
+    Subject {
+        target: "ws://127.0.0.1:8080/ws?channel=news".to_owned(),
+        transport: "websocket".to_owned(),
+        profile: "throng".to_owned(),
+        clients: CLIENTS,
+        command: "throng flood http://127.0.0.1:8080 --clients 100k --storm 60s".to_owned(),
+        plan: "name = \"throng, 100,000 WebSockets\"\n\n[target]\nprofile = \"custom\"\n"
+            .to_owned(),
     }
 }
 
@@ -84,6 +98,7 @@ fn second(at: u64, slowness: f64, noise: &mut Noise, pooled: &mut Nanoseconds) -
         server_cores: Some((load * slowness * (0.95 + 0.1 * noise.even()) * 100.0).round() / 100.0),
         generator_pss_bytes: Some(9 * MIB + active * 61),
         generator_cores: (load * (0.75 + 0.1 * noise.even()) * 100.0).round() / 100.0,
+        machine_cores: Some((load * 1.9 * slowness * 100.0).round() / 100.0),
         slab_bytes: Some(180 * MIB + active * 8_900),
         socket_buffer_bytes: Some(if received > 0 { 30 * MIB + at % 7 * MIB } else { MIB }),
     }
@@ -158,6 +173,14 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
             pss_bytes: Some(9 * MIB + CLIENTS * 61),
             bytes_per_client: Some(61.0),
         },
+        machine: Some(MachineCost {
+            cpu_s: 140.2 * slowness,
+            cpu_us_per_delivery: Some(15.1 * slowness),
+            busy_s: 140.2 * slowness + 3.1,
+            others_s: 3.1,
+            unseen_s: 0.0,
+            others: vec!["postgres".to_owned(), "cron".to_owned()],
+        }),
         kernel_bytes: Some(8_900 * CLIENTS as i64),
         repeated_packets: None,
     }

@@ -1,8 +1,5 @@
 //! What is seen while the run goes on: a view redrawn in place once a second, or one plain line a
 //! second where nobody looks at a terminal.
-//!
-//! Its last line is `{Active, Closed, Chunks}`, the counters that the first public flood of a
-//! million comet clients printed, so that old scripts have something to hold on to.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal, Write};
@@ -41,8 +38,6 @@ pub struct Moment<'a> {
     pub published: u64,
     /// Deliveries since the start.
     pub received: u64,
-    /// Messages of any kind since the start.
-    pub chunks: u64,
     /// What makes figures doubtful, so far.
     pub warnings: &'a [String],
 }
@@ -162,7 +157,6 @@ impl Live {
             let warning = self.paint.ink(Ink::DOUBT, harmless(warning)).to_string();
             lines.push(self.line("doubtful", warning));
         }
-        lines.push(self.paint.ink(Ink::Dim, counters(moment)).to_string());
         lines
     }
 
@@ -194,29 +188,23 @@ fn plain_line(moment: &Moment<'_>) -> String {
     let Moment { sample, .. } = moment;
     let failures: u64 = moment.failures.values().sum();
     let latency = sample.delivery.as_ref().map_or_else(String::new, |d| {
-        format!(
-            " p50 {} p99 {} max {},",
-            milliseconds(d.p50),
-            milliseconds(d.p99),
-            milliseconds(d.max)
-        )
+        let [p50, p99, max] = [d.p50, d.p99, d.max].map(milliseconds);
+        format!(", p50 {p50}, p99 {p99}, max {max}")
     });
     format!(
-        "{} {}: {} connecting {}, +{}, published {}, deliveries {},{latency} failures {}",
+        "{} {}: {} of {} clients active, {} connecting, {} closed, {} subscribed, {} published, \
+         {} delivered{latency}, {} failed",
         clock(sample.at_s),
         harmless(moment.phase),
-        counters(moment),
+        count(sample.active),
+        count(moment.clients),
         count(sample.connecting),
+        count(sample.closed),
         rate(sample.subscribed as f64),
         rate(sample.published as f64),
         rate(sample.received as f64),
         count(failures),
     )
-}
-
-fn counters(moment: &Moment<'_>) -> String {
-    let Sample { active, closed, .. } = moment.sample;
-    format!("{{Active {active}, Closed {closed}, Chunks {}}}", moment.chunks)
 }
 
 fn memory(sample: &Sample) -> String {
@@ -231,8 +219,11 @@ fn memory(sample: &Sample) -> String {
 }
 
 fn processor(sample: &Sample) -> String {
+    let machine = sample
+        .machine_cores
+        .map_or_else(String::new, |busy| format!(", whole machine {}", figures::cores(busy)));
     format!(
-        "server {}, generator {}",
+        "server {}, generator {}{machine}",
         or_absent(sample.server_cores, figures::cores),
         figures::cores(sample.generator_cores),
     )
@@ -303,7 +294,6 @@ mod tests {
             failures: &report.total.failures,
             published: 40,
             received: 4_000_000,
-            chunks: 4_100_000,
             warnings: &report.warnings,
         };
         let mut out = Vec::new();
@@ -318,12 +308,13 @@ mod tests {
         assert!(!text.contains('\x1b'));
         assert!(
             text.starts_with(
-                "1:01 hold 70s: {Active 100000, Closed 3, Chunks 4100000} connecting 0, +0/s, \
-             published 1.00/s, deliveries 100,000/s, p50 "
+                "1:01 hold 70s: 100,000 of 100,000 clients active, 0 connecting, 3 closed, \
+                 0/s subscribed, 1.00/s published, 100,000/s delivered, p50 "
             ),
             "{text}"
         );
-        assert!(text.trim_end().ends_with("failures 419"), "{text}");
+        assert!(text.trim_end().ends_with(", 419 failed"), "{text}");
+        assert!(!text.contains(['{', '}']), "{text}");
     }
 
     #[test]

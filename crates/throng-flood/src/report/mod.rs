@@ -13,6 +13,8 @@
 //! | [`figures`] | numbers with their units, as people read them |
 //! | [`paint`] | colours for people who look at a terminal |
 //! | [`live`] | what is seen while the run goes on |
+//! | [`subject`] | what was tested |
+//! | [`memory`] | a server's memory, taken apart |
 //! | [`agents`] | the machines that the clients were on |
 //! | [`table`] | what is seen when it has ended |
 //! | [`csv`] | for spreadsheets |
@@ -30,7 +32,9 @@ pub mod file;
 mod fixture;
 pub mod html;
 pub mod live;
+pub mod memory;
 pub mod page;
+pub mod subject;
 pub mod table;
 
 use std::collections::BTreeMap;
@@ -39,6 +43,7 @@ use serde::{Deserialize, Serialize};
 pub use throng_text::{figures, paint};
 
 use crate::plan::Network;
+pub use subject::Subject;
 
 /// The format's version: it changes when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -51,6 +56,8 @@ pub struct Report {
     pub version: u32,
     /// The plan's name.
     pub name: String,
+    /// What was tested.
+    pub subject: Subject,
     /// When it began, in seconds since 1970.
     pub started_unix_s: u64,
     /// How long it took.
@@ -207,7 +214,7 @@ pub struct Totals {
     pub unmarked: u64,
     /// Messages of a stream that the client does not follow.
     pub stray: u64,
-    /// Heartbeats received: pings, comments, empty lines.
+    /// Heartbeats received: pings, pongs, comments, empty lines.
     pub heartbeats: u64,
     /// From the start of the first connect to the last client subscribed; absent if the clients
     /// were on several machines.
@@ -232,6 +239,8 @@ pub struct Totals {
     pub server: Option<Cost>,
     /// What this program cost.
     pub generator: Cost,
+    /// What both cost the machine, if both were on it.
+    pub machine: Option<MachineCost>,
     /// Kernel memory in slabs and sockets, of the whole machine, at the end against the start.
     pub kernel_bytes: Option<i64>,
     /// Packets of a tunnel that were lost, or sent again by either side.
@@ -250,6 +259,25 @@ pub struct Cost {
     pub pss_bytes: Option<u64>,
     /// Growth for each client.
     pub bytes_per_client: Option<f64>,
+}
+
+/// What a run cost the machine that both sides were on: the processor time of the server, of this
+/// program, and of the kernel for them, in its own threads too.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineCost {
+    /// Processor time of the run: all busy time without that of others.
+    pub cpu_s: f64,
+    /// For each delivery, in microseconds; absent if chance may have made a large part of it.
+    pub cpu_us_per_delivery: Option<f64>,
+    /// Busy time of all processors.
+    pub busy_s: f64,
+    /// Of that, what other programs had that can be seen …
+    pub others_s: f64,
+    /// … and what cannot be seen had, by what it took before the run.
+    pub unseen_s: f64,
+    /// The busiest of the other programs, by name; of the whole run only.
+    pub others: Vec<String>,
 }
 
 /// A distribution of milliseconds.
@@ -310,6 +338,8 @@ pub struct Sample {
     pub generator_pss_bytes: Option<u64>,
     /// Processor time of this program, in cores.
     pub generator_cores: f64,
+    /// Processors of the machine that were busy, with whatever; if both sides are on it.
+    pub machine_cores: Option<f64>,
     /// Kernel memory in slabs.
     pub slab_bytes: Option<u64>,
     /// Kernel memory of what waits in socket buffers.

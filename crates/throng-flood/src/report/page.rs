@@ -17,7 +17,7 @@ pub fn document(title: &str, body: &str, maker: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta http-equiv=\"Content-Security-Policy\" \
          content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>{}</title>\n<style>\n{STYLE}</style></head>\n<body>\n{body}\
+         <title>{}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<main>\n{body}</main>\n\
          <footer>Made by {} {}.</footer>\n</body></html>\n",
         escaped(title),
         escaped(maker),
@@ -48,11 +48,11 @@ pub fn warned(warnings: &[String]) -> String {
     if warnings.is_empty() {
         return String::new();
     }
-    let mut html = String::from("<ul class=\"warnings\" aria-label=\"Warnings\">");
+    let mut html = String::from("<div class=\"warnings\"><strong>Doubtful</strong><ul>");
     for warning in warnings {
         html.push_str(&format!("<li>{}</li>", escaped(warning)));
     }
-    html.push_str("</ul>\n");
+    html.push_str("</ul></div>\n");
     html
 }
 
@@ -61,7 +61,14 @@ pub fn scrolled<H: AsRef<str>>(headings: &[H], rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!("<div class=\"scroll\">{}</div>\n", table(headings, rows))
+    let first = headings.first().map_or("", |heading| heading.as_ref());
+    let label = format!("Table: {}", escaped(first));
+    format!("<div {}>{}</div>\n", scrolls("scroll", &label), table(headings, rows))
+}
+
+/// Attributes of an element that is moved sideways, with the keyboard too.
+pub fn scrolls(class: &str, label: &str) -> String {
+    format!("class=\"{class}\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\"")
 }
 
 /// Names and values, two columns of words.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
 use super::paint::{Ink, Paint, harmless, width};
-use super::{Cost, Distribution, Report, Totals, agents};
+use super::{Cost, Distribution, MachineCost, Report, Totals, agents, memory};
 
 /// Names of lines take so many columns.
 const NAME_COLUMNS: usize = 13;
@@ -62,6 +62,11 @@ fn head(text: &mut String, report: &Report, paint: Paint) {
     let began = figures::date(report.started_unix_s);
     let name = harmless(&report.name);
     let _ = writeln!(text, "\n{}  {began}, {length}", paint.ink(Ink::Bold, name));
+    let mut subject = Lines::default();
+    for (name, value) in report.subject.rows() {
+        subject.add(name, harmless(&value));
+    }
+    subject.write(text, paint);
     match faults(report) {
         Some(faults) => {
             let _ = writeln!(text, "{}", paint.ink(Ink::BAD, faults));
@@ -193,7 +198,45 @@ fn costs(text: &mut String, report: &Report, paint: Paint) {
             ABSENT.to_owned(),
         ]);
     }
+    if let Some(machine) = &total.machine {
+        grid.row([
+            "whole machine".to_owned(),
+            ABSENT.to_owned(),
+            ABSENT.to_owned(),
+            figures::seconds(machine.cpu_s),
+            or_absent(machine.cpu_us_per_delivery, |us| milliseconds(us / 1e3)),
+        ]);
+    }
     grid.write(text);
+    if let Some(sentence) = memory::explained(report) {
+        let _ = writeln!(text, "{}", paint.ink(Ink::Dim, sentence));
+    }
+    if let Some(machine) = &total.machine {
+        for sentence in explained(machine) {
+            let _ = writeln!(text, "{}", paint.ink(Ink::Dim, harmless(&sentence)));
+        }
+    }
+}
+
+/// What the row of the whole machine is, and what else was running: a sentence each.
+pub fn explained(machine: &MachineCost) -> Vec<String> {
+    let what = "Whole machine: both sides, and what the kernel does for them in its own threads.";
+    let mut sentences = vec![what.to_owned()];
+    if machine.others_s > 0.0 {
+        let names = match machine.others.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", machine.others.join(", ")),
+        };
+        let time = figures::seconds(machine.others_s);
+        sentences.push(format!("Other programs{names} used {time} besides, not counted there."));
+    }
+    if machine.unseen_s > 0.0 {
+        let time = figures::seconds(machine.unseen_s);
+        sentences.push(format!(
+            "Nor are {time} that went where this program cannot see, as before the run."
+        ));
+    }
+    sentences
 }
 
 fn phases(text: &mut String, report: &Report, paint: Paint) {

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
+use crate::plan::units::no_scheme;
+
 /// More would not fit the offsets.
 const BYTES_MAX: usize = u32::MAX as usize;
 
@@ -74,8 +76,7 @@ impl Table {
         let lines = text.lines().map(str::trim).enumerate();
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             if !line.contains("://") {
-                let number = number + 1;
-                let what = format!("{line:?} is not a URL, like http://127.0.0.1:8080/channels/a");
+                let (number, what) = (number + 1, no_scheme(line));
                 return Err(TableError(format!("{name}, line {number}: {what}")));
             }
             table.push(line);
@@ -251,7 +252,10 @@ mod tests {
         let table = Table::urls("u", "http://a/1\n# two\n\n  http://a/2 \r\n").unwrap();
         assert_eq!(rows(&table), [["http://a/1"], ["http://a/2"]].map(Vec::from));
         let error = Table::urls("u", "http://a/1\n/2\n").map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with("u, line 2: \"/2\" is not a URL"), "{error}");
+        assert!(
+            error.starts_with("u, line 2: \"/2\" has no scheme; did you mean \"http://2\"?"),
+            "{error}"
+        );
         assert!(Table::urls("u", "# nothing\n").is_err());
     }
 }

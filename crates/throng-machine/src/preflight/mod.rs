@@ -54,6 +54,10 @@ pub struct Preflight {
     pub checks: Vec<Check>,
 }
 
+/// Up to this many connections no machine needs other settings than those it comes with: what is
+/// not a hard limit is the doctor's to say, not a warning at each start.
+pub const MANY: u64 = 10_000;
+
 /// Checks this machine, as [`Room::look`] finds it.
 pub fn check(wanted: &Wanted) -> Preflight {
     Room::look(wanted).check(wanted)
@@ -63,6 +67,19 @@ impl Room {
     /// What this room allows of what is wanted.
     pub fn check(&self, wanted: &Wanted) -> Preflight {
         Preflight { wanted: wanted.connections, checks: checks::all(wanted, self) }
+    }
+
+    /// The most connections, up to `most`, that this room allows; `wanted` says what that many ask
+    /// for.
+    pub fn fits(&self, most: u64, wanted: impl Fn(u64) -> Wanted) -> u64 {
+        let is_possible = |connections| self.check(&wanted(connections)).is_possible();
+        // More connections never need less, so that halving finds the last number that is possible.
+        let (mut fits, mut too_many) = (0, most.saturating_add(1));
+        while too_many - fits > 1 {
+            let middle = fits + (too_many - fits) / 2;
+            if is_possible(middle) { fits = middle } else { too_many = middle }
+        }
+        fits
     }
 }
 
@@ -115,9 +132,10 @@ impl Preflight {
         Some(text)
     }
 
-    /// What may spoil figures or endanger the machine, a line each.
+    /// What may spoil figures or endanger the machine, a line each; nothing for up to [`MANY`].
     pub fn warnings(&self) -> Vec<String> {
-        self.with(Verdict::Should).map(Check::sentence).collect()
+        let is_many = self.wanted > MANY;
+        self.with(Verdict::Should).filter(|_| is_many).map(Check::sentence).collect()
     }
 }
 

@@ -114,6 +114,27 @@ fn what_spoils_figures_is_warned_of() {
 }
 
 #[test]
+fn a_few_connections_need_no_advice() {
+    assert_ne!(small().check(&flood(MANY + 1)).warnings(), [""; 0]);
+    let few = small().check(&flood(MANY));
+    assert!(few.with(Verdict::Should).next().is_some(), "the doctor still says so");
+    assert_eq!(few.warnings(), [""; 0]);
+}
+
+#[test]
+fn what_fits_is_the_last_number_that_is_possible() {
+    for room in [small(), roomy()] {
+        for wanted in [Wanted::server, Wanted::clients, Wanted::both] {
+            let fits = room.fits(u64::from(u32::MAX), wanted);
+            assert!(fits > 1_000 && fits < u64::from(u32::MAX), "{fits}");
+            assert!(room.check(&wanted(fits)).is_possible());
+            assert!(!room.check(&wanted(fits + 1)).is_possible());
+        }
+    }
+    assert_eq!(Room::default().fits(7, Wanted::server), 7, "what is unknown refuses nothing");
+}
+
+#[test]
 fn what_is_not_known_is_neither_refused_nor_called_enough() {
     let found = Room::default().check(&Wanted::both(u64::from(u32::MAX)));
     assert_eq!(found.refusal(), None);

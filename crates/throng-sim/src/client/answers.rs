@@ -81,10 +81,15 @@ impl Client {
                 view.notes.saw("v1: unsubscribed");
             }
             Command::Publish(topic) => {
-                ensure!(kind == "published" && is_named(value, topic, model), "{value}");
                 let known = self.known.published.pop_front().ok_or("not published")?;
-                let (id, subscribers, is_duplicate) = known;
-                let is_it = value["id"] == *id
+                let Some((id, subscribers, is_duplicate)) = known else {
+                    ensure!(kind == "error" && value["code"] == "busy", "{value} and not busy");
+                    view.notes.saw("busy: command refused");
+                    return Ok(());
+                };
+                let is_it = kind == "published"
+                    && is_named(value, topic, model)
+                    && value["id"] == *id
                     && value["subscribers"] == subscribers
                     && value["duplicate"].as_bool().unwrap_or_default() == is_duplicate;
                 ensure!(is_it, "{value}, but it was {id}, {subscribers}, {is_duplicate}");
@@ -129,7 +134,8 @@ impl Client {
         let from = to - missed;
         let is_next = from >= cursor.at && model.is_only_excepted(topic, cursor.at, from, name);
         ensure!(is_next, "{value}, but the client stands at {}", cursor.at);
-        let is_behind = model.may_be_behind(topic, to - 1, model.head(topic));
+        let is_behind =
+            model.may_be_behind(topic, to - 1, model.head(topic)) || view.may_be_dropped(topic, to);
         ensure!(is_behind, "{value}, but {} is within what one may be behind", cursor.at);
         cursor.at = to;
         self.gaps += 1;
@@ -147,16 +153,26 @@ impl Client {
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                view.terms.is_scarce || view.are_doors_closed || was_turned_away
+                let has_no_room = view.terms.is_scarce || view.are_doors_closed || was_turned_away;
+                self.is_overload =
+                    !has_no_room && view.may_be_much(self.pipe.borrow().read_bytes());
+                has_no_room || self.is_overload
             }
             _ => false,
         };
         ensure!(may, "refused with {head:?}");
+        if let Some(plan) = plan.filter(|_| head.status == 503) {
+            self.judge_refused_poll(plan, view)?;
+        }
         ensure!(head.header("connection") == Some("close"), "refused and kept: {head:?}");
+        let is_page = plan.is_none() && self.is_prompt && head.status == 503;
+        let is_first = self.messages == 0 && self.position.is_empty();
+        ensure!(!is_page || !is_first || was_turned_away, "a page is refused: {head:?}");
         match head.status {
             400 => view.notes.saw("refused: bad request"),
             408 => view.notes.saw("refused: slow head"),
             _ if view.are_doors_closed => view.notes.saw("refused: draining"),
+            _ if self.is_overload => view.notes.saw("overload: refused"),
             _ => view.notes.saw("refused: full"),
         }
         self.refused = true;

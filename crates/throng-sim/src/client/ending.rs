@@ -1,27 +1,47 @@
 //! Whether the server was right to end the connection, and what must have come when all is quiet.
 
+use super::later::moment_of;
 use super::plan::Way;
 use super::{Asked, Client, Cursor, View};
 use crate::pipe::End;
 use crate::{Check, ensure};
 
 /// A server may give up on one who has not read for so long.
-const UNREAD_MS: u64 = 30_000;
+pub(super) const UNREAD_MS: u64 = 30_000;
 
-/// Ticks of a world are at most so far apart, but for one that comes at once after a leap.
-const SLACK_MS: u64 = 13_000;
+/// And on one who has not read an answer to its end after this, however steadily.
+const ANSWER_MS: u64 = 15 * 60_000;
+
+/// Ticks of a world are at most 12 s apart, but for one that comes at once after a leap; and while
+/// a fan-out is under way, heartbeats wait for 2 s.
+const SLACK_MS: u64 = 15_000;
 
 impl Client {
     /// The server has ended its side, and everything before has been read.
     pub(super) fn judge_end(&mut self, end: End, view: View<'_>) -> Check {
         let was_turned_away = self.pipe.borrow().was_turned_away;
+        if self.is_turned_away && !self.has_left {
+            return self.judge_turned_away(end, view);
+        }
         if self.has_left || self.refused || was_turned_away {
             return Ok(());
         }
-        let full_ms = end.full_ms.filter(|_| end.is_full);
-        if full_ms.is_some_and(|full_ms| full_ms >= self.patience_ms(view)) {
+        if view.terms.is_tight() && self.gave_way() {
+            view.notes.saw("closed: for room");
+            return Ok(());
+        }
+        let is_over = end.full_ms.is_some_and(|full_ms| full_ms >= ANSWER_MS);
+        let is_stuck = end.stuck_ms >= self.patience_ms(view);
+        if end.is_full && (is_stuck || (is_over && self.awaits_answer())) {
             self.is_cut = true;
             view.notes.saw("closed: did not read");
+            return Ok(());
+        }
+        if end.is_full && self.may_hold(view) && !self.is_late(end, view) {
+            self.is_cut = true;
+            // One of several channels may also be behind.
+            self.is_overload = self.plan.way != Way::Sse;
+            view.notes.saw("overload: cut off");
             return Ok(());
         }
         if !self.asked.is_empty() && self.plan.way != Way::Poll {
@@ -37,7 +57,9 @@ impl Client {
         if self.plan.is_websocket() {
             return self.judge_close(end, is_late, view);
         }
-        if self.has_last_chunk || (self.plan.is_http10 && view.drain.is_some()) {
+        // Without chunks the end of one that was sent home looks like that of one that is behind.
+        let may_be_sent_home = self.plan.is_http10 && view.drain.is_some();
+        if self.has_last_chunk || (may_be_sent_home && self.judge_behind(end, view).is_err()) {
             ensure!(view.drain.is_some(), "a body ends for no reason");
             let is_sse = self.plan.way == Way::Sse;
             ensure!(!is_sse || self.has_retry || is_late, "sent home without a retry");
@@ -55,6 +77,33 @@ impl Client {
         self.judge_behind(end, view)
     }
 
+    /// Whether what the server writes may be an answer or its last words, which come to an end.
+    fn awaits_answer(&self) -> bool {
+        match self.plan.way {
+            Way::Poll | Way::Plain | Way::V1 => true,
+            Way::Sse | Way::Stream => !self.asked.is_empty() && self.known.begins.is_empty(),
+        }
+    }
+
+    /// Whether the worker may hold so much of answers and events of this client's own, or of what
+    /// it has half sent, that it has to give way. Others must not be hit.
+    fn may_hold(&self, view: View<'_>) -> bool {
+        let has_own = match self.plan.way {
+            Way::Poll | Way::Plain | Way::V1 => true,
+            // Only ids of several channels make an event its own.
+            Way::Sse => self.plan.targets.len() > 1,
+            Way::Stream => false,
+        };
+        view.terms.held_bytes_floor.is_some() && has_own
+    }
+
+    /// Bytes that the server had read of what it had not read whole when it ended.
+    fn half_sent_bytes(&self, end: End) -> usize {
+        let whole = self.sent_ends.partition_point(|&sent_end| sent_end <= end.read_bytes);
+        let begin = whole.checked_sub(1).map_or(0, |last| self.sent_ends[last]);
+        end.read_bytes - begin
+    }
+
     /// How long the server waits for one who does not read.
     fn patience_ms(&self, view: View<'_>) -> u64 {
         let is_refused = !self.asked.is_empty() && self.known.begins.is_empty();
@@ -68,8 +117,7 @@ impl Client {
     }
 
     fn is_late(&self, end: End, view: View<'_>) -> bool {
-        let timeout_ms = view.terms.drain_timeout_ms;
-        view.drain.is_some_and(|drain| end.at.now_ms >= drain.now_ms + timeout_ms)
+        end.at.now_ms >= view.late_ms
     }
 
     /// Nothing was under way but a request, or not even that.
@@ -85,7 +133,7 @@ impl Client {
         Ok(())
     }
 
-    fn judge_close(&self, end: End, is_late: bool, view: View<'_>) -> Check {
+    fn judge_close(&mut self, end: End, is_late: bool, view: View<'_>) -> Check {
         let Some((code, reason)) = &self.close else {
             // The farewell was given up with the worker.
             let is_given_up = is_late && end.is_full;
@@ -110,14 +158,33 @@ impl Client {
         match code {
             1012 => {
                 ensure!(view.drain.is_some(), "sent home for no reason");
-                let wait_ms = reason.strip_prefix("reconnect in ");
-                let wait_ms = wait_ms.and_then(|rest| rest.strip_suffix(" ms"));
-                let wait_ms = wait_ms.and_then(|digits| digits.parse::<u64>().ok());
-                let is_within = wait_ms.is_some_and(|ms| ms <= view.terms.drain_window_ms);
-                ensure!(is_within, "the reason `{reason}`");
+                let wait_ms = moment_of(reason).ok_or_else(|| format!("the reason `{reason}`"))?;
+                ensure!(wait_ms <= view.terms.drain_window_ms, "the reason `{reason}`");
                 let is_v1 = self.plan.way == Way::V1;
                 view.notes.saw(if is_v1 { "drain: throng.v1" } else { "drain: WebSocket" });
                 self.judge_parting(is_late, view)
+            }
+            1008 if reason.starts_with("a message has to be there") => {
+                // When the close was queued is not known, if it could not be written at once.
+                let took_ms = end.at.now_ms.saturating_sub(self.message_ms);
+                let is_slow = took_ms >= view.terms.message_ms || end.full_ms.is_some();
+                ensure!(is_slow, "closed after {took_ms} ms of a message");
+                view.notes.saw("close: slow message");
+                Ok(())
+            }
+            1013 if reason.starts_with("delivery is behind") => {
+                ensure!(self.is_busy, "closed as busy, having said {:?}", self.publishing);
+                view.notes.saw("busy: WebSocket closed");
+                Ok(())
+            }
+            1013 if reason.starts_with("too much is half sent") => {
+                let bytes = self.half_sent_bytes(end);
+                // When the close was queued is not known, if it could not be written at once.
+                let is_it = view.may_be_much(bytes) || end.full_ms.is_some();
+                ensure!(is_it, "closed for holding much, and had half sent {bytes} bytes");
+                self.is_overload = true;
+                view.notes.saw("overload: WebSocket closed");
+                Ok(())
             }
             4000 => {
                 view.notes.saw("behind: WebSocket closed");
@@ -126,7 +193,8 @@ impl Client {
             4001 => {
                 view.notes.saw("close: silent");
                 // When the close was queued is not known, if it could not be written at once.
-                let least_ms = 2 * view.terms.heartbeat_ms;
+                // A ping may be late by a quarter.
+                let least_ms = view.terms.ping_interval_ms() * 3 / 4;
                 let is_silent = end.silent_ms >= least_ms || end.full_ms.is_some();
                 ensure!(least_ms > 0 && is_silent, "silent for {} ms only", end.silent_ms);
                 Ok(())
@@ -162,7 +230,8 @@ impl Client {
         let may = self.cursors.iter().any(|cursor| {
             let head = view.model.head_at(cursor.topic, end.at.published);
             !view.model.topics[cursor.topic].skips()
-                && view.model.may_be_behind(cursor.topic, cursor.at, head)
+                && (view.model.may_be_behind(cursor.topic, cursor.at, head)
+                    || view.may_be_dropped(cursor.topic, cursor.at + 1))
         });
         let cursors = &self.cursors;
         let heads = cursors.iter().map(|it| view.model.head_at(it.topic, end.at.published));
@@ -183,6 +252,7 @@ impl Client {
         ensure!(self.decoder.is_at_rest(), "something is not whole");
         ensure!(!self.refused, "the connection was to be closed");
         ensure!(self.said.is_none(), "no close frame came for {:?}", self.said);
+        ensure!(!self.is_busy, "refused as busy, and never told");
         ensure!(self.greetings.is_empty(), "{:?} did not come", self.greetings);
         ensure!(self.commands.is_empty(), "unanswered: {:?}", self.commands);
         ensure!(self.publishing.is_empty(), "not published: {:?}", self.publishing);
@@ -194,9 +264,12 @@ impl Client {
         }
         let interval_ms = view.terms.heartbeat_ms;
         if interval_ms > 0 && !self.cursors.is_empty() && !pipe.was_full() {
-            let quiet_ms = view.now.now_ms - self.beat_ms;
+            let quiet_ms = view.now.now_ms - pipe.written_ms();
             ensure!(quiet_ms <= interval_ms + SLACK_MS, "no heartbeat for {quiet_ms} ms");
         }
+        let is_polling = matches!(self.asked.front(), Some(Asked::Subscription(_)));
+        let is_waiting = self.plan.way == Way::Poll && is_polling;
+        ensure!(!is_waiting || pipe.is_kept_alive, "nothing finds out whether the client is there");
         match self.asked.front() {
             Some(Asked::Page) => Err("the page was not answered".into()),
             Some(Asked::Subscription(plan)) => {

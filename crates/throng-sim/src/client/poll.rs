@@ -2,7 +2,7 @@
 
 use throng_core::Body;
 
-use super::plan::{From, Given, Plan};
+use super::plan::{From, Given, Plan, Way};
 use super::{Asked, Client, View};
 use crate::decode::http::Head;
 use crate::model::{Begin, Entry};
@@ -25,6 +25,35 @@ impl Client {
             self.ask(plan.clone(), view);
         }
         self.ask(plan, view);
+    }
+
+    /// Before the end it asks once more for what it has not got.
+    pub fn poll_last(&mut self, view: View<'_>) {
+        let ids = self.position.iter().map(|&offset| Given::Ours(offset)).collect();
+        let plan = Plan { from: From::Since(ids, false), wait_s: 60, ..self.plan.clone() };
+        self.ask(plan, view);
+    }
+
+    /// A long-poll was refused while the server drains: nothing that was accepted before may be
+    /// ready for it, as the logs are about to be lost.
+    pub(super) fn judge_refused_poll(&self, plan: &Plan, view: View<'_>) -> Check {
+        let (From::Since(ids, _), Some(drain)) = (&plan.from, view.drain) else { return Ok(()) };
+        let is_late = view.now.now_ms >= view.late_ms;
+        // One that comes in pieces may be refused before it is whole.
+        let is_whole = self.is_prompt && self.position.is_empty();
+        let was_read = is_whole || !self.known.begins.is_empty();
+        if plan.way != Way::Poll || view.terms.is_scarce || is_late || !was_read {
+            return Ok(());
+        }
+        for (&topic, id) in plan.targets.iter().zip(ids) {
+            let Given::Ours(offset) = *id else { return Ok(()) };
+            let head = view.model.head_at(topic, drain.published);
+            let is_whole =
+                offset >= head || view.model.is_only_excepted(topic, offset, head, self.name);
+            ensure!(is_whole, "a long-poll from {offset} is refused, and {head} is ready");
+        }
+        view.notes.saw("drain: long-poll with nothing ready");
+        Ok(())
     }
 
     pub(super) fn poll_head(&mut self, head: Head, begins: Vec<Begin>, view: View<'_>) -> Check {
@@ -86,6 +115,9 @@ impl Client {
 
     fn end_poll(&mut self, head: &Head, plan: &Plan, view: View<'_>) -> Check {
         let is_parting = head.header("retry-after").is_some();
+        if view.drain.is_some() && !is_parting && head.status == 200 {
+            view.notes.saw("drain: long-poll answered");
+        }
         ensure!(!is_parting || view.drain.is_some(), "sent away: {head:?}");
         if is_parting {
             view.notes.saw("drain: long-poll");

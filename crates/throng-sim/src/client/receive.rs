@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::message::{Content, Received};
 use super::plan::{ACCEPT, Plan, Way};
@@ -115,6 +115,10 @@ impl Client {
     fn hear(&mut self, told: Told, view: View<'_>) -> Check {
         match told {
             Told::Message(received) => self.message(&received, view),
+            Told::Notice(value) if self.plan.way == Way::V1 && value["type"] == "heartbeat" => {
+                ensure!(value == json!({"type": "heartbeat"}), "a heartbeat says {value}");
+                self.heartbeat(view)
+            }
             Told::Notice(value) => self.notice(&value, view),
             Told::Other(Piece::Head(head)) => self.head(head, view),
             Told::Other(Piece::Body(body)) => self.body(&body, view),
@@ -127,9 +131,8 @@ impl Client {
             Told::Other(Piece::Event(Event {
                 retry_ms: Some(ms), id: None, data: None, ..
             })) => {
-                ensure!(ms <= view.terms.drain_window_ms, "come back in {ms} ms");
                 self.has_retry = true;
-                Ok(())
+                self.check_moment(ms, view)
             }
             Told::Other(Piece::Event(Event { is_comment: true, id: None, data: None, .. })) => {
                 self.heartbeat(view)
@@ -139,22 +142,34 @@ impl Client {
     }
 
     fn heartbeat(&mut self, view: View<'_>) -> Check {
-        view.notes.saw("heartbeat");
-        self.beat_ms = view.now.now_ms;
+        view.notes.saw(match self.plan.way {
+            Way::V1 => "heartbeat: throng.v1",
+            Way::Plain => "heartbeat: WebSocket",
+            Way::Sse => "heartbeat: SSE",
+            Way::Stream | Way::Poll => "heartbeat: stream",
+        });
         ensure!(view.terms.heartbeat_ms > 0, "a heartbeat where there are none");
+        ensure!(self.greetings.is_empty(), "a heartbeat before {:?}", self.greetings);
         Ok(())
     }
 
     fn control_frame(&mut self, frame: &Frame, view: View<'_>) -> Check {
         match frame.opcode {
             frames::PING => {
-                self.heartbeat(view)?;
+                view.notes.saw("ping");
+                let has_pings = view.terms.heartbeat_ms > 0 && view.terms.ping_ms > 0;
+                ensure!(has_pings, "a ping where there are none");
                 if self.answers_pings && self.said.is_none() {
                     self.say(frames::PONG, &frame.payload);
                 }
                 Ok(())
             }
-            frames::PONG => Ok(()),
+            // No client asks for one: it is a sign of life. A page could not see it.
+            frames::PONG => {
+                ensure!(self.plan.way == Way::Plain, "a pong on throng.v1");
+                ensure!(frame.payload.is_empty(), "a pong with a payload");
+                self.heartbeat(view)
+            }
             _ => {
                 ensure!(self.close.is_none(), "a second close frame");
                 let (code, reason) = match frame.payload.split_first_chunk() {
@@ -190,6 +205,9 @@ impl Client {
             Some(Asked::Subscription(plan)) => {
                 let objection = plan.refusal();
                 ensure!(objection.is_none(), "not refused with {objection:?}: {head:?}");
+                if plan.way != Way::Poll && head.header("throng-connection").is_none() {
+                    return self.turned_away(&head, &plan, view);
+                }
                 let begins = self.take_begins(&plan)?;
                 check_recovered(&head, &plan, &begins, view)?;
                 self.gaps += u64::from(all_recovered(&begins) == Some(false));
@@ -215,23 +233,13 @@ impl Client {
 
     /// A stream, SSE or WebSocket begins.
     fn start(&mut self, head: &Head, plan: &Plan, begins: Vec<Begin>, view: View<'_>) -> Check {
-        if plan.is_websocket() {
-            ensure!(head.status == 101, "no upgrade: {head:?}");
-            ensure!(head.header("sec-websocket-accept") == Some(ACCEPT), "the accept: {head:?}");
-            let protocol = (plan.way == Way::V1).then_some("throng.v1");
-            ensure!(head.header("sec-websocket-protocol") == protocol, "protocol: {head:?}");
-        } else {
-            ensure!(head.status == 200, "no stream: {head:?}");
-            let is_events = head.header("content-type") == Some("text/event-stream");
-            ensure!(is_events == (plan.way == Way::Sse), "the content type: {head:?}");
-        }
+        check_upgrade(head, plan)?;
         let ids: Vec<String> = begins.iter().map(|begin| view.model.id(begin.cursor)).collect();
         let id = head.header("throng-id").unwrap_or_default();
         ensure!(id == ids.join(","), "starts at `{id}` and not at {ids:?}");
         let name = head.header("throng-connection").ok_or("no Throng-Connection")?;
         let name = u64::from_str_radix(name, 16).map_err(|_| format!("the name `{name}`"))?;
         self.name = Some(name);
-        self.beat_ms = view.now.now_ms;
         let recovered = all_recovered(&begins);
         if plan.way == Way::V1 {
             self.greetings.push_back(Greeting::WelcomeV1);
@@ -250,6 +258,9 @@ impl Client {
     }
 
     fn body(&mut self, body: &[u8], view: View<'_>) -> Check {
+        if self.is_turned_away {
+            return self.events_of_refusal(body, view);
+        }
         if self.refused {
             let value: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
             let is_whole = value["error"].is_string() && value["message"].is_string();
@@ -268,6 +279,21 @@ impl Client {
             _ => self.poll_body(body, view),
         }
     }
+}
+
+/// The head is that of the transport that was asked for.
+pub(super) fn check_upgrade(head: &Head, plan: &Plan) -> Check {
+    if plan.is_websocket() {
+        ensure!(head.status == 101, "no upgrade: {head:?}");
+        ensure!(head.header("sec-websocket-accept") == Some(ACCEPT), "the accept: {head:?}");
+        let protocol = (plan.way == Way::V1).then_some("throng.v1");
+        ensure!(head.header("sec-websocket-protocol") == protocol, "protocol: {head:?}");
+    } else {
+        ensure!(head.status == 200, "no stream: {head:?}");
+        let is_events = head.header("content-type") == Some("text/event-stream");
+        ensure!(is_events == (plan.way == Way::Sse), "the content type: {head:?}");
+    }
+    Ok(())
 }
 
 /// Whether an id was given, and every channel is whole.

@@ -39,7 +39,7 @@ impl Client {
         } else {
             frames::write(&mut out, opcode, true, payload, mask);
         }
-        self.outgoing.extend(out);
+        self.queue(&out);
     }
 
     /// Publishes on a plain WebSocket. Whether it may: it follows one channel, or one and a user.
@@ -106,6 +106,17 @@ impl Client {
         self.command(value, Command::Publish(topic));
     }
 
+    /// The engine has refused what this client said.
+    pub fn is_busy_with(&mut self, publication: &Publication) -> Check {
+        self.take_said(publication)?;
+        match self.plan.way {
+            Way::V1 => self.known.published.push_back(None),
+            // It has no other way to be told.
+            _ => self.is_busy = true,
+        }
+        Ok(())
+    }
+
     /// The engine has heard what this client said.
     pub fn is_heard(
         &mut self,
@@ -114,6 +125,18 @@ impl Client {
         answer: &Published,
     ) -> Check {
         self.spoken = self.spoken.max(number);
+        let is_spared = self.take_said(publication)?;
+        if self.plan.way == Way::V1 {
+            let Published { id, subscribers, is_duplicate } = *answer;
+            let subscribers = subscribers.saturating_sub(u64::from(is_spared));
+            self.known.published.push_back(Some((id.to_string(), subscribers, is_duplicate)));
+        }
+        Ok(())
+    }
+
+    /// The worker publishes what the client said next. Returns whether the client is spared it.
+    fn take_said(&mut self, publication: &Publication) -> Check<bool> {
+        ensure!(!self.is_busy, "published for a client that was refused");
         let said = self.publishing.pop_front().ok_or("published what nobody said")?;
         let Said { publication: said, is_spared } = said;
         let is_it = said.channel == publication.channel
@@ -122,12 +145,7 @@ impl Client {
             && said.except == publication.except
             && said.content_type == publication.content_type;
         ensure!(is_it, "said {said:?}, published {publication:?}");
-        if self.plan.way == Way::V1 {
-            let Published { id, subscribers, is_duplicate } = *answer;
-            let subscribers = subscribers.saturating_sub(u64::from(is_spared));
-            self.known.published.push_back((id.to_string(), subscribers, is_duplicate));
-        }
-        Ok(())
+        Ok(is_spared)
     }
 
     /// Some other command.
@@ -229,7 +247,7 @@ impl Client {
                 1002
             }
         };
-        self.outgoing.extend(out);
+        self.queue(&out);
         self.said = Some(Violation(code));
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::{
-    Access, Allow, Engine, Epoch, Follow, LocalId, Mailbox, MemoryEngine, Start, WorkerId,
+    Access, Allow, Engine, Epoch, Follow, LocalId, MailLimits, Mailbox, MemoryEngine, Start,
+    WorkerId,
 };
 use throng_edge::worker::{Setup, Worker};
-use throng_edge::{Figures, Settings};
+use throng_edge::{Figures, Limits, Settings};
 
 use super::seat::Seat;
 use super::{BEGINNING_MS, Kind, World};
@@ -18,12 +19,13 @@ use crate::control::Control;
 use crate::model::Model;
 use crate::net::FakeNet;
 use crate::notes::Notes;
+use crate::post::Post;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::Stamp;
 use crate::topics;
 
-/// All logs together may keep this much: more than they ever do.
+/// More than all logs together ever keep.
 const LOGS_BYTES_MAX: usize = 1 << 30;
 
 impl World {
@@ -33,20 +35,32 @@ impl World {
         let workers = if kind.is_crowd { 1 } else { random.between(1, 3) };
         let is_scarce = !kind.is_crowd && random.percent(25);
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
-        let terms = terms(&mut random, is_scarce);
-        let topics = topics::all(random.percent(60));
+        let mut terms = terms(&mut random, is_scarce);
+        let limits = limits(&mut random, &terms);
+        terms.stalled_bytes_max = limits.stalled_bytes_max / workers;
+        let mut topics = topics::all(random.percent(60));
+        if terms.logs_bytes_max.is_some() {
+            topics::keep_for_an_hour(&mut topics);
+        }
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
-        let epoch = Epoch::starting_at(BEGINNING_MS);
+        let epoch = Epoch::numbered(BEGINNING_MS);
         let rules = Arc::new(topics::rules(&topics));
-        // One more for the witness.
-        let mailboxes: Vec<_> = (0..=workers).map(|_| Arc::new(Mailbox::new(|| {}))).collect();
+        let mut mail_limits = vec![terms.mail; workers];
+        // The witness, which takes its mail at once.
+        mail_limits.push(MailLimits::default());
+        let mailbox = |&limits| Arc::new(Mailbox::with_limits(limits, || {}));
+        let mailboxes: Vec<_> = mail_limits.iter().map(mailbox).collect();
+        let post = Post::new(mailboxes.iter().cloned().zip(mail_limits));
+        let logs_bytes_max = terms.logs_bytes_max.unwrap_or(LOGS_BYTES_MAX);
         let engine =
-            MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes.clone(), LOGS_BYTES_MAX);
-        let engine = Arc::new(Recorder::new(engine, &stamp));
+            MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes.clone(), logs_bytes_max);
+        let engine = Recorder::new(engine, &stamp, post, terms.logs_bytes_max.is_some());
+        let engine = Arc::new(engine);
         let figures = Figures::new((0..workers).map(|_| capacity as u32));
-        let settings = Arc::new(settings(&terms));
+        let settings = Arc::new(settings(&terms, limits));
         let seat = |id: usize| {
             let setup = Setup {
+                generation: 0,
                 id: WorkerId(id as u16),
                 settings: Arc::clone(&settings),
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
@@ -65,19 +79,20 @@ impl World {
             stamp,
             engine,
             mailboxes,
-            model: Model::new(topics, epoch.to_string()),
+            model: Model::new(topics, epoch.to_string(), logs_bytes_max),
             seats,
             control: Control::default(),
             clients: Vec::new(),
             figures,
             terms,
             kind,
-            are_doors_closed: false,
+            doors_closed_ms: None,
             drain: None,
             tamper,
             bodies: 0,
             witnessed,
             spoken: 0,
+            busy: 0,
         };
         world.pin();
         world
@@ -122,24 +137,58 @@ fn kind(random: &mut Random) -> Kind {
 fn terms(random: &mut Random, is_scarce: bool) -> Terms {
     Terms {
         heartbeat_ms: random.pick(&[0, 1000, 5000, 25_000]),
+        ping_ms: random.pick(&[0, 1000, 25_000, 120_000]),
         head_ms: random.pick(&[2000, 10_000]),
         idle_ms: random.pick(&[3000, 75_000]),
         welcome: random.percent(30),
         drain_window_ms: random.pick(&[1000, 10_000]),
-        drain_timeout_ms: random.pick(&[1000, 10_000]),
+        drain_timeout_ms: random.pick(&[500, 1000, 10_000]),
         is_scarce,
+        message_ms: random.pick(&[2000, 60_000]),
+        held_bytes_floor: random.percent(30).then_some(700),
+        stalled_bytes_max: usize::MAX,
+        mail: match random.percent(25) {
+            true => MailLimits {
+                messages_max: random.between(1, 12),
+                bytes_max: random.pick(&[1500, 10_000]),
+            },
+            false => MailLimits::default(),
+        },
+        logs_bytes_max: random.percent(25).then(|| random.between(1000, 12_000)),
+        reserve: is_scarce.then(|| (random.between(1, 3) as u32, random.below(3) as u32)),
     }
 }
 
-fn settings(terms: &Terms) -> Settings {
+/// So that every kind of overload comes about.
+fn limits(random: &mut Random, terms: &Terms) -> Limits {
+    let slice_bytes = random.pick(&[40, 1000, 256 << 10]);
+    let message_timeout = Duration::from_millis(terms.message_ms);
+    let limits = Limits { slice_bytes, message_timeout, ..Limits::default() };
+    let Some(held_bytes_floor) = terms.held_bytes_floor else { return limits };
+    Limits {
+        held_bytes_floor,
+        held_bytes_max: random.pick(&[700, 3000]),
+        outbound_bytes_max: random.pick(&[1500, 8000]),
+        stalled_bytes_max: random.pick(&[3000, 30_000]),
+        unswept_bytes_max: random.pick(&[1000, 10_000]),
+        ..limits
+    }
+}
+
+fn settings(terms: &Terms, limits: Limits) -> Settings {
     Settings {
         heartbeat: Duration::from_millis(terms.heartbeat_ms),
+        ping_interval: Duration::from_millis(terms.ping_ms),
         welcome: terms.welcome,
         head_timeout: Duration::from_millis(terms.head_ms),
         idle_timeout: Duration::from_millis(terms.idle_ms),
         drain_window: Duration::from_millis(terms.drain_window_ms),
         drain_timeout: Duration::from_millis(terms.drain_timeout_ms),
         message_bytes_max: MESSAGE_BYTES_MAX,
+        limits: match terms.reserve {
+            Some((heads_max, lingering_max)) => Limits { heads_max, lingering_max, ..limits },
+            None => limits,
+        },
         ..Settings::default()
     }
 }

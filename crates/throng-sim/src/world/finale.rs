@@ -31,13 +31,26 @@ impl World {
         if self.random.percent(50) {
             self.close_doors()?;
         }
+        // Some read no more, and have more to read than they take: these cannot be sent home in
+        // time.
+        if self.random.percent(40) {
+            for number in 0..self.clients.len() {
+                self.clients[number].is_reading &= self.random.percent(60);
+            }
+            for _ in 0..3 {
+                for topic in 0..self.model.topics.len() {
+                    self.publish_on(topic);
+                }
+            }
+        }
         // Something that is still to be delivered, to a crowd in several slices.
         for _ in 0..self.random.between(0, 3) {
             self.publish_on(SQUARE);
         }
         self.absorb()?;
         self.notes.trace("drain".into());
-        self.are_doors_closed = true;
+        let now_ms = self.now_ms();
+        self.doors_closed_ms.get_or_insert(now_ms);
         self.drain = Some(self.stamp.now());
         for at in 0..self.seats.len() {
             self.engine.post(WorkerId(at as u16), Mail::Drain);
@@ -49,7 +62,8 @@ impl World {
     /// Before it drains the server takes nobody in any more; all else goes on for a while.
     fn close_doors(&mut self) -> Check {
         self.notes.trace("close doors".into());
-        self.are_doors_closed = true;
+        let now_ms = self.now_ms();
+        self.doors_closed_ms.get_or_insert(now_ms);
         for at in 0..self.seats.len() {
             self.engine.post(WorkerId(at as u16), Mail::CloseDoors);
         }
@@ -63,6 +77,13 @@ impl World {
     fn end_drain(&mut self) -> Check {
         let started_ms = self.drain.map_or(0, |drain| drain.now_ms);
         let end_ms = started_ms + self.terms.drain_timeout_ms + LAST_MS;
+        for number in 0..self.clients.len() {
+            if self.clients[number].may_poll() && self.random.percent(80) {
+                self.notes.trace(format!("{number} polls once more"));
+                let (client, view) = self.client(number);
+                client.poll_last(view);
+            }
+        }
         while self.seats.iter().any(|seat| !seat.worker.is_ended()) {
             ensure!(self.now_ms() <= end_ms, "a worker does not end");
             for _ in 0..10 {
@@ -138,6 +159,9 @@ impl World {
             ("counter: full", Counter::RefusedFull),
             ("counter: violation", Counter::ClosedForViolation),
             ("counter: deliveries", Counter::Deliveries),
+            ("counter: postponed", Counter::Postponed),
+            ("counter: overload", Counter::ClosedOverload),
+            ("counter: dropped for room", Counter::DroppedForRoom),
         ] {
             self.notes.saw_times(event, self.count(counter));
         }

@@ -82,25 +82,35 @@ impl World {
 
     /// A body that no other message has.
     pub(super) fn body(&mut self) -> Body {
-        self.bodies += 1;
-        let number = self.bodies;
         let length = match self.random.below(20) {
             0 => self.random.between(300, 2500),
             1..=4 => self.random.between(20, 130),
             _ => self.random.below(12),
         };
+        self.body_of(length)
+    }
+
+    /// One that is not sent in a moment.
+    pub(super) fn large_body(&mut self) -> Body {
+        let length = self.random.between(800, 2500);
+        self.body_of(length)
+    }
+
+    fn body_of(&mut self, length: usize) -> Body {
+        self.bodies += 1;
+        let number = self.bodies;
         let filler: String = (0..length)
             .map(|at| match at % 17 {
-                5 if length % 3 == 0 => '\n',
-                9 if length % 5 == 0 => 'é',
-                11 if length % 7 == 0 => '\r',
+                5 if length.is_multiple_of(3) => '\n',
+                9 if length.is_multiple_of(5) => 'é',
+                11 if length.is_multiple_of(7) => '\r',
                 _ => char::from(b'a' + (at % 26) as u8),
             })
             .collect();
         match self.random.below(6) {
             0 => {
                 let filler = filler.replace(['\n', '\r'], "\\n");
-                let space = if length % 4 == 0 { "\n " } else { "" };
+                let space = if length.is_multiple_of(4) { "\n " } else { "" };
                 Body::Json(format!("{{\"n\":{number},{space}\"text\":\"{filler}\"}}").into())
             }
             1 => {

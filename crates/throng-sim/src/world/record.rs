@@ -1,6 +1,6 @@
 //! What the engine was asked, into the model; and what the witness heard.
 
-use throng_core::{HistoryQuery, Mail, MessageId};
+use throng_core::{HistoryQuery, Mail, MessageId, Publication, Start};
 
 use super::World;
 use crate::recorder::Record;
@@ -17,8 +17,15 @@ impl World {
 
     fn replay(&mut self, record: Record) -> Check {
         match record {
-            Record::Published { now_ms, number, publication, result, client } => {
-                let answer = result.map_err(|error| error.to_string())?;
+            Record::Published { now_ms, number, publication, has_room, result, client } => {
+                let Ok(answer) = result else {
+                    ensure!(!has_room, "refused as busy, and every worker has room");
+                    return self.is_busy_with(&publication, client);
+                };
+                ensure!(
+                    has_room || answer.is_duplicate,
+                    "accepted, although a worker that delivers it has no room"
+                );
                 let topic = self.model.published(now_ms, number, &publication, &answer)?;
                 let (offset, client_text) = (answer.id.offset, text(client));
                 self.notes.trace(format!("  {topic} has {offset}, by {client_text}"));
@@ -52,6 +59,12 @@ impl World {
                 if !all.is_empty() {
                     self.notes.saw("subscribe: with a backlog");
                 }
+                if let Start::After(id) = start
+                    && is_recovered == Some(false)
+                    && self.model.lacks_evicted(topic, id.offset, now_ms)
+                {
+                    self.notes.saw("resume: gap, evicted");
+                }
             }
             Record::Unfollowed { channel } => {
                 let channel = channel.ok_or("an unknown channel was left")?;
@@ -82,7 +95,21 @@ impl World {
         Ok(())
     }
 
-    /// The witness follows every pinned channel and must hear everything in order.
+    /// A publication was refused, because a worker has too much mail.
+    fn is_busy_with(&mut self, publication: &Publication, client: Option<usize>) -> Check {
+        self.notes.trace(format!("  {:?} is busy, for {}", publication.channel, text(client)));
+        self.busy += 1;
+        match client {
+            Some(client) => self.clients[client].is_busy_with(publication),
+            None => {
+                self.notes.saw("busy: publisher refused");
+                Ok(())
+            }
+        }
+    }
+
+    /// The witness follows every pinned channel and must hear everything in order: what was
+    /// accepted, and nothing else.
     fn hear_witness(&mut self) -> Check {
         let mut mail = Vec::new();
         self.mailboxes[self.seats.len()].take(&mut mail);
@@ -93,6 +120,11 @@ impl World {
                     let (heard, offset) = (self.witnessed[topic], message.id.offset);
                     ensure!(offset == heard + 1, "the witness heard {offset} after {heard}");
                     ensure!(message.previous == heard, "{offset} names {}", message.previous);
+                    let is_accepted = self
+                        .model
+                        .entry(topic, offset)
+                        .is_some_and(|entry| entry.body == message.body);
+                    ensure!(is_accepted, "the witness heard {offset}, which was refused");
                     self.witnessed[topic] = offset;
                 }
                 Mail::Presence { question, .. } => question.answer([], false),

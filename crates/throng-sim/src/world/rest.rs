@@ -1,6 +1,6 @@
 //! Everything is sent, handled and read: is everything there?
 
-use throng_core::Counter;
+use throng_core::{Counter, Engine};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
@@ -37,7 +37,23 @@ impl World {
             let judged = client.judge_rest(view);
             judged.map_err(|objection| format!("client {number}, at rest: {objection}"))?;
         }
+        self.check_logs()?;
         self.check_counters()
+    }
+
+    /// All logs together keep what they must, within their limit.
+    fn check_logs(&self) -> Check {
+        let figures = self.engine.figures();
+        let busy = self.busy;
+        ensure!(figures.busy == busy, "{busy} were refused as busy, {} are counted", figures.busy);
+        let evicted = self.model.evicted;
+        ensure!(figures.evicted == evicted, "{} were evicted, not {evicted}", figures.evicted);
+        if self.terms.logs_bytes_max.is_some() {
+            let (messages, bytes) = self.model.kept(self.now_ms());
+            let is_it = (figures.messages, figures.bytes) == (messages, bytes as u64);
+            ensure!(is_it, "{figures:?}, and {messages} must be kept, {bytes} bytes");
+        }
+        Ok(())
     }
 
     /// Lets the workers do everything that they can without the clients' help. Returns the clients
@@ -93,6 +109,7 @@ impl World {
             let mut has_moved = false;
             for number in 0..self.clients.len() {
                 let client = &mut self.clients[number];
+                client.is_halting = false;
                 if client.has_outgoing() {
                     client.send(usize::MAX);
                     has_moved = true;
@@ -148,6 +165,16 @@ impl World {
         let gaps: u64 = gaps;
         ensure!(delivered >= received, "{received} messages came, {delivered} are counted");
         ensure!(told >= gaps, "{gaps} gaps were told of, {told} are counted");
+        let overloads = self.count(Counter::ClosedOverload);
+        let overloaded = self.clients.iter().filter(|client| client.is_overload).count() as u64;
+        ensure!(
+            self.drain.is_some() || overloads >= overloaded,
+            "{overloaded} gave way, {overloads} are counted"
+        );
+        let may_hold_little = self.terms.held_bytes_floor.is_some();
+        let busy = self.clients.iter().filter(|client| client.is_busy).count() as u64;
+        ensure!(overloads >= busy, "{busy} were closed as busy, {overloads} are counted");
+        ensure!(may_hold_little || overloads == busy, "{overloads} gave way for no reason");
         let is_cut = self.clients.iter().any(|client| client.is_cut);
         if self.kind.nobody_leaves && self.drain.is_none() && !is_cut {
             ensure!(delivered == received, "{received} messages came, {delivered} are counted");

@@ -16,7 +16,7 @@ use crate::topics::SQUARE;
 impl World {
     pub(super) fn step(&mut self) -> Check {
         // Those who come while the server drains are told so.
-        let has_room = self.clients.len() < self.kind.clients_max || self.are_doors_closed;
+        let has_room = self.clients.len() < self.kind.clients_max || self.doors_closed_ms.is_some();
         let arrivals = if has_room { 16 } else { 0 };
         let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
@@ -83,6 +83,7 @@ impl World {
         self.clients[number].answers_pings = self.random.percent(90);
         if self.random.percent(70) {
             self.clients[number].send(usize::MAX);
+            self.clients[number].is_prompt = true;
         }
         if self.seats[worker].worker.is_ended() {
             pipe.borrow_mut().was_turned_away = true;
@@ -102,10 +103,12 @@ impl World {
 
     fn send_some(&mut self) -> Check {
         for _ in 0..self.random.between(1, 3) {
-            let Some(number) = self.some(Client::has_outgoing) else { break };
-            let count = match self.random.percent(60) {
-                true => usize::MAX,
-                false => self.random.between(1, 60),
+            let goes_on = |client: &Client| client.has_outgoing() && !client.is_halting;
+            let Some(number) = self.some(goes_on) else { break };
+            let count = match self.random.below(10) {
+                0..=5 => usize::MAX,
+                6..=7 => self.random.between(60, 2500),
+                _ => self.random.between(1, 60),
             };
             self.notes.trace(format!("{number} sends {count}"));
             self.clients[number].send(count);
@@ -178,8 +181,10 @@ impl World {
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
         let is_v1 = self.clients[number].plan.way == Way::V1;
-        let (body, key, topic) =
-            (self.body(), self.key(), self.random.below(self.model.topics.len()));
+        // Some leave off in the middle of a large one.
+        let halts = self.random.percent(10);
+        let body = if halts { self.large_body() } else { self.body() };
+        let (key, topic) = (self.key(), self.random.below(self.model.topics.len()));
         let is_echoed = self.random.percent(60);
         let may_end = !self.kind.nobody_leaves;
         let mut random = self.random.clone();
@@ -196,7 +201,18 @@ impl World {
             _ => {}
         }
         self.random = random;
+        if halts {
+            self.halt(number);
+        }
         Ok(())
+    }
+
+    /// The client sends all it has to say but the end.
+    fn halt(&mut self, number: usize) {
+        let bytes = self.random.between(1, 60);
+        let client = &mut self.clients[number];
+        client.send_all_but(bytes);
+        client.is_halting = true;
     }
 
     fn change_pace(&mut self) -> Check {
@@ -204,6 +220,7 @@ impl World {
         let is_reading = !self.clients[number].is_reading;
         self.notes.trace(format!("{number} reads: {is_reading}"));
         self.clients[number].is_reading = is_reading;
+        self.clients[number].is_halting = false;
         Ok(())
     }
 
@@ -240,18 +257,26 @@ impl World {
         }
     }
 
+    /// Housekeeping takes a part at each call: all of it, so that chance has no part in when a
+    /// channel is forgotten.
+    fn keep_house(&self) {
+        for _ in 0..64 {
+            self.engine.tick(self.now_ms());
+        }
+    }
+
     /// Time goes on; everybody has a tick.
     pub(super) fn pass(&mut self, ms: u64) -> Check {
         self.notes.trace(format!("{ms} ms pass"));
         self.stamp.set_now(self.now_ms() + ms);
+        if self.terms.logs_bytes_max.is_some() {
+            // Before anything is published: what is too old takes no more room.
+            self.keep_house();
+        }
         for at in 0..self.seats.len() {
             self.turn(at, Batch { events: 2, sockets: 1 })?;
         }
-        // Housekeeping takes a part at each call: all of it, so that chance has no part in when a
-        // channel is forgotten.
-        for _ in 0..64 {
-            self.engine.tick(self.now_ms());
-        }
+        self.keep_house();
         if self.engine.figures().channels < self.model.topics.len() as u64 {
             self.notes.saw("engine: a channel is forgotten");
         }

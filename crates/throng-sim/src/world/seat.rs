@@ -59,7 +59,8 @@ impl World {
         }
         let tick = ((now_ms - BEGINNING_MS) / TICK_MS) as u32;
         seat.worker.set_now(Now { unix_ms: now_ms, tick });
-        seat.worker.net().refuses = self.random.percent(3);
+        // Where the reserve is small, a request that waits for the control plane would fill it.
+        seat.worker.net().refuses = self.random.percent(3) && !self.terms.is_tight();
         for event in seat.worker.net().wait(batch.events, &mut self.random) {
             if event.is_writable {
                 seat.worker.writable(event.token);
@@ -78,7 +79,7 @@ impl World {
             seat.taken += 1;
             let client = socket.0.borrow().client;
             self.stamp.touch(Some(client));
-            seat.worker.handed_over(socket, &mut bytes);
+            seat.worker.handed_over(throng_core::Listener::Public, socket, &mut bytes);
         }
         if now_ms >= seat.next_tick_ms {
             seat.next_tick_ms = now_ms + TICK_MS;
@@ -106,8 +107,8 @@ impl World {
         for (socket, bytes) in to_control {
             self.control.take(socket, bytes);
         }
-        for (worker, socket) in to_workers {
-            self.seats[usize::from(worker.0)].inlet.push_back((socket, Vec::new()));
+        for (worker, socket, bytes) in to_workers {
+            self.seats[usize::from(worker.0)].inlet.push_back((socket, bytes));
         }
         self.absorb()
     }
@@ -115,13 +116,13 @@ impl World {
     /// The control plane's turn.
     pub(super) fn control_turn(&mut self) {
         for (socket, bytes) in self.control.turn(&self.notes) {
-            // As the real one: to the worker with the most room, and not at all on the way out.
-            let worker = self.figures.roomiest().filter(|_| self.drain.is_none());
-            match worker {
-                Some(worker) => {
-                    self.seats[usize::from(worker.0)].inlet.push_back((socket, bytes));
-                }
-                None => socket.0.borrow_mut().was_turned_away = true,
+            // As the real one: to the worker with the most room, or to one that refuses it; not at
+            // all once that has ended.
+            let worker = usize::from(self.figures.emptiest().0);
+            if self.seats[worker].worker.is_ended() {
+                socket.0.borrow_mut().was_turned_away = true;
+            } else {
+                self.seats[worker].inlet.push_back((socket, bytes));
             }
         }
     }

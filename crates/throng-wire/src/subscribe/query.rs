@@ -1,19 +1,24 @@
 //! The query of a request that subscribes.
 //!
-//! Parameters that are not known are ignored, so that a client may add its own (against caches,
-//! say). Names of channels and of the user stay as they are in the URL, for the caller to decode.
+//! Parameters that are not known are refused, as they are likely misspelt. Names of channels and of
+//! the user stay as they are in the URL, for the caller to decode.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
 use crate::refusal::Refusal;
+use crate::unknown;
 
 /// The most messages of history one may ask to start with.
 pub const HISTORY_MAX: u32 = 100_000;
 
 /// The longest long-poll.
 pub const WAIT_S_MAX: u32 = 300;
+
+/// The parameters of a subscription.
+const KNOWN: [&str; 8] =
+    ["channel", "user", "since", "history", "wait", "envelope", "welcome", "transport"];
 
 /// What `?transport=` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +50,8 @@ impl<'a> Query<'a> {
         for pair in text.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             // A key that cannot be decoded is no known one.
-            let Some(key) = decode_query(key) else { continue };
-            query.set(&key, value)?;
+            let decoded = decode_query(key);
+            query.set(decoded.as_deref().unwrap_or(key), value)?;
         }
         Ok(query)
     }
@@ -61,7 +66,7 @@ impl<'a> Query<'a> {
             "envelope" => once("envelope", &mut self.envelope, read_bool("envelope", value)?)?,
             "welcome" => once("welcome", &mut self.welcome, read_bool("welcome", value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
-            _ => {}
+            _ => refuse_unknown(key, value, &KNOWN)?,
         }
         Ok(())
     }
@@ -75,6 +80,14 @@ impl<'a> Query<'a> {
                 Err(Refusal::bad_parameter("the parameter `since` is not percent-encoded UTF-8"))
             }
         }
+    }
+}
+
+/// Refuses a parameter that nothing knows, unless it is one of the client's own.
+pub(super) fn refuse_unknown(key: &str, value: &str, known: &[&str]) -> Result<(), Refusal> {
+    match unknown::parameter(key, value, known) {
+        None => Ok(()),
+        Some(sentence) => Err(Refusal::bad_parameter(sentence)),
     }
 }
 

@@ -56,15 +56,15 @@ fn refused(target: &str) -> &'static str {
 #[test]
 fn samples_come_as_events_from_the_next_one_on() {
     let headers = [HANDSHAKE, "", "Accept: text/plain\r\nLast-Event-ID: a-1\r\n"];
-    for target in ["/status/stream", "/status/stream?since=a-1&history=9&user=u&wait=3"] {
-        for headers in headers {
-            let request = request_with(target, headers);
-            assert!(request.is_status());
-            assert_eq!(request.transport, Transport::Sse, "{target} {headers}");
-            assert_eq!((request.since, request.history, request.envelope), (None, None, false));
-            assert_eq!(request.targets.len(), 1);
-        }
+    for headers in headers {
+        let request = request_with("/status/stream", headers);
+        assert!(request.is_status());
+        assert_eq!(request.transport, Transport::Sse, "{headers}");
+        assert_eq!((request.since, request.history, request.envelope), (None, None, false));
+        assert_eq!(request.targets.len(), 1);
     }
+    let refusal = refused_with("/status/stream?since=a-1", "");
+    assert_eq!(refusal.code, "bad_parameter");
     assert!(!request("/channels/status").is_status());
     for target in ["/status", "/status.json", "/status/", "/status/stream/"] {
         assert_eq!(route_with(target, ""), Ok(Route::Other), "{target}");
@@ -138,7 +138,8 @@ fn an_origin_that_is_not_text_is_still_one() {
     let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nOrigin: http://\xff\r\n\r\n";
     let Ok(Route::Subscribe(request)) = route_bytes(bytes) else { panic!("refused") };
     let listen = std::net::Ipv4Addr::UNSPECIFIED.into();
-    assert!(!crate::origin_allowed(request.origin.as_deref(), Some("a"), &[], listen));
+    let site = crate::Site { listen, origins: &[], hosts: &[], is_same_port_only: false };
+    assert!(site.check(request.origin.as_deref(), Some("a")).is_err());
     assert!(request.origin.is_some());
 }
 
@@ -223,7 +224,23 @@ fn parameters_are_read() {
     assert!(request("/channels/a?envelope=1").envelope);
     assert!(!request("/channels/a?envelope=false").envelope);
     assert_eq!(request("/channels/a?welcome=true").welcome, Some(true));
-    assert_eq!(request("/channels/a?&&unknown&%zz=1&=").history, None);
+    assert_eq!(request("/channels/a?&&_=1763756766123&=").history, None);
+}
+
+#[test]
+fn unknown_parameters_are_refused_with_the_nearest() {
+    let refusal = refused_with("/channels/a?histroy=5", "");
+    assert_eq!((refusal.status, refusal.code), (400, "bad_parameter"));
+    assert_eq!(
+        refusal.message,
+        "the query parameter `histroy` is unknown here; did you mean `history`?"
+    );
+    for target in ["/channels/a?tokn=secret", "/channels/a?secret", "/status/stream?secret=1"] {
+        let refusal = refused_with(target, "");
+        assert_eq!(refusal.code, "bad_parameter", "{target}");
+        assert!(!refusal.message.contains("secret") || target.contains("status"), "{refusal}");
+    }
+    assert_eq!(refused_with("/channels/a?%zz=1", "").code, "bad_parameter");
 }
 
 #[test]

@@ -95,11 +95,12 @@ impl<'o> Object<'o> {
     }
 }
 
-/// The first frame of a connection.
-pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64) {
+/// The first frame of a connection, which may follow up to `channels_max` channels.
+pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64, channels_max: usize) {
     Object::typed(out, "welcome")
         .string("connection", connection)
         .number("heartbeat", heartbeat_s)
+        .number("channels_max", channels_max as u64)
         .end();
 }
 
@@ -112,19 +113,21 @@ pub fn greeting(out: &mut Vec<u8>, connection: Option<&str>, id: &str, recovered
     object.string("id", id).recovered(recovered).end();
 }
 
-/// The subscription stands; messages follow from `id` on.
+/// The subscription stands; messages follow from `id` on. With a backlog, `head` is the id of its
+/// last message: what comes after it is live.
 pub fn subscribed(
     out: &mut Vec<u8>,
     target: &Target,
     id: &str,
+    head: Option<&str>,
     recovered: Option<bool>,
     reference: Option<&RawValue>,
 ) {
-    Object::typed(out, "subscribed")
-        .target(target)
-        .string("id", id)
-        .recovered(recovered)
-        .end_with(reference);
+    let mut object = Object::typed(out, "subscribed").target(target).string("id", id);
+    if let Some(head) = head {
+        object = object.string("head", head);
+    }
+    object.recovered(recovered).end_with(reference);
 }
 
 /// The subscription has ended.

@@ -1,18 +1,38 @@
 //! What a client asks for.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{CommandError, Publication};
-use crate::{Kind, Target, check_name};
+use crate::subscribe::HISTORY_MAX;
+use crate::{Kind, Target, check_name, unknown};
 
 /// The longest `ref` that comes back: a client names its requests with numbers or short strings.
 pub const REFERENCE_BYTES_MAX: usize = 64;
 
 /// Entries of a page, of messages or of users, that one request may ask for, here and over HTTP.
 pub const LIMIT_MAX: u32 = 1000;
+
+/// Names of fields that are remembered: more than any command has.
+const NAMES_MAX: usize = 32;
+
+/// The commands, and the fields of each.
+const COMMANDS: [(&str, &[&str]); 6] = [
+    ("subscribe", &["type", "ref", "channel", "user", "since", "history"]),
+    ("unsubscribe", &["type", "ref", "channel", "user"]),
+    (
+        "publish",
+        &["type", "ref", "channel", "user", "data", "encoding", "content_type", "key", "echo"],
+    ),
+    ("history", &["type", "ref", "channel", "user", "limit", "before", "after"]),
+    ("presence", &["type", "ref", "channel", "user", "limit"]),
+    ("ping", &["type", "ref"]),
+];
 
 /// What a client may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,49 +99,103 @@ pub fn parse(text: &str) -> Received {
     }
 }
 
-/// The fields of all commands and of a batch's lines, each still JSON. `null` counts as absent,
-/// except that it is a message like any other.
-#[derive(Deserialize)]
-pub(crate) struct Fields<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(rename = "ref")]
-    reference: Option<&'a RawValue>,
-    channel: Option<&'a RawValue>,
-    user: Option<&'a RawValue>,
-    since: Option<&'a RawValue>,
-    history: Option<&'a RawValue>,
-    limit: Option<&'a RawValue>,
-    before: Option<&'a RawValue>,
-    after: Option<&'a RawValue>,
-    echo: Option<&'a RawValue>,
-    exclude: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "present")]
-    pub(super) data: Option<&'a RawValue>,
-    pub(super) encoding: Option<&'a RawValue>,
-    pub(super) content_type: Option<&'a RawValue>,
-    pub(super) key: Option<&'a RawValue>,
+/// Declares [`Fields`], and how they are read.
+macro_rules! fields {
+    ($($field:ident $name:literal,)*) => {
+        /// The fields of all commands and of a batch's lines, each still JSON. `null` counts as
+        /// absent, except that it is a message like any other.
+        #[derive(Default)]
+        pub(crate) struct Fields<'a> {
+            $(pub(super) $field: Option<&'a RawValue>,)*
+            /// The names that are there, `null` or not, in order.
+            names: Vec<Cow<'a, str>>,
+            /// Whether one of them is there again.
+            has_repeated: bool,
+        }
+
+        impl<'a> Fields<'a> {
+            fn set(&mut self, name: &str, value: &'a RawValue) {
+                let value = (name == "data" || value.get() != "null").then_some(value);
+                match name {
+                    $($name => self.$field = value,)*
+                    _ => {}
+                }
+            }
+        }
+    };
 }
 
-/// Keeps `null`, which an `Option` would take for absence.
-fn present<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+fields! {
+    kind "type",
+    reference "ref",
+    channel "channel",
+    user "user",
+    since "since",
+    history "history",
+    limit "limit",
+    before "before",
+    after "after",
+    echo "echo",
+    exclude "exclude",
+    data "data",
+    encoding "encoding",
+    content_type "content_type",
+    key "key",
+}
+
+/// A JSON string, borrowed where nothing in it is escaped.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        struct Object<'a>(PhantomData<Fields<'a>>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for Object<'a> {
+            type Value = Fields<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields<'a>, M::Error> {
+                let mut fields = Fields::default();
+                while let Some((Text(name), value)) = map.next_entry()? {
+                    fields.set(&name, value);
+                    // All but a few names are unknown to us, and refused in any case.
+                    if fields.names.contains(&name) {
+                        fields.has_repeated = true;
+                    } else if fields.names.len() < NAMES_MAX {
+                        fields.names.push(name);
+                    }
+                }
+                Ok(fields)
+            }
+        }
+
+        deserializer.deserialize_map(Object(PhantomData))
+    }
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn parse(text: &'a str) -> Result<Fields<'a>, CommandError> {
-        // Asked first, since a derived implementation takes an array for the fields in order.
-        let is_object = text.trim_ascii_start().starts_with('{');
-        match serde_json::from_str(text) {
-            Ok(fields) if is_object => Ok(fields),
-            Err(error) if error.is_data() && is_object => {
-                // Every value is welcome as a field, so only this is left.
+        match serde_json::from_str::<Fields<'a>>(text) {
+            Ok(fields) if fields.has_repeated => {
                 Err(CommandError::bad_request("a field is there twice"))
             }
-            Err(error) if !error.is_data() => {
-                Err(CommandError::new("bad_json", format!("this is not JSON: {error}")))
+            Ok(fields) => Ok(fields),
+            Err(error) if error.is_data() => {
+                Err(CommandError::new("bad_json", "this is not a JSON object"))
             }
-            _ => Err(CommandError::new("bad_json", "this is not a JSON object")),
+            Err(error) => Err(CommandError::new("bad_json", format!("this is not JSON: {error}"))),
+        }
+    }
+
+    /// Refuses fields that are none of these; `of` says what they belong to.
+    pub(crate) fn check_names(&self, of: &str, known: &[&str]) -> Result<(), CommandError> {
+        match self.names.iter().find(|name| !known.contains(&&***name)) {
+            None => Ok(()),
+            Some(name) => Err(CommandError::bad_request(unknown::field(name, of, known))),
         }
     }
 
@@ -136,11 +210,17 @@ impl<'a> Fields<'a> {
     fn command(&self) -> Result<Command, CommandError> {
         let kind = string(self.kind, "type")?
             .ok_or_else(|| CommandError::bad_request("the field `type` is missing"))?;
+        let Some((_, known)) = COMMANDS.iter().find(|(name, _)| *name == kind) else {
+            let names: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
+            let sentence = "the value of `type` is not a command".to_owned();
+            return Err(CommandError::bad_request(unknown::with_hint(sentence, &kind, &names)));
+        };
+        self.check_names(&format!("`{kind}`"), known)?;
         Ok(match &*kind {
             "subscribe" => Command::Subscribe {
                 target: self.target()?,
                 since: owned(self.since, "since")?,
-                history: count(self.history, "history")?,
+                history: messages(self.history)?,
             },
             "unsubscribe" => Command::Unsubscribe { target: self.target()? },
             "publish" => Command::Publish {
@@ -155,8 +235,7 @@ impl<'a> Fields<'a> {
                 after: owned(self.after, "after")?,
             },
             "presence" => Command::Presence { target: self.target()?, limit: self.limit()? },
-            "ping" => Command::Ping,
-            _ => return Err(CommandError::bad_request("the value of `type` is unknown")),
+            _ => Command::Ping,
         })
     }
 
@@ -208,9 +287,6 @@ pub(super) fn decoded_string<'a>(
     value: &'a RawValue,
     field: &str,
 ) -> Result<Cow<'a, str>, CommandError> {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
     if !value.get().starts_with('"') {
         return Err(CommandError::bad_request(format!("the field `{field}` must be a string")));
     }
@@ -223,8 +299,14 @@ pub(super) fn decoded_string<'a>(
     }
 }
 
-fn count(value: Option<&RawValue>, field: &str) -> Result<Option<u32>, CommandError> {
-    scalar(value, || format!("the field `{field}` must be a whole number of at most {}", u32::MAX))
+/// How many messages of the past a subscription begins with.
+fn messages(value: Option<&RawValue>) -> Result<Option<u32>, CommandError> {
+    let message =
+        || format!("the field `history` must be a number of messages, 0 to {HISTORY_MAX}");
+    match scalar(value, message)? {
+        Some(count) if count > HISTORY_MAX => Err(CommandError::bad_request(message())),
+        count => Ok(count),
+    }
 }
 
 fn boolean(value: Option<&RawValue>, field: &str) -> Result<Option<bool>, CommandError> {

@@ -80,12 +80,52 @@ fn every_command_of_the_reference_is_understood() {
 }
 
 #[test]
-fn unknown_fields_and_null_are_ignored() {
-    let text = r#"{"x":[{}],"type":"subscribe","channel":"a","user":null,"since":null,"y":1}"#;
+fn null_is_ignored() {
+    let text = r#"{"type":"subscribe","channel":"a","user":null,"since":null}"#;
     let expected = Command::Subscribe { target: channel("a"), since: None, history: None };
     assert_eq!(command(text), expected);
     let text = r#"{"type":"publish","channel":"a","data":1}"#;
     assert!(matches!(command(text), Command::Publish { echo: true, .. }));
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_nearest() {
+    let refused = |text: &str| {
+        let error = parse(text).command.unwrap_err();
+        assert_eq!(error.code, "bad_request", "{text}");
+        error.message
+    };
+    assert_eq!(
+        refused(r#"{"type":"subscribe","channel":"a","sinec":"secret"}"#),
+        "the field `sinec` is unknown in `subscribe`; did you mean `since`?"
+    );
+    assert_eq!(
+        refused(r#"{"type":"publish","channel":"a","data":1,"limit":5}"#),
+        "the field `limit` is unknown in `publish`; `type`, `ref`, `channel`, `user`, `data`, \
+         `encoding`, `content_type`, `key` and `echo` are known"
+    );
+    assert_eq!(
+        refused(r#"{"type":"subscrib","channel":"a"}"#),
+        "the value of `type` is not a command; did you mean `subscribe`?"
+    );
+    assert_eq!(
+        refused(r#"{"type":"nope"}"#),
+        "the value of `type` is not a command; `subscribe`, `unsubscribe`, `publish`, `history`, \
+         `presence` and `ping` are known"
+    );
+    for text in [
+        r#"{"type":"ping","a b secret":1}"#,
+        r#"{"type":"secret"}"#,
+        r#"{"type":"ping","tokn":"secret"}"#,
+    ] {
+        assert!(!refused(text).contains("secret"), "{text}");
+    }
+    let many: String = (0..1000).map(|n| format!(r#","x{n}":{n}"#)).collect();
+    refused(&format!(r#"{{"type":"ping"{many}}}"#));
+    // The answer names the request although it is refused.
+    assert!(parse(r#"{"ref":7,"type":"ping","x":1}"#).reference.is_some());
+    assert_eq!(refused(r#"{"type":"ping","type":"ping"}"#), "a field is there twice");
+    assert_eq!(refused(r#"{"type":"ping","x":1,"\u0078":null}"#), "a field is there twice");
 }
 
 #[test]
@@ -165,6 +205,8 @@ fn bad_commands_name_what_is_wrong() {
         (r#"{"type":"history","channel":"a","after":false}"#, "`after`"),
         (r#"{"type":"subscribe","channel":"a","since":1}"#, "`since`"),
         (r#"{"type":"subscribe","channel":"a","history":1.5}"#, "`history`"),
+        (r#"{"type":"subscribe","channel":"a","history":-1}"#, "0 to 100000"),
+        (r#"{"type":"subscribe","channel":"a","history":100001}"#, "0 to 100000"),
         (r#"{"type":"ping","type":"ping"}"#, "twice"),
     ];
     for (text, part) in cases {
@@ -197,7 +239,8 @@ fn the_reference_comes_back_if_it_is_a_short_name() {
 fn deep_nesting_is_only_text() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(published_as(&format!("\"data\":{deep}")).body, deep.as_bytes());
-    assert_eq!(command(&format!(r#"{{"type":"ping","x":{deep}}}"#)), Command::Ping);
+    let received = parse(&format!(r#"{{"type":"ping","x":{deep}}}"#));
+    assert_eq!(received.command.unwrap_err().code, "bad_request");
 }
 
 #[test]
@@ -205,8 +248,8 @@ fn answers_read_as_in_the_reference() {
     let a = channel("a");
     let reference = raw("\"r\"");
     assert_eq!(
-        answer(|out| welcome(out, "c-1", 25)),
-        r#"{"type":"welcome","connection":"c-1","heartbeat":25}"#
+        answer(|out| welcome(out, "c-1", 25, 128)),
+        r#"{"type":"welcome","connection":"c-1","heartbeat":25,"channels_max":128}"#
     );
     assert_eq!(
         answer(|out| greeting(out, Some("c-1"), "k-1", Some(false))),
@@ -214,8 +257,12 @@ fn answers_read_as_in_the_reference() {
     );
     assert_eq!(answer(|out| greeting(out, None, "k-1", None)), r#"{"type":"welcome","id":"k-1"}"#);
     assert_eq!(
-        answer(|out| subscribed(out, &a, "k-1", Some(true), Some(&reference))),
+        answer(|out| subscribed(out, &a, "k-1", None, Some(true), Some(&reference))),
         r#"{"type":"subscribed","channel":"a","id":"k-1","recovered":true,"ref":"r"}"#
+    );
+    assert_eq!(
+        answer(|out| subscribed(out, &a, "k-1", Some("k-3"), None, None)),
+        r#"{"type":"subscribed","channel":"a","id":"k-1","head":"k-3"}"#
     );
     assert_eq!(
         answer(|out| unsubscribed(out, &a, None)),
@@ -287,7 +334,7 @@ proptest! {
         let expected = Command::Publish { target: target.clone(), publication, echo: true };
         prop_assert_eq!(received.command.unwrap(), expected);
 
-        let line = answer(|out| subscribed(out, &target, &text, None, Some(&reference)));
+        let line = answer(|out| subscribed(out, &target, &text, None, None, Some(&reference)));
         prop_assert!(!line.contains(['\n', '\r']));
         let value: Value = serde_json::from_str(&line).unwrap();
         let expected = json!({"type": "subscribed", "channel": name, "id": text, "ref": number});

@@ -17,6 +17,8 @@ pub const HELD_BYTES_MAX: usize = 2 + 4 + CONTROL_BYTES_MAX - 1;
 pub struct Reader {
     /// Whether the message that has begun is text.
     message_is_text: Option<bool>,
+    /// Whether some fragment of the message has ended.
+    has_fragments: bool,
     /// The data frame that has begun. Only within a message.
     frame: Option<Frame>,
     /// What has arrived of the message, unmasked.
@@ -39,6 +41,12 @@ struct Frame {
 pub enum Step<'b> {
     /// Nothing more can be made of the input.
     Incomplete {
+        /// How many bytes have been dealt with.
+        consumed: usize,
+    },
+    /// A fragment of a message has ended; there may be more behind it. Told so that whoever reads
+    /// can bound how many of them have their turn at once.
+    Fragment {
         /// How many bytes have been dealt with.
         consumed: usize,
     },
@@ -99,7 +107,7 @@ impl Reader {
             if let Some(mut frame) = self.frame.take() {
                 let rest = &mut input[consumed..];
                 let arrived = rest.len().min(frame.missing_bytes);
-                self.collect(&mut frame, &mut rest[..arrived])?;
+                self.collect(&mut frame, &mut rest[..arrived], message_bytes_max)?;
                 consumed += arrived;
                 if frame.missing_bytes > 0 {
                     self.frame = Some(frame);
@@ -108,6 +116,8 @@ impl Reader {
                 if frame.is_final {
                     return Ok(Step::Event { event: self.end_message()?, consumed });
                 }
+                self.has_fragments = true;
+                return Ok(Step::Fragment { consumed });
             }
             let rest = &input[consumed..];
             let Some(head) = Head::parse(rest, Sender::Client)? else {
@@ -148,16 +158,26 @@ impl Reader {
     }
 
     /// Moves what has arrived of a frame into the message.
-    fn collect(&mut self, frame: &mut Frame, arrived: &mut [u8]) -> Result<(), Violation> {
+    fn collect(
+        &mut self,
+        frame: &mut Frame,
+        arrived: &mut [u8],
+        message_bytes_max: usize,
+    ) -> Result<(), Violation> {
         apply_mask(arrived, frame.mask);
         frame.mask.rotate_left(arrived.len() % 4);
         if self.message_is_text == Some(true) {
             self.utf8.push(arrived)?;
         }
         if self.payload.capacity() - self.payload.len() < arrived.len() {
-            // Doubles, but never beyond what the frame still brings: a header alone, which may
-            // announce the whole limit, makes nothing be allocated.
-            let more = arrived.len().max(self.payload.len()).min(frame.missing_bytes);
+            // Doubles, but never beyond what can still come: a header alone, which may announce the
+            // whole limit, makes nothing be allocated. After the first fragment more may come than
+            // the frame brings, and a fragment may be a byte.
+            let most = match self.has_fragments {
+                true => message_bytes_max - self.payload.len(),
+                false => frame.missing_bytes,
+            };
+            let more = arrived.len().max(self.payload.len()).min(most);
             self.payload.reserve_exact(more);
         }
         self.payload.extend_from_slice(arrived);
@@ -170,6 +190,7 @@ impl Reader {
         if !self.utf8.is_complete() {
             return Err(Violation::NotUtf8);
         }
+        self.has_fragments = false;
         let is_text = self.message_is_text.take() == Some(true);
         Ok(Event::Message { is_text, payload: Cow::Owned(std::mem::take(&mut self.payload)) })
     }

@@ -5,10 +5,11 @@ use throng_machine::preflight::Wanted;
 use throng_text::written::{Count, Invalid};
 
 const EXAMPLES: &str = "\
-Exit codes: 0 if so many connections are possible, 1 if something must change first, 64 for a wrong
-command line.
+Exit codes: 0 if that many connections are possible, 1 if something must change first, 64 if the
+command line is wrong.
 
 Examples:
+  throng doctor
   throng doctor --connections 1M
   throng doctor --connections 250k --role both
   throng doctor --connections 60k --role clients --addresses 2
@@ -44,12 +45,12 @@ impl Role {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// How many connections at once: 50000, 250k, 1M
+    /// How many connections at once: 50000, 250k, 1M; without it, the most that fit
     #[arg(long, short = 'n', value_name = "N", value_parser = connections)]
-    pub connections: u32,
+    pub connections: Option<u32>,
 
     /// Which ends of the connections are on this machine
-    #[arg(long, value_enum, default_value_t = Role::Server)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Role::Server)]
     pub role: Role,
 
     /// The port that the server listens on
@@ -64,20 +65,20 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = connections)]
     pub target_ports: Option<u32>,
 
-    /// No message goes to all of them at once: leave out the memory that this takes
+    /// Leave out the memory that a message to all connections at once takes
     #[arg(long)]
     pub no_broadcast: bool,
 
-    /// Change kernel settings that are too low, until the machine starts again; lowers none
-    #[arg(long)]
+    /// Raise kernel settings that are too low, until the next reboot; never lower one
+    #[arg(long, requires = "connections")]
     pub apply: bool,
 
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Print the kernel settings that are enough, as a file for /etc/sysctl.d
-    #[arg(long, conflicts_with_all = ["apply", "json"])]
+    /// Print the kernel settings that must change as a file for /etc/sysctl.d
+    #[arg(long, requires = "connections", conflicts_with_all = ["apply", "json"])]
     pub sysctl_file: bool,
 }
 
@@ -91,9 +92,8 @@ impl Arguments {
         })
     }
 
-    /// What the machine is asked for.
-    pub fn wanted(&self) -> Wanted {
-        let connections = u64::from(self.connections);
+    /// What that many connections ask of the machine.
+    pub fn wanted(&self, connections: u64) -> Wanted {
         let mut wanted = match self.role {
             Role::Server => Wanted::server(connections),
             Role::Clients => Wanted::clients(connections),
@@ -110,9 +110,10 @@ impl Arguments {
         wanted
     }
 
-    /// The command line that asks the same.
-    pub fn command(&self) -> String {
-        let mut text = format!("throng doctor --connections {}", self.connections);
+    /// The command line that asks the same for that many connections.
+    pub fn command(&self, connections: u32) -> String {
+        let connections = Count(connections as usize).short();
+        let mut text = format!("throng doctor --connections {connections}");
         let mut add = |flag: &str, value: String| text.push_str(&format!(" --{flag} {value}"));
         if self.role != Role::Server {
             add("role", self.role.word().to_owned());
@@ -163,29 +164,32 @@ mod tests {
         for (text, number) in
             [("1", 1), ("250k", 250_000), ("1M", 1_000_000), ("4294M", 4_294_000_000)]
         {
-            assert_eq!(read(&format!("-n {text}")).expect("valid").connections, number);
+            assert_eq!(read(&format!("-n {text}")).expect("valid").connections, Some(number));
         }
         for text in ["0", "1x", "-1", "1.5", "4295M", "99999999999999999999", ""] {
             let error = read(&format!("--connections={text}")).expect_err("invalid").to_string();
             assert!(error.contains("is not a whole number from 1 to"), "{error}");
         }
-        assert!(read("").is_err());
+        assert_eq!(read("").expect("valid").connections, None);
+        assert!(read("--apply").is_err() && read("--sysctl-file").is_err());
     }
 
     #[test]
     fn the_command_line_asks_the_same_again() {
         for line in [
-            "--connections 1000",
-            "--connections 1000 --role both --port 80",
+            "--connections 1M",
+            "--connections 1k --role both --port 80",
             "--connections 9 --role clients --addresses 2 --target-ports 3 --no-broadcast",
         ] {
-            assert_eq!(read(line).expect("valid").command(), format!("throng doctor {line}"));
+            let arguments = read(line).expect("valid");
+            let connections = arguments.connections.expect("given");
+            assert_eq!(arguments.command(connections), format!("throng doctor {line}"));
         }
     }
 
     #[test]
     fn roles_ask_for_their_ends() {
-        let wanted = |line: &str| read(line).expect("valid").wanted();
+        let wanted = |line: &str| read(line).expect("valid").wanted(10);
         let server = wanted("-n 10");
         assert_eq!((server.ends(), server.server.expect("a server").port), (1, Some(8080)));
         let clients = wanted("-n 10 --role clients --addresses 4").clients.expect("clients");

@@ -66,7 +66,7 @@ pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
     let found = &answer.found;
     let limit = found.limit();
     let shown = Shown {
-        connections: answer.arguments.connections,
+        connections: answer.connections,
         role: answer.arguments.role.word(),
         possible: found.is_possible(),
         room: limit.map(|limit| Room { connections: limit.allows, because: &limit.because }),

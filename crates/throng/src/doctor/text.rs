@@ -13,7 +13,7 @@ use super::{Answer, Arguments, Role};
 const CONNECTS_PER_SECOND: f64 = 28_844.0;
 const DELIVERIES_PER_SECOND: f64 = 175_308.0;
 
-/// Fewer take no time that anybody plans for, and of more nothing is known.
+/// Fewer connect in no time worth planning for, and more were not measured.
 const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
 
 pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
@@ -29,12 +29,15 @@ pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
     text
 }
 
-/// Whether so many are possible, in one line.
+/// Whether that many are possible, in one line.
 fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
     let found = &answer.found;
     let number = |verdict| found.with(verdict).count() as u64;
-    let wanted = u64::from(answer.arguments.connections);
-    let wanted = counted(wanted, "connection is", "connections are");
+    let wanted = u64::from(answer.connections);
+    let wanted = match answer.arguments.connections {
+        Some(_) => counted(wanted, "connection is", "connections are"),
+        None => format!("up to {}", counted(wanted, "connection is", "connections are")),
+    };
     let should = number(Verdict::Should);
     let unknown = match number(Verdict::Unknown) {
         0 => "",
@@ -55,19 +58,19 @@ fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
     paint.ink(ink, line).to_string()
 }
 
-/// What was taken for granted, and how to ask for something else.
+/// What the answer assumes, and how to ask for something else.
 fn assumption(arguments: &Arguments, paint: Paint) -> String {
     let (here, other, another) = match arguments.role {
-        Role::Server => ("a Throng server is here, its clients elsewhere", "clients", "both"),
-        Role::Clients => ("clients are here, their server elsewhere", "server", "both"),
-        Role::Both => ("a Throng server and its clients are here", "server", "clients"),
+        Role::Server => ("the server runs here and its clients elsewhere", "clients", "both"),
+        Role::Clients => ("the clients run here and their server elsewhere", "server", "both"),
+        Role::Both => ("the server and its clients run here", "server", "clients"),
     };
     let broadcast = match arguments.no_broadcast {
-        true => "no message goes to all at once",
-        false => "a message may go to all at once (or --no-broadcast)",
+        true => "no message goes to all connections at once",
+        false => "a message may go to all connections at once (or --no-broadcast)",
     };
     let others = format!("(or --role {other}, --role {another})");
-    paint.ink(Ink::Dim, format!("Taken for granted: {here} {others},\n{broadcast}.")).to_string()
+    paint.ink(Ink::Dim, format!("Assumes that {here} {others},\nand that {broadcast}.")).to_string()
 }
 
 fn changes(applied: &[Applied], paint: Paint) -> String {
@@ -75,10 +78,10 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
         applied.iter().partition(|applied| applied.outcome.is_ok());
     let mut text = String::new();
     if applied.is_empty() {
-        text.push_str("\nNothing had to be changed that --apply can change.\n");
+        text.push_str("\n--apply found nothing that it has to change.\n");
     }
     if !done.is_empty() {
-        text.push_str("\nChanged, until the machine starts again:\n");
+        text.push_str("\nChanged, until the next reboot:\n");
     }
     for Setting { name, found, value } in done.iter().map(|applied| &applied.setting) {
         let was = if found.is_empty() { "nothing" } else { found };
@@ -89,6 +92,14 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
     }
     for applied in &done {
         let _ = writeln!(text, "  {}", applied.setting.undo());
+    }
+    if !done.is_empty() {
+        text.push_str(
+            "To keep it after a reboot, put these lines into /etc/sysctl.d/90-throng.conf:\n",
+        );
+    }
+    for Setting { name, value, .. } in done.iter().map(|applied| &applied.setting) {
+        let _ = writeln!(text, "  {name} = {value}");
     }
     if !failed.is_empty() {
         text.push_str("\nNot changed:\n");
@@ -140,7 +151,7 @@ fn what_to_do(answer: &Answer<'_>) -> String {
     let commands: Vec<String> =
         checks.iter().filter_map(Check::change).map(Setting::command).collect();
     let by_hand: Vec<&String> = checks.iter().flat_map(|check| &check.by_hand).collect();
-    let command = answer.arguments.command();
+    let command = answer.arguments.command(answer.connections);
     let mut text = String::new();
     if !commands.is_empty() {
         let apply = match answer.applied {
@@ -154,8 +165,8 @@ fn what_to_do(answer: &Answer<'_>) -> String {
         text.push_str("By hand:\n");
         by_hand.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
-    if !commands.is_empty() || answer.applied.is_some() {
-        text.push_str("To have it after the next start of the machine, as root:\n");
+    if !commands.is_empty() {
+        text.push_str("To keep it after a reboot, as root:\n");
         let _ = writeln!(text, "  {command} --sysctl-file > /etc/sysctl.d/90-throng.conf");
     }
     if !text.is_empty() {
@@ -164,11 +175,15 @@ fn what_to_do(answer: &Answer<'_>) -> String {
     text
 }
 
-/// How many there could be, and how long so many take.
+/// How many there could be, and how long that many take.
 fn closing(answer: &Answer<'_>) -> String {
     let mut text = String::new();
+    let connections = answer.connections;
     let _ = writeln!(text, "There is {}.", answer.found.summary());
-    let connections = answer.arguments.connections;
+    if answer.arguments.connections.is_none() {
+        let more = answer.arguments.command(connections.saturating_mul(2));
+        let _ = writeln!(text, "What it takes to have twice as many: {more}");
+    }
     if WORTH_TELLING.contains(&connections) {
         let at = |rate: f64| seconds(f64::from(connections) / rate);
         let _ = writeln!(
@@ -192,7 +207,7 @@ mod tests {
 
     fn arguments(connections: u32) -> Arguments {
         Arguments {
-            connections,
+            connections: Some(connections),
             role: Role::Server,
             port: 8080,
             addresses: None,
@@ -217,7 +232,8 @@ mod tests {
     fn shown(room: &Room, applied: Option<Vec<Applied>>) -> String {
         let arguments = arguments(1_000_000);
         let found = room.check(&Wanted::server(1_000_000));
-        text(&Answer { arguments: &arguments, found, applied }, Paint::plain())
+        let answer = Answer { arguments: &arguments, connections: 1_000_000, found, applied };
+        text(&answer, Paint::plain())
     }
 
     #[test]
@@ -239,7 +255,7 @@ mod tests {
         for expected in [
             "  sysctl -w fs.file-max=1125000",
             "  sysctl -w net.core.somaxconn=4096",
-            "What to do, as root (or: sudo throng doctor --connections 1000000 --apply):",
+            "What to do, as root (or: sudo throng doctor --connections 1M --apply):",
             "There is room for 200,000 connections: 200,000 more files in the whole system.",
         ] {
             assert!(lines.contains(&expected), "{expected} is not in {text}");
@@ -272,11 +288,12 @@ mod tests {
         for expected in [
             "  net.core.somaxconn: was 128, is 4096\n",
             "To undo:\n  sysctl -w net.core.somaxconn=128\n",
+            "into /etc/sysctl.d/90-throng.conf:\n  net.core.somaxconn = 4096\n",
             "Not changed:\n  net.core.somaxconn: the kernel refused it: no\n",
         ] {
             assert!(text.contains(expected), "{expected} is not in {text}");
         }
         assert!(!text.contains("--apply"), "{text}");
-        assert!(shown(&room(), Some(Vec::new())).contains("Nothing had to be changed"));
+        assert!(shown(&room(), Some(Vec::new())).contains("found nothing that it has to change"));
     }
 }

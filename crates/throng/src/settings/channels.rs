@@ -7,8 +7,7 @@ use throng_core::{Retention, Rule, Rules};
 
 use super::Settings;
 use super::duration::Time;
-use super::size::Size;
-use super::written::{Count, Policy};
+use super::written::{Count, Policy, Size};
 
 /// The keys of a table, for "did you mean …?".
 pub const KEYS: [&str; 8] = [
@@ -140,6 +139,18 @@ mod tests {
         assert_eq!(of(ChannelName::user("chat:a")).retention.messages_max, 500);
         let other = of(ChannelName::channel("news"));
         assert_eq!((other.retention.messages_max, other.behind_policy), (7, BehindPolicy::Close));
+    }
+
+    #[test]
+    fn values_are_written_as_everywhere() {
+        let read = |text: &str| toml::from_str::<ChannelTable>(text).unwrap();
+        let plain = read("messages = 1000\nbytes = 1048576\nage = 90\nbehind-policy = 'skip'");
+        for text in [
+            "messages = '1k'\nbytes = '1MB'\nage = '1.5m'\nbehind-policy = 'SKIP'",
+            "messages = '1,000'\nbytes = '1 MiB'\nage = '90'\nbehind-policy = 'Skip'",
+        ] {
+            assert_eq!(read(text), plain, "{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throng_edge::HEAD_BYTES_MAX;
 use throng_edge::start::WORKERS_MAX;
 
 use super::channels::TABLES_MAX;
@@ -11,11 +12,11 @@ use super::{Settings, SettingsError};
 /// Every request of an ordinary browser fits; less would refuse them all.
 const HEAD_BYTES_MIN: usize = 1024;
 
-/// A worker reads a head into one buffer.
-const HEAD_BYTES_MAX: usize = 1 << 20;
-
 /// A message is copied to a worker's mailbox as one piece, which holds 64 MiB.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
+
+/// With less, one answer of an ordinary size would be too much.
+const HELD_BYTES_MIN: usize = 1 << 20;
 
 /// The sweep over all connections needs some time.
 const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
@@ -26,6 +27,7 @@ const CHANNELS_MAX: usize = 10_000;
 /// Refuses what cannot work, with one sentence that says what to change.
 pub fn check(settings: &Settings) -> Result<(), SettingsError> {
     let fault = address(settings)
+        .or_else(|| admin(settings))
         .or_else(|| limits(settings))
         .or_else(|| times(settings))
         .or_else(|| behind(settings))
@@ -45,11 +47,34 @@ fn address(settings: &Settings) -> Option<String> {
     })
 }
 
+fn admin(settings: &Settings) -> Option<String> {
+    let Some(address) = settings.admin_listen.0 else {
+        return (!settings.clients_publish.0).then(|| {
+            "clients-publish = false leaves no way to publish; add --admin-listen 127.0.0.1:9090, \
+             which takes messages from your application"
+                .into()
+        });
+    };
+    if address == settings.listen.0 && address.port() != 0 {
+        return Some(format!(
+            "listen and admin-listen are both {address}; give one of them another port"
+        ));
+    }
+    let is_open = !address.ip().to_canonical().is_loopback() && !settings.admin_allow_anyone.0;
+    is_open.then(|| {
+        format!(
+            "refusing to listen on {address} for administration: others can reach it, and nothing \
+             checks who sees the status or publishes; listen on 127.0.0.1, or add \
+             --admin-allow-anyone if a firewall or the container's network keeps others out"
+        )
+    })
+}
+
 fn limits(settings: &Settings) -> Option<String> {
     let (head, message, batch) =
         (settings.max_head_bytes, settings.max_message_bytes, settings.max_batch_bytes);
     if !(HEAD_BYTES_MIN..=HEAD_BYTES_MAX).contains(&head.0) {
-        return Some(format!("max-head-bytes must be between 1KiB and 1MiB, not {head}"));
+        return Some(format!("max-head-bytes must be between 1KiB and 64KiB, not {head}"));
     }
     if !(1..=MESSAGE_BYTES_MAX).contains(&message.0) {
         return Some(format!("max-message-bytes must be between 1 and 32MiB, not {message}"));
@@ -66,6 +91,10 @@ fn limits(settings: &Settings) -> Option<String> {
             "max-channels-per-connection must be between 1 and {CHANNELS_MAX}, not {channels}"
         ));
     }
+    let held = settings.max_held_bytes;
+    if held.0 < HELD_BYTES_MIN {
+        return Some(format!("max-held-bytes must be at least 1MiB, not {held}"));
+    }
     match settings.workers {
         Automatic::Count(workers) if workers > WORKERS_MAX => {
             Some(format!("workers must be at most {WORKERS_MAX}, not {workers}"))
@@ -75,9 +104,12 @@ fn limits(settings: &Settings) -> Option<String> {
 }
 
 fn times(settings: &Settings) -> Option<String> {
-    let heartbeat = settings.heartbeat;
-    if !heartbeat.0.is_zero() && heartbeat.0 < HEARTBEAT_MIN {
-        return Some(format!("heartbeat must be at least 1s, or 0 for none, not {heartbeat}"));
+    for (key, interval) in
+        [("heartbeat", settings.heartbeat), ("ping-interval", settings.ping_interval)]
+    {
+        if !interval.0.is_zero() && interval.0 < HEARTBEAT_MIN {
+            return Some(format!("{key} must be at least 1s, or 0 for none, not {interval}"));
+        }
     }
     for (key, time) in
         [("head-timeout", settings.head_timeout), ("idle-timeout", settings.idle_timeout)]
@@ -95,7 +127,7 @@ fn times(settings: &Settings) -> Option<String> {
 fn behind(settings: &Settings) -> Option<String> {
     let message = settings.max_message_bytes;
     if settings.behind.messages.0 == 0 {
-        return Some("behind.messages must be at least 1, or nobody gets a message".into());
+        return Some("behind.messages must be at least 1, or no subscriber gets a message".into());
     }
     (settings.behind.bytes < message).then(|| {
         format!(
@@ -143,6 +175,8 @@ mod tests {
             "listen = '[::1]:0'",
             "listen = '127.9.9.9:80'",
             "listen = '0.0.0.0:80'\nallow-anyone = true",
+            "admin-listen = '127.0.0.1:0'\nclients-publish = false",
+            "admin-listen = '0.0.0.0:0'\nadmin-allow-anyone = true",
             "heartbeat = 0",
             "history = { messages = 0 }",
             "max-message-bytes = '1MiB'",
@@ -156,11 +190,25 @@ mod tests {
     fn what_cannot_work_is_refused() {
         for (text, expected) in [
             ("listen = '0.0.0.0:8080'", "refusing to listen on 0.0.0.0:8080: others can reach it"),
+            ("clients-publish = false", "clients-publish = false leaves no way to publish"),
+            (
+                "listen = '127.0.0.1:1'\nadmin-listen = 1",
+                "listen and admin-listen are both 127.0.0.1:1; give one of them another port",
+            ),
+            (
+                "admin-listen = '0.0.0.0:1'\nallow-anyone = true",
+                "refusing to listen on 0.0.0.0:1 for administration: others can reach it",
+            ),
             ("listen = '[::]:8080'", "refusing to listen on [::]:8080"),
             ("max-message-bytes = '9MiB'", "max-message-bytes (9MiB) is more than max-batch-bytes"),
             ("max-message-bytes = 0", "max-message-bytes must be between"),
-            ("max-head-bytes = 100", "max-head-bytes must be between 1KiB and 1MiB, not 100"),
+            ("max-head-bytes = 100", "max-head-bytes must be between 1KiB and 64KiB, not 100"),
+            ("max-head-bytes = \"65KiB\"", "max-head-bytes must be between 1KiB and 64KiB, not"),
             ("heartbeat = '500ms'", "heartbeat must be at least 1s, or 0 for none, not 500ms"),
+            (
+                "ping-interval = '500ms'",
+                "ping-interval must be at least 1s, or 0 for none, not 500ms",
+            ),
             ("head-timeout = 0", "head-timeout must be more than 0"),
             ("max-channels-per-connection = 0", "max-channels-per-connection must be between"),
             ("behind = { bytes = 1000 }", "behind.bytes (1000) is less than max-message-bytes"),

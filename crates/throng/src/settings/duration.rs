@@ -1,12 +1,13 @@
-//! Spans of time: `25s`, `500ms`, or `0`, in whole milliseconds.
+//! Spans of time, as [`throng_text::written::Time`] reads them, in whole milliseconds: nothing in
+//! the server is timed more finely.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use toml::Value;
+use throng_text::written as grammar;
 
-use super::written::{Invalid, Written, quoted, written};
+use super::written::{Invalid, Written, written};
 
 /// A span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,33 +24,24 @@ impl Time {
 
 impl Written for Time {
     const NAME: &'static str = "TIME";
-    const EXPECTED: &'static str = "a time, like \"25s\", \"500ms\", \"10m\", \"1h\", \"7d\" or 0";
-
-    fn from_value(value: &Value) -> Result<Time, Invalid> {
-        match value {
-            // Any other number would leave open what it counts.
-            Value::Integer(0) => Ok(Time(Duration::ZERO)),
-            Value::String(text) => text.parse(),
-            other => Err(Invalid::not::<Time>(other)),
-        }
-    }
+    const EXPECTED: &'static str = grammar::Time::EXPECTED;
 }
 
 impl FromStr for Time {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Time, Invalid> {
-        let time = text.parse::<throng_text::written::Time>().ok();
-        // Nothing in the server is timed more finely.
-        time.filter(|time| time.0.subsec_nanos().is_multiple_of(1_000_000))
-            .map(|time| Time(time.0))
-            .ok_or_else(|| Invalid::not::<Time>(quoted(text)))
+        let time = text.parse::<grammar::Time>()?.0;
+        if !time.subsec_nanos().is_multiple_of(1_000_000) {
+            return Err(Invalid(format!("{text:?} is finer than a millisecond, the finest here")));
+        }
+        Ok(Time(time))
     }
 }
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        throng_text::written::Time(self.0).fmt(f)
+        grammar::Time(self.0).fmt(f)
     }
 }
 
@@ -58,33 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_times() {
-        for (text, ms) in [
-            ("0", 0),
-            ("250ms", 250),
-            ("25s", 25_000),
-            ("90s", 90_000),
-            ("10m", 600_000),
-            ("1h", 3_600_000),
-            ("7d", 604_800_000),
-        ] {
-            let time: Time = text.parse().unwrap();
-            assert_eq!(time.as_ms(), ms);
-            assert_eq!(time.to_string(), text);
+    fn times_are_whole_milliseconds() {
+        for (text, ms) in [("0", 0), ("25", 25_000), ("1.5s", 1_500), ("250ms", 250)] {
+            assert_eq!(text.parse::<Time>().unwrap().as_ms(), ms, "{text}");
         }
-        assert_eq!("24h".parse::<Time>().unwrap().to_string(), "1d");
-        assert_eq!("0s".parse(), Ok(Time(Duration::ZERO)));
-        assert_eq!("1.5s".parse(), Ok(Time(Duration::from_millis(1500))));
-        assert_eq!(Time::from_value(&Value::Integer(0)), Ok(Time(Duration::ZERO)));
-    }
-
-    #[test]
-    fn refuses_what_is_not_a_time() {
-        for text in
-            ["", "s", "5", "1.5ms", "10us", "-1s", "1m30s", "5 parsecs", "99999999999999999d"]
-        {
-            assert!(text.parse::<Time>().is_err(), "{text}");
+        for text in ["1.5ms", "10us", "1.0001"] {
+            let error = text.parse::<Time>().unwrap_err().to_string();
+            assert!(error.ends_with("is finer than a millisecond, the finest here"), "{error}");
         }
-        assert!(Time::from_value(&Value::Integer(5)).is_err(), "seconds or milliseconds?");
     }
 }

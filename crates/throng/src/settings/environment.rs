@@ -1,6 +1,6 @@
 //! Settings from `THRONG_*` variables.
 //!
-//! A variable is read exactly as its flag would be. One that nobody knows is refused, because a
+//! A variable is read exactly as its flag would be. An unknown one is refused, because a
 //! misspelt one would otherwise be silently without effect.
 
 use std::ffi::OsString;
@@ -10,15 +10,19 @@ use throng_text::suggest::nearest;
 use super::written::quoted;
 use super::{Names, Options, SettingsError, names};
 
+/// What the variable of every setting begins with.
+const PREFIX: &str = "THRONG_";
+
 /// Variables of that kind that are not settings of the server: the client commands have one, our
-/// tests the others, and whoever exports those must still be able to start a server.
-const NOT_SETTINGS: [&str; 6] = [
+/// tests the others, and a server must start where those are exported.
+const NOT_SETTINGS: [&str; 7] = [
     "THRONG_URL",
     "THRONG_BIN",
     "THRONG_FLOOD_SAMPLES",
     "THRONG_FUZZ_SECONDS",
     "THRONG_SEED",
     "THRONG_SEEDS",
+    "THRONG_TEST_WITHOUT_IO_URING",
 ];
 
 /// Kubernetes puts such variables into every container beside a service that is named `throng`.
@@ -33,7 +37,7 @@ pub fn read(
     let known = names();
     let mut options = Options::default();
     for (name, value) in variables {
-        let Some(name) = name.to_str().filter(|name| name.starts_with("THRONG_")) else { continue };
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
         if NOT_SETTINGS.contains(&name) || is_from_kubernetes(name) {
             continue;
         }
@@ -49,11 +53,20 @@ pub fn read(
 }
 
 fn unknown(name: &str, known: &[Names]) -> SettingsError {
-    let hint = match nearest(name, known.iter().map(|names| names.variable.as_str())) {
-        Some(meant) => format!("did you mean {meant}?"),
+    // What all names begin with says nothing about which one is near.
+    let written = own_part(name);
+    let hint = match nearest(written, known.iter().map(|names| own_part(&names.variable))) {
+        Some(meant) => format!("did you mean {PREFIX}{meant}?"),
+        None if name == "THRONG_CONFIG" => {
+            "the file of settings is named with --config, or is ./throng.toml".to_owned()
+        }
         None => "`throng serve --help` lists all settings".to_owned(),
     };
     SettingsError(format!("unknown variable {name}; {hint}"))
+}
+
+fn own_part(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
 /// Lets clap read the value as that of the flag, so that both are read by the same code.
@@ -109,11 +122,23 @@ mod tests {
                 "1",
                 "unknown variable THRONG_COLOUR_SCHEME; `throng serve --help` lists all settings",
             ),
-            ("THRONG_WELCOME", "yes", "the variable THRONG_WELCOME: \"yes\" is not true or false"),
+            (
+                "THRONG_TOKEN",
+                "1",
+                "unknown variable THRONG_TOKEN; `throng serve --help` lists all settings",
+            ),
+            (
+                "THRONG_CONFIG",
+                "t.toml",
+                "unknown variable THRONG_CONFIG; the file of settings is named with --config, or \
+                 is ./throng.toml",
+            ),
+            ("THRONG_WELCOME", "so", "the variable THRONG_WELCOME: \"so\" is not true or false"),
             (
                 "THRONG_WORKERS",
                 "",
-                "the variable THRONG_WORKERS: \"\" is not a whole number from 1 on, or \"auto\"",
+                "the variable THRONG_WORKERS: \"\" is not a whole number from 1 on, like 1000, 10k \
+                 or 1M, or \"auto\"",
             ),
         ] {
             assert_eq!(read_pairs(&[(name, value)]).unwrap_err(), expected);

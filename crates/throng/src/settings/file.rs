@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use throng_text::suggest::nearest;
+use throng_text::toml_fault;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -38,7 +39,11 @@ pub fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
 /// What the text of a file says.
 pub fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
     let source = Source { name, text };
-    let table = DeTable::parse(text).map_err(|error| source.refuse(&error, None))?;
+    let table = DeTable::parse(text).map_err(|error| {
+        let place = error.span().map_or(0, |span| span.start);
+        let (place, sentence) = toml_fault::explain(text, place, error.message());
+        source.at(&(place..place), &sentence)
+    })?;
     source.check_keys(table.get_ref())?;
     toml::from_str(text).map_err(|error| {
         let key = error.span().and_then(|span| key_at(table.get_ref(), span.start));
@@ -206,26 +211,29 @@ mod tests {
     fn says_where_a_bad_value_stands_and_what_would_be_right() {
         for (text, expected) in [
             (
-                "welcome = true\nheartbeat = 25",
-                "line 2, column 13: heartbeat: 25 is not a time, like \"25s\",",
+                "welcome = true\nheartbeat = -25",
+                "line 2, column 13: heartbeat: \"-25\" is not a time, like \"25s\",",
             ),
             (
-                "listen = '8080'",
-                "line 1, column 10: listen: \"8080\" is not an address and a port, like",
+                "listen = '127.0.0.1'",
+                "line 1, column 10: listen: \"127.0.0.1\" has no port; add it, like",
             ),
             (
-                "[[channels]]\nmatch = '*'\nbytes = '4MB'",
-                "line 3, column 9: bytes: \"4MB\" is not a size, like",
+                "[[channels]]\nmatch = '*'\nbytes = '4 apples'",
+                "line 3, column 9: bytes: \"4 apples\" is not a size, like",
             ),
-            (
-                "[history]\nmessages = '1'",
-                "line 2, column 12: messages: \"1\" is not a whole number",
-            ),
+            ("[history]\nmessages = [1]", "line 2, column 12: messages: [1] is not a whole number"),
             ("workers = -1", "line 1, column 11: workers: \"-1\" is not a whole number from 1 on"),
-            ("welcome = 'yes'", "line 1, column 11: welcome: \"yes\" is not true or false"),
+            ("welcome = 'so'", "line 1, column 11: welcome: \"so\" is not true or false"),
             ("channels = 1", "line 1, column 1: `channels` is [[channels]], not a single value"),
-            ("log = 'info'\nlog = 'warn'", "line 2, column 1: duplicate key"),
-            ("ä = ", "line 1, column 1: "),
+            ("log = 'info'\nlog = 'warn'", "line 2, column 1: `log` is set a second time"),
+            ("ä = ", "line 1, column 1: \"ä\" is not a key"),
+            (
+                "welcome = true\nlisten = 127.0.0.1:80",
+                "line 2, column 10: the value of `listen` needs quotation marks: listen = \
+                 \"127.0.0.1:80\"",
+            ),
+            ("[history\nmessages = 1", "line 1, column 1: the name of the table is not closed"),
         ] {
             let refusal = refusal(text);
             let expected = format!("throng.toml, {expected}");

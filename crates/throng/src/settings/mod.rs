@@ -4,21 +4,23 @@
 //! over variables, variables over the file, the file over what holds unless set. [`Settings`] is
 //! the outcome, checked. Nothing here binds, starts or changes anything.
 
+mod admin;
 pub mod channels;
 mod check;
 mod duration;
 mod environment;
 mod file;
-mod size;
+mod lists;
 mod written;
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use admin::AdminAddress;
 use channels::ChannelTable;
 use duration::Time;
-use size::Size;
-use written::{Address, Automatic, Count, Level, Origins, Policy, Ring, Switch, Written};
+use lists::{Hosts, Origins};
+use written::{Address, Automatic, Count, Demo, Level, Policy, Ring, Size, Switch, Written};
 
 /// What is wrong with the settings, and where it stands: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +55,8 @@ macro_rules! settings {
                     require_equals = *<$type as Written>::ARGUMENTS.start() == 0,
                     default_missing_value = "true",
                     hide_possible_values = true,
+                    // So that -1 is refused as a value, in the words of the setting.
+                    allow_negative_numbers = true,
                 )]
                 $field: Option<$type>,
             )* )*
@@ -115,45 +119,61 @@ settings! {
     Options => Settings, keys ""
     in "Address" {
         "listen" listen: Address = "127.0.0.1:8080",
-            "Address and port";
+            "Address and port to listen on; a port alone means 127.0.0.1";
         "allow-anyone" allow_anyone: Switch = "false",
-            "Listen on an address other than loopback, although nothing checks who may do what";
+            "Allow an address that others can reach, although nothing checks who may do what";
         "allowed-origins" allowed_origins: Origins = "none",
             "Origins whose pages may connect, comma-separated; `*` for any";
+        "allowed-hosts" allowed_hosts: Hosts = "none",
+            "Host names under which the server answers, comma-separated; `*` for any";
+        "clients-publish" clients_publish: Switch = "true",
+            "Whether clients may publish; if not, only the admin listener accepts messages";
+        "demo" demo: Demo = "auto",
+            "Serve the chat at / and /chat; auto does on loopback, if clients may publish";
+    }
+    in "Admin listener" {
+        "admin-listen" admin_listen: AdminAddress = "none",
+            "Address and port of status page, metrics and publishing, then available there only";
+        "admin-allow-anyone" admin_allow_anyone: Switch = "false",
+            "Allow it an address that others can reach, although nothing checks who asks";
     }
     in "Connections" {
         "max-connections" max_connections: Automatic = "auto",
-            "Open connections; more than the cores' workers hold start further workers";
+            "Most open connections; auto is what a worker per core holds, more starts workers";
         "workers" workers: Automatic = "auto",
-            "Worker threads, at least; auto is one a core";
+            "Fewest worker threads; auto is one per core";
         "io-uring" io_uring: Ring = "auto",
-            "Fan-outs through io_uring: auto is where the kernel has it (6.1) and allows it";
+            "Use io_uring for fan-outs; auto does where the kernel (6.1 or later) allows it";
         "heartbeat" heartbeat: Time = "25s",
-            "Interval of pings, SSE comments and blank chunks; 0 for none";
+            "A connection is not silent for longer: a pong, comment or blank chunk; 0 for none";
+        "ping-interval" ping_interval: Time = "2m",
+            "A WebSocket that does not answer a ping within this is closed; 0 for no pings";
         "welcome" welcome: Switch = "false",
             "Greet each subscription with a line or event";
         "head-timeout" head_timeout: Time = "10s",
-            "A request head must be there by then";
+            "Time in which a request head must arrive";
         "idle-timeout" idle_timeout: Time = "75s",
-            "A kept-alive connection without a request is closed after this";
+            "Time after which a kept-alive connection without a request is closed";
         "drain-window" drain_window: Time = "10s",
-            "On stop, clients are told to come back at a moment spread over this";
+            "On shutdown, time over which reconnecting clients are spread";
         "drain-timeout" drain_timeout: Time = "10s",
-            "On stop, undelivered messages are given this long";
+            "On shutdown, time for requests and messages that are still on their way";
     }
     in "Limits" {
         "max-head-bytes" max_head_bytes: Size = "16KiB",
-            "Request line and headers";
+            "Largest request line and headers, together";
         "max-message-bytes" max_message_bytes: Size = "64KiB",
-            "One message";
+            "Largest message";
         "max-batch-bytes" max_batch_bytes: Size = "8MiB",
-            "One batch";
+            "Largest batch";
         "max-channels-per-connection" max_channels_per_connection: Count = "128",
-            "Channels that one connection may follow";
+            "Most channels that one connection may follow";
+        "max-held-bytes" max_held_bytes: Size = "1GiB",
+            "Half-sent requests and unread answers in all; then those who hold most are closed";
     }
     in "Log" {
         "log" log: Level = "info",
-            "What is logged to stderr: error, warn, info or debug";
+            "What is logged to stderr: error, warn, info, debug or trace";
     }
     tables {
         history: HistoryOptions => History,
@@ -174,9 +194,9 @@ settings! {
         "history-bytes" bytes: Size = "1MiB",
             "Bytes kept per channel";
         "history-age" age: Time = "1h",
-            "For how long, per channel";
+            "How long messages are kept, per channel";
         "history-total-bytes" total_bytes: Size = "1GiB",
-            "Bytes kept in all; beyond it the oldest messages go first, whatever their channel";
+            "Bytes kept in total; beyond it the oldest messages of all channels are dropped first";
     }
     tables {}
     lists {}
@@ -187,11 +207,11 @@ settings! {
     BehindOptions => Behind, keys "behind."
     in "Slow subscribers" {
         "behind-messages" messages: Count = "1000",
-            "A subscriber may be behind by this many messages";
+            "Messages that a subscriber may fall behind";
         "behind-bytes" bytes: Size = "1MiB",
-            "… or bytes, whichever is reached first";
+            "Bytes that a subscriber may fall behind; the limit reached first counts";
         "behind-policy" policy: Policy = "close",
-            "Then: close, or skip with a gap message";
+            "What happens beyond either: close the connection, or skip with a gap message";
     }
     tables {}
     lists {}

@@ -59,6 +59,85 @@ fn what_is_printed_reads_back_as_the_same_settings() {
     }
 }
 
+/// What a value may be written as and what it then is in TOML, by the name that stands for it in
+/// help texts.
+fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
+    match value_name {
+        "NUMBER" => &[
+            ("1000000", "1000000"),
+            ("1_000_000", "1000000"),
+            ("1,000,000", "1000000"),
+            ("1M", "1000000"),
+            ("1m", "1000000"),
+            ("1.5k", "1500"),
+            ("300K", "300000"),
+        ],
+        "SIZE" => &[
+            ("65536", "\"64KiB\""),
+            ("65_536", "\"64KiB\""),
+            ("64k", "\"64KiB\""),
+            ("64KB", "\"64KiB\""),
+            ("64 KiB", "\"64KiB\""),
+            ("1.5M", "\"1536KiB\""),
+            ("1mb", "\"1MiB\""),
+            ("1G", "\"1GiB\""),
+        ],
+        "TIME" => &[
+            ("25", "\"25s\""),
+            ("1.5", "\"1500ms\""),
+            ("25s", "\"25s\""),
+            ("25 S", "\"25s\""),
+            ("500ms", "\"500ms\""),
+            ("1.5h", "\"90m\""),
+        ],
+        "ADDRESS" => &[
+            ("8080", "\"127.0.0.1:8080\""),
+            (":8080", "\"127.0.0.1:8080\""),
+            ("localhost:8080", "\"127.0.0.1:8080\""),
+            ("[::1]:8080", "\"[::1]:8080\""),
+            ("0.0.0.0:8080", "\"0.0.0.0:8080\""),
+        ],
+        "true|false" => &[("true", "true"), ("YES", "true"), ("on", "true"), ("0", "false")],
+        "LEVEL" => &[("info", "\"info\""), ("INFO", "\"info\""), ("Trace", "\"trace\"")],
+        "POLICY" => &[("skip", "\"skip\""), ("Close", "\"close\"")],
+        "WHEN" => &[("auto", "\"auto\""), ("ON", "\"on\"")],
+        "ORIGIN,…" => &[("https://A.example", "[\"https://a.example\"]"), ("None", "[]")],
+        "HOST,…" => &[("Push.Example.", "[\"push.example\"]"), ("none", "[]")],
+        other => panic!("no samples for {other}: add them, or use a name that has some"),
+    }
+}
+
+#[test]
+fn flags_variables_and_keys_take_the_same_values() {
+    let command = <Options as clap::Args>::augment_args(clap::Command::new("settings"));
+    let value_name = |names: &Names| {
+        let mut arguments = command.get_arguments();
+        let found = arguments.find(|found| found.get_long() == names.flag.strip_prefix("--"));
+        found.unwrap().get_value_names().unwrap()[0].to_string()
+    };
+    for names in names() {
+        let (table, key) = names.key.split_once('.').unwrap_or(("", &names.key));
+        let head = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
+        for (text, expected) in grammar(&value_name(&names)) {
+            let mut sources = vec![
+                flags(&[&format!("{}={text}", names.flag)]),
+                variables(&[(&names.variable, text)]),
+                file(&format!("{head}{key} = '{text}'")),
+            ];
+            // What TOML reads as a number or as true and false needs no quotation marks.
+            let bare = format!("{head}{key} = {text}");
+            if toml::from_str::<toml::Table>(&bare).is_ok() {
+                sources.push(file(&bare));
+            }
+            for source in sources {
+                let settings = toml::Value::try_from(source.resolve()).unwrap();
+                let found = names.key.split('.').try_fold(&settings, |value, key| value.get(key));
+                assert_eq!(found.unwrap().to_string(), *expected, "{} {text}", names.flag);
+            }
+        }
+    }
+}
+
 /// The rows of the page's table: flag, variable, key and what holds unless set.
 fn documented() -> Vec<(Names, String)> {
     let rows = PAGE.lines().filter(|line| line.starts_with("| `--"));

@@ -1,7 +1,8 @@
 //! How a setting's value is written: the same text in a flag, a variable and the file.
 //!
-//! Every type of value implements [`Written`]; `written!` derives serde's traits from it, so that a
-//! value that is refused is refused with the same sentence wherever it stands.
+//! The grammar is that of [`throng_text::written`], as in every other command. Every type of value
+//! implements [`Written`]; `written!` derives serde's traits from it, so that a refused value is
+//! refused with the same sentence wherever it stands.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,19 +11,10 @@ use std::str::FromStr;
 
 use throng_core::BehindPolicy;
 use throng_edge::settings::IoUring;
+use throng_text::written as grammar;
 use toml::Value;
 
-/// A value that cannot be read: what is wrong, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Invalid(pub String);
-
-impl Invalid {
-    /// `written` is not a `T`.
-    pub fn not<T: Written>(written: impl fmt::Display) -> Invalid {
-        Invalid(format!("{written} is not {}", T::EXPECTED))
-    }
-}
+pub use grammar::Invalid;
 
 /// A type of value that a setting can have.
 pub trait Written: Sized + FromStr<Err = Invalid> + fmt::Display {
@@ -35,11 +27,12 @@ pub trait Written: Sized + FromStr<Err = Invalid> + fmt::Display {
     /// How many values follow the flag: none where the flag alone means yes.
     const ARGUMENTS: RangeInclusive<usize> = 1..=1;
 
-    /// Reads it from the file.
+    /// Reads it from the file: a text, or what TOML has words of its own for, as a flag would.
     fn from_value(value: &Value) -> Result<Self, Invalid> {
         match value {
             Value::String(text) => text.parse(),
-            other => Err(Invalid::not::<Self>(other)),
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string().parse(),
+            other => Err(Invalid(format!("{other} is not {}", Self::EXPECTED))),
         }
     }
 
@@ -69,67 +62,77 @@ macro_rules! written {
 }
 pub(super) use written;
 
-/// An address and a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(pub SocketAddr);
+/// Declares a value whose grammar is that of a type of [`throng_text::written`].
+macro_rules! shared {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub struct $name(pub $inner);
 
-written!(Address);
+        written!($name);
+
+        impl FromStr for $name {
+            type Err = Invalid;
+
+            fn from_str(text: &str) -> Result<$name, Invalid> {
+                text.parse::<grammar::$name>().map(|value| $name(value.0))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                grammar::$name(self.0).fmt(f)
+            }
+        }
+    };
+}
+
+shared! {
+    /// An address and a port.
+    Address(SocketAddr)
+}
 
 impl Written for Address {
     const NAME: &'static str = "ADDRESS";
-    const EXPECTED: &'static str =
-        "an address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
+    const EXPECTED: &'static str = grammar::Address::EXPECTED;
 }
 
-impl FromStr for Address {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Address, Invalid> {
-        text.parse().map(Address).map_err(|_| Invalid::not::<Address>(quoted(text)))
-    }
+shared! {
+    /// A whole number of something.
+    Count(usize)
 }
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A whole number of something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count(pub usize);
-
-written!(Count);
 
 impl Written for Count {
     const NAME: &'static str = "NUMBER";
-    const EXPECTED: &'static str = "a whole number, like 100";
-
-    fn from_value(value: &Value) -> Result<Count, Invalid> {
-        match value {
-            Value::Integer(number) => {
-                usize::try_from(*number).map(Count).map_err(|_| Invalid::not::<Count>(number))
-            }
-            other => Err(Invalid::not::<Count>(other)),
-        }
-    }
+    const EXPECTED: &'static str = grammar::Count::EXPECTED;
 
     fn to_value(&self) -> Value {
         Value::Integer(i64::try_from(self.0).unwrap_or(i64::MAX))
     }
 }
 
-impl FromStr for Count {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Count, Invalid> {
-        text.parse().map(Count).map_err(|_| Invalid::not::<Count>(quoted(text)))
-    }
+shared! {
+    /// A number of bytes.
+    Size(usize)
 }
 
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+impl Written for Size {
+    const NAME: &'static str = "SIZE";
+    const EXPECTED: &'static str = grammar::Size::EXPECTED;
+}
+
+shared! {
+    /// Yes or no. The flag alone means yes.
+    Switch(bool)
+}
+
+impl Written for Switch {
+    const NAME: &'static str = "true|false";
+    const EXPECTED: &'static str = grammar::Switch::EXPECTED;
+    const ARGUMENTS: RangeInclusive<usize> = 0..=1;
+
+    fn to_value(&self) -> Value {
+        Value::Boolean(self.0)
     }
 }
 
@@ -156,15 +159,7 @@ impl Automatic {
 
 impl Written for Automatic {
     const NAME: &'static str = "NUMBER";
-    const EXPECTED: &'static str = "a whole number from 1 on, or \"auto\"";
-
-    fn from_value(value: &Value) -> Result<Automatic, Invalid> {
-        match value {
-            Value::String(text) if text == "auto" => Ok(Automatic::Auto),
-            Value::Integer(number) => number.to_string().parse(),
-            other => Err(Invalid::not::<Automatic>(other)),
-        }
-    }
+    const EXPECTED: &'static str = "a whole number from 1 on, like 1000, 10k or 1M, or \"auto\"";
 
     fn to_value(&self) -> Value {
         match self {
@@ -178,11 +173,13 @@ impl FromStr for Automatic {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Automatic, Invalid> {
-        match text.parse::<usize>() {
-            _ if text == "auto" => Ok(Automatic::Auto),
-            Ok(count) if count > 0 => Ok(Automatic::Count(count)),
-            _ => Err(Invalid::not::<Automatic>(quoted(text))),
+        if text.trim().eq_ignore_ascii_case("auto") {
+            return Ok(Automatic::Auto);
         }
+        let count = text.parse::<grammar::Count>().ok().filter(|count| count.0 > 0);
+        count
+            .map(|count| Automatic::Count(count.0))
+            .ok_or_else(|| Invalid::new(text, Automatic::EXPECTED))
     }
 }
 
@@ -191,110 +188,6 @@ impl fmt::Display for Automatic {
         match self {
             Automatic::Auto => f.write_str("auto"),
             Automatic::Count(count) => count.fmt(f),
-        }
-    }
-}
-
-/// Yes or no. The flag alone means yes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Switch(pub bool);
-
-written!(Switch);
-
-impl Written for Switch {
-    const NAME: &'static str = "true|false";
-    const EXPECTED: &'static str = "true or false";
-    const ARGUMENTS: RangeInclusive<usize> = 0..=1;
-
-    fn from_value(value: &Value) -> Result<Switch, Invalid> {
-        value.as_bool().map(Switch).ok_or_else(|| Invalid::not::<Switch>(value))
-    }
-
-    fn to_value(&self) -> Value {
-        Value::Boolean(self.0)
-    }
-}
-
-impl FromStr for Switch {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Switch, Invalid> {
-        text.parse().map(Switch).map_err(|_| Invalid::not::<Switch>(quoted(text)))
-    }
-}
-
-impl fmt::Display for Switch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Origins of pages: separated by commas, or a list in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origins(pub Vec<String>);
-
-written!(Origins);
-
-impl Origins {
-    fn read<'a>(each: impl Iterator<Item = &'a str>) -> Result<Origins, Invalid> {
-        let origins = each.map(str::trim).filter(|origin| !origin.is_empty());
-        let checked = origins.map(|origin| match is_origin(origin) {
-            true => Ok(origin.trim_end_matches('/').to_ascii_lowercase()),
-            false => Err(Invalid::not::<Origins>(quoted(origin))),
-        });
-        checked.collect::<Result<_, _>>().map(Origins)
-    }
-}
-
-/// `*`, or scheme and host and perhaps a port, as browsers send it. A slash at the end is forgiven.
-fn is_origin(text: &str) -> bool {
-    let Some((scheme, host)) = text.split_once("://") else { return text == "*" };
-    let host = host.trim_end_matches('/');
-    let is_forbidden = |byte: u8| b"/?#@*, ".contains(&byte) || byte.is_ascii_control();
-    !scheme.is_empty()
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-        && !host.is_empty()
-        && !host.bytes().any(is_forbidden)
-}
-
-impl Written for Origins {
-    const NAME: &'static str = "ORIGIN,…";
-    const EXPECTED: &'static str = "an origin, like https://app.example.com, or \"*\" for any";
-
-    fn from_value(value: &Value) -> Result<Origins, Invalid> {
-        match value {
-            Value::String(text) => text.parse(),
-            Value::Array(list) => {
-                let texts = list
-                    .iter()
-                    .map(|each| each.as_str().ok_or_else(|| Invalid::not::<Origins>(each)));
-                Origins::read(texts.collect::<Result<Vec<_>, _>>()?.into_iter())
-            }
-            other => Err(Invalid::not::<Origins>(other)),
-        }
-    }
-
-    fn to_value(&self) -> Value {
-        Value::Array(self.0.iter().cloned().map(Value::String).collect())
-    }
-}
-
-impl FromStr for Origins {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Origins, Invalid> {
-        match text {
-            "none" => Ok(Origins(Vec::new())),
-            _ => Origins::read(text.split(',')),
-        }
-    }
-}
-
-impl fmt::Display for Origins {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.is_empty() {
-            true => f.write_str("none"),
-            false => f.write_str(&self.0.join(",")),
         }
     }
 }
@@ -318,9 +211,9 @@ macro_rules! one_of {
             type Err = Invalid;
 
             fn from_str(text: &str) -> Result<$name, Invalid> {
-                match text {
+                match text.trim().to_ascii_lowercase().as_str() {
                     $($word => Ok($name($meaning)),)*
-                    _ => Err(Invalid::not::<$name>(quoted(text))),
+                    _ => Err(Invalid::new(text, $expected)),
                 }
             }
         }
@@ -351,12 +244,22 @@ one_of! {
 }
 
 one_of! {
+    /// Whether the demo is served.
+    Demo(Option<bool>), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
+    "auto" => None,
+    "on" => Some(true),
+    "off" => Some(false)
+}
+
+one_of! {
     /// How much is logged.
-    Level(tracing::Level), "LEVEL", "a level: \"error\", \"warn\", \"info\" or \"debug\"",
+    Level(tracing::Level), "LEVEL",
+    "a level: \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
     "error" => tracing::Level::ERROR,
     "warn" => tracing::Level::WARN,
     "info" => tracing::Level::INFO,
-    "debug" => tracing::Level::DEBUG
+    "debug" => tracing::Level::DEBUG,
+    "trace" => tracing::Level::TRACE
 }
 
 /// The text in quotation marks, with what would garble a terminal escaped.
@@ -369,30 +272,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_are_what_browsers_send() {
-        let origins: Origins = "https://A.example, http://localhost:3000/,*".parse().unwrap();
-        assert_eq!(origins.0, ["https://a.example", "http://localhost:3000", "*"]);
-        for none in ["", "none"] {
-            assert_eq!(none.parse::<Origins>(), Ok(Origins(Vec::new())));
-        }
-        for bad in ["example.com", "https://", "https://a/b", "https://*.a.example", "://a"] {
-            assert!(bad.parse::<Origins>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn automatic_numbers() {
-        assert_eq!("auto".parse(), Ok(Automatic::Auto));
-        assert_eq!("12".parse(), Ok(Automatic::Count(12)));
-        for bad in ["0", "-1", "", "Auto", "1.5"] {
+        for (text, expected) in [
+            ("auto", Automatic::Auto),
+            ("AUTO", Automatic::Auto),
+            ("12", Automatic::Count(12)),
+            ("1M", Automatic::Count(1_000_000)),
+            ("1,000,000", Automatic::Count(1_000_000)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for bad in ["0", "0k", "-1", "", "automatic", "1.5"] {
             assert!(bad.parse::<Automatic>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_refusal_says_what_would_be_right() {
-        let error = "localhost".parse::<Address>().unwrap_err();
-        assert!(error.0.starts_with("\"localhost\" is not an address and a port, like 127"));
+        let error = "nowhere".parse::<Address>().unwrap_err();
+        assert!(error.0.starts_with("\"nowhere\" is not an address and a port, like"), "{error}");
         let error = "drop".parse::<Policy>().unwrap_err();
         assert_eq!(error.0, "\"drop\" is not a policy: \"close\" or \"skip\"");
         assert_eq!("skip".parse::<Policy>().unwrap().to_string(), "skip");

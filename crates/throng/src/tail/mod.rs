@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use rustix::event::{PollFd, PollFlags};
 use serde::Deserialize;
+use throng_text::paint::harmless;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
@@ -40,18 +41,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub fn tail(arguments: &TailArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, Some(SILENCE_MAX))?;
+    let client = Client::new(&arguments.server.url, Some(SILENCE_MAX));
     if !io::stdout().is_terminal() {
         std::thread::spawn(end_with_reader);
     }
-    let followed = arguments.channels.len() + usize::from(arguments.user.is_some());
+    let followed_count = arguments.channels.len() + usize::from(arguments.user.is_some());
     let mut follower = Follower {
         client,
         query: query(arguments),
-        history: arguments.history,
+        followed: followed(arguments),
+        history: arguments.history.map(|count| count.0),
         position: arguments.since.clone(),
-        left: arguments.count,
-        printer: Printer::new(followed > 1),
+        left: arguments.count.map(|count| count.0 as u64),
+        printer: Printer::new(followed_count > 1),
         has_followed: false,
         is_lost: false,
         tries: 0,
@@ -60,8 +62,8 @@ pub fn tail(arguments: &TailArguments) -> Result<()> {
     follower.run()
 }
 
-/// Ends the process when nobody reads its output any more: `throng tail news | head -1` would else
-/// stay until the second message.
+/// Ends the process when the reader of its output has gone: `throng tail news | head -1` would
+/// otherwise stay until the second message.
 fn end_with_reader() {
     let out = io::stdout();
     let mut watched = [PollFd::new(&out, PollFlags::empty())];
@@ -86,9 +88,20 @@ fn query(arguments: &TailArguments) -> String {
     query
 }
 
+/// `news, sport and user ann`, with what would garble a terminal escaped.
+fn followed(arguments: &TailArguments) -> String {
+    let channels = arguments.channels.iter().map(|channel| harmless(channel));
+    let user = arguments.user.iter().map(|user| format!("user {}", harmless(user)));
+    let mut names: Vec<String> = channels.chain(user).collect();
+    match names.pop() {
+        Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+        last => last.unwrap_or_default(),
+    }
+}
+
 /// Why a connection is over.
 enum Ended {
-    /// Everything that was asked for has been printed, or nobody reads any more.
+    /// Everything that was asked for has been printed, or its reader has gone.
     Done,
     /// It can be tried again; the reason, unless it is not worth a word.
     Lost(Option<String>),
@@ -97,6 +110,8 @@ enum Ended {
 struct Follower {
     client: Client,
     query: String,
+    /// What is followed, in words.
+    followed: String,
     /// Messages to begin with, until there is a position.
     history: Option<usize>,
     /// The id after which to go on.
@@ -153,7 +168,14 @@ impl Follower {
         };
         let status = response.status();
         if status == StatusCode::OK {
-            return Ok(Ok(response));
+            // A subscription has a start; a stream that only says when to come back has none.
+            let is_refused = header(&response, "Throng-Id").is_none()
+                && header(&response, "Retry-After").is_some();
+            return if is_refused {
+                self.refused_for_now(response).map(Err)
+            } else {
+                Ok(Ok(response))
+            };
         }
         let seconds = header(&response, "Retry-After").and_then(|text| text.parse::<u64>().ok());
         self.retry_ms = seconds.map(|seconds| seconds.saturating_mul(1000));
@@ -164,8 +186,23 @@ impl Follower {
         if is_passing { Ok(Err(reason)) } else { Err(anyhow!(reason)) }
     }
 
+    /// Why a stream of events is no subscription, in the words of its comment. Takes note of when
+    /// to come back.
+    fn refused_for_now(&mut self, mut response: Response<Body>) -> Result<String> {
+        let text = response.body_mut().read_to_string().unwrap_or_default();
+        let mut events = Events::new(text.as_bytes());
+        while let Ok(Some(_)) = events.next() {}
+        self.retry_ms = events.retry_ms();
+        let comment = text.lines().find_map(|line| line.strip_prefix(": "));
+        let reason = comment.unwrap_or("the server takes no more subscribers for now");
+        Ok(reason.escape_debug().to_string())
+    }
+
     /// Prints what comes until the connection ends.
     fn follow(&mut self, response: Response<Body>) -> Result<Ended> {
+        if !self.has_followed {
+            remark(&format!("connected to {}, following {}", self.client.url(), self.followed));
+        }
         self.say_whether_whole(header(&response, "Throng-Recovered").as_deref());
         (self.has_followed, self.is_lost) = (true, false);
         // Before the first message the subscription's own start is where to go on.
@@ -285,10 +322,23 @@ mod tests {
     }
 
     #[test]
+    fn says_what_it_follows() {
+        for (list, expected) in [
+            (&["news"][..], "news"),
+            (&["--user", "ann"], "user ann"),
+            (&["news", "sport", "--user", "ann"], "news, sport and user ann"),
+            (&["\u{1b}[0m"], "\\u{1b}[0m"),
+        ] {
+            assert_eq!(followed(&arguments(list)), expected);
+        }
+    }
+
+    #[test]
     fn pauses_grow_to_a_limit_and_the_server_may_say_otherwise() {
         let mut follower = Follower {
-            client: Client::new("localhost", None).unwrap(),
+            client: Client::new(&":1".parse().unwrap(), None),
             query: String::new(),
+            followed: String::new(),
             history: None,
             position: None,
             left: None,

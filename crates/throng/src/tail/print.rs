@@ -71,15 +71,15 @@ fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
     }
     match serde_json::from_str::<String>(message.data.get()) {
         // Further lines stand below the first, so that they are not taken for messages.
-        Ok(text) => line + &harmless_lines(&text).replace('\n', "\n         "),
+        Ok(text) => line + &harmless_lines(&text).replace('\n', "\n          "),
         Err(_) => line + &coloured_json(message.data.get(), paint),
     }
 }
 
-/// The time of day in UTC.
+/// The time of day in UTC, as ISO 8601 marks it.
 fn clock(ms: u64) -> String {
     let seconds = ms / 1000 % 86_400;
-    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// How many bytes a JSON string of base64 stands for.
@@ -141,21 +141,21 @@ mod tests {
     #[test]
     fn describes_messages_for_people() {
         for (rest, expected) in [
-            (r#""channel":"news","time":45296000,"data":"hello""#, "12:34:56 news hello"),
+            (r#""channel":"news","time":45296000,"data":"hello""#, "12:34:56Z news hello"),
             (
                 r#""channel":"a","time":0,"data":"two\nlines \u001b[0m""#,
-                "00:00:00 a two\n         lines \\u{1b}[0m",
+                "00:00:00Z a two\n          lines \\u{1b}[0m",
             ),
             (
                 r#""user":"ann","time":0,"data":{"n" :[1,-2.5e3], "s":"a\"b, c","t":true}"#,
-                r#"00:00:00 user ann {"n": [1, -2.5e3], "s": "a\"b, c", "t": true}"#,
+                r#"00:00:00Z user ann {"n": [1, -2.5e3], "s": "a\"b, c", "t": true}"#,
             ),
             (
                 concat!(
                     r#""channel":"a","time":0,"data":"aGk=","encoding":"base64","#,
                     r#""content_type":"image/png""#
                 ),
-                "00:00:00 a (image/png, 2 bytes)",
+                "00:00:00Z a (image/png, 2 bytes)",
             ),
         ] {
             let envelope = format!(r#"{{"type":"message","id":"k-1",{rest}}}"#);

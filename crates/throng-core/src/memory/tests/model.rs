@@ -135,7 +135,7 @@ impl World {
         let topic = &self.topics[at];
         let nth = usize::from(how / 3) % (topic.messages.len() + 1);
         let offset = topic.messages.get(nth).map_or(topic.highest + 1, |message| message.offset);
-        MessageId { epoch: Epoch::starting_at(7), offset }
+        MessageId { epoch: Epoch::numbered(7), offset }
     }
 
     fn unfollow(&mut self, at: usize, worker: u16) {

@@ -1,5 +1,7 @@
 //! What the engine promises, one by one.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::engine::IDEMPOTENCY_MS;
 use crate::mailbox::MAIL_MAX;
@@ -9,7 +11,7 @@ fn name() -> ChannelName {
 }
 
 fn id(offset: u64) -> MessageId {
-    MessageId { epoch: Epoch::starting_at(7), offset }
+    MessageId { epoch: Epoch::numbered(7), offset }
 }
 
 #[test]
@@ -49,7 +51,7 @@ fn a_resume_is_told_whether_it_is_whole() {
     assert_eq!(resume(id(2)), (Some(true), 2, vec![3, 4, 5]), "the floor itself");
     assert_eq!(resume(id(1)), (Some(false), 2, vec![3, 4, 5]), "before the floor");
     assert_eq!(resume(id(6)), (Some(false), 2, vec![3, 4, 5]), "ahead");
-    let foreign = MessageId { epoch: Epoch::starting_at(8), offset: 4 };
+    let foreign = MessageId { epoch: Epoch::numbered(8), offset: 4 };
     assert_eq!(resume(foreign), (Some(false), 2, vec![3, 4, 5]), "another epoch");
 }
 
@@ -113,7 +115,12 @@ fn a_full_mailbox_refuses_for_its_channels_only() {
     fixture.follow(0, &name(), 1, Start::Live);
     fixture.follow(0, &other, 1, Start::Live);
     let keyed = || Publication { idempotency_key: Some("k".into()), ..publication(&name(), "a") };
-    (0..MAIL_MAX).for_each(|_| fixture.mailboxes[0].post(Mail::Drain));
+    let text = Body::Text("x".into());
+    let message = Arc::new(crate::Message::new(id(1), 0, 0, name(), text, None, None));
+    for _ in 0..MAIL_MAX {
+        let (message, channel) = (Arc::clone(&message), ChannelId(0));
+        fixture.mailboxes[0].post(Mail::Message { local: local(1), channel, message });
+    }
     assert_eq!(fixture.engine.publish(0, keyed()), Err(PublishError::Busy));
     assert_eq!(fixture.mail(1), [], "all or nobody");
     assert_eq!(fixture.publish(0, &other, "a").subscribers, 1);
@@ -189,29 +196,15 @@ fn followers_are_counted_per_worker() {
 }
 
 #[test]
-fn presence_asks_every_worker_and_answers_once() {
-    let fixture = Fixture::new(retention(0), 2, usize::MAX);
-    let ask = |users_max| {
-        let (answer, answered) = std::sync::mpsc::channel();
-        let done = Box::new(move |presence| answer.send(presence).expect("somebody waits"));
-        fixture.engine.presence(&name(), users_max, done);
-        answered
-    };
-    assert_eq!(ask(5).try_recv(), Ok(crate::Presence::default()), "nobody is there");
-    fixture.follow(0, &name(), 0, Start::Live);
-    fixture.follow(0, &name(), 1, Start::Live);
-    fixture.follow(0, &name(), 1, Start::Live);
-    for (users_max, expected, is_cut) in [(5, vec!["ann", "bo"], false), (1, vec!["ann"], true)] {
-        let answered = ask(users_max);
-        for (worker, users) in [(0, vec!["bo"]), (1, vec!["ann", "bo"])] {
-            assert!(answered.try_recv().is_err(), "worker {worker} has not answered");
-            let mut mail = Vec::new();
-            fixture.mailboxes[worker].take(&mut mail);
-            let Some(Mail::Presence { question, .. }) = mail.pop() else { panic!("no question") };
-            question.answer(users.into_iter().map(Box::from), false);
-        }
-        let presence = answered.try_recv().expect("both have answered");
-        assert_eq!((presence.connections, presence.is_cut), (3, is_cut));
-        assert_eq!(presence.users.iter().map(AsRef::as_ref).collect::<Vec<_>>(), expected);
-    }
+fn names_are_those_of_followed_channels() {
+    let fixture = Fixture::new(retention(0), 1, usize::MAX);
+    let names: BTreeSet<_> = (0..300).map(|n| format!("c{n}")).collect();
+    let follow =
+        |name: &String| fixture.follow(0, &ChannelName::channel(name), 0, Start::Live).channel;
+    let mut channels: Vec<_> = names.iter().map(follow).collect();
+    let mut found = BTreeSet::new();
+    fixture.engine.names(&mut channels, &mut |name| assert!(found.insert(name.name().to_owned())));
+    assert_eq!(found, names);
+    channels.iter().for_each(|&channel| fixture.engine.unfollow(0, channel, WorkerId(0)));
+    fixture.engine.names(&mut channels, &mut |name| panic!("{name:?} is forgotten"));
 }

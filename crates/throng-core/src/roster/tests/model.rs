@@ -17,7 +17,7 @@ pub(super) fn weight_bytes() -> usize {
 }
 
 fn id(offset: u64) -> MessageId {
-    MessageId { epoch: Epoch::starting_at(1), offset }
+    MessageId { epoch: Epoch::numbered(1), offset }
 }
 
 /// What the engine answers a subscriber that starts with the next message.

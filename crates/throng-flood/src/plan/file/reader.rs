@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::plan::suggest::nearest;
+use crate::plan::units::Switch;
 
 /// Where each key's value begins, in bytes from the start of the text.
 pub(super) type Places = BTreeMap<String, usize>;
@@ -113,12 +114,8 @@ impl<'t> Section<'_, 't> {
     /// Whether a key says `true`; false if it is not there.
     pub(super) fn is_on(&self, key: &str) -> bool {
         match self.value(key).map(Spanned::get_ref) {
-            None => false,
             Some(DeValue::Boolean(is_on)) => *is_on,
-            Some(_) => {
-                self.complain_at(key, "is true or false");
-                false
-            }
+            _ => self.read::<Switch>(key).is_some_and(|switch| switch.0),
         }
     }
 

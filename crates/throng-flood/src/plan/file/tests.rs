@@ -137,8 +137,8 @@ fn says_where_a_mistake_stands_and_what_would_be_right() {
         ("target = 1", "line 1, column 10: target: is a table: [target]"),
         ("phases = 1", "line 1, column 10: phases: is a list of tables: [[phases]]"),
         ("phases = [1]", "line 1, column 11: phases: is a list of tables: [[phases]]"),
-        ("deadline = 5", "line 1, column 12: deadline: \"5\" is not a time, like \"25s\""),
-        ("keep = 1", "line 1, column 8: keep: is true or false"),
+        ("deadline = -5", "line 1, column 12: deadline: \"-5\" is not a time, like \"25s\""),
+        ("keep = 2", "line 1, column 8: keep: \"2\" is not true or false"),
         ("seed = -1", "line 1, column 8: seed: \"-1\" is not a whole number"),
         ("deadline = ['5s']", "line 1, column 12: deadline: is a single value"),
         ("name = 5", "line 1, column 8: name: is a text, in quotation marks"),
@@ -168,7 +168,10 @@ fn says_where_a_mistake_stands_and_what_would_be_right() {
             "[[phases]]\ndo = 'ramp'\nto = 1\ntime = '5s'",
             "line 4, column 1: unknown key \"time\"; known here are do, to, rate, in-flight",
         ),
-        ("[[phases]]\ndo = 'hold'\ntime = '5'", "line 3, column 8: time: \"5\" is not a time"),
+        (
+            "[[phases]]\ndo = 'hold'\ntime = 'five'",
+            "line 3, column 8: time: \"five\" is not a time",
+        ),
         (
             "[[phases]]\ndo = 'hold'\ntime = '5s'\npublish = {}",
             "line 4, column 11: publish: says how many messages a second",
@@ -178,8 +181,12 @@ fn says_where_a_mistake_stands_and_what_would_be_right() {
             "line 4, column 23: unknown key \"sise\"; did you mean \"size\"?",
         ),
         ("[[phases]]\ndo = 'slow'\nshare = -1\ntime='1s'", "line 3, column 9: share: \"-1\" is"),
-        ("a = 'b\n", "line 1, column 7: "),
-        ("name = 'a'\nname = 'b'", "line 2, column 1: duplicate key"),
+        ("a = 'b\n", "line 1, column 5: the value of `a` has no closing quotation mark"),
+        (
+            "name = a b",
+            "line 1, column 8: the value of `name` needs quotation marks: name = \"a b\"",
+        ),
+        ("name = 'a'\nname = 'b'", "line 2, column 1: `name` is set a second time; remove one"),
     ] {
         let refusal = read(text).map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
         let expected = expected.replace("line ", "plan.toml, line ");

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use super::scale::Axis;
+use crate::report::page::scrolls;
 
 /// Colours and dashes that the style sheet knows.
 pub const KINDS: usize = 6;
@@ -90,17 +91,21 @@ impl Figure {
         }
         let _ = write!(
             html,
-            "<div class=\"drawing\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:\
-             {width}px\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\"><title id=\"{id}-t\">{}\
+            "<p class=\"hint\">Scroll the chart sideways to see all of it.</p>\
+             <div {}><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" \
+             role=\"img\" aria-labelledby=\"{id}-t {id}-d\"><title id=\"{id}-t\">{}\
              </title><desc id=\"{id}-d\">{}</desc>{}</svg></div>",
+            scrolls("drawing", &escaped(title)),
             escaped(title),
             escaped(&self.description()),
             self.drawing
         );
         if !self.rows.is_empty() {
-            html.push_str(
-                "<details class=\"chart-numbers\"><summary>The numbers</summary>\
-                 <div class=\"scroll\">",
+            let label = format!("Numbers: {}", escaped(title));
+            let _ = write!(
+                html,
+                "<details class=\"chart-numbers\"><summary>The numbers</summary><div {}>",
+                scrolls("scroll", &label)
             );
             html.push_str(&table(&self.headings, &self.rows));
             html.push_str("</div></details>");

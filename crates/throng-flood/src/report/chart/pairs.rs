@@ -77,7 +77,7 @@ impl Pairs<'_> {
             legend: self.names.map(str::to_owned).to_vec(),
             drawing,
             size: (area.width, area.height),
-            headings: ["", self.names[0], self.names[1]].map(str::to_owned).to_vec(),
+            headings: ["figure", self.names[0], self.names[1]].map(str::to_owned).to_vec(),
             rows: rows.collect(),
         })
     }

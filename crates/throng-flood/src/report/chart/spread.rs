@@ -151,7 +151,9 @@ pub fn ranges(
         note: note.to_owned(),
         drawing,
         size: (area.width, area.height),
-        headings: ["", "values", "min", "p50", "p90", "p99", "max"].map(str::to_owned).to_vec(),
+        headings: ["latency of", "values", "min", "p50", "p90", "p99", "max"]
+            .map(str::to_owned)
+            .to_vec(),
         rows,
         ..Figure::default()
     })

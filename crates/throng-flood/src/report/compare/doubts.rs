@@ -61,7 +61,7 @@ fn differing_settings<'a>(first: &'a Report, other: &'a Report) -> Vec<&'a str> 
 }
 
 fn differing_plan<'a>(first: &'a Report, other: &'a Report) -> Vec<&'a str> {
-    const EXPECTED: [&str; 3] = ["name", "server_pids", "target"];
+    const EXPECTED: [&str; 4] = ["name", "profile", "server_pids", "target"];
     let (Some(one), Some(two)) = (first.plan.as_object(), other.plan.as_object()) else {
         return Vec::new();
     };

@@ -9,6 +9,12 @@ pub(super) const NOISE: f64 = 0.025;
 /// A single run that does not show its own spread may as well have come out so differently.
 const NOISE_UNKNOWN: f64 = 0.1;
 
+/// Slabs of the whole machine grow and shrink by so much with whatever else it does.
+const KERNEL_NOISE_BYTES: f64 = 8e6;
+
+/// An allocator takes and gives back memory of a process in steps of about this size.
+const PROCESS_NOISE_BYTES: f64 = 512e3;
+
 /// Something that is compared.
 pub(super) struct Measure {
     /// As it is called.
@@ -25,8 +31,9 @@ pub(super) struct Measure {
 enum Within {
     /// It is counted, and exact.
     Exact,
-    /// It is the same each time but for [`NOISE`]: memory.
-    Steady,
+    /// It is the same each time but for [`NOISE`], and for so many bytes in all that have nothing
+    /// to do with the clients: memory a client.
+    Memory(f64),
     /// A single run does not show it: [`NOISE_UNKNOWN`].
     Unknown,
     /// The quartiles of its seconds.
@@ -54,7 +61,11 @@ impl Measure {
             (1, Within::Unknown) => NOISE_UNKNOWN,
             _ => NOISE,
         };
-        let noise = middle.abs() * noise;
+        let of_bytes = match self.spread {
+            Within::Memory(bytes) => bytes / side.runs[0].total.active.max(1) as f64,
+            _ => 0.0,
+        };
+        let noise = middle.abs() * noise + of_bytes;
         Some(Spread { middle, low: low.min(middle - noise), high: high.max(middle + noise) })
     }
 }
@@ -62,7 +73,7 @@ impl Measure {
 impl Within {
     fn quartiles(&self, run: &Report) -> Option<(f64, f64)> {
         match self {
-            Within::Exact | Within::Steady | Within::Unknown => None,
+            Within::Exact | Within::Memory(_) | Within::Unknown => None,
             Within::Seconds(value) => {
                 let mut values: Vec<f64> = run.series.iter().filter_map(value).collect();
                 values.sort_by(f64::total_cmp);
@@ -84,7 +95,7 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 }
 
 /// Everything, in the order of the table.
-pub(super) const ALL: [Measure; 22] = [
+pub(super) const ALL: [Measure; 23] = [
     Measure {
         name: "connections",
         show: whole,
@@ -158,7 +169,7 @@ pub(super) const ALL: [Measure; 22] = [
         show: figures::bytes,
         better: Better::Less,
         value: |run| run.total.server.as_ref()?.bytes_per_client,
-        spread: Within::Steady,
+        spread: Within::Memory(PROCESS_NOISE_BYTES),
     },
     Measure {
         name: "kernel memory a client",
@@ -168,11 +179,16 @@ pub(super) const ALL: [Measure; 22] = [
             let clients = (run.total.active > 0).then_some(run.total.active as f64)?;
             Some(run.total.kernel_bytes? as f64 / clients)
         },
-        spread: Within::Steady,
+        spread: Within::Memory(KERNEL_NOISE_BYTES),
     },
     latency(
         "server CPU a delivery",
         |run| Some(run.total.server.as_ref()?.cpu_us_per_delivery? / 1e3),
+        Within::Unknown,
+    ),
+    latency(
+        "machine CPU a delivery",
+        |run| Some(run.total.machine.as_ref()?.cpu_us_per_delivery? / 1e3),
         Within::Unknown,
     ),
     Measure {

@@ -134,7 +134,9 @@ impl Row {
     /// How many times the first side's value a side has.
     pub fn ratio(&self, side: usize) -> Option<f64> {
         let (first, other) = (self.values.first()?.as_ref()?, self.values.get(side)?.as_ref()?);
-        (first.middle != 0.0).then(|| other.middle / first.middle)
+        // A memory that has shrunk is how much something else gave back, and no part of another.
+        let are_comparable = first.middle > 0.0 && other.middle >= 0.0;
+        are_comparable.then(|| other.middle / first.middle)
     }
 
     /// How a side stands to the first.
@@ -143,6 +145,9 @@ impl Row {
         else {
             return Outcome::Open;
         };
+        if first.middle < 0.0 || other.middle < 0.0 {
+            return Outcome::Open;
+        }
         let is_more = other.low > first.high;
         let is_less = other.high < first.low;
         match self.better {
@@ -206,7 +211,7 @@ pub const EXPLAINED: &str = "Ratios are to the first. ± is half the spread: of 
 
 /// Headings of the table.
 pub fn headings(comparison: &Comparison) -> Vec<String> {
-    let mut headings = vec![String::new()];
+    let mut headings = vec!["figure".to_owned()];
     for (nth, side) in comparison.sides.iter().enumerate() {
         headings.push(side.label.clone());
         if nth > 0 {
@@ -258,6 +263,42 @@ mod tests {
         assert_eq!(row(&wide, "delivery p50").outcome(1), Outcome::Open);
         let narrow = Comparison::of(vec![side("a", &[1.0, 1.01, 1.02]), side("b", &[0.5])]);
         assert_eq!(row(&narrow, "delivery p50").outcome(1), Outcome::Better);
+    }
+
+    #[test]
+    fn memory_that_shrank_or_hardly_differs_is_no_win() {
+        let kernel = |label: &str, bytes: i64, clients: u64| {
+            let mut side = side(label, &[1.0]);
+            (side.runs[0].total.kernel_bytes, side.runs[0].total.active) = (Some(bytes), clients);
+            side
+        };
+        let of = |before, after| {
+            let comparison = Comparison::of(vec![before, after]);
+            let row = row(&comparison, "kernel memory a client");
+            (row.outcome(1), row.told_ratio(1))
+        };
+        let shrunk = of(kernel("a", 6_330_000, 1000), kernel("b", -3_670_000, 1000));
+        assert_eq!(shrunk, (Outcome::Open, ABSENT.to_owned()));
+        let shrunk = of(kernel("a", -3_670_000, 1000), kernel("b", 6_330_000, 1000));
+        assert_eq!(shrunk, (Outcome::Open, ABSENT.to_owned()));
+        // What the machine does besides moves its slabs by megabytes.
+        let few = of(kernel("a", 6_330_000, 1000), kernel("b", 4_000_000, 1000));
+        assert_eq!(few.0, Outcome::Open);
+        let many = of(kernel("a", 850_000_000, 100_000), kernel("b", 430_000_000, 100_000));
+        assert_eq!(many.0, Outcome::Better);
+        let server = |clients| {
+            let sides = [500_000.0, 250_000.0].map(|bytes| {
+                let mut side = side("s", &[1.0]);
+                let total = &mut side.runs[0].total;
+                total.active = clients;
+                let cost = total.server.as_mut().expect("measured");
+                cost.bytes_per_client = Some(bytes / clients as f64);
+                side
+            });
+            let comparison = Comparison::of(sides.to_vec());
+            row(&comparison, "server memory a client").outcome(1)
+        };
+        assert_eq!(server(1000), Outcome::Open);
     }
 
     #[test]

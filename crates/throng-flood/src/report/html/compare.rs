@@ -8,7 +8,7 @@ use crate::report::chart::lines::{Across, Line, Lines, Reduce, percentile_curve}
 use crate::report::chart::scale::Unit;
 use crate::report::chart::spread;
 use crate::report::compare::{Comparison, EXPLAINED, Outcome, headings};
-use crate::report::page::{document, section, warned};
+use crate::report::page::{document, scrolls, section, warned};
 use crate::report::{Distribution, Report, Sample, figures};
 
 /// The page of a comparison.
@@ -32,7 +32,7 @@ pub fn page(comparison: &Comparison) -> String {
 }
 
 fn table(comparison: &Comparison) -> String {
-    let mut html = String::from("<div class=\"scroll\"><table><thead><tr>");
+    let mut html = format!("<div {}><table><thead><tr>", scrolls("scroll", "Figures"));
     for heading in headings(comparison) {
         let _ = write!(html, "<th scope=\"col\">{}</th>", escaped(&heading));
     }

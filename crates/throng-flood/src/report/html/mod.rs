@@ -41,7 +41,7 @@ pub fn page(report: &Report) -> String {
     section(&mut body, "Assertions", Vec::new(), &[sections::assertions(report)]);
     section(&mut body, "Machine", Vec::new(), &[sections::machine(report)]);
     section(&mut body, "Plan", Vec::new(), &[sections::plan(report)]);
-    document(&report.name, &body, MAKER)
+    document(&sections::title(report), &body, MAKER)
 }
 
 fn line(report: &Report, name: &str, value: impl Fn(&Sample) -> Option<f64>) -> Line {
@@ -182,6 +182,7 @@ fn cost(report: &Report) -> Vec<String> {
     let cores = vec![
         line(report, "server", |sample| sample.server_cores),
         line(report, "generator", |sample| Some(sample.generator_cores)),
+        line(report, "whole machine", |sample| sample.machine_cores),
     ];
     let half = |id, title, note, lines: Vec<Line>| {
         let lines = lines.into_iter().filter(is_measured).collect();
@@ -238,11 +239,24 @@ mod tests {
         ] {
             assert_eq!(html.matches(&format!("<figure id=\"{id}\"")).count(), 1, "{id}");
         }
-        for outside in ["http://", "https://", "<script", "url(", "@import", "src="] {
+        for outside in ["href=", "<link", "<script", "url(", "@import", "src="] {
             assert!(!html.contains(outside), "{outside}");
         }
         for wrong in ["NaN", "inf ", "\"inf"] {
             assert!(!html.contains(wrong), "{wrong}");
+        }
+        // What was tested stands before any figure; no table has a heading without words.
+        let target = html.find("ws://127.0.0.1:8080").expect("the target");
+        assert!(target < html.find("class=\"tiles\"").expect("figures"));
+        assert!(html.contains("--clients 100k --storm 60s") && html.contains("profile = "));
+        assert!(!html.contains("<th scope=\"col\"></th>"));
+        assert_eq!((html.matches("<main>").count(), html.matches("</main>").count()), (1, 1));
+        assert!(html.contains("<strong>Doubtful</strong>"));
+        // Whatever is moved sideways can be reached with the keyboard.
+        for class in ["drawing", "scroll"] {
+            let all = html.matches(&format!("class=\"{class}\"")).count();
+            let reached = html.matches(&format!("class=\"{class}\" tabindex=\"0\"")).count();
+            assert_eq!(all, reached, "{class}");
         }
         assert!(html.contains("connection refused"));
         assert!(html.contains("net.ipv4.tcp_mem"));

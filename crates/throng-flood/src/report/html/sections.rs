@@ -5,15 +5,26 @@ use std::fmt::Write as _;
 use crate::report::agents::clock;
 use crate::report::chart::figure::escaped;
 use crate::report::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
-use crate::report::page::{scrolled, warned, words};
-use crate::report::table::{distributions, faults, most_first};
-use crate::report::{Agent, Cost, Distribution, Report};
+use crate::report::page::{scrolled, scrolls, warned, words};
+use crate::report::table::{distributions, explained, faults, most_first};
+use crate::report::{Agent, Cost, Distribution, Report, memory};
 
-/// Name, time, verdict, and what makes figures doubtful.
+/// What a run is called that was given no name.
+const USUAL_NAME: &str = "flood";
+
+/// What the run is called, and what it tested if that is not its name.
+pub fn title(report: &Report) -> String {
+    match report.name == USUAL_NAME && !report.subject.target.is_empty() {
+        true => format!("{}: {}", report.name, report.subject.words()),
+        false => report.name.clone(),
+    }
+}
+
+/// Name, time, what was tested, verdict, and what makes figures doubtful.
 pub fn head(report: &Report) -> String {
     let mut html = format!(
         "<header><h1>{}</h1><p>{}, {}{}</p>",
-        escaped(&report.name),
+        escaped(&title(report)),
         figures::date(report.started_unix_s),
         figures::seconds(report.seconds),
         if report.environment.is_loopback { ", both sides on one machine" } else { "" },
@@ -23,6 +34,10 @@ pub fn head(report: &Report) -> String {
         None => write!(html, "<p class=\"verdict good\">nothing failed, nothing is lost</p>"),
     };
     html.push_str("</header>\n");
+    let subject = report.subject.rows();
+    if !subject.is_empty() {
+        html.push_str(&words(subject));
+    }
     let mut warnings = Vec::new();
     warnings.extend(report.cut_short.iter().map(|reason| format!("The run ended early: {reason}")));
     warnings.extend(report.warnings.iter().cloned());
@@ -90,7 +105,7 @@ pub fn latencies(report: &Report) -> String {
             [name.to_owned(), count(*number)].into_iter().chain(cells).collect()
         })
         .collect();
-    let headings = ["", "values", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
+    let headings = ["latency of", "values", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
     scrolled(&headings, &rows)
 }
 
@@ -109,7 +124,7 @@ pub fn agents(report: &Report) -> String {
     let rows: Vec<_> = report.agents.iter().map(row).collect();
     match rows.is_empty() {
         true => String::new(),
-        false => scrolled(&["", "subscribed", "received", "CPU time", "clock", "lost"], &rows),
+        false => scrolled(&["agent", "subscribed", "received", "CPU time", "clock", "lost"], &rows),
     }
 }
 
@@ -134,8 +149,20 @@ pub fn costs(report: &Report) -> String {
         let name = "kernel, growth".to_owned();
         rows.push(vec![name, grown, or_absent(each, figures::bytes), dash(), dash()]);
     }
-    let headings = ["", "memory at the end", "for a client", "CPU time", "CPU for a delivery"];
-    scrolled(&headings, &rows)
+    let mut note = String::new();
+    if let Some(machine) = &total.machine {
+        let dash = || ABSENT.to_owned();
+        let each = or_absent(machine.cpu_us_per_delivery, |us| milliseconds(us / 1e3));
+        let name = "whole machine".to_owned();
+        rows.push(vec![name, dash(), dash(), figures::seconds(machine.cpu_s), each]);
+        note = format!("<p class=\"note\">{}</p>\n", escaped(&explained(machine).join(" ")));
+    }
+    if let Some(sentence) = memory::explained(report) {
+        note.push_str(&format!("<p class=\"note\">{}</p>\n", escaped(&sentence)));
+    }
+    let headings =
+        ["cost of", "memory at the end", "for a client", "CPU time", "CPU for a delivery"];
+    scrolled(&headings, &rows) + &note
 }
 
 /// Phase by phase.
@@ -167,7 +194,7 @@ pub fn phases(report: &Report) -> String {
         })
         .collect();
     let headings = [
-        "",
+        "phase",
         "from",
         "took",
         "active",
@@ -216,7 +243,7 @@ pub fn assertions(report: &Report) -> String {
     }
     let mut html = String::from(
         "<table><thead><tr><th scope=\"col\">assertion</th><th scope=\"col\">found</th>\
-         <th scope=\"col\"></th></tr></thead><tbody>",
+         <th scope=\"col\">outcome</th></tr></thead><tbody>",
     );
     for checked in &report.assertions {
         let found =
@@ -269,11 +296,21 @@ fn processor(name: &str, cores: usize) -> String {
     if name.is_empty() { cores } else { format!("{name}, {cores}") }
 }
 
-/// The plan as it was run.
+/// The plan as it was run, as a file that can be run again; as JSON if the report is older.
 pub fn plan(report: &Report) -> String {
+    let toml = &report.subject.plan;
+    if !toml.is_empty() {
+        let note = "To run it again, save this as plan.toml: throng flood --plan plan.toml. The \
+                    values of headers that are secrets are left out.";
+        return format!(
+            "<p class=\"note\">{note}</p><pre {}>{}</pre>\n",
+            scrolls("plan", "The plan"),
+            escaped(toml)
+        );
+    }
     if report.plan.is_null() {
         return String::new();
     }
     let text = serde_json::to_string_pretty(&report.plan).unwrap_or_default();
-    format!("<pre>{}</pre>\n", escaped(&text))
+    format!("<pre {}>{}</pre>\n", scrolls("plan", "The plan"), escaped(&text))
 }

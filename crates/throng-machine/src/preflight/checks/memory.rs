@@ -29,7 +29,7 @@ pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
 /// The kernel charges a message by the page, however short it is.
 fn pages(connections: u64, found: Option<[u64; 3]>) -> Check {
     let why =
-        "TCP is held back beyond so many pages; a message to all takes one of each connection";
+        "beyond this the kernel throttles all TCP; a message to all takes a page per connection";
     let needed = format!("{} pages", count(connections));
     let check = Check::new(TCP_MEM, why);
     let Some(found) = found else { return check.unread(needed) };

@@ -45,6 +45,7 @@ fn read<'p>(
                     consumed += more;
                     break;
                 }
+                Ok(Step::Fragment { consumed: more }) => consumed += more,
                 Ok(Step::Event { event, consumed: more }) => {
                     events.push(said(event));
                     consumed += more;
@@ -148,6 +149,31 @@ fn a_header_alone_allocates_nothing() {
     assert_eq!(reader.buffered_bytes(), 0);
     assert_eq!(reader.next(&mut bytes[14..24], LIMIT), Ok(Step::Incomplete { consumed: 10 }));
     assert_eq!(reader.buffered_bytes(), 10);
+}
+
+/// However short the fragments are, the memory grows by doubling.
+#[test]
+fn tiny_fragments_are_seldom_copied() {
+    const BYTES: usize = 60_000;
+    let mut reader = Reader::default();
+    let (mut growths, mut capacity) = (0, 0);
+    for nth in 0..BYTES {
+        let opcode = if nth == 0 { 0x02 } else { 0x00 };
+        let mut bytes = frame(opcode, b"x");
+        let length = bytes.len();
+        assert_eq!(reader.next(&mut bytes, LIMIT), Ok(Step::Fragment { consumed: length }));
+        growths += usize::from(reader.buffered_bytes() != capacity);
+        capacity = reader.buffered_bytes();
+        assert!(capacity <= LIMIT && capacity <= 2 * (nth + 1));
+    }
+    assert!(growths <= 17, "grown {growths} times");
+    let mut last = frame(0x80, b"y");
+    let Ok(Step::Event { event: Event::Message { payload, .. }, .. }) =
+        reader.next(&mut last, LIMIT)
+    else {
+        panic!("a message");
+    };
+    assert_eq!(payload.len(), BYTES + 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::profile::transport_name;
 use crate::template::Template;
 
 /// The plan in TOML, with everything that the profile has said spelt out.
-pub(super) fn show(plan: &Plan) -> String {
+pub fn show(plan: &Plan) -> String {
     let mut text = String::new();
     line(&mut text, "name", quoted(&plan.name));
     line(&mut text, "deadline", quoted(&Time(plan.deadline).to_string()));

@@ -1,0 +1,91 @@
+/** Requests and their answers, and waiting between them. */
+
+import { ThrongError } from "./errors.js";
+
+/** Backoff: the first delay is below the base, each further bound doubles up to the cap. */
+const BACKOFF_BASE_MS = 500;
+const BACKOFF_CAP_MS = 30_000;
+
+/** Exponential backoff with full jitter: anything from 0 to the bound, so that crowds spread. */
+export function backoffMs(attempt, random = Math.random) {
+  return random() * Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** Math.min(attempt, 16));
+}
+
+/** The `Retry-After` of an answer, spread over a second because many clients get the same one. */
+export function retryAfterMs(response, random) {
+  const seconds = Number(response.headers.get("Retry-After") ?? NaN);
+  return Number.isFinite(seconds) ? (seconds + random()) * 1_000 : undefined;
+}
+
+/** Whether the same request may succeed later. */
+export function isTemporary({ status }) {
+  if (status === 501 || status === 505) return false;
+  return status === 408 || status === 429 || status >= 500;
+}
+
+/** Resolves after the delay, or early on abort. */
+export function delay(delayMs, signal) {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, delayMs);
+    signal.addEventListener("abort", end);
+  });
+}
+
+/** Waits for the abort, and throws its reason. */
+export function aborted(signal) {
+  return new Promise((_, reject) => {
+    const end = () => reject(signal.reason);
+    if (signal.aborted) end();
+    else signal.addEventListener("abort", end, { once: true });
+  });
+}
+
+export async function toError(response) {
+  const body = await response.json().catch(() => ({}));
+  const message = body.message ?? `the server answered ${response.status}`;
+  return new ThrongError(body.error ?? `http_${response.status}`, message, response.status);
+}
+
+/** The body as text. `onChunk` is called for each piece, so that a slow body counts as life. */
+export async function readText(response, onChunk) {
+  // Some platforms have `fetch` without streams.
+  if (!response.body?.getReader) return response.text();
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    onChunk();
+    text += decoder.decode(value, { stream: true });
+  }
+}
+
+/**
+ * Aborts its signal when nothing happens for `patienceMs`; `touch` begins anew, `end` stops it.
+ * `outer` aborts it too.
+ */
+export function patience(patienceMs, outer = undefined) {
+  const abort = new AbortController();
+  let timer;
+  const late = () => abort.abort(new ThrongError("timeout", "the server did not answer in time"));
+  const touch = () => {
+    clearTimeout(timer);
+    timer = setTimeout(late, patienceMs);
+  };
+  const cancel = () => abort.abort(outer.reason);
+  if (outer?.aborted) cancel();
+  outer?.addEventListener("abort", cancel);
+  touch();
+  const end = () => {
+    clearTimeout(timer);
+    outer?.removeEventListener("abort", cancel);
+  };
+  return { signal: abort.signal, touch, end };
+}

@@ -1,0 +1,109 @@
+/** Checks what users pass in, so that a slip of the pen is an error and not a silence. */
+
+export const TRANSPORTS = ["websocket", "sse", "poll"];
+
+/** The server remembers idempotency keys for five minutes; a retry after that could double. */
+const PUBLISH_TIMEOUT_MAX_MS = 240_000;
+
+const OPTIONS = [
+  ...["user", "transports", "WebSocket", "fetch", "random", "heartbeatMs", "openTimeoutMs"],
+  ...["requestTimeoutMs", "publishTimeoutMs", "pollWaitSeconds", "queueMax"],
+];
+
+/** How many edits turn one word into the other. */
+function distance(from, to) {
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column);
+  for (let line = 1; line <= from.length; line += 1) {
+    const next = [line];
+    for (let column = 1; column <= to.length; column += 1) {
+      const change = row[column - 1] + (from[line - 1] === to[column - 1] ? 0 : 1);
+      next.push(Math.min(change, row[column] + 1, next[column - 1] + 1));
+    }
+    row = next;
+  }
+  return row[to.length];
+}
+
+function nearest(word, words) {
+  const lower = word.toLowerCase();
+  const ranked = words.map((each) => [distance(lower, each.toLowerCase()), each]);
+  const [[edits, best]] = ranked.sort(([a], [b]) => a - b);
+  return edits <= Math.max(2, Math.floor(word.length / 3)) ? best : undefined;
+}
+
+/** Throws on an option that does not exist. */
+export function checkNames(options, names, what) {
+  if (options === null || typeof options !== "object") {
+    throw new TypeError(`the options of ${what} are an object`);
+  }
+  for (const name of Object.keys(options)) {
+    if (names.includes(name)) continue;
+    const near = nearest(name, names);
+    const hint = near ? `did you mean "${near}"?` : `there are ${names.join(", ")}`;
+    throw new TypeError(`${what} has no option "${name}"; ${hint}`);
+  }
+}
+
+/** The server's URL, without a slash at its end. */
+export function toUrl(url) {
+  let text = String(url);
+  const page = globalThis.location;
+  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(text)?.[1].toLowerCase();
+  if (!scheme && text.startsWith("/") && page) text = new URL(text, page.href).href;
+  else if (!scheme) {
+    const isLocal = /^(localhost|127\.|\[::1\]|0\.0\.0\.0|:)/i.test(text);
+    const meant = `${isLocal ? "http" : "https"}://${text.replace(/^\/+/, "").replace(/^:/, "localhost:")}`;
+    throw new TypeError(`the URL "${text}" has no scheme; did you mean "${meant}"?`);
+  } else if (!/^https?$/.test(scheme)) {
+    const meant = text.replace(/^[^:]+/, /^(ws|http)$/.test(scheme) ? "http" : "https");
+    throw new TypeError(`the URL "${text}" is not one of HTTP; did you mean "${meant}"?`);
+  }
+  let parsed;
+  try {
+    parsed = new URL(text);
+  } catch {
+    throw new TypeError(`"${text}" is not a URL`);
+  }
+  if (parsed.search || parsed.hash) {
+    throw new TypeError(`the URL "${text}" must end before "?" and "#"`);
+  }
+  return text.replace(/\/+$/, "");
+}
+
+export function toOptions(options) {
+  checkNames(options, OPTIONS, "Throng");
+  const {
+    user,
+    transports = TRANSPORTS,
+    WebSocket = globalThis.WebSocket,
+    fetch = globalThis.fetch.bind(globalThis),
+    random = Math.random,
+    heartbeatMs = 25_000,
+    openTimeoutMs = 3_000,
+    requestTimeoutMs = 10_000,
+    publishTimeoutMs = 30_000,
+    pollWaitSeconds = 25,
+    queueMax = 100,
+  } = options;
+  const numbers = { heartbeatMs, openTimeoutMs, requestTimeoutMs, publishTimeoutMs };
+  for (const [name, value] of Object.entries({ ...numbers, pollWaitSeconds, queueMax })) {
+    if (typeof value !== "number" || !(value >= 0)) {
+      throw new TypeError(`the option "${name}" is a number, 0 or more`);
+    }
+  }
+  if (publishTimeoutMs > PUBLISH_TIMEOUT_MAX_MS) {
+    throw new TypeError(`the option "publishTimeoutMs" is at most ${PUBLISH_TIMEOUT_MAX_MS}`);
+  }
+  for (const transport of transports) {
+    if (TRANSPORTS.includes(transport)) continue;
+    const near = nearest(String(transport), TRANSPORTS);
+    const hint = near ? `did you mean "${near}"?` : `there are ${TRANSPORTS.join(", ")}`;
+    throw new TypeError(`there is no transport "${transport}"; ${hint}`);
+  }
+  const possible = transports.filter((transport) => transport !== "websocket" || WebSocket);
+  if (possible.length === 0) throw new TypeError("no transport is left to try");
+  return {
+    ...numbers,
+    ...{ user, transports: possible, WebSocket, fetch, random, pollWaitSeconds, queueMax },
+  };
+}

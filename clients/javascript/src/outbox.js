@@ -1,0 +1,231 @@
+/**
+ * What is on its way to the server.
+ *
+ * Invariants:
+ * - A publish keeps one idempotency key over all its attempts, so that a retry cannot double it.
+ * - What goes to one channel arrives in the order in which it was published.
+ */
+
+import { ThrongError } from "./errors.js";
+import { backoffMs, delay, isTemporary, patience, retryAfterMs, toError } from "./http.js";
+import { isBinary, keyOf, pathOf, randomKey } from "./message.js";
+import { checkNames } from "./options.js";
+
+/** Ids of own messages that are not to be heard again; the oldest is forgotten beyond this. */
+const SILENT_IDS_MAX = 1_000;
+
+/** One message on its way to the server, over as many attempts as its deadline allows. */
+class Publish {
+  /** The socket that it was last sent over. */
+  link = undefined;
+  /** A request of its own carries it; sockets keep their hands off. */
+  isPosting = false;
+  isSettled = false;
+  /** Ends its requests and waits. */
+  abort = new AbortController();
+  /** Attempts so far, and those of them that the server has not answered. */
+  attempts = 0;
+  #unanswered = 0;
+
+  constructor(target, data, options) {
+    checkNames(options, ["key", "echo", "contentType", "keepalive"], "publish");
+    const { key, echo, contentType, keepalive } = options;
+    this.target = target;
+    this.data = data;
+    this.key = key ?? randomKey();
+    this.echo = echo ?? true;
+    this.contentType = contentType;
+    this.keepalive = keepalive ?? false;
+    this.body = typeof data === "string" || isBinary(data) ? data : JSON.stringify(data);
+    if (this.body === undefined) throw new TypeError("this data has no JSON");
+    this.answer = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  sent() {
+    this.attempts += 1;
+    this.#unanswered += 1;
+  }
+
+  /** The server has said no to one attempt: that one published nothing. */
+  answered() {
+    this.#unanswered -= 1;
+  }
+
+  /** An attempt without an answer may have been published, or may be yet. */
+  get outcome() {
+    return this.#unanswered > 0 ? "unknown" : "unpublished";
+  }
+
+  request(signal) {
+    const { data, body, keepalive } = this;
+    let contentType = "application/json";
+    if (typeof data === "string") contentType = "text/plain; charset=utf-8";
+    else if (isBinary(data)) contentType = "application/octet-stream";
+    const headers = {
+      "Content-Type": this.contentType ?? contentType,
+      "Idempotency-Key": this.key,
+    };
+    return { method: "POST", headers, body, keepalive, signal };
+  }
+}
+
+export class Outbox {
+  #client;
+  #pending = new Set();
+  /** The last POST per channel: the next one waits for it, which keeps the order. */
+  #lanes = new Map();
+  #silentIds = new Set();
+
+  constructor(client) {
+    this.#client = client;
+  }
+
+  publish(target, data, options) {
+    const publish = new Publish(target, data, options);
+    const { queueMax, publishTimeoutMs } = this.#client.options;
+    const waiting = [...this.#pending].filter((each) => {
+      return !each.link || each.link !== this.#client.connectionFor(each.target).link;
+    });
+    if (waiting.length >= queueMax) {
+      const error = new ThrongError("queue_full", `${waiting.length} messages wait to be sent`);
+      throw Object.assign(error, { outcome: "unpublished", key: publish.key });
+    }
+    publish.timer = setTimeout(() => {
+      const isUnknown = publish.outcome === "unknown";
+      const end = isUnknown ? "it is unknown whether it was published" : "it was not published";
+      const message = `the server did not confirm the message in ${publishTimeoutMs} ms; ${end}`;
+      this.#refuse(publish, new ThrongError("timeout", message));
+    }, publishTimeoutMs);
+    this.#pending.add(publish);
+    this.#dispatch(publish);
+    return publish.answer;
+  }
+
+  flush() {
+    for (const publish of this.#pending) this.#dispatch(publish);
+  }
+
+  /** Rejects all that is not confirmed. */
+  close(error) {
+    for (const publish of this.#pending) {
+      this.#refuse(publish, new ThrongError(error.code, error.message, error.status));
+    }
+  }
+
+  /** What a new socket is to send before anything else. */
+  retriesFor(connection) {
+    return [...this.#pending].filter((publish) => {
+      const isOurs = this.#client.connectionFor(publish.target) === connection;
+      return isOurs && publish.link && !publish.isPosting;
+    });
+  }
+
+  /** Until it is known which messages are own ones that are not to be heard. */
+  silentPublishes() {
+    const silent = [...this.#pending].filter(({ echo, attempts }) => !echo && attempts > 0);
+    return Promise.allSettled(silent.map(({ answer }) => answer));
+  }
+
+  /** Whether a message is an own one that is not to be heard; asked once. */
+  isSilent(key, id) {
+    return this.#silentIds.delete(`${key} ${id}`);
+  }
+
+  settle(publish, { id, subscribers, duplicate }) {
+    if (!this.#finish(publish)) return;
+    if (!publish.echo) {
+      this.#silentIds.add(`${keyOf(publish.target)} ${id}`);
+      if (this.#silentIds.size > SILENT_IDS_MAX) {
+        this.#silentIds.delete(this.#silentIds.values().next().value);
+      }
+    }
+    publish.resolve({ id, subscribers, ...(duplicate ? { duplicate } : {}) });
+  }
+
+  /** A socket's refusal. */
+  retryOrRefuse(publish, error) {
+    publish.answered();
+    if (error.code !== "busy") return this.#refuse(publish, error);
+    const { link } = publish;
+    setTimeout(() => {
+      if (publish.link !== link) return;
+      publish.link = undefined;
+      this.#dispatch(publish);
+    }, backoffMs(publish.attempts, this.#client.options.random));
+  }
+
+  /** A socket carries it when there is one or will be; else a request of its own does. */
+  #dispatch(publish) {
+    if (publish.isPosting || publish.isSettled) return;
+    const connection = this.#client.connectionFor(publish.target);
+    const { link, state } = connection;
+    if (publish.keepalive || state === "idle") this.#post(publish);
+    else if (connection.transport === "websocket") {
+      if (link?.isOpen && publish.link !== link) link.publish(publish);
+    } else {
+      // It would overtake the subscription, and those who publish would not hear themselves.
+      const cursor = connection.cursors.get(keyOf(publish.target));
+      const isAhead = cursor && !cursor.isLive && state !== "waiting";
+      if (!isAhead) this.#post(publish);
+    }
+  }
+
+  #post(publish) {
+    publish.isPosting = true;
+    const lane = keyOf(publish.target);
+    // What a dying page sends must leave at once.
+    const turn = publish.keepalive ? undefined : this.#lanes.get(lane);
+    const done = Promise.resolve(turn).then(() => this.#postUntilSettled(publish));
+    this.#lanes.set(lane, done);
+    done.finally(() => {
+      if (this.#lanes.get(lane) === done) this.#lanes.delete(lane);
+    });
+  }
+
+  async #postUntilSettled(publish) {
+    const { random, requestTimeoutMs } = this.#client.options;
+    for (let attempt = 0; !publish.isSettled; attempt += 1) {
+      let delayMs = backoffMs(attempt, random);
+      const startedAt = Date.now();
+      const limit = patience(requestTimeoutMs, publish.abort.signal);
+      const init = publish.request(limit.signal);
+      const connection = this.#client.connectionFor(publish.target);
+      if (!publish.echo && connection.link?.connection) {
+        init.headers["Throng-Exclude"] = connection.link.connection;
+      }
+      publish.sent();
+      try {
+        const response = await this.#client.request(pathOf(publish.target), init);
+        if (response.ok) return this.settle(publish, await response.json());
+        const error = await toError(response);
+        // A proxy's word says nothing about what the server behind it did.
+        if (!error.code.startsWith("http_")) publish.answered();
+        if (!isTemporary(response)) return this.#refuse(publish, error);
+        delayMs = retryAfterMs(response, random) ?? delayMs;
+      } catch {
+        // It may have arrived or not: the key makes the next attempt safe.
+        if (limit.signal.reason?.code === "timeout") connection.suspect(startedAt);
+      } finally {
+        limit.end();
+      }
+      await delay(delayMs, publish.abort.signal);
+    }
+  }
+
+  #refuse(publish, error) {
+    const { outcome, key } = publish;
+    if (this.#finish(publish)) publish.reject(Object.assign(error, { outcome, key }));
+  }
+
+  #finish(publish) {
+    if (publish.isSettled) return false;
+    publish.isSettled = true;
+    clearTimeout(publish.timer);
+    this.#pending.delete(publish);
+    publish.abort.abort();
+    return true;
+  }
+}

@@ -1,0 +1,272 @@
+/**
+ * The client of Throng: follows channels and a user's inbox, publishes, reconnects and resumes.
+ * For browsers and for Node, without dependencies.
+ *
+ * Layout, from the bottom up: `Cursor` (where one channel stands) and its subscriptions; the links
+ * (`SocketLink`, `StreamLink`, `PollLink`: one attempt at one transport, from opening to loss);
+ * `Connection` (which link, when to try again); `Outbox` (what is being published); `Throng` (the
+ * channels, and over how many connections they are spread).
+ */
+
+import { Connection } from "./connection.js";
+import { emit, Emitter } from "./emitter.js";
+import { ThrongError } from "./errors.js";
+import { patience, readText, toError } from "./http.js";
+import { keyOf, pathOf, toMessage, toTarget } from "./message.js";
+import { checkNames, toOptions, toUrl } from "./options.js";
+import { Outbox } from "./outbox.js";
+import { Cursor, Subscription } from "./subscription.js";
+
+export { EventStreamParser } from "./event-stream.js";
+export { ThrongError } from "./errors.js";
+export { backoffMs } from "./http.js";
+export { Subscription } from "./subscription.js";
+
+/** The client. Tells "state" on every change of `state` or `transport`, and "error". */
+export class Throng extends Emitter {
+  /** `idle`, `connecting`, `open`, `waiting` (to try again) or `closed`. */
+  state = "idle";
+  #url;
+  #options;
+  #cursors = new Map();
+  /** How many channels one connection takes; unbounded until the server has named a limit. */
+  #channelsMax = Infinity;
+  /** At least one. All but the first exist because of the limit. */
+  #connections;
+  #outbox;
+  #shared;
+  #told = {};
+
+  constructor(url, options = {}) {
+    super();
+    const isUrl = typeof url === "string" || url instanceof URL;
+    const base = isUrl ? url : globalThis.location?.origin;
+    if (base === undefined) throw new TypeError("there is no page: name the server's URL");
+    this.#url = toUrl(base);
+    this.#options = toOptions(isUrl || url === undefined ? options : url);
+    this.#shared = this.#share();
+    this.#outbox = this.#shared.outbox = new Outbox(this.#shared);
+    this.#connections = [new Connection(this.#shared, 0)];
+    this.#listen(true);
+  }
+
+  get transport() {
+    return this.#connections[0].transport;
+  }
+
+  /** Follows a channel or the own inbox. `listener` hears "message". */
+  subscribe(target, options = {}, listener = undefined) {
+    if (typeof options === "function") return this.subscribe(target, {}, options);
+    if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
+    checkNames(options, ["history", "since"], "subscribe");
+    const named = toTarget(target);
+    if (named.user !== undefined && named.user !== this.#options.user) {
+      throw new ThrongError("forbidden", "a client follows only the inbox of its own `user`");
+    }
+    const known = this.#cursors.get(keyOf(named));
+    const cursor = known ?? new Cursor(named, options);
+    const subscription = new Subscription(named, () => {
+      cursor.part(subscription);
+      if (cursor.isUnheard) this.#leave(cursor);
+    });
+    if (listener) subscription.on("message", listener);
+    cursor.join(subscription, options, (page) => this.#read(named, "history", page));
+    if (!known) {
+      this.#cursors.set(cursor.key, cursor);
+      this.#place(cursor);
+    }
+    return subscription;
+  }
+
+  /** Publishes; resolves with the id once the server has it, however often that takes. */
+  async publish(target, data, options = {}) {
+    const named = toTarget(target);
+    if (this.state === "closed") {
+      const error = new ThrongError("closed", "the client is closed");
+      throw Object.assign(error, { outcome: "unpublished", key: options.key });
+    }
+    return this.#outbox.publish(named, data, options);
+  }
+
+  async history(target, options = {}) {
+    checkNames(options, ["limit", "before", "after"], "history");
+    const body = await this.#read(toTarget(target), "history", options);
+    return { ...body, messages: body.messages.map((envelope) => toMessage(envelope, true)) };
+  }
+
+  async presence(target, options = {}) {
+    checkNames(options, ["limit"], "presence");
+    return this.#read(toTarget(target), "presence", options);
+  }
+
+  /** A fresh start: at once, and with the best transport. Also after `close`. */
+  connect() {
+    this.#release();
+    this.#listen(true);
+    this.#channelsMax = Infinity;
+    this.#connections = [new Connection(this.#shared, 0)];
+    this.state = "idle";
+    for (const cursor of this.#cursors.values()) this.#place(cursor);
+    this.#tell();
+  }
+
+  /** Ends the connections; what was not confirmed is rejected. Subscriptions are kept. */
+  close() {
+    this.#end(new ThrongError("closed", "the client was closed before the server confirmed"));
+  }
+
+  /** What connections and outbox may know of the client and do to it. */
+  #share() {
+    return {
+      options: this.#options,
+      url: this.#url,
+      request: (path, init) => this.#request(path, init),
+      isReachable: () => this.#isReachable(),
+      connectionFor: (target) => this.#connectionFor(target),
+      changed: () => this.#tell(),
+      emptied: (connection) => this.#emptied(connection),
+      learn: (channelsMax) => this.#learn(channelsMax),
+      deliver: (cursor, envelope) => this.#deliver(cursor, envelope),
+      drop: (cursor, error) => this.#drop(cursor, error),
+      fail: (error) => this.#fail(error),
+    };
+  }
+
+  #request(path, init) {
+    return this.#options.fetch(this.#url + path, { cache: "no-store", ...init });
+  }
+
+  async #read(target, what, parameters) {
+    const named = Object.entries(parameters).filter(([, value]) => value !== undefined);
+    const query = named.length > 0 ? `?${new URLSearchParams(named)}` : "";
+    const startedAt = Date.now();
+    const limit = patience(this.#options.requestTimeoutMs);
+    try {
+      const init = { signal: limit.signal };
+      const response = await this.#request(`${pathOf(target)}/${what}${query}`, init);
+      if (!response.ok) throw await toError(response);
+      return JSON.parse(await readText(response, limit.touch));
+    } catch (error) {
+      if (error instanceof ThrongError && error.status) throw error;
+      if (limit.signal.aborted) {
+        this.#connectionFor(target).suspect(startedAt);
+        throw limit.signal.reason;
+      }
+      const failed = new ThrongError("unreachable", `the server cannot be reached: ${error}`);
+      throw Object.assign(failed, { cause: error });
+    } finally {
+      limit.end();
+    }
+  }
+
+  /** Tells a transport that does not get through from a server that is down: then all wait. */
+  async #isReachable() {
+    const limit = patience(this.#options.openTimeoutMs);
+    try {
+      return (await this.#request("/health", { signal: limit.signal })).ok;
+    } catch {
+      return false;
+    } finally {
+      limit.end();
+    }
+  }
+
+  /* Which connection carries what. */
+
+  /** The one that follows the target, so that a message and its echo share a way; else the first. */
+  #connectionFor(target) {
+    return this.#cursors.get(keyOf(target))?.connection ?? this.#connections[0];
+  }
+
+  #place(cursor) {
+    let place = this.#connections.find((each) => each.hasRoom(this.#channelsMax));
+    if (!place) {
+      place = new Connection(this.#shared, this.#connections[0].transportIndex);
+      this.#connections.push(place);
+    }
+    place.add(cursor);
+  }
+
+  /** The server takes so many channels on one connection: what is too many moves to others. */
+  #learn(channelsMax) {
+    this.#channelsMax = channelsMax;
+    const moved = this.#connections.flatMap((each) => each.takeSurplus(channelsMax));
+    for (const cursor of moved) this.#place(cursor);
+  }
+
+  #emptied(connection) {
+    if (this.#connections.length > 1) {
+      this.#connections = this.#connections.filter((each) => each !== connection);
+    }
+    this.#tell();
+    this.#outbox.flush();
+  }
+
+  #leave(cursor) {
+    if (cursor.isClosed) return;
+    cursor.isClosed = true;
+    this.#cursors.delete(cursor.key);
+    cursor.connection?.remove(cursor);
+  }
+
+  #drop(cursor, error) {
+    this.#cursors.delete(cursor.key);
+    cursor.connection?.remove(cursor);
+    cursor.fail(error);
+    // What was to be heard there need not wait for it.
+    this.#outbox.flush();
+  }
+
+  #deliver(cursor, envelope) {
+    cursor.take(envelope, this.#outbox.isSilent(cursor.key, envelope.id));
+  }
+
+  /* The state. */
+
+  /** The state of all connections is that of the least of them. */
+  #tell(detail = undefined) {
+    if (this.state === "closed" && !detail) return;
+    const busy = this.#connections.filter(({ state }) => state !== "idle");
+    const rank = ["waiting", "connecting", "open"];
+    const [least] = busy.sort((a, b) => rank.indexOf(a.state) - rank.indexOf(b.state));
+    const state = detail?.state ?? least?.state ?? "idle";
+    const { transport } = least ?? this;
+    this.state = state;
+    if (this.#told.state === state && this.#told.transport === transport) return;
+    this.#told = { state, transport };
+    this[emit]("state", { state, transport, ...least?.detail });
+  }
+
+  #release() {
+    for (const connection of this.#connections) connection.close();
+  }
+
+  #end(error) {
+    this.#release();
+    this.#listen(false);
+    this.#tell({ state: "closed" });
+    this.#outbox.close(error);
+  }
+
+  /** The server refuses the client for good. */
+  #fail(error) {
+    this.#end(error);
+    this[emit]("error", error);
+  }
+
+  /** The network has changed, or the page is looked at again. */
+  #wake = ({ type }) => {
+    if (type === "visibilitychange" && globalThis.document.hidden) return;
+    for (const connection of this.#connections) {
+      if (type === "offline") connection.probe();
+      else connection.wake();
+    }
+  };
+
+  #listen(isOn) {
+    const change = isOn ? "addEventListener" : "removeEventListener";
+    globalThis[change]?.("online", this.#wake);
+    globalThis[change]?.("offline", this.#wake);
+    globalThis.document?.[change]("visibilitychange", this.#wake);
+  }
+}

@@ -1,0 +1,47 @@
+// What a slip of the pen is told.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Throng } from "throng";
+
+const URL_OK = "http://127.0.0.1:1";
+const throwsWith = (make, words) => assert.throws(make, { name: "TypeError", message: words });
+
+test("a URL without a scheme, or with another, is told which was meant", () => {
+  const meant = {
+    "localhost:8080": "http://localhost:8080",
+    "127.0.0.1:8080": "http://127.0.0.1:8080",
+    "[::1]:8080": "http://[::1]:8080",
+    ":8080": "http://localhost:8080",
+    "push.example.org": "https://push.example.org",
+    "//push.example.org/a": "https://push.example.org/a",
+    "ws://localhost:8080": "http://localhost:8080",
+    "wss://push.example.org": "https://push.example.org",
+    "htps://push.example.org": "https://push.example.org",
+  };
+  for (const [url, better] of Object.entries(meant)) {
+    assert.throws(() => new Throng(url), (error) => {
+      return error instanceof TypeError && error.message.includes(`did you mean "${better}"?`);
+    });
+  }
+  throwsWith(() => new Throng("http://"), /is not a URL/);
+  throwsWith(() => new Throng("http://h/?token=x"), /must end before/);
+  new Throng("HTTP://127.0.0.1:1/below/").close();
+  new Throng(new URL(URL_OK)).close();
+});
+
+test("unknown options are refused with the nearest name", async () => {
+  throwsWith(() => new Throng(URL_OK, { usr: "ann" }), /no option "usr"; did you mean "user"/);
+  throwsWith(() => new Throng(URL_OK, { websocket: 1 }), /did you mean "WebSocket"/);
+  throwsWith(() => new Throng(URL_OK, { zzzzzzzz: 1 }), /there are user, transports/);
+  throwsWith(() => new Throng(URL_OK, { transports: ["websockets"] }), /mean "websocket"/);
+  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: "30s" }), /is a number/);
+  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: 600_000 }), /at most/);
+  const client = new Throng(URL_OK);
+  throwsWith(() => client.subscribe("a", { histroy: 5 }), /did you mean "history"/);
+  throwsWith(() => client.subscribe("a", null), /are an object/);
+  const name = "TypeError";
+  await assert.rejects(client.publish("a", "x", { ecko: false }), { name, message: /"echo"/ });
+  await assert.rejects(client.history("a", { limits: 5 }), { name, message: /"limit"/ });
+  await assert.rejects(client.presence("a", { max: 5 }), { name, message: /limit/ });
+  client.close();
+});

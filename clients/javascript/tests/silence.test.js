@@ -1,0 +1,217 @@
+// A server that falls silent: noticed soon when it owes an answer, in time when it does not.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Throng } from "throng";
+import { inbox, next, start } from "./context.js";
+
+const isWaiting = ({ state }) => state === "waiting";
+
+/** Leaves requests unanswered while it is on. */
+function freeze(server, isOn) {
+  server.faults.deaf = isOn;
+  server.faults.request = isOn ? () => true : undefined;
+}
+
+for (const transport of ["websocket", "sse", "poll"]) {
+  test(`${transport}: an unanswered publish is silence, and goes out again once`, async (t) => {
+    const { server, connect } = await start(t);
+    const options = { transports: [transport], requestTimeoutMs: 200 };
+    const client = connect(options);
+    const box = inbox();
+    const chat = client.subscribe("a", box.listen);
+    await next(client, "state", ({ state }) => state === "open");
+    const waiting = next(client, "state", isWaiting);
+    freeze(server, true);
+    const answers = ["1", "2", "3"].map((data) => client.publish("a", data));
+    await waiting;
+    freeze(server, false);
+    const ids = (await Promise.all(answers)).map(({ id }) => id);
+    assert.deepEqual(ids, ["e1-1", "e1-2", "e1-3"]);
+    assert.deepEqual(await box.until(3), ["1", "2", "3"]);
+    chat.unsubscribe();
+  });
+
+  test(`${transport}: a publish given up is told apart by what is known of it`, async (t) => {
+    const { server, connect } = await start(t);
+    const client = connect({ transports: [transport], publishTimeoutMs: 60 });
+    client.subscribe("a");
+    await next(client, "state", ({ state }) => state === "open");
+    freeze(server, true);
+    const error = await client.publish("a", "lost?", { key: "k" }).catch((failed) => failed);
+    assert.deepEqual([error.code, error.outcome, error.key], ["timeout", "unknown", "k"]);
+    assert.match(error.message, /unknown whether it was published/);
+    freeze(server, false);
+  });
+}
+
+/** A socket of a browser: what it is given leaves it at once, or by and by. */
+class Socket {
+  bufferedAmount = 0;
+  static last;
+
+  constructor() {
+    Socket.last = this;
+  }
+
+  send(text) {
+    this.bufferedAmount += text.length;
+  }
+
+  close() {}
+
+  hear(frame) {
+    this.onmessage({ data: JSON.stringify(frame) });
+  }
+}
+
+async function startOnSocket(t) {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const client = new Throng("http://127.0.0.1:1", { WebSocket: Socket });
+  t.after(() => client.close());
+  client.subscribe("a");
+  await Promise.resolve();
+  Socket.last.hear({ type: "welcome", connection: "c", heartbeat: 25, channels_max: 128 });
+  Socket.last.hear({ type: "subscribed", channel: "a", id: "e-0", ref: 1 });
+  assert.equal(client.state, "open");
+  return client;
+}
+
+test("a publish that left and is not answered ends the connection after 10 s", async (t) => {
+  const client = await startOnSocket(t);
+  client.publish("a", "x").catch(() => {});
+  Socket.last.bufferedAmount = 0;
+  t.mock.timers.tick(9_999);
+  assert.equal(client.state, "open");
+  t.mock.timers.tick(1);
+  assert.equal(client.state, "waiting");
+});
+
+test("a publish that is still leaving does not", async (t) => {
+  const client = await startOnSocket(t);
+  client.publish("a", "x".repeat(60_000)).catch(() => {});
+  Socket.last.bufferedAmount -= 30_000;
+  t.mock.timers.tick(10_000);
+  assert.equal(client.state, "open");
+  t.mock.timers.tick(10_000);
+  assert.equal(client.state, "waiting");
+});
+
+test("an idle connection is asked after 30 s of silence and ends after 35 s", async (t) => {
+  const client = await startOnSocket(t);
+  const sent = t.mock.method(Socket.last, "send");
+  t.mock.timers.tick(29_999);
+  assert.equal(sent.mock.callCount(), 0);
+  t.mock.timers.tick(1);
+  assert.deepEqual(sent.mock.calls.map(({ arguments: [text] }) => text), ['{"type":"ping"}']);
+  Socket.last.hear({ type: "pong" });
+  t.mock.timers.tick(30_000);
+  assert.equal(sent.mock.callCount(), 2);
+  t.mock.timers.tick(4_999);
+  assert.equal(client.state, "open");
+  t.mock.timers.tick(1);
+  assert.equal(client.state, "waiting");
+});
+
+test("a heartbeat that the page sees is sign enough", async (t) => {
+  const client = await startOnSocket(t);
+  const sent = t.mock.method(Socket.last, "send");
+  for (let beats = 0; beats < 20; beats += 1) {
+    t.mock.timers.tick(26_000);
+    Socket.last.hear({ type: "heartbeat" });
+  }
+  assert.equal(sent.mock.callCount(), 0);
+  assert.equal(client.state, "open");
+});
+
+test("what was never sent is known to be unpublished", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "hang";
+  const client = connect({ transports: ["websocket"], publishTimeoutMs: 20 });
+  client.subscribe("a");
+  const error = await client.publish("a", "x").catch((failed) => failed);
+  assert.deepEqual([error.code, error.outcome], ["timeout", "unpublished"]);
+});
+
+test("history and presence have a deadline, and a name for a server out of reach", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ requestTimeoutMs: 30 });
+  freeze(server, true);
+  await assert.rejects(client.history("a"), { code: "timeout" });
+  await assert.rejects(client.presence("a"), { code: "timeout" });
+  freeze(server, false);
+  await server.stop();
+  await assert.rejects(client.history("a"), { code: "unreachable" });
+  await server.listen(server.port);
+});
+
+/** Lets what was awaited go on, however many steps it takes. */
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+for (const slow of ["/subscribe", "/channels/a/history"]) {
+  test(`poll: a long answer that trickles in is read to its end: ${slow}`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+    const envelope = { type: "message", channel: "a", id: "e-1", time: 1, data: "x".repeat(400) };
+    const bodies = {
+      "/subscribe": JSON.stringify(envelope),
+      "/channels/a/history": JSON.stringify({ id: "e-1", messages: [envelope], more: false }),
+    };
+    let trickle;
+    const fetch = async (url) => {
+      const path = Object.keys(bodies).find((each) => url.includes(each));
+      // Further polls wait for messages that do not come.
+      if (url.includes("wait=25")) return new Promise(() => {});
+      const headers = { "Throng-Id": "e-1" };
+      if (path !== slow) return new Response(bodies[path], { headers });
+      return new Response(new ReadableStream({ start: (body) => (trickle = body) }), { headers });
+    };
+    const client = new Throng("http://127.0.0.1:1", { transports: ["poll"], fetch });
+    t.after(() => client.close());
+    client.on("state", ({ state, reason }) => assert.notEqual(state, "waiting", reason));
+    const heard = [];
+    const from = slow === "/subscribe" ? { since: "e-0" } : { history: 1 };
+    client.subscribe("a", from, ({ data }) => heard.push(data));
+    await settled();
+    // Each pause is below the deadline, all of them together are far beyond it.
+    const bytes = new TextEncoder().encode(bodies[slow]);
+    for (let at = 0; at < bytes.length; at += 100) {
+      t.mock.timers.tick(9_000);
+      trickle.enqueue(bytes.subarray(at, at + 100));
+      await settled();
+    }
+    trickle.close();
+    await settled();
+    assert.deepEqual(heard, [envelope.data]);
+  });
+}
+
+test("a server that asks for patience is not fallen back from", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.full = "reconnect in 3 ms";
+  const client = connect();
+  const delays = [];
+  client.on("state", ({ state, delayMs }) => state === "waiting" && delays.push(delayMs));
+  client.subscribe("a");
+  while (delays.length < 5) await next(client, "state", isWaiting);
+  server.faults.full = undefined;
+  const { transport } = await next(client, "state", ({ state }) => state === "open");
+  assert.equal(transport, "websocket");
+  assert.ok(delays.every((delayMs) => delayMs === 3), String(delays));
+});
+
+test("sse: a stream that ends at once with its moment was not open", async (t) => {
+  const { server, connect } = await start(t);
+  let refusals = 4;
+  server.faults.request = ({ url }, response) => {
+    if (!url.startsWith("/subscribe") || refusals-- <= 0) return false;
+    response.writeHead(200, { "Content-Type": "text/event-stream" }).end("retry: 3\n\n");
+    return true;
+  };
+  const client = connect({ transports: ["sse", "poll"] });
+  const states = [];
+  client.on("state", ({ state, delayMs }) => states.push(delayMs ?? state));
+  await next(client.subscribe("a"), "subscribed");
+  const { transport } = await next(client, "state", ({ state }) => state === "open");
+  assert.equal(transport, "sse");
+  const refused = ["connecting", 3];
+  assert.deepEqual(states, [...refused, ...refused, ...refused, ...refused, "connecting", "open"]);
+});

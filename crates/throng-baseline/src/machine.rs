@@ -1,0 +1,81 @@
+//! What the whole machine spends while something is measured: both sides, and what the kernel does
+//! for them in threads of its own, which no process's figure has.
+//!
+//! What other programs use meanwhile is taken off, and so is what the machine uses while the
+//! subscribers are parked and nothing is sent.
+
+use std::time::Duration;
+
+use throng_machine::processors::{Processors, Programs};
+
+/// The machine at a moment.
+pub struct Machine {
+    processors: Processors,
+    others: Programs,
+}
+
+/// What it did between two moments, without other programs.
+pub struct Used {
+    /// Processor time of both sides and the kernel.
+    pub ours: Duration,
+    /// Of other programs.
+    pub others: Duration,
+    /// Names of those, the busiest first.
+    pub names: Vec<String>,
+    elapsed: Duration,
+}
+
+impl Machine {
+    /// Reads it now; `server` is a process of ours beside this one. `None` where the kernel does
+    /// not tell.
+    pub fn read(server: u32) -> Option<Self> {
+        let others = Programs::others(&[std::process::id(), server]);
+        Some(Self { processors: Processors::read()?, others })
+    }
+
+    /// What it has done since an earlier moment.
+    pub fn since(&self, earlier: &Self) -> Option<Used> {
+        let busy = self.processors.busy_since(&earlier.processors)?;
+        let others = self.others.time().saturating_sub(earlier.others.time());
+        Some(Used {
+            ours: busy.saturating_sub(others),
+            others,
+            names: self.others.busiest_since(&earlier.others),
+            elapsed: self.processors.elapsed_since(&earlier.processors),
+        })
+    }
+}
+
+impl Used {
+    /// What the work alone took, without what the same time costs when nothing is done.
+    pub fn without_idle(&self, idle: &Self) -> Duration {
+        let share = self.elapsed.as_secs_f64() / idle.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        self.ours.saturating_sub(idle.ours.mul_f64(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(ours_ms: u64, elapsed_ms: u64) -> Used {
+        let (others, names) = (Duration::ZERO, Vec::new());
+        let [ours, elapsed] = [ours_ms, elapsed_ms].map(Duration::from_millis);
+        Used { ours, others, names, elapsed }
+    }
+
+    #[test]
+    fn idleness_is_taken_off_for_as_long_as_the_work_took() {
+        let work = used(1000, 4000);
+        assert_eq!(work.without_idle(&used(100, 2000)), Duration::from_millis(800));
+        assert_eq!(work.without_idle(&used(900, 2000)), Duration::ZERO);
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let before = Machine::read(std::process::id()).expect("the kernel tells");
+        let after = Machine::read(std::process::id()).expect("again");
+        let used = after.since(&before).expect("the same processors");
+        assert!(used.without_idle(&used) <= used.ours);
+    }
+}

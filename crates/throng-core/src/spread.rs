@@ -1,0 +1,63 @@
+//! Moments to come back at, spread evenly, so that clients that are sent away together do not
+//! return together.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// 2^32 divided by the golden ratio: multiples of it spread evenly, however many there are.
+const GOLDEN: u32 = 0x9e37_79b9;
+
+/// The moment of the `nth` client within a window. Consecutive clients are far apart.
+pub fn moment_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
+    let place = u64::from(nth.wrapping_add(1).wrapping_mul(GOLDEN));
+    let length_ms = u128::from(window_ms.end.saturating_sub(window_ms.start));
+    window_ms.start + ((u128::from(place) * length_ms) >> 32) as u64
+}
+
+/// The same in whole seconds, as `Retry-After` says it: rounded up, and never zero.
+pub fn retry_after_s(moment_ms: u64) -> u32 {
+    u32::try_from(moment_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Hands out moments, one for each client.
+#[derive(Debug, Default)]
+pub struct Moments(AtomicU32);
+
+impl Moments {
+    /// Moments that differ from those of `Moments` with another number.
+    pub fn numbered(number: u32) -> Moments {
+        Moments(AtomicU32::new(number.wrapping_mul(1 << 16)))
+    }
+
+    /// The next client's moment within a window.
+    pub fn next_ms(&self, window_ms: &Range<u64>) -> u64 {
+        moment_ms(self.0.fetch_add(1, Ordering::Relaxed), window_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_cover_the_window_evenly() {
+        let moments = Moments::default();
+        let mut taken: Vec<u64> = (0..100).map(|_| moments.next_ms(&(1_000..11_000))).collect();
+        taken.sort_unstable();
+        assert!(taken[0] >= 1_000 && taken[99] < 11_000, "{taken:?}");
+        let widest = taken.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(widest < Some(300), "{taken:?}");
+    }
+
+    #[test]
+    fn an_empty_window_is_its_start() {
+        assert_eq!(moment_ms(7, &(0..0)), 0);
+        assert_eq!(moment_ms(7, &(5..5)), 5);
+    }
+
+    #[test]
+    fn seconds_are_whole_and_never_none() {
+        assert_eq!([0, 1, 1000, 1001].map(retry_after_s), [1, 1, 1, 2]);
+        assert_eq!(retry_after_s(u64::MAX), u32::MAX);
+    }
+}

@@ -1,0 +1,139 @@
+//! Bytes that wait for a socket, beside messages.
+//!
+//! They are kept in pieces, so that what is written is given back, and nothing is copied to make
+//! room or to close up.
+
+use std::collections::VecDeque;
+
+/// Short answers share pieces of this many bytes.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// Answers in the order in which they are to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    /// None of them is empty.
+    pieces: VecDeque<Vec<u8>>,
+    /// How much of the first piece is written.
+    written: usize,
+    /// What the pieces take.
+    capacity_bytes: usize,
+    /// How far the client had come with its answer when that was last looked at.
+    pub(crate) progress: Progress,
+}
+
+/// How much of an answer was left, and since when the client has been taking it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// In ticks.
+    pub(crate) since: u32,
+    pub(crate) left: Left,
+}
+
+/// What a client has not taken yet, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Left {
+    /// Not written.
+    pub(crate) here: usize,
+    /// Written, and not acknowledged.
+    pub(crate) in_kernel: usize,
+}
+
+impl Left {
+    /// Whether it was more before. It counts that the socket has taken some, which it may do long
+    /// after the client, and that the client has, which it may do long before the socket.
+    pub(crate) fn is_less_than(self, before: Left) -> bool {
+        self.here < before.here || self.here + self.in_kernel < before.here + before.in_kernel
+    }
+}
+
+impl Outbound {
+    /// Adds bytes behind all others.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if let Some(last) = self.pieces.back_mut()
+            && last.capacity() - last.len() >= bytes.len()
+        {
+            last.extend_from_slice(bytes);
+            return;
+        }
+        // A first one often stays alone: it takes no more than it has to.
+        let least = if self.pieces.is_empty() { 0 } else { PIECE_BYTES };
+        let mut piece = Vec::with_capacity(bytes.len().max(least));
+        piece.extend_from_slice(bytes);
+        self.capacity_bytes += piece.capacity();
+        self.pieces.push_back(piece);
+    }
+
+    /// What is to be written next; empty if nothing is left.
+    pub(crate) fn front(&self) -> &[u8] {
+        self.pieces.front().map_or(&[], |piece| &piece[self.written..])
+    }
+
+    /// So many bytes of [`Outbound::front`] have been written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.written += bytes;
+        if let Some(first) = self.pieces.front()
+            && self.written >= first.len()
+        {
+            self.written = 0;
+            self.capacity_bytes -= first.capacity();
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The memory that it takes.
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes + self.pieces.capacity() * size_of::<Vec<u8>>()
+    }
+
+    /// Bytes that are left.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pieces.iter().map(Vec::len).sum::<usize>() - self.written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_and_memory_is_given_back() {
+        let mut outbound = Outbound::default();
+        let mut expected = Vec::new();
+        for nth in 0..2000_usize {
+            let bytes = vec![nth as u8; nth * 7 % 300];
+            outbound.push(&bytes);
+            expected.extend(bytes);
+        }
+        outbound.push(&[1; 100_000]);
+        expected.extend([1; 100_000]);
+        assert_eq!(outbound.bytes(), expected.len());
+        assert!(outbound.capacity_bytes() < expected.len() + expected.len() / 4);
+        let mut got = Vec::new();
+        for step in (1..700).cycle() {
+            let front = outbound.front();
+            if front.is_empty() {
+                break;
+            }
+            let count = front.len().min(step);
+            got.extend_from_slice(&front[..count]);
+            outbound.advance(count);
+            assert_eq!(outbound.bytes(), expected.len() - got.len());
+        }
+        assert!(got == expected && outbound.is_empty() && outbound.capacity_bytes == 0);
+    }
+
+    #[test]
+    fn short_answers_share_a_piece() {
+        let mut outbound = Outbound::default();
+        (0..10_000).for_each(|_| outbound.push(b"\x8a\0"));
+        assert!(outbound.capacity_bytes() < 30_000, "{}", outbound.capacity_bytes());
+    }
+}

@@ -1,0 +1,33 @@
+//! Requests in the log, at the level `debug`.
+
+use throng_wire::log::request_line;
+use throng_wire::subscribe::{Request, Transport};
+use tracing::Level;
+
+use super::Worker;
+use crate::net::Net;
+
+impl<N: Net> Worker<N> {
+    /// Logs the request that `bytes` begin with, and what becomes of it: `outcome` is the code of a
+    /// refusal, or the transport. One comparison, unless the log has this level.
+    pub(super) fn log_request(&self, index: u32, bytes: &[u8], status: u16, outcome: &str) {
+        if !tracing::enabled!(Level::DEBUG) {
+            return;
+        }
+        let connection = self.connections.get(index);
+        let peer = connection.and_then(|it| self.net.peer(&it.socket));
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+        tracing::debug!("{} {status} {outcome} peer={peer}", request_line(bytes));
+    }
+
+    /// Logs a request that subscribes. A long-poll is logged when it begins to wait.
+    pub(super) fn log_subscription(&self, index: u32, request: &Request, bytes: &[u8]) {
+        let (status, transport) = match request.transport {
+            Transport::WebSocket { .. } => (101, "websocket"),
+            Transport::Sse => (200, "sse"),
+            Transport::Stream => (200, "stream"),
+            Transport::Poll { .. } => (200, "poll"),
+        };
+        self.log_request(index, bytes, status, transport);
+    }
+}

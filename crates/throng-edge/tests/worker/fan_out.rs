@@ -1,0 +1,43 @@
+//! Fan-outs, slice by slice.
+
+use throng_edge::Limits;
+
+use crate::rig::Rig;
+
+const MESSAGES: usize = 40;
+const MESSAGE_BYTES: usize = 60_000;
+
+fn text(number: usize) -> String {
+    format!("<{number}>{}", "x".repeat(MESSAGE_BYTES))
+}
+
+#[test]
+fn a_visit_writes_no_more_than_a_slice_and_its_rest_is_not_lost() {
+    let mut rig = Rig::new();
+    let readers = [rig.get("/channels/a"), rig.get("/channels/a")];
+    for reader in &readers {
+        reader.received();
+    }
+    for number in 0..MESSAGES {
+        rig.publish("a", &text(number), None);
+    }
+    // A visit ends after the write with which the slice is used up, and that after the message
+    // with which it has enough.
+    let bytes_max = Limits::default().slice_bytes + text(MESSAGES).len() + 100;
+    let mut received = [const { String::new() }; 2];
+    let mut has_more = true;
+    while has_more {
+        has_more = rig.worker.work(true) || rig.worker.is_fanning_out();
+        for (reader, received) in readers.iter().zip(&mut received) {
+            let bytes = reader.received();
+            assert!(bytes.len() <= bytes_max, "{} bytes in one visit", bytes.len());
+            received.push_str(&bytes);
+            assert!(!received.is_empty(), "each has its turn");
+        }
+    }
+    for received in received {
+        let told = received.split('<').skip(1).filter_map(|it| it.split_once('>'));
+        let numbers: Vec<usize> = told.filter_map(|(number, _)| number.parse().ok()).collect();
+        assert_eq!(numbers, (0..MESSAGES).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,10 @@
+//! One worker, driven by hand: what the seeded simulation cannot aim at.
+
+mod answers;
+mod close;
+mod drain;
+mod fan_out;
+mod names;
+mod poll;
+mod presence;
+mod rig;

@@ -1,0 +1,79 @@
+//! Long-polls.
+
+use throng_edge::Settings;
+use throng_edge::limits::Limits;
+
+use crate::rig::Rig;
+
+/// The worker follows the channel already, and has not taken the message out of its mailbox.
+#[test]
+fn a_poll_answers_what_is_in_the_log() {
+    for wait in ["0", "30"] {
+        let mut rig = Rig::new();
+        let follower = rig.get("/channels/a");
+        rig.publish("a", "first", None);
+        rig.worker.work(true);
+        rig.publish("a", "second", None);
+        assert!(!rig.mailbox.is_empty(), "it is still on its way");
+        let answer = rig.get(&format!("/channels/a?since=z-1&wait={wait}")).received();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("Throng-Id: z-2\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nsecond"), "{answer}");
+        assert!(!follower.received().contains("second"));
+        rig.worker.work(true);
+        assert_eq!(follower.received().matches("second").count(), 1);
+    }
+}
+
+#[test]
+fn a_poll_goes_on_where_the_one_before_ended() {
+    let mut rig = Rig::new();
+    rig.publish("a", "1", None);
+    rig.publish("b", "2", None);
+    let answer = rig.get("/subscribe?channel=a&channel=b&history=5&wait=0").received();
+    assert!(answer.contains("Throng-Id: z-1,z-1\r\n") && answer.ends_with("\r\n\r\n1\n2"));
+    let answer = rig.get("/subscribe?channel=a&channel=b&since=z-1,z-1&wait=0").received();
+    assert!(answer.starts_with("HTTP/1.1 204") && answer.contains("Throng-Id: z-1,z-1\r\n"));
+    let waiting = rig.get("/subscribe?channel=a&channel=b&since=z-1,z-1&wait=9");
+    assert_eq!(waiting.received(), "");
+    rig.publish("b", "3", None);
+    rig.worker.work(true);
+    let answer = waiting.received();
+    assert!(answer.contains("Throng-Id: z-1,z-2\r\n") && answer.ends_with("\r\n\r\n3"));
+}
+
+/// What a publisher chose is never run in the server's own origin.
+#[test]
+fn a_message_is_no_page_of_the_server() {
+    let mut rig = Rig::new();
+    rig.publish("a", "<script>alert(1)</script>", None);
+    let answer = rig.get("/channels/a?history=1&wait=0").received();
+    for line in [
+        "X-Content-Type-Options: nosniff\r\n",
+        "Content-Security-Policy: sandbox; default-src 'none'\r\n",
+    ] {
+        assert!(answer.contains(line), "{answer}");
+    }
+    for target in ["/channels/a", "/channels/a?transport=sse", "/channels/%00"] {
+        let head = rig.get(target).received();
+        assert!(head.contains("X-Content-Type-Options: nosniff\r\n"), "{head}");
+    }
+}
+
+/// The name of a page is as long as its client likes.
+#[test]
+fn a_poll_that_waits_is_counted_with_its_origin() {
+    let limits = Limits { held_bytes_max: 100_000, ..Limits::default() };
+    let mut rig = Rig::with(Settings { limits, ..Settings::default() });
+    let origin = format!("http://{}.localhost", "a".repeat(10_000));
+    let poll =
+        format!("GET /channels/a?wait=9 HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\n\r\n");
+    let waiting: Vec<_> = (0..20).map(|_| rig.connect(&poll)).collect();
+    let refused = waiting.iter().filter(|it| it.received().starts_with("HTTP/1.1 503 ")).count();
+    assert_eq!(refused, 11, "nine times 10,000 bytes may be held");
+    for client in &waiting {
+        rig.hang_up(client);
+    }
+    let others: Vec<_> = (0..9).map(|_| rig.connect(&poll)).collect();
+    assert!(others.iter().all(|it| it.received().is_empty()), "all is given back");
+}

@@ -1,0 +1,177 @@
+//! A worker with an engine of its own, and clients that are two buffers each.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use throng_core::{
+    Allow, Body, ChannelName, ConnectionName, Engine, Epoch, Mailbox, MemoryEngine, Publication,
+    Rules, WorkerId,
+};
+use throng_edge::net::{Net, Transfer};
+use throng_edge::worker::{Now, Setup, Worker};
+use throng_edge::{Figures, Settings};
+
+const ROOM: u32 = 100_000;
+
+/// Both directions of a connection.
+#[derive(Debug, Default)]
+struct Pipe {
+    to_worker: Vec<u8>,
+    to_client: Vec<u8>,
+    is_gone: bool,
+}
+
+/// A worker's end of a connection.
+#[derive(Debug)]
+pub struct Socket(Rc<RefCell<Pipe>>);
+
+/// Sockets that take everything.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    tokens: HashMap<*const RefCell<Pipe>, u64>,
+}
+
+impl Net for Sockets {
+    type Socket = Socket;
+
+    fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> Transfer {
+        let mut pipe = socket.0.borrow_mut();
+        if pipe.is_gone {
+            return Transfer::Gone;
+        }
+        let bytes = &mut pipe.to_worker;
+        let count = bytes.len().min(buffer.len());
+        if count == 0 {
+            return Transfer::Blocked;
+        }
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        bytes.drain(..count);
+        Transfer::Bytes(count)
+    }
+
+    fn write(&mut self, socket: &Socket, slices: &[IoSlice<'_>]) -> Transfer {
+        let bytes = &mut socket.0.borrow_mut().to_client;
+        slices.iter().for_each(|slice| bytes.extend_from_slice(slice));
+        Transfer::Bytes(slices.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn watch(&mut self, socket: &Socket, token: u64) -> bool {
+        self.tokens.insert(Rc::as_ptr(&socket.0), token);
+        true
+    }
+
+    fn watch_writable(&mut self, _: &Socket, _: u64) -> bool {
+        true
+    }
+
+    fn unacknowledged_bytes(&self, _: &Socket) -> usize {
+        0
+    }
+
+    fn keep_alive(&mut self, _: &Socket) {}
+
+    fn finish(&mut self, _: &Socket) {}
+
+    fn to_control(&mut self, _: Socket, _: &[u8]) -> Result<(), Socket> {
+        Ok(())
+    }
+
+    fn to_worker(&mut self, _: WorkerId, socket: Socket, _: &[u8]) -> Result<(), Socket> {
+        Err(socket)
+    }
+}
+
+/// A client's end of a connection.
+pub struct Client(Rc<RefCell<Pipe>>);
+
+impl Client {
+    /// What has come since the last call.
+    pub fn received(&self) -> String {
+        let bytes = std::mem::take(&mut self.0.borrow_mut().to_client);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// A worker and what is around it. Nothing happens unless a test says so.
+pub struct Rig {
+    pub worker: Worker<Sockets>,
+    pub engine: Arc<MemoryEngine>,
+    pub mailbox: Arc<Mailbox>,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        Rig::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Rig {
+        let mailbox = Arc::new(Mailbox::new(|| {}));
+        let rules = Arc::new(Rules::default());
+        let mailboxes = vec![Arc::clone(&mailbox)];
+        let epoch = Epoch::numbered(35);
+        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes, 1 << 30);
+        let engine = Arc::new(engine);
+        let setup = Setup {
+            // The generation passes zero in some tests.
+            generation: u32::MAX - 2,
+            id: WorkerId(0),
+            settings: Arc::new(settings),
+            engine: Arc::clone(&engine) as Arc<dyn Engine>,
+            access: Arc::new(Allow),
+            rules,
+            mailbox: Arc::clone(&mailbox),
+            figures: Figures::new([ROOM].into_iter()),
+        };
+        let mut worker = Worker::new(setup, Sockets::default());
+        worker.set_now(Now { unix_ms: 1, tick: 1 });
+        Rig { worker, engine, mailbox }
+    }
+
+    /// A connection that has sent these bytes, which the worker has read.
+    pub fn connect(&mut self, bytes: &str) -> Client {
+        let pipe = Rc::new(RefCell::new(Pipe::default()));
+        pipe.borrow_mut().to_worker.extend_from_slice(bytes.as_bytes());
+        self.worker.accepted(Socket(Rc::clone(&pipe)));
+        Client(pipe)
+    }
+
+    /// A connection that asks for this.
+    pub fn get(&mut self, target: &str) -> Client {
+        self.connect(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+    }
+
+    /// The client sends a frame with this text.
+    pub fn send_frame(&mut self, client: &Client, text: &str) {
+        let length = u8::try_from(text.len()).ok().filter(|&length| length < 126);
+        let frame = [&[0x81, 0x80 | length.expect("a short one"), 0, 0, 0, 0], text.as_bytes()];
+        self.send(client, &frame.concat());
+    }
+
+    /// The client sends these bytes.
+    pub fn send(&mut self, client: &Client, bytes: &[u8]) {
+        client.0.borrow_mut().to_worker.extend_from_slice(bytes);
+        let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
+        self.worker.readable(token, false);
+    }
+
+    /// The client's end of the connection is gone.
+    pub fn hang_up(&mut self, client: &Client) {
+        client.0.borrow_mut().is_gone = true;
+        let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
+        self.worker.readable(token, true);
+    }
+
+    pub fn publish(&self, channel: &str, text: &str, except: Option<ConnectionName>) {
+        let publication = Publication {
+            channel: ChannelName::channel(channel),
+            body: Body::Text(text.into()),
+            content_type: None,
+            idempotency_key: None,
+            except,
+        };
+        self.engine.publish(1, publication).expect("the mailbox has room");
+    }
+}

@@ -1,0 +1,48 @@
+//! The messages that wait for each worker, counted apart from its mailbox.
+
+use std::sync::Arc;
+
+use throng_core::{MailLimits, Mailbox, WorkerId};
+
+/// What waits in the mailboxes of a world.
+///
+/// A worker takes all of its mail or none: so what was posted waits until the mailbox is found
+/// empty. [`Post::look`] before each piece of mail misses no such moment that matters.
+#[derive(Debug)]
+pub struct Post(Vec<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    mailbox: Arc<Mailbox>,
+    limits: MailLimits,
+    messages: usize,
+    bytes: usize,
+}
+
+impl Post {
+    /// Empty mailboxes and their limits, in the order of the workers.
+    pub fn new(mailboxes: impl IntoIterator<Item = (Arc<Mailbox>, MailLimits)>) -> Post {
+        let waiting = |(mailbox, limits)| Waiting { mailbox, limits, messages: 0, bytes: 0 };
+        Post(mailboxes.into_iter().map(waiting).collect())
+    }
+
+    /// Forgets what has been taken.
+    pub fn look(&mut self) {
+        for waiting in self.0.iter_mut().filter(|waiting| waiting.mailbox.is_empty()) {
+            (waiting.messages, waiting.bytes) = (0, 0);
+        }
+    }
+
+    /// Whether another message may be posted to a worker.
+    pub fn has_room(&self, worker: WorkerId) -> bool {
+        let Waiting { limits, messages, bytes, .. } = &self.0[usize::from(worker.0)];
+        *messages < limits.messages_max && *bytes < limits.bytes_max
+    }
+
+    /// A message has been posted to a worker.
+    pub fn add(&mut self, worker: WorkerId, bytes: usize) {
+        let waiting = &mut self.0[usize::from(worker.0)];
+        waiting.messages += 1;
+        waiting.bytes += bytes;
+    }
+}

@@ -1,0 +1,319 @@
+//! When a parked connection gets a heartbeat or a ping, to the tick: one worker on fake sockets,
+//! and a clock that is moved by hand.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_core::{
+    Allow, Body, ChannelName, Counter, Engine, Epoch, Mailbox, MemoryEngine, Publication, Rules,
+    WorkerId,
+};
+use throng_edge::worker::{Now, Setup, Worker};
+use throng_edge::{Figures, Settings};
+use throng_sim::net::FakeNet;
+use throng_sim::notes::Notes;
+use throng_sim::pipe::{FakeSocket, Pipe, SharedPipe};
+use throng_sim::stamp::Stamp;
+
+const BEGINNING_MS: u64 = 1_700_000_000_000;
+const TICK_MS: u64 = 100;
+/// In ticks.
+const HEARTBEAT: u32 = 250;
+const PING: u32 = 5 * HEARTBEAT;
+
+/// A worker, its channel, and the clients' ends.
+struct Scene {
+    worker: Worker<FakeNet>,
+    engine: Arc<MemoryEngine>,
+    figures: Figures,
+    stamp: Arc<Stamp>,
+    pipes: Vec<SharedPipe>,
+    tick: u32,
+}
+
+/// What came to a client in a tick.
+type Seen = Vec<(u32, usize, Vec<u8>)>;
+
+const PONG: &[u8] = &[0x8a, 0];
+const PINGED: &[u8] = &[0x89, 0];
+const V1: &str = "Sec-WebSocket-Protocol: throng.v1\r\n";
+
+impl Scene {
+    fn new(heartbeat: u32, ping: u32) -> Scene {
+        let stamp = Arc::new(Stamp::new(BEGINNING_MS));
+        let mailbox = Arc::new(Mailbox::new(|| {}));
+        let rules = Arc::new(Rules::new(Vec::new(), throng_core::Rule::default()));
+        let mailboxes = vec![Arc::clone(&mailbox)];
+        let epoch = Epoch::numbered(1);
+        let engine = Arc::new(MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes, 1 << 30));
+        let figures = Figures::new([100_000].into_iter());
+        let ticks = |ticks: u32| Duration::from_millis(u64::from(ticks) * TICK_MS);
+        let settings = Settings {
+            heartbeat: ticks(heartbeat),
+            ping_interval: ticks(ping),
+            ..Settings::default()
+        };
+        let setup = Setup {
+            generation: 0,
+            id: WorkerId(0),
+            settings: Arc::new(settings),
+            engine: Arc::clone(&engine) as Arc<dyn Engine>,
+            access: Arc::new(Allow),
+            rules,
+            mailbox,
+            figures: figures.clone(),
+        };
+        let worker = Worker::new(setup, FakeNet::new(&Rc::new(Notes::default())));
+        Scene { worker, engine, figures, stamp, pipes: Vec::new(), tick: 0 }
+    }
+
+    fn connect(&mut self, headers: &str) -> usize {
+        let number = self.pipes.len();
+        let pipe = Rc::new(RefCell::new(Pipe::new(number, &self.stamp, 1 << 16, 1)));
+        let request = format!("GET /channels/a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        pipe.borrow_mut().client_sends(request.into_bytes());
+        self.worker.accepted(FakeSocket(Rc::clone(&pipe)));
+        assert!(!self.read(&pipe).is_empty(), "it is answered at once");
+        self.pipes.push(pipe);
+        number
+    }
+
+    fn websocket(&mut self, more: &str) -> usize {
+        self.connect(&format!(
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}"
+        ))
+    }
+
+    fn read(&self, pipe: &SharedPipe) -> Vec<u8> {
+        pipe.borrow_mut().client_reads(usize::MAX)
+    }
+
+    fn publish(&mut self) {
+        let publication = Publication {
+            channel: ChannelName::channel("a"),
+            body: Body::Text("x".into()),
+            content_type: None,
+            idempotency_key: None,
+            except: None,
+        };
+        self.engine.publish(self.stamp.now().now_ms, publication).expect("not busy");
+    }
+
+    /// Lets fan-outs come to their end.
+    fn deliver(&mut self) {
+        while self.worker.work(true) || self.worker.is_fanning_out() {}
+    }
+
+    /// The next tick.
+    fn tick(&mut self) {
+        self.tick += 1;
+        let unix_ms = BEGINNING_MS + u64::from(self.tick) * TICK_MS;
+        self.stamp.set_now(unix_ms);
+        self.worker.set_now(Now { unix_ms, tick: self.tick });
+        self.worker.tick();
+    }
+
+    /// Ticks go by, without any slice of a fan-out. Returns what came to whom, and when.
+    fn pass(&mut self, ticks: u32) -> Seen {
+        let mut seen = Vec::new();
+        for _ in 0..ticks {
+            self.tick();
+            self.worker.work(false);
+            for (number, pipe) in self.pipes.iter().enumerate() {
+                let bytes = self.read(pipe);
+                if !bytes.is_empty() {
+                    seen.push((self.tick, number, bytes));
+                }
+            }
+        }
+        seen
+    }
+
+    /// A client answers a ping.
+    fn pong(&mut self, number: usize) {
+        let pipe = Rc::clone(&self.pipes[number]);
+        pipe.borrow_mut().client_sends([0x8a, 0x80, 0, 0, 0, 0]);
+        for ready in self.worker.net().wait(usize::MAX, &mut throng_sim::random::Random::new(1)) {
+            self.worker.readable(ready.token, ready.is_ended);
+        }
+        self.worker.work(false);
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.figures.workers()[0].counters.get(counter)
+    }
+}
+
+fn kinds(seen: &Seen) -> Vec<&[u8]> {
+    seen.iter().map(|(_, _, bytes)| &bytes[..]).collect()
+}
+
+#[test]
+fn an_idle_connection_gets_one_heartbeat_an_interval() {
+    let mut scene = Scene::new(HEARTBEAT, 0);
+    let v1_frame = b"\x81\x14{\"type\":\"heartbeat\"}".to_vec();
+    let kinds = [
+        (scene.websocket(""), PONG.to_vec()),
+        (scene.websocket(V1), v1_frame),
+        (scene.connect("Accept: text/event-stream\r\n"), b"2\r\n:\n\r\n".to_vec()),
+        (scene.connect(""), b"1\r\n\n\r\n".to_vec()),
+    ];
+    let seen = scene.pass(10 * HEARTBEAT);
+    for (number, expected) in kinds {
+        let own: Vec<_> = seen.iter().filter(|(_, to, _)| *to == number).collect();
+        assert!(own.iter().all(|(_, _, bytes)| *bytes == expected), "{own:?}");
+        assert!((HEARTBEAT / 2..=HEARTBEAT).contains(&own[0].0), "the first at {}", own[0].0);
+        let gaps: Vec<_> = own.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert_eq!(gaps, vec![HEARTBEAT; own.len() - 1]);
+    }
+    assert_eq!(scene.count(Counter::Heartbeats), seen.len() as u64);
+}
+
+#[test]
+fn what_is_written_to_needs_none() {
+    let mut scene = Scene::new(HEARTBEAT, 0);
+    scene.websocket("");
+    let mut beats = 0;
+    for _ in 0..40 {
+        scene.publish();
+        scene.deliver();
+        let seen = scene.pass(HEARTBEAT / 2 - 5);
+        beats += kinds(&seen).iter().filter(|bytes| bytes.contains(&0x8a)).count();
+    }
+    assert_eq!(beats, 0);
+    assert_eq!(scene.count(Counter::Heartbeats), 0);
+    // Silence is over within an interval, whenever it begins.
+    for _ in 0..HEARTBEAT {
+        scene.publish();
+        scene.deliver();
+        let seen = scene.pass(HEARTBEAT + 1);
+        let at = seen.iter().position(|(_, _, bytes)| bytes == PONG);
+        assert!(at.is_some(), "silent for an interval: {seen:?}");
+    }
+}
+
+#[test]
+fn heartbeats_stay_spread_after_a_message_to_all() {
+    const CLIENTS: usize = 6400;
+    let mut scene = Scene::new(HEARTBEAT, 0);
+    (0..CLIENTS).for_each(|_| _ = scene.websocket(""));
+    scene.pass(2 * HEARTBEAT);
+    scene.publish();
+    scene.deliver();
+    scene.pass(1);
+    let quiet = scene.pass(HEARTBEAT / 2 - 1);
+    assert!(quiet.is_empty(), "{} heartbeats although all were written to", quiet.len());
+    let before = scene.tick;
+    let seen = scene.pass(3 * HEARTBEAT);
+    // From the second interval on they are spread as before.
+    let mut counts = [0; 10];
+    for (tick, ..) in &seen {
+        let ago = tick - before;
+        if ago > HEARTBEAT && ago <= 2 * HEARTBEAT {
+            counts[((ago - HEARTBEAT - 1) / (HEARTBEAT / 10)) as usize] += 1;
+        }
+    }
+    let fair = CLIENTS / 10;
+    assert!(counts.iter().all(|&count| count >= fair / 2 && count <= fair * 2), "{counts:?}");
+    assert_eq!(counts.iter().sum::<usize>(), CLIENTS);
+}
+
+#[test]
+fn deliveries_go_before_heartbeats() {
+    let mut scene = Scene::new(HEARTBEAT, 0);
+    (0..200).for_each(|_| _ = scene.websocket(""));
+    scene.pass(4 * HEARTBEAT);
+    scene.publish();
+    // It takes the message, and is not given a baton.
+    scene.worker.work(true);
+    assert!(scene.worker.is_fanning_out());
+    scene.pipes.iter().for_each(|pipe| drop(scene.read(pipe)));
+    let sent = scene.count(Counter::Heartbeats);
+    scene.pass(HEARTBEAT);
+    let more = scene.count(Counter::Heartbeats) - sent;
+    // Those who have the message already are silent for an interval at most; those who are about to
+    // get it get nothing else.
+    assert!(more <= 96, "{more} heartbeats before the message");
+    assert!(scene.worker.is_fanning_out());
+}
+
+#[test]
+fn late_heartbeats_come_without_a_burst() {
+    const CLIENTS: u32 = 12_800;
+    let mut scene = Scene::new(HEARTBEAT, 0);
+    (0..CLIENTS).for_each(|_| _ = scene.websocket(""));
+    scene.pass(2 * HEARTBEAT);
+    // The worker is held up for four intervals.
+    scene.tick += 4 * HEARTBEAT;
+    let mut most = 0;
+    let mut all = 0;
+    let from = scene.tick;
+    for _ in 0..HEARTBEAT {
+        let seen = scene.pass(1).len() as u32;
+        // One tick may do what ten in time would have done.
+        let ticks = if scene.tick == from + 1 { 10 } else { 1 };
+        most = most.max(seen / ticks);
+        all += seen;
+    }
+    assert!(most <= 2 * CLIENTS / HEARTBEAT, "{most} in one tick");
+    // What was missed is not made up for: each gets one, some the next.
+    assert!((CLIENTS..=2 * CLIENTS).contains(&all), "{all}");
+}
+
+#[test]
+fn a_websocket_is_pinged_now_and_then_and_closed_if_it_does_not_answer() {
+    let mut scene = Scene::new(HEARTBEAT, PING);
+    let (answers, silent, stream) = (scene.websocket(""), scene.websocket(""), scene.connect(""));
+    let v1 = scene.websocket(V1);
+    let mut pings = Vec::new();
+    let mut closed = None;
+    for _ in 0..12 * HEARTBEAT {
+        for (tick, number, bytes) in scene.pass(1) {
+            if bytes.starts_with(PINGED) {
+                assert_ne!(number, stream);
+                if number == v1 {
+                    assert_eq!(bytes[2..], *b"\x81\x14{\"type\":\"heartbeat\"}");
+                }
+                if number == answers {
+                    pings.push(tick);
+                }
+                if number != silent {
+                    scene.pong(number);
+                }
+            }
+            if bytes[0] == 0x88 {
+                assert_eq!((number, &bytes[2..4]), (silent, &4001_u16.to_be_bytes()[..]));
+                closed = Some(tick);
+            }
+        }
+    }
+    assert!(pings.len() >= 2, "{pings:?}");
+    assert!(pings.windows(2).all(|pair| pair[1] - pair[0] == PING), "{pings:?}");
+    assert_eq!(closed, Some(pings[1]), "closed when the next ping would have come");
+    assert_eq!(scene.count(Counter::ClosedSilent), 1);
+}
+
+#[test]
+fn pings_take_the_place_of_all_heartbeats_for_those_who_want_answers() {
+    let mut scene = Scene::new(HEARTBEAT, HEARTBEAT);
+    scene.websocket("");
+    let mut ticks = Vec::new();
+    for _ in 0..6 * HEARTBEAT {
+        for (tick, number, bytes) in scene.pass(1) {
+            assert_eq!(bytes, PINGED);
+            scene.pong(number);
+            ticks.push(tick);
+        }
+    }
+    assert!(ticks.len() >= 5 && ticks.windows(2).all(|pair| pair[1] - pair[0] == HEARTBEAT));
+}
+
+#[test]
+fn without_heartbeats_there_are_no_pings_either() {
+    let mut scene = Scene::new(0, PING);
+    scene.websocket("");
+    assert_eq!(scene.pass(4 * PING), []);
+}

@@ -1,0 +1,45 @@
+// Our own JavaScript client as the server hands it out, driven by lines of JSON on stdin, telling
+// what it hears as lines on stdout. Usage: node client.mjs URL TRANSPORTS OPTIONS
+import { createInterface } from "node:readline";
+import WebSocket from "ws";
+
+const [url, transports, options] = process.argv.slice(2);
+const source = await (await fetch(`${url}/throng.js`)).text();
+const { Throng } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+
+const tell = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
+const client = new Throng(url, {
+  transports: transports.split(","),
+  WebSocket,
+  ...JSON.parse(options),
+});
+client.on("state", (change) => tell({ event: "state", ...change }));
+client.on("error", ({ code }) => tell({ event: "error", code }));
+
+const COMMANDS = {
+  subscribe({ channels, ...from }) {
+    for (const channel of channels) {
+      const subscription = client.subscribe(channel, from, ({ data, replayed }) => {
+        tell({ event: "message", channel, data, replayed });
+      });
+      for (const event of ["subscribed", "recovered", "gap", "error"]) {
+        subscription.on(event, ({ code }) => tell({ event, channel, code }));
+      }
+    }
+  },
+
+  async publish({ channel, data }) {
+    try {
+      const { id, subscribers, duplicate } = await client.publish(channel, data);
+      tell({ event: "published", data, id, subscribers, duplicate });
+    } catch ({ code, outcome, key }) {
+      tell({ event: "unpublished", data, code, outcome, key });
+    }
+  },
+};
+
+createInterface({ input: process.stdin }).on("line", (line) => {
+  const { command, ...parameters } = JSON.parse(line);
+  COMMANDS[command](parameters);
+});
+tell({ event: "ready" });

@@ -1,0 +1,225 @@
+"""The admin listener, read-only clients, and which listener shows what."""
+
+import json
+import socket
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from conftest import HERE
+from support import PATIENCE_SECONDS
+from support.raw import TEXT, Raw, RawWebSocket, frame
+from support.server import Server, clean_environment, eventually, run_throng
+
+ADMIN = ("--admin-listen", "127.0.0.1:0")
+PUBLIC = ("--allow-anyone", "--admin-listen", "127.0.0.1:0")
+STATUS = ["/status", "/status.json", "/status/stream", "/metrics"]
+
+
+def refusal(response):
+    """Status and code of a refusal."""
+    return response.status_code, response.json()["error"]
+
+
+def first_sample(client, **headers):
+    """The first event of /status/stream."""
+    with client.stream("GET", "/status/stream", headers=headers) as response:
+        assert response.status_code == 200, response.read()
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                return json.loads(line[len("data: ") :])
+    raise AssertionError("the stream has ended")
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0"])
+def test_status_and_metrics_are_at_the_admin_listener_only(serve, listen):
+    server = serve(*PUBLIC, listen=listen)
+    with server.admin() as admin:
+        assert admin.get("/health").text == "ok\n"
+        assert admin.get("/", follow_redirects=False).headers["Location"] == "/status"
+        assert "Throng status" in admin.get("/status").text
+        assert admin.get("/status.json").json()["connections"]["room"] > 0
+        assert "throng_connections " in admin.get("/metrics").text
+        assert admin.head("/status/stream").status_code == 200
+        assert first_sample(admin)["connections"]["status"] == 1
+    for path in STATUS:
+        response = server.http.get(path)
+        assert refusal(response) == (403, "forbidden"), path
+        assert "--admin-listen" in response.json()["message"]
+    assert server.http.get("/health").text == "ok\n"
+
+
+def test_without_an_admin_listener_only_loopback_shows_them(serve):
+    open_to_all = serve("--allow-anyone", listen="0.0.0.0")
+    for path in STATUS:
+        response = open_to_all.http.get(path)
+        assert refusal(response) == (403, "forbidden"), path
+        assert "--admin-listen" in response.json()["message"]
+    local = serve()
+    assert "throng_connections " in local.http.get("/metrics").text
+    assert first_sample(local.http)["connections"]["status"] == 1
+
+
+def test_a_kept_connection_may_ask_for_the_samples_after_other_requests(serve):
+    server = serve(*PUBLIC)
+    with server.admin() as admin:
+        address = SimpleNamespace(host=admin.base_url.host, port=admin.base_url.port)
+    with Raw(address) as client:
+        client.request("GET", "/health")
+        assert client.read_response().status == 200
+        client.request("GET", "/status/stream")
+        assert client.read_head().status == 200
+        text = b""
+        while b"data: " not in text:
+            text += client.read_chunk()
+
+
+def test_other_sites_and_rebound_names_do_not_reach_the_admin_listener(serve):
+    server = serve(*PUBLIC, "--allowed-origins", "*", "--allowed-hosts", "*,throng")
+    with server.admin() as admin:
+        port = admin.base_url.port
+        for path in [*STATUS, "/channels/a/history"]:
+            rebound = {"Host": f"evil.example:{port}"}
+            assert refusal(admin.get(path, headers=rebound)) == (403, "host_refused"), path
+            origin = {"Origin": "https://evil.example"}
+            assert refusal(admin.get(path, headers=origin)) == (403, "origin_refused"), path
+        # A page of some other program on the operator's machine.
+        neighbour = {"Host": f"localhost:{port}", "Origin": "http://localhost:3000"}
+        response = admin.post("/channels/a", content="x", headers=neighbour)
+        assert refusal(response) == (403, "origin_refused")
+        own = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}
+        assert admin.post("/channels/a", content="x", headers=own).status_code == 201
+        page = {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}
+        response = admin.post("/channels/a", content="x", headers=page)
+        assert refusal(response) == (403, "origin_refused")
+        # What a scraper in a container calls it, and what a tunnel does.
+        for name in ("throng", "localhost", "127.0.0.1", "[::1]"):
+            headers = {"Host": f"{name}:{port}"}
+            assert admin.get("/metrics", headers=headers).status_code == 200, name
+            assert first_sample(admin, **headers)["version"]
+
+
+def test_channels_are_not_followed_at_the_admin_listener(serve, channel):
+    server = serve(*PUBLIC)
+    with server.admin() as admin:
+        for path in (f"/channels/{channel}", f"/subscribe?channel={channel}", "/users/ann?wait=1"):
+            assert refusal(admin.get(path)) == (404, "not_found"), path
+            assert admin.head(path).status_code == 404
+        assert refusal(admin.get("/channels/%00")) == (400, "bad_name")
+        for path in ("/chat", "/chat.js", "/nowhere"):
+            assert refusal(admin.get(path)) == (404, "not_found"), path
+
+
+def test_the_application_publishes_and_reads_at_the_admin_listener(serve, channel):
+    server = serve(*PUBLIC)
+    with server.admin() as admin, RawWebSocket(server, f"/channels/{channel}") as websocket:
+        assert admin.post(f"/channels/{channel}", content="one").status_code == 201
+        lines = json.dumps({"channel": channel, "data": "two"})
+        assert admin.post("/publish", content=lines).status_code == 200
+        assert [websocket.read_message() for _ in range(2)] == [b"one", b"two"]
+        history = admin.get(f"/channels/{channel}/history").json()
+        assert [message["data"] for message in history["messages"]] == ["one", "two"]
+        assert admin.get(f"/channels/{channel}/presence").json()["connections"] == 1
+
+
+def test_clients_that_may_only_read_publish_nothing(serve, channel):
+    server = serve(*ADMIN, "--clients-publish=false")
+    for method, path in [
+        ("POST", f"/channels/{channel}"),
+        ("PUT", f"/channels/{channel}"),
+        ("POST", "/users/ann"),
+        ("POST", "/publish"),
+    ]:
+        line = json.dumps({"channel": channel, "data": "x"})
+        assert refusal(server.http.request(method, path, content=line)) == (403, "forbidden"), path
+    with RawWebSocket(server, f"/channels/{channel}") as plain:
+        plain.send(frame(TEXT, "from a client"))
+        code, reason = plain.read_close()
+        assert code == 1008 and "may only read" in reason
+    with RawWebSocket(server, f"/subscribe?channel={channel}", protocol="throng.v1") as many:
+        assert json.loads(many.read_message())["type"] == "welcome"
+        assert json.loads(many.read_message())["type"] == "subscribed"
+        command = {"type": "publish", "channel": channel, "data": "x", "ref": 1}
+        many.send(frame(TEXT, json.dumps(command)))
+        error = json.loads(many.read_message())
+        assert (error["type"], error["code"], error["ref"]) == ("error", "forbidden", 1)
+        with server.admin() as admin:
+            answer = admin.post(f"/channels/{channel}", content="from the application")
+            assert (answer.status_code, answer.json()["subscribers"]) == (201, 1)
+        assert json.loads(many.read_message())["data"] == "from the application"
+    assert [it["data"] for it in server.history(channel)["messages"]] == ["from the application"]
+
+
+def test_a_drain_is_seen_at_the_admin_listener(tmp_path, channel):
+    server = Server(tmp_path, *ADMIN, "--drain-window", "0", "--drain-timeout", "3s")
+    path = f"/channels/{channel}"
+    with server.admin() as admin, RawWebSocket(server, path, receive_buffer_bytes=4096):
+        # A client that does not read, and is not too far behind, keeps the drain going until its
+        # timeout.
+        server.publish_batch([{"channel": channel, "data": "x" * 60000} for _ in range(16)])
+        server.signal()
+        eventually(lambda: "SIGTERM: stopping" in server.log(), "the drain")
+        eventually(lambda: admin.get("/health").status_code == 503, "a drain to be seen")
+        assert "throng_draining 1" in admin.get("/metrics").text
+        assert refusal(admin.post("/channels/a", content="x")) == (503, "draining")
+        assert server.wait() == 0, server.log()
+
+
+def test_settings_that_make_no_sense_are_refused(tmp_path):
+    def refused(*flags):
+        done = run_throng("serve", "--listen", "127.0.0.1:0", *flags, directory=tmp_path)
+        return done.returncode, done.stderr
+
+    code, sentence = refused("--admin-listen", "0.0.0.0:0")
+    assert code == 78 and "--admin-allow-anyone" in sentence
+    code, sentence = refused("--clients-publish=false")
+    assert code == 78 and "--admin-listen" in sentence
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, sentence = refused("--admin-listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert code == 1 and "choose another port with --admin-listen" in sentence
+
+
+def test_a_container_reaches_it_from_outside(serve):
+    server = serve(*PUBLIC[:1], "--admin-listen", "0.0.0.0:0", "--admin-allow-anyone")
+    with server.admin() as admin:
+        assert admin.get("/metrics").status_code == 200
+        rebound = {"Host": "evil.example"}
+        assert refusal(admin.get("/metrics", headers=rebound)) == (403, "host_refused")
+
+
+def test_the_page_is_live_at_the_admin_listener(serve, chromium, tmp_path):
+    server = serve("--allow-anyone", *ADMIN, listen="0.0.0.0")
+    with server.admin() as admin:
+        url = str(admin.base_url).rstrip("/")
+    picture = tmp_path / "status.png"
+    done = subprocess.run(
+        ["node", HERE / "node" / "status.mjs", chromium, url, "admin", picture],
+        env=clean_environment({"NO_PROXY": "*"}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS * 6,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert picture.stat().st_size > 0
+
+
+def test_the_demo_is_for_loopback_unless_told_otherwise(serve):
+    local, open_to_all = serve(), serve("--allow-anyone", listen="0.0.0.0")
+    without = serve("--demo", "off")
+    with_it = serve("--allow-anyone", "--demo", "on", listen="0.0.0.0")
+    # There nobody could say anything.
+    read_only = serve("--clients-publish=false", *ADMIN)
+    servers = [(local, 1), (open_to_all, 0), (without, 0), (with_it, 1), (read_only, 0)]
+    for server, has_demo in servers:
+        root = server.http.get("/", follow_redirects=False)
+        assert root.status_code == (302 if has_demo else 200)
+        for path in ("/chat", "/chat.js", "/chat.css", "/chat-view.js"):
+            assert server.http.get(path).status_code == (200 if has_demo else 404), path
+        for path in ("/throng.js", "/favicon.ico", "/icon.svg", "/status.md"):
+            assert server.http.get(path).status_code == 200, path
+    icon = local.http.get("/favicon.ico")
+    assert icon.headers["Content-Type"] == "image/svg+xml"
+    assert "/throng.js" in without.http.get("/").text

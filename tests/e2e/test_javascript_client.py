@@ -1,0 +1,191 @@
+"""The JavaScript client, as the server hands it out, against the real server."""
+
+import json
+import signal
+
+import pytest
+
+from support.server import Server
+
+TRANSPORTS = ["websocket", "sse", "poll"]
+QUICK = ["--drain-window", "100ms"]
+
+
+class Client:
+    """The client in a program of its own, and what it has told so far."""
+
+    def __init__(self, node, server, transport, **options):
+        self.child = node("client.mjs", server.url, transport, json.dumps(options))
+        self.heard = []
+
+    def tell(self, command, **parameters):
+        self.child.stdin.write(json.dumps({"command": command, **parameters}) + "\n")
+        self.child.stdin.flush()
+
+    def until(self, matches):
+        """Reads on until an event matches; returns that one."""
+        while True:
+            line = self.child.stdout.readline()
+            assert line, "the program has ended"
+            event = json.loads(line)
+            self.heard.append(event)
+            if matches(event):
+                return event
+
+    def until_state(self, state):
+        return self.until(lambda it: it["event"] == "state" and it["state"] == state)
+
+    def until_all(self, name, count):
+        """Reads on until so many events of that name were heard in all; returns them."""
+        while len(self.all(name)) < count:
+            self.until(lambda it: it["event"] == name)
+        return self.all(name)
+
+    def all(self, name):
+        return [event for event in self.heard if event["event"] == name]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_frozen_server_is_noticed_and_nothing_is_lost(serve, node, channel, transport):
+    server = serve()
+    client = Client(node, server, transport, requestTimeoutMs=1500)
+    client.tell("subscribe", channels=[channel])
+    client.until_state("open")
+    client.tell("publish", channel=channel, data=0)
+    client.until_all("message", 1)
+    client.until_all("published", 1)
+    server.signal(signal.SIGSTOP)
+    try:
+        # Nobody else tells the client that the server has stopped: its own publish goes unanswered.
+        for number in range(1, 11):
+            client.tell("publish", channel=channel, data=number)
+        client.until_state("waiting")
+    finally:
+        server.signal(signal.SIGCONT)
+    client.until_all("published", 11)
+    client.tell("publish", channel=channel, data="last")
+    client.until(lambda it: it["event"] == "message" and it["data"] == "last")
+    expected = [*range(11), "last"]
+    assert [event["data"] for event in client.all("message")] == expected
+    kept = [envelope["data"] for envelope in server.history(channel)["messages"]]
+    assert kept == expected, "each once, in the order of publishing"
+    assert not client.all("gap") and not client.all("unpublished")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_publish_to_a_frozen_server_is_of_unknown_outcome(serve, node, channel, transport):
+    server = serve()
+    client = Client(node, server, transport, publishTimeoutMs=300)
+    client.tell("subscribe", channels=[channel])
+    client.until_state("open")
+    if transport == "websocket":
+        # Before, the publish waits for the subscription instead of being sent.
+        client.until_all("subscribed", 1)
+    server.signal(signal.SIGSTOP)
+    try:
+        client.tell("publish", channel=channel, data="may be")
+        given_up = client.until(lambda it: it["event"] == "unpublished")
+    finally:
+        server.signal(signal.SIGCONT)
+    assert (given_up["code"], given_up["outcome"]) == ("timeout", "unknown")
+    assert given_up["key"], "the key with which to try again"
+    client.until(lambda it: it["event"] == "message" and it["data"] == "may be")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_channels_beyond_the_limit_of_a_connection_are_followed(serve, node, transport):
+    server = serve("--max-channels-per-connection", 16)
+    channels = [f"c{number}" for number in range(50)]
+    client = Client(node, server, transport)
+    client.tell("subscribe", channels=channels)
+    client.until_all("subscribed", len(channels))
+    for name in channels:
+        server.publish(name, name)
+    messages = client.until_all("message", len(channels))
+    assert sorted(event["data"] for event in messages) == sorted(channels)
+    assert not client.all("error")
+
+
+def test_more_channels_than_a_connection_takes_unless_set(serve, node):
+    server = serve()
+    channels = [f"c{number}" for number in range(200)]
+    client = Client(node, server, "websocket")
+    client.tell("subscribe", channels=channels)
+    client.until_all("subscribed", len(channels))
+    for name in channels:
+        server.publish(name, name)
+    client.until_all("message", len(channels))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_history_is_marked_as_replayed(serve, node, channel, transport):
+    server = serve()
+    for number in range(3):
+        server.publish(channel, str(number))
+    client = Client(node, server, transport)
+    client.tell("subscribe", channels=[channel], history=2)
+    client.until_all("message", 2)
+    server.publish(channel, "live")
+    messages = client.until_all("message", 3)
+    flags = [(event["data"], event["replayed"]) for event in messages]
+    assert flags == [("1", True), ("2", True), ("live", False)]
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+def test_a_publish_does_not_overtake_its_own_subscription(server, node, channel, transport):
+    client = Client(node, server, transport)
+    client.tell("subscribe", channels=[channel])
+    client.tell("publish", channel=channel, data="first")
+    assert client.until(lambda it: it["event"] == "published")["subscribers"] == 1
+    client.until_all("message", 1)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_stop_and_a_restart_are_a_gap_and_nothing_worse(tmp_path, node, channel, transport):
+    first = Server(tmp_path, *QUICK)
+    client = Client(node, first, transport)
+    client.tell("subscribe", channels=[channel])
+    client.until_state("open")
+    first.publish(channel, "before")
+    client.until_all("message", 1)
+    first.stop()
+    second = Server(tmp_path, *QUICK, port=first.port)
+    client.until(lambda it: it["event"] == "gap")
+    second.publish(channel, "after")
+    client.until(lambda it: it["event"] == "message" and it["data"] == "after")
+    assert client.all("state")[-1]["transport"] == transport
+    second.stop()
+
+
+@pytest.mark.parametrize("transport", ["sse", "poll"])
+def test_names_too_long_for_one_request_are_spread_over_several(server, node, channel, transport):
+    channels = [f"{channel}-{number}-".ljust(220, "x") for number in range(100)]
+    client = Client(node, server, transport)
+    client.tell("subscribe", channels=channels)
+    client.until_all("subscribed", len(channels))
+    for name in channels:
+        server.publish(name, name)
+    messages = client.until_all("message", len(channels))
+    assert sorted(event["data"] for event in messages) == sorted(channels)
+    assert not client.all("error")
+
+
+@pytest.mark.parametrize("transport", [*TRANSPORTS, ",".join(TRANSPORTS)])
+def test_a_full_server_is_waited_for(serve, node, channel, transport):
+    server = serve("--workers", 1, "--max-connections", 3)
+    client = Client(node, server, transport)
+    holders = [Client(node, server, "websocket") for _ in range(3)]
+    for each in [client, *holders]:
+        each.until(lambda it: it["event"] == "ready")
+    for holder in holders:
+        holder.tell("subscribe", channels=[f"{channel}-held"])
+    for holder in holders:
+        holder.until_state("open")
+    client.tell("subscribe", channels=[channel])
+    assert client.until_state("waiting")["delayMs"] > 0
+    for holder in holders:
+        holder.child.kill()
+    # A refusal for want of room is no reason to fall back.
+    assert client.until_state("open")["transport"] == transport.split(",")[0]
+    server.publish(channel, "in at last")
+    client.until_all("message", 1)

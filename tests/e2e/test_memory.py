@@ -1,0 +1,120 @@
+"""What connections make the server hold is bounded, and the limits hit those who hold most."""
+
+import json
+import struct
+import time
+
+from support.raw import BINARY, CLOSE, TEXT, Closed, Raw, RawWebSocket, frame
+from support.server import eventually
+
+OVERLOAD = 'throng_closed_total{reason="overload"}'
+MIB = 1 << 20
+
+
+def overloads(server):
+    return server.metrics()[OVERLOAD]
+
+
+def history_of(server, channel, bytes_min):
+    """Publishes until the history, as JSON, has so many bytes."""
+    body = b"\x01" * 9_900
+    for _ in range(bytes_min // (6 * len(body)) + 1):
+        server.publish(channel, body)
+
+
+def assert_bystanders_are_served(server, channel):
+    """Those whose requests and messages come in pieces, and who read their answers."""
+    head = f"GET /health HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n\r\n"
+    with Raw(server) as client:
+        client.send(head[:9])
+        client.send(head[9:])
+        assert client.read_response().status == 200
+    with RawWebSocket(server, f"/channels/{channel}") as client:
+        whole = frame(TEXT, b"in pieces".ljust(3000, b"."))
+        for at in range(0, len(whole), 1000):
+            client.send(whole[at : at + 1000])
+        assert client.read_message().startswith(b"in pieces")
+
+
+def test_answers_that_nobody_reads_cost_those_who_asked_for_them(serve, channel):
+    server = serve("--workers", 1, "--max-held-bytes", "8MiB", "--heartbeat", 0)
+    history_of(server, channel, MIB)
+    ask = json.dumps({"type": "history", "channel": channel, "limit": 100})
+    hogs = []
+    for _ in range(6):
+        hog = RawWebSocket(server, "/subscribe", "throng.v1", receive_buffer_bytes=4096)
+        hog.send(frame(TEXT, ask) * 15)
+        hogs.append(hog)
+        assert_bystanders_are_served(server, channel)
+    # Each of them holds some 4 MiB less what the kernel has taken.
+    eventually(lambda: overloads(server) >= 3, "those that hold most to be closed")
+    assert_bystanders_are_served(server, channel)
+    assert overloads(server) <= len(hogs)
+    for hog in hogs:
+        hog.close()
+
+
+def test_messages_half_sent_cost_those_who_began_them(serve, channel):
+    server = serve("--workers", 1, "--max-held-bytes", "4MiB", "--heartbeat", 0)
+    half = frame(BINARY, b"x" * 60_000)[:50_000]
+    hogs = []
+    for _ in range(4 * MIB // 50_000 + 20):
+        hog = RawWebSocket(server, f"/channels/{channel}-of-hogs")
+        hog.send(half)
+        hogs.append(hog)
+    assert_bystanders_are_served(server, channel)
+    eventually(lambda: overloads(server) >= 10, "those that have held longest to be closed")
+    opcode, payload = hogs[0].read_frame()
+    assert opcode == CLOSE and struct.unpack(">H", payload[:2])[0] == 1013
+    assert b"half sent" in payload
+    # The last one may still end what it began, and hears it.
+    hogs[-1].send(frame(BINARY, b"x" * 60_000)[50_000:])
+    opcode, payload = hogs[-1].read_frame()
+    assert opcode == BINARY and len(payload) == 60_000
+    for hog in hogs:
+        hog.close()
+
+
+def test_a_client_that_asks_without_reading_is_closed(serve, channel):
+    server = serve("--workers", 1)
+    history_of(server, channel, MIB)
+    ask = json.dumps({"type": "history", "channel": channel, "limit": 100})
+    with RawWebSocket(server, "/subscribe", "throng.v1", receive_buffer_bytes=4096) as hog:
+        hog.send_anyway(frame(TEXT, ask) * 100)
+        eventually(lambda: overloads(server) == 1, "the client to be closed")
+        try:
+            while True:
+                hog.read_frame()
+        except Closed:
+            pass
+
+
+def read_slowly(client, seconds):
+    """Reads to the end, never idle, over about so many seconds; returns the body's length."""
+    head = client.read_head()
+    assert head.status == 200
+    length = int(head.header("Content-Length"))
+    got, pause = len(client.buffer), 0.01
+    client.buffer = b""
+    piece = max(int(length * pause / seconds), 1)
+    while got < length:
+        data = client.socket.recv(piece)
+        if not data:
+            break
+        got += len(data)
+        time.sleep(pause)
+    return got, length
+
+
+def test_an_answer_that_is_read_steadily_is_never_cut(serve, channel):
+    """Kept alive, it may take longer than the idle timeout."""
+    server = serve("--idle-timeout", "2s")
+    for _ in range(17):
+        server.publish(channel, b"y" * 60_000)
+    server.http.close()
+    with Raw(server, receive_buffer_bytes=32_768) as client:
+        client.request("GET", f"/channels/{channel}?history=17&wait=0")
+        got, length = read_slowly(client, 6)
+        assert got == length
+        client.request("GET", f"/channels/{channel}?history=1&wait=0")
+        assert client.read_response().status == 200

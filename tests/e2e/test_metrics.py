@@ -1,0 +1,63 @@
+"""/metrics, read by the parser of Prometheus's own client, and its table in the guide."""
+
+import re
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.server import ROOT, eventually
+from support.transports import subscribe
+
+GUIDE = ROOT / "docs" / "guides" / "operate.md"
+LATENCY = "throng_publish_to_last_write_seconds"
+
+
+def families(server):
+    """What the server exposes, by name."""
+    response = server.http.get("/metrics")
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    found = list(text_string_to_metric_families(response.text))
+    assert len({family.name for family in found}) == len(found), "each is described once"
+    return {family.name: family for family in found}
+
+
+def histogram(family):
+    """The buckets of a histogram in order, its sum and its count."""
+    assert family.type == "histogram"
+    samples = {}
+    for sample in family.samples:
+        samples.setdefault(sample.name.removeprefix(family.name), []).append(sample)
+    buckets = [(float(it.labels["le"]), it.value) for it in samples["_bucket"]]
+    return buckets, samples["_sum"][0].value, samples["_count"][0].value
+
+
+def test_every_family_has_a_type_a_help_and_samples(server):
+    for family in families(server).values():
+        assert family.type in ("counter", "gauge", "histogram"), family
+        assert family.documentation and family.samples, family
+
+
+def test_publish_to_last_write_is_a_histogram(serve, channel):
+    server = serve()
+    with subscribe("websocket", server, f"/channels/{channel}") as follower:
+        for number in range(5):
+            server.publish(channel, f"message {number}")
+        follower.take(5)
+        # A message is timed after its subscriber has it.
+        eventually(lambda: histogram(families(server)[LATENCY])[2] == 5, "five messages")
+    buckets, sum_s, count = histogram(families(server)[LATENCY])
+    bounds, counts = zip(*buckets)
+    assert list(bounds) == sorted(set(bounds)) and bounds[-1] == float("inf")
+    assert list(counts) == sorted(counts) and counts[-1] == count == 5
+    assert 0 < sum_s < 5 * max(bounds[-2], sum_s)
+    assert histogram(families(server)["throng_http_response_seconds"])[2] >= 5
+
+
+def test_the_guide_lists_exactly_the_metrics_there_are(server):
+    section = GUIDE.read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `throng_")]
+    documented = [name for row in rows for name in re.findall(r"`(throng_\w+)", row)]
+    names = set()
+    for line in server.http.get("/metrics").text.splitlines():
+        if line.startswith("# TYPE "):
+            names.add(line.split()[2])
+    assert sorted(documented) == sorted(names)
