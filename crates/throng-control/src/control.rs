@@ -10,7 +10,7 @@ use throng_core::{Access, Engine, clock};
 
 use crate::drain::Drain;
 use crate::edge::Edge;
-use crate::figures::Figures;
+use crate::metrics::Figures;
 use crate::status::Status;
 
 /// Limits and deadlines. The names are those of `docs/reference/settings.md`.

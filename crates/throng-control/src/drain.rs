@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::answer::Refused;
+use crate::http::answer::Refused;
 
 /// Whether the server is shutting down, and what is still under way.
 #[derive(Debug)]

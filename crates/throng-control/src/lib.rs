@@ -6,28 +6,20 @@
 //!
 //! # Layout
 //!
+//! Each module uses only modules of the rows below its own.
+//!
 //! | module | what it is |
 //! |---|---|
-//! | `admin` | the admin listener and its connections |
-//! | [`control`] | settings, and what all connections share |
-//! | [`edge`] | what is needed of the data plane, as two traits |
-//! | `serve` | takes sockets in; shutdown |
-//! | `connection` | one socket's life |
-//! | `caller` | who asks |
-//! | `deadlines` | what must have happened by when |
-//! | `drain` | the shutdown, as requests see it |
-//! | `farewell` | the way back to a worker, last words, the end |
-//! | `gate` | the socket as hyper sees it |
-//! | `guests` | all connections, and which of them gives way |
-//! | `framing` | whose the next request is, and where it ends |
-//! | `service` | which answer to which request |
+//! | [`fn@serve`], `serve/admin` | the two listeners, their connection limits, shutdown |
+//! | `service` | routes each request to the API or a page |
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS` |
-//! | `pages`, `metrics` | everything that is not the API |
-//! | `status` | what the server tells about itself, once a second |
-//! | `answer`, `origin` | answers, refusals, CORS |
-//! | `body`, `names`, `query` | reading requests |
-//! | `pot` | memory that many requests share |
-//! | `figures` | what is counted |
+//! | `pages` | static pages, the JavaScript client, health, `/metrics` |
+//! | `socket` | the life of a control connection |
+//! | `status` | the sampler behind the status page |
+//! | [`control`] | what all connections share |
+//! | `http` | responses, error responses, bodies, names, queries, origins |
+//! | `drain`, `metrics`, `memory_quota` | shutdown state, counters, memory that requests share |
+//! | [`edge`] | what the control plane needs of the data plane, as two traits |
 //!
 //! # Invariants
 //!
@@ -40,27 +32,15 @@
 pub mod control;
 pub mod edge;
 
-mod admin;
-mod answer;
 mod api;
-mod body;
-mod caller;
-mod connection;
-mod deadlines;
 mod drain;
-mod farewell;
-mod figures;
-mod framing;
-mod gate;
-mod guests;
+mod http;
+mod memory_quota;
 mod metrics;
-mod names;
-mod origin;
 mod pages;
-mod pot;
-mod query;
 mod serve;
 mod service;
+mod socket;
 mod status;
 
 pub use control::{Control, Settings};

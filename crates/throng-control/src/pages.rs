@@ -18,11 +18,13 @@ use http::{Method, StatusCode};
 use throng_core::Listener;
 use throng_wire::Unavailable;
 
-use crate::answer::{self, Answer, Code, Refused};
-use crate::caller::Caller;
 use crate::control::Control;
+use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::caller::Caller;
+use crate::http::{origin, query};
 use crate::status::SAMPLES_MAX;
-use crate::{metrics, origin, query};
+
+mod metrics;
 
 /// What the pages may load: their own scripts and styles, and connections to this server only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \

@@ -1,5 +1,7 @@
 //! Takes the sockets in, and sees them off when the server shuts down.
 
+mod admin;
+
 use std::future::Future;
 use std::io;
 use std::net::TcpListener;
@@ -12,13 +14,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout_at};
 
-use crate::admin;
-use crate::connection;
 use crate::control::Control;
 use crate::edge::{Arrival, Arrivals};
-use crate::farewell;
-use crate::guests::Guests;
 use crate::service::Service;
+use crate::socket::close;
+use crate::socket::connection;
+use crate::socket::connection_set::Guests;
 use crate::status::Sampler;
 
 /// After an error sockets are asked for again so much later: it is not over at once, and the log
@@ -185,7 +186,7 @@ impl<A: Arrivals> House<A> {
                 });
             }
             Ok(Some(Arrival { stream, bytes })) => {
-                farewell::refuse_full_at_once(&self.control, stream, &bytes);
+                close::refuse_full_at_once(&self.control, stream, &bytes);
             }
             Ok(None) => self.is_open = false,
             Err(error) => {

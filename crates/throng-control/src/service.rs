@@ -13,11 +13,12 @@ use throng_core::clock;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
 
-use crate::answer::{self, Answer, Code, Refused};
-use crate::caller::Caller;
 use crate::control::Control;
-use crate::names::{Part, Resource};
-use crate::{api, body, origin, pages};
+use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::caller::Caller;
+use crate::http::names::{Part, Resource};
+use crate::http::{body, origin};
+use crate::{api, pages};
 
 /// Answers requests. The API is matched by hand, because publishing is what the control plane does
 /// all day; pages, figures and health go through a router.

@@ -7,10 +7,10 @@ use throng_core::{Action, Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
 use throng_wire::v1;
 
-use crate::answer::{self, Answer, Code, Refused};
 use crate::api::{permit, publish};
 use crate::control::Control;
-use crate::{body, query};
+use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::{body, query};
 
 /// Lines of one batch. Each is answered, and the shortest lines have answers fifty times as long:
 /// the size of the batch alone does not bound them.

@@ -14,11 +14,11 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
 
-use crate::answer::{self, Answer, Code, Refused, THRONG_RECOVERED};
 use crate::api::{permit, set_id};
-use crate::caller::Caller;
 use crate::control::Control;
-use crate::origin;
+use crate::http::answer::{self, Answer, Code, Refused, THRONG_RECOVERED};
+use crate::http::caller::Caller;
+use crate::http::origin;
 
 /// The request has passed its limits already.
 const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };

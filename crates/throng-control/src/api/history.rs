@@ -6,10 +6,10 @@ use http::request::Parts;
 use throng_core::{Action, HistoryQuery, Kind, Message};
 use throng_wire::v1;
 
-use crate::answer::{self, Answer, Refused};
 use crate::api::{id, limit, permit, set_id};
 use crate::control::Control;
-use crate::{names, query};
+use crate::http::answer::{self, Answer, Refused};
+use crate::http::{names, query};
 
 /// Envelopes of one page, in bytes; what does not fit is the next page's. The limit on messages is
 /// not enough, and nor are the bytes that a log keeps: as JSON, a byte may be six.

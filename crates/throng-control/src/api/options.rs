@@ -7,8 +7,8 @@ use http::header::{
 };
 use http::request::Parts;
 
-use crate::answer::{self, Answer};
-use crate::names::Resource;
+use crate::http::answer::{self, Answer};
+use crate::http::names::Resource;
 
 /// Request headers that pages may set. `Authorization` is for a proxy in front that checks it.
 const HEADERS: &str =

@@ -6,10 +6,10 @@ use throng_wire::v1;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::answer::{self, Answer, Code, Refused};
 use crate::api::{ANSWER_TIMEOUT, limit, newest, permit, set_id};
 use crate::control::Control;
-use crate::{names, query};
+use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::{names, query};
 
 pub(crate) async fn answer(
     control: &Control,

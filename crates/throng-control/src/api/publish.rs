@@ -12,11 +12,11 @@ use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
 use crate::api::{ANSWER_TIMEOUT, permit};
-use crate::body;
 use crate::control::Control;
-use crate::{names, query};
+use crate::http::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
+use crate::http::body;
+use crate::http::{names, query};
 
 pub(crate) async fn answer(
     control: &Control,

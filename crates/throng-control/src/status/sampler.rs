@@ -13,9 +13,9 @@ use super::machine::{Machine, Reading};
 use super::sample::{
     Connections, Cpu, Http, Kernel, Memory, Rate, Reasons, Sample, Spans, Times, rounded,
 };
-use crate::answer::Code;
 use crate::control::Control;
 use crate::edge::WorkerFigures;
+use crate::http::answer::Code;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 

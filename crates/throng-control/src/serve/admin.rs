@@ -15,13 +15,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::connection;
 use crate::control::Control;
 use crate::edge::Arrival;
-use crate::farewell;
-use crate::guests::{Activity, Guests};
 use crate::serve::{ERROR_PAUSE, Life};
 use crate::service::Service;
+use crate::socket::close;
+use crate::socket::connection;
+use crate::socket::connection_set::{Activity, Guests};
 
 /// Connections at once. Operators, scrapers and the publishing application need few, and
 /// descriptors are apart for them in every table. When there are as many, the one that has been
@@ -81,7 +81,7 @@ async fn guest(life: Life, service: Service, mut stream: TcpStream, activity: Ar
 
 fn refuse(control: &Control, stream: TcpStream) {
     if let Ok(stream) = stream.into_std() {
-        farewell::refuse_full_at_once(control, stream, &[]);
+        close::refuse_full_at_once(control, stream, &[]);
     }
 }
 

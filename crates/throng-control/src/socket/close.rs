@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::answer::{Code, Refused};
 use crate::control::Control;
-use crate::framing;
-use crate::gate::{Closed, Gate};
+use crate::http::answer::{Code, Refused};
+use crate::socket::inspect;
+use crate::socket::request_boundary::{Closed, Gate};
 
 /// A client that takes nothing of its last answers for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ pub(crate) async fn take_leave(
             }
             Some(Closed::Subscription(refusal)) if listener == Listener::Admin => {
                 let checked = refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
-                match checked.and_then(|()| framing::check_viewer(&control.settings, gate.unread()))
+                match checked.and_then(|()| inspect::check_viewer(&control.settings, gate.unread()))
                 {
                     Ok(()) => return hand_back(control, listener, gate).await,
                     Err(refused) => Some(refused),
@@ -165,7 +165,7 @@ fn write_refusal(
         let peer = peer().map(|peer| peer.to_string()).unwrap_or_default();
         tracing::debug!("{request} {status} {code} peer={peer}");
     }
-    let (origin, subscription) = framing::reader(unread, &control.settings, listener);
+    let (origin, subscription) = inspect::reader(unread, &control.settings, listener);
     refused.write_raw(control, origin.as_deref(), subscription.as_deref(), out);
 }
 

@@ -3,8 +3,8 @@
 use throng_core::{ChannelName, Kind};
 use throng_wire::{NameError, Target, check_name};
 
-use crate::answer::{Code, Refused};
-use crate::query::percent_decoded;
+use crate::http::answer::{Code, Refused};
+use crate::http::query::percent_decoded;
 
 /// What of a channel or user is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use http::header::{CONTENT_LENGTH, EXPECT};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{sleep, timeout};
 
-use crate::answer::{Code, Refused};
 use crate::control::Control;
-use crate::pot::{Cut, Pot, Share};
+use crate::http::answer::{Code, Refused};
+use crate::memory_quota::{Cut, Pot, Share};
 
 /// What a body is to hold.
 #[derive(Debug, Clone, Copy)]

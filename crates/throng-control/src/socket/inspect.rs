@@ -1,8 +1,9 @@
 //! Whose the next request is, and where it ends, decided before hyper sees a byte of it.
 //!
-//! Called for the [gate](crate::gate). The same readers as the workers' say so: were the two planes
-//! to disagree, a connection would go to and fro between them for ever. They also refuse whatever
-//! could be read in two ways, which is how requests are smuggled behind others.
+//! Called by the [request boundary](crate::socket::request_boundary). It uses the same parsers as
+//! the workers: if the planes disagreed about a request, its connection would be handed back and
+//! forth forever. These parsers also refuse every ambiguous request, which is how requests are
+//! smuggled behind others.
 //!
 //! What hyper would refuse is refused here as well: its own refusals are neither worded as in the
 //! reference nor counted.
@@ -13,9 +14,9 @@ use throng_wire::Refusal;
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 
-use crate::answer::Refused;
 use crate::control::Settings;
-use crate::origin;
+use crate::http::answer::Refused;
+use crate::http::origin;
 
 /// No body is longer, whatever the limits are set to: sums of lengths do not overflow, and hyper
 /// takes the length.

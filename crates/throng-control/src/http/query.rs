@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use throng_wire::unknown;
 
-use crate::answer::Refused;
+use crate::http::answer::Refused;
 
 /// The pairs in order. What is not UTF-8 is refused.
 pub(crate) fn pairs(

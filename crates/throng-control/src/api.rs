@@ -13,10 +13,10 @@ use http::HeaderValue;
 use http::request::Parts;
 use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Verdict};
 
-use crate::answer::{Answer, Code, Refused, THRONG_ID};
-use crate::caller::Caller;
 use crate::control::Control;
-use crate::query;
+use crate::http::answer::{Answer, Code, Refused, THRONG_ID};
+use crate::http::caller::Caller;
+use crate::http::query;
 
 /// Workers that have not answered a question by then are too busy to.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

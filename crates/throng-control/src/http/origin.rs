@@ -12,9 +12,9 @@ use throng_core::Listener;
 use throng_wire::subscribe::Request;
 use throng_wire::{Refusal, Site, is_local};
 
-use crate::answer::{Answer, Code, Refused};
-use crate::caller::Caller;
 use crate::control::Settings;
+use crate::http::answer::{Answer, Code, Refused};
+use crate::http::caller::Caller;
 
 /// Response headers that a page may read.
 const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";

@@ -16,16 +16,16 @@ use hyper_util::rt::TokioIo;
 use throng_core::Listener;
 use tokio::net::TcpStream;
 
-use crate::answer::OWN_CUT;
-use crate::caller::Caller;
 use crate::control::Control;
-use crate::deadlines::{Deadlines, Missed};
 use crate::edge::Arrival;
-use crate::farewell::{self, End};
-use crate::gate::{Gate, Handle};
-use crate::guests::Activity;
-use crate::pot::Cut;
+use crate::http::answer::OWN_CUT;
+use crate::http::caller::Caller;
+use crate::memory_quota::Cut;
 use crate::service::Service;
+use crate::socket::close::{self, End};
+use crate::socket::connection_set::Activity;
+use crate::socket::deadlines::{Deadlines, Missed};
+use crate::socket::request_boundary::{Gate, Handle};
 
 /// Hyper's buffer for a head, in bytes, is larger than the largest head by this: it refuses one
 /// that fills the buffer.
@@ -58,14 +58,14 @@ pub(crate) async fn run(
     };
     let gate = gate.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Who is gone needs no farewell.
-    let _ = farewell::take_leave(control, listener, gate, end).await;
+    let _ = close::take_leave(control, listener, gate, end).await;
 }
 
 /// Tells a client that there is no room for it.
 pub(crate) async fn refuse(control: &Control, arrival: Arrival) {
     if let Ok(stream) = TcpStream::from_std(arrival.stream) {
         // As above.
-        let _ = farewell::refuse_full(control, stream, &arrival.bytes).await;
+        let _ = close::refuse_full(control, stream, &arrival.bytes).await;
     }
 }
 

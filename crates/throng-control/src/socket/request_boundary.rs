@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 
 use throng_wire::Refusal;
 
-use crate::framing::{self, Body, Inspection};
+use crate::socket::inspect::{self, Body, Inspection};
 
 /// Bytes read at once: most requests are smaller.
 const READ_BYTES: usize = 8 << 10;
@@ -223,7 +223,7 @@ impl Gate {
         if self.unread.is_empty() {
             return false;
         }
-        match framing::inspect(&self.unread, self.head_bytes_max) {
+        match inspect::inspect(&self.unread, self.head_bytes_max) {
             Inspection::Partial => return false,
             Inspection::Request { head_bytes, body } => {
                 self.open = match body {

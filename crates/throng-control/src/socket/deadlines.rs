@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::control::Settings;
-use crate::gate::Gate;
+use crate::socket::request_boundary::Gate;
 
 /// Deadlines are looked at this often within the shortest of them: they are late by that much.
 const LOOKS_PER_DEADLINE: u32 = 4;

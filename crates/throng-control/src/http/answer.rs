@@ -17,7 +17,7 @@ use throng_wire::v1::CommandError;
 use throng_wire::{Date, Refusal, Unavailable};
 
 use crate::control::Control;
-use crate::pot::{Cut, Pot, Share};
+use crate::memory_quota::{Cut, Pot, Share};
 
 /// The body of an answer: whole for the API, axum's for pages.
 pub(crate) type Payload = Either<Full<Bytes>, Body>;
