@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use throng_flood::plan::Network;
-use throng_flood::tunnel::{Targets, Tunnel};
 use throng_machine::preflight::{Applied, Preflight, Wanted, apply, check};
+use throng_tunnel::{Targets, Tunnel};
 
 use crate::experiment::{Experiment, Size};
 use crate::measures::IN_FLIGHT;

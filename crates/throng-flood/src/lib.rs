@@ -8,7 +8,6 @@
 //! | [`cli`], [`profile`] | `throng flood`, and ready targets for the servers that people use |
 //! | [`listener`] | which processes listen on a port |
 //! | [`clients`] | the load: clients on threads with private descriptor tables |
-//! | [`tunnel`] | connections without sockets: TCP of our own over a network device |
 //! | [`protocol`] | what servers send, decoded without I/O |
 //! | [`marker`] | the mark in each payload |
 //! | [`audit`] | whether every client got every message |
@@ -45,4 +44,3 @@ pub mod report;
 pub mod run;
 pub mod tally;
 pub mod template;
-pub mod tunnel;

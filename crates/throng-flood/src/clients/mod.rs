@@ -18,7 +18,7 @@
 //! | `request` | what a client sends: requests and hello messages |
 //! | `resume` | the ids that clients go on with |
 //! | [`sources`] | local addresses and ports |
-//! | `network` | what carries the connections: sockets, or a [tunnel](crate::tunnel) |
+//! | `network` | what carries the connections: sockets, or a [tunnel](throng_tunnel) |
 //! | `sockets`, `late_port` | the few system calls on sockets |
 //! | `packets` | what comes over a tunnel |
 //!
@@ -65,7 +65,7 @@ use crate::audit::Audit;
 use crate::marker::now_ns;
 use crate::plan::{Network, Plan};
 use crate::tally::Tally;
-use crate::tunnel::{Tunnel, TunnelError};
+use throng_tunnel::{Tunnel, TunnelError};
 
 use setting::Setting;
 use thread::{Command, Thread};

@@ -4,8 +4,9 @@
 //! Connections have the positions of their clients. At most one of a position is open at a time.
 
 use super::sockets::Sockets;
+use crate::marker::now_ns;
 use crate::tally::Failure;
-use crate::tunnel::Tunnel;
+use throng_tunnel::Tunnel;
 
 /// See the module.
 pub(super) enum Network {
@@ -43,7 +44,7 @@ impl Network {
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
         match self {
             Network::Sockets(sockets) => sockets.send(position, bytes),
-            Network::Tunnel(tunnel) => Ok(tunnel.send(position, bytes)),
+            Network::Tunnel(tunnel) => Ok(tunnel.send(position, bytes, now_ns())),
         }
     }
 
@@ -68,7 +69,8 @@ impl Network {
     pub(super) fn close(&mut self, position: usize, with_reset: bool) {
         match self {
             Network::Sockets(sockets) => sockets.close(position, with_reset),
-            Network::Tunnel(tunnel) => tunnel.close(position, with_reset),
+            Network::Tunnel(tunnel) if with_reset => tunnel.reset(position),
+            Network::Tunnel(tunnel) => tunnel.close(position, now_ns()),
         }
     }
 
@@ -76,7 +78,7 @@ impl Network {
     pub(super) fn close_all(&mut self) {
         match self {
             Network::Sockets(sockets) => sockets.close_all(),
-            Network::Tunnel(tunnel) => tunnel.close_all(),
+            Network::Tunnel(tunnel) => tunnel.reset_all(),
         }
     }
 }

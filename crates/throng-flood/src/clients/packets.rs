@@ -4,7 +4,7 @@ use super::network::Network;
 use super::thread::Thread;
 use crate::marker::now_ns;
 use crate::tally::Failure;
-use crate::tunnel::{Arrival, End};
+use throng_tunnel::{Arrival, End};
 
 /// Packets that are taken before commands and connects get their turn again.
 const PACKETS_SLICE: usize = 512;
@@ -30,14 +30,14 @@ impl Thread {
 
     fn arrived(&mut self, arrival: &Arrival<'_>) {
         let position = arrival.position as usize;
-        if arrival.has_room {
+        if arrival.is_writable {
             self.flush(position);
         }
         let is_blind = self.is_blind(position);
         if is_blind && let Network::Tunnel(tunnel) = &mut self.network {
             // A reset is heard also by who does not read.
             if !arrival.bytes.is_empty() {
-                tunnel.hold(position, arrival.bytes);
+                tunnel.keep_unread(position, arrival.bytes);
             }
         } else if !arrival.bytes.is_empty() && !self.received(position, arrival.bytes) {
             return;
@@ -54,9 +54,9 @@ impl Thread {
     /// A client reads again: it gets what came meanwhile.
     pub(super) fn release(&mut self, position: usize) {
         let Network::Tunnel(tunnel) = &mut self.network else { return };
-        let Some(held) = tunnel.release(position) else { return };
-        let goes_on = held.bytes.is_empty() || self.received(position, &held.bytes);
-        if goes_on && held.is_finished {
+        let Some(unread) = tunnel.take_unread(position) else { return };
+        let goes_on = unread.bytes.is_empty() || self.received(position, &unread.bytes);
+        if goes_on && unread.is_finished {
             self.end(position);
         }
     }

@@ -14,7 +14,7 @@ use super::{FleetError, Share};
 use crate::plan::{Network, Plan, Streams, Subscribed, Transport};
 use crate::publish::graph::Graph;
 use crate::template::Values;
-use crate::tunnel::{self, Targets};
+use throng_tunnel::Targets;
 
 /// Throng's sub-protocol, and what it sends as a heartbeat.
 const V1: &str = "throng.v1";
@@ -58,7 +58,7 @@ impl Setting {
         let targets = resolve(&target.url.rendered(&first), &target.ports)?;
         let tunnel_targets = match plan.network {
             Network::Sockets => None,
-            Network::Tunnel => Some(tunnel::reachable(&targets)?),
+            Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),
         };
         let graph = match target.streams {
             Streams::Friends { edges } => Some(Graph::new(total, edges, plan.seed)),

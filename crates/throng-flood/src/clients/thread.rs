@@ -21,7 +21,7 @@ use super::turns::Turns;
 use crate::audit::Audit;
 use crate::marker::now_ns;
 use crate::tally::{Failure, States, Tally};
-use crate::tunnel::Tunnel;
+use throng_tunnel::Tunnel;
 
 /// One receive buffer for all: larger than what is usually left in a socket. Pages that are never
 /// filled cost nothing.
@@ -107,7 +107,7 @@ impl Thread {
         let (network, buffer) = match setting.tunnel_targets(index) {
             Some(targets) => {
                 let tunnel = Tunnel::new(targets, capacity)?;
-                (Network::Tunnel(Box::new(tunnel)), Tunnel::buffer())
+                (Network::Tunnel(Box::new(tunnel)), Tunnel::receive_buffer())
             }
             None => {
                 let sockets = Sockets::new(Arc::clone(&setting), index, capacity, &wake)
@@ -211,7 +211,7 @@ impl Thread {
                 let mut ledger = self.setting.ledger.lock();
                 self.tally.states = self.states;
                 if let Network::Tunnel(tunnel) = &mut self.network {
-                    self.tally.repeated += tunnel.repeated();
+                    self.tally.repeated += tunnel.retransmitted();
                 }
                 ledger.tally.merge(&self.tally);
                 self.tally.clear();

@@ -3,7 +3,6 @@
 use super::count::Count;
 use crate::report::figures;
 use crate::tally::{States, Tally};
-use crate::tunnel;
 
 /// A client thread that is busy for more than this is a queue of its own.
 const BUSY_MAX: f64 = 0.9;
@@ -101,7 +100,7 @@ impl Doubts {
                 "{name}: {} of the tunnel were lost, or were sent again by either side: what was \
                  lost came {} s late at least",
                 figures::counted(count.clients.repeated, "packet", "packets"),
-                tunnel::PATIENCE.as_secs(),
+                throng_tunnel::RTO_MIN.as_secs(),
             ));
         }
         self.publishing(name, count);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Conductor, Crowd, Cut};
 use crate::audit::Audit;
 use crate::plan::Network;
-use crate::{publish, tunnel};
+use crate::publish;
 
 /// How long what is on its way is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,9 @@ impl<C: Crowd> Conductor<'_, C> {
         let patience = match self.plan.network {
             Network::Sockets => patience,
             // What was lost comes again so late.
-            Network::Tunnel => Patience { quiet: patience.quiet + tunnel::PATIENCE, ..patience },
+            Network::Tunnel => {
+                Patience { quiet: patience.quiet + throng_tunnel::RTO_MIN, ..patience }
+            }
         };
         let nothing_published = self.scheduled == 0;
         if nothing_published {

@@ -1,72 +1,72 @@
-//! IPv4 packets with TCP segments in them: bytes in, bytes out.
+//! Parses and writes IPv4 packets with TCP segments in them.
 //!
-//! A packet between this machine and itself is never damaged on its way, so that checksums are left
-//! out as network cards leave them to offloads: what comes in is not verified, and what goes out
-//! has the checksum of its addresses in place of TCP's, which the kernel would complete if it ever
-//! had to (`CHECKSUM_PARTIAL`). IPv4's own checksum, which the kernel verifies, is there.
+//! Packets within one machine cannot be damaged, so TCP checksums are left to the offload, as with
+//! a network card: received ones are not verified, and sent ones hold only the checksum of the
+//! pseudo header, which the kernel would complete if necessary (`CHECKSUM_PARTIAL`). The kernel
+//! does verify the IPv4 header checksum, so that one is complete.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// An IPv4 header without options.
-pub(super) const IP_BYTES: usize = 20;
+/// Bytes of an IPv4 header without options.
+pub(crate) const IP_BYTES: usize = 20;
 
-/// A TCP header without options.
+/// Bytes of a TCP header without options.
 const TCP_BYTES: usize = 20;
 
-/// The option that says how large segments may be.
+/// Bytes of the maximum segment size option.
 const MSS_OPTION_BYTES: usize = 4;
 
-/// The headers of what is written, at most.
-pub(super) const HEADERS_BYTES_MAX: usize = IP_BYTES + TCP_BYTES + MSS_OPTION_BYTES;
+/// The most header bytes of a packet that this module writes.
+pub(crate) const HEADERS_BYTES_MAX: usize = IP_BYTES + TCP_BYTES + MSS_OPTION_BYTES;
 
-/// Where TCP has its checksum, from its start.
-pub(super) const CHECKSUM_AT: usize = 16;
+/// Offset of the checksum in the TCP header.
+pub(crate) const CHECKSUM_AT: usize = 16;
 
 const PROTOCOL_TCP: u8 = 6;
 const TIME_TO_LIVE: u8 = 64;
 const DO_NOT_FRAGMENT: u16 = 0x4000;
 
-/// A fragment has this flag, or an offset.
+/// Any of these bits marks a fragment: "more fragments", or an offset.
 const FRAGMENT_MASK: u16 = 0x3fff;
 
-/// What TCP's header says in its flags.
+/// The flags of a TCP header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Flags(u8);
+pub(crate) struct Flags(u8);
 
 impl Flags {
-    pub(super) const FIN: Flags = Flags(0x01);
-    pub(super) const SYN: Flags = Flags(0x02);
-    pub(super) const RST: Flags = Flags(0x04);
-    pub(super) const PSH: Flags = Flags(0x08);
-    pub(super) const ACK: Flags = Flags(0x10);
+    pub(crate) const FIN: Flags = Flags(0x01);
+    pub(crate) const SYN: Flags = Flags(0x02);
+    pub(crate) const RST: Flags = Flags(0x04);
+    pub(crate) const PSH: Flags = Flags(0x08);
+    pub(crate) const ACK: Flags = Flags(0x10);
 
-    pub(super) const fn and(self, other: Flags) -> Flags {
+    pub(crate) const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    pub(super) const fn has(self, other: Flags) -> bool {
+    pub(crate) const fn has(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// A segment and its ends.
+/// A TCP segment with its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment<'a> {
-    pub(super) from: SocketAddrV4,
-    pub(super) to: SocketAddrV4,
-    pub(super) sequence: u32,
-    pub(super) acknowledged: u32,
-    pub(super) flags: Flags,
-    /// Bytes that the sender would take now.
-    pub(super) window: u16,
-    /// Bytes that a segment to the sender may have; only written, and only with `SYN`.
-    pub(super) segment_bytes_max: Option<u16>,
-    pub(super) payload: &'a [u8],
+pub(crate) struct Segment<'a> {
+    pub(crate) from: SocketAddrV4,
+    pub(crate) to: SocketAddrV4,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledged: u32,
+    pub(crate) flags: Flags,
+    /// Bytes that the sender can receive now.
+    pub(crate) window: u16,
+    /// The maximum segment size option. Written only with `SYN`, and not parsed.
+    pub(crate) segment_bytes_max: Option<u16>,
+    pub(crate) payload: &'a [u8],
 }
 
 impl Segment<'_> {
-    /// What it takes in the space of sequence numbers.
-    pub(super) fn length(&self) -> u32 {
+    /// Its length in sequence numbers: the payload, and one each for `SYN` and `FIN`.
+    pub(crate) fn length(&self) -> u32 {
         // A packet has less than 2^16 bytes.
         self.payload.len() as u32
             + u32::from(self.flags.has(Flags::SYN))
@@ -74,8 +74,8 @@ impl Segment<'_> {
     }
 }
 
-/// The segment in a packet; `None` for whatever is not TCP over IPv4, or not whole.
-pub(super) fn parse(packet: &[u8]) -> Option<Segment<'_>> {
+/// Parses a packet; `None` if it is incomplete, a fragment, or not TCP over IPv4.
+pub(crate) fn parse(packet: &[u8]) -> Option<Segment<'_>> {
     let ip = packet.first_chunk::<IP_BYTES>()?;
     let two = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
     let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
@@ -101,8 +101,8 @@ pub(super) fn parse(packet: &[u8]) -> Option<Segment<'_>> {
     })
 }
 
-/// Appends the packet of a segment, whose payload leaves room for the headers in 2^16 bytes.
-pub(super) fn write(segment: &Segment<'_>, to: &mut Vec<u8>) {
+/// Appends the packet of a segment. Headers and payload must fit into 2^16 bytes.
+pub(crate) fn write(segment: &Segment<'_>, to: &mut Vec<u8>) {
     let option_bytes = if segment.segment_bytes_max.is_some() { MSS_OPTION_BYTES } else { 0 };
     let tcp_bytes = TCP_BYTES + option_bytes;
     let total = (IP_BYTES + tcp_bytes + segment.payload.len()) as u16;
@@ -140,15 +140,15 @@ pub(super) fn write(segment: &Segment<'_>, to: &mut Vec<u8>) {
     to.extend_from_slice(segment.payload);
 }
 
-/// The sum of an even number of bytes, by twos; at most 20 of them, so that it fits.
+/// The sum of 16-bit words, of an even number of bytes; at most 20, so that it cannot overflow.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks_exact(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum()
 }
 
-/// A sum in ones' complement.
+/// Folds a sum into 16 bits of ones' complement.
 fn folded(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
-    // Twice, because the first time may carry again.
+    // The first fold may carry again.
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
@@ -181,7 +181,7 @@ mod tests {
         })
     }
 
-    /// As RFC 1071 says it, the slow way.
+    /// The checksum of RFC 1071, computed word by word.
     fn checksum(parts: &[&[u8]]) -> u16 {
         let bytes = parts.concat();
         let mut sum = 0_u64;
@@ -213,7 +213,8 @@ mod tests {
             let mut packet = Vec::new();
             write(&segment, &mut packet);
             prop_assert_eq!(checksum(&[&packet[..IP_BYTES]]), 0);
-            // Completed as the kernel would: over the segment, with what stands in the field.
+            // Completes the checksum as the kernel would: over the segment and the partial sum in
+            // it.
             let whole = checksum(&[&packet[IP_BYTES..]]);
             let at = IP_BYTES + CHECKSUM_AT;
             packet[at..at + 2].copy_from_slice(&whole.to_be_bytes());

@@ -1,8 +1,8 @@
-//! The route to a device's clients, asked of the kernel by rtnetlink.
+//! The kernel's route to a device's clients, set through rtnetlink.
 //!
-//! Whoever sends to the clients waits [`PATIENCE`] before it takes a packet for lost, rather
-//! than the usual fifth of a second: what waits in the device's queue is not lost, and sent again
-//! it would wait behind itself.
+//! The route raises the kernel's minimum retransmission timeout from 0.2 s to [`RTO_MIN`]: a
+//! packet that waits in the device's queue is not lost, and a retransmission would only queue
+//! behind it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A full queue is emptied in two seconds (4 µs a packet), in five if the machine is busy besides.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Draining a full queue takes two seconds (4 µs a packet), or five on a busy machine.
+pub const RTO_MIN: Duration = Duration::from_secs(5);
 
-/// A netlink message's head, and the head of a route in it.
+/// Sizes and codes of a netlink message and of the route header in it.
 const HEAD_BYTES: usize = 16;
 const NEW_ROUTE: u16 = 24;
 const ERROR: u16 = 2;
@@ -25,27 +25,27 @@ const PROTOCOL_KERNEL: u8 = 2;
 const SCOPE_LINK: u8 = 253;
 const UNICAST: u8 = 1;
 
-/// What is said of a route.
+/// Route attributes.
 const DESTINATION: u16 = 1;
 const DEVICE: u16 = 4;
 const SOURCE: u16 = 7;
 const METRICS: u16 = 8;
 
-/// Metrics: which of them hold whatever the kernel measures, and its least time until it repeats.
-const LOCK: u16 = 1;
-const RTO_MIN: u16 = 13;
+/// Route metrics: the bit set of locked metrics, and the minimum retransmission timeout in ms.
+const METRIC_LOCK: u16 = 1;
+const METRIC_RTO_MIN: u16 = 13;
 
-/// A device's network: its number, its first address, its prefix, and the kernel's own address.
-pub(super) struct Route {
-    pub(super) device: u32,
-    pub(super) network: Ipv4Addr,
-    pub(super) prefix: u8,
-    pub(super) kernel: Ipv4Addr,
+/// The network of one device.
+pub(crate) struct Route {
+    pub(crate) device: u32,
+    pub(crate) network: Ipv4Addr,
+    pub(crate) prefix: u8,
+    pub(crate) kernel: Ipv4Addr,
 }
 
 impl Route {
-    /// Puts it in the place of the one that the device's address has brought.
-    pub(super) fn replace(&self) -> io::Result<()> {
+    /// Replaces the route that the kernel created with the device's address.
+    pub(crate) fn replace(&self) -> io::Result<()> {
         let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, kind, flags, None)?;
         rustix::net::send(&socket, &self.request(), SendFlags::empty())?;
@@ -69,8 +69,8 @@ impl Route {
         put(&mut request, DEVICE, &self.device.to_ne_bytes());
         put(&mut request, SOURCE, &self.kernel.octets());
         let mut metrics = Vec::new();
-        put(&mut metrics, LOCK, &(1_u32 << RTO_MIN).to_ne_bytes());
-        put(&mut metrics, RTO_MIN, &(PATIENCE.as_millis() as u32).to_ne_bytes());
+        put(&mut metrics, METRIC_LOCK, &(1_u32 << METRIC_RTO_MIN).to_ne_bytes());
+        put(&mut metrics, METRIC_RTO_MIN, &(RTO_MIN.as_millis() as u32).to_ne_bytes());
         put(&mut request, METRICS, &metrics);
         let length = request.len() as u32;
         request[0..4].copy_from_slice(&length.to_ne_bytes());
@@ -80,7 +80,7 @@ impl Route {
     }
 }
 
-/// Appends an attribute, whose length is a multiple of four.
+/// Appends an attribute. The length of `value` must be a multiple of four.
 fn put(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = (4 + value.len()) as u16;
     to.extend(length.to_ne_bytes());

@@ -1,8 +1,8 @@
-//! The TUN device of one client thread: packets that the kernel routes to the clients' addresses
-//! are read from it, and what clients send is written to it. It vanishes with the process.
+//! The TUN device of one client thread. The kernel routes packets for the clients' addresses to
+//! it, and clients write theirs to it. The device goes away with its descriptor.
 //!
-//! The kernel hands over large segments whole and leaves checksums open (`IFF_VNET_HDR` with TCP
-//! segmentation offload), so that one read brings up to 64 KiB.
+//! The kernel passes large segments unsplit and without checksums (`IFF_VNET_HDR` with TCP
+//! segmentation offload), so one read returns up to 64 KiB.
 
 use std::fs;
 use std::io;
@@ -14,23 +14,23 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::ends::{Addresses, DEVICE_PREFIX, DEVICES_MAX};
-use super::packet::{self, CHECKSUM_AT, HEADERS_BYTES_MAX, IP_BYTES, Segment};
-use super::stack::Wire;
+use crate::addresses::{Addresses, DEVICE_PREFIX, DEVICES_MAX};
+use crate::packet::{self, CHECKSUM_AT, HEADERS_BYTES_MAX, IP_BYTES, Segment};
+use crate::stack::PacketSink;
 
 const NODE: &str = "/dev/net/tun";
 
-/// As on Ethernet.
+/// The MTU of Ethernet.
 const MTU: u16 = 1500;
 
-/// Bytes of a segment that fit into a packet.
-pub(super) const SEGMENT_BYTES_MAX: usize = MTU as usize - HEADERS_BYTES_MAX;
+/// Payload bytes that fit into one packet.
+pub(crate) const SEGMENT_BYTES_MAX: usize = MTU as usize - HEADERS_BYTES_MAX;
 
-/// The head before each packet (`struct virtio_net_hdr`).
+/// The header before each packet (`struct virtio_net_hdr`).
 const HEAD_BYTES: usize = 10;
 
-/// The head of a segment whose checksum is open (`VIRTIO_NET_HDR_F_NEEDS_CSUM`): where TCP begins,
-/// and where its checksum is from there.
+/// The header of a segment whose checksum the kernel would complete
+/// (`VIRTIO_NET_HDR_F_NEEDS_CSUM`): the offset of the TCP header, and of the checksum in it.
 const HEAD: [u8; HEAD_BYTES] = {
     let mut head = [0; HEAD_BYTES];
     head[0] = 1;
@@ -41,72 +41,72 @@ const HEAD: [u8; HEAD_BYTES] = {
     head
 };
 
-/// What a read may bring, at most.
-pub(super) const READ_BYTES_MAX: usize = HEAD_BYTES + 65_535;
+/// The most bytes that one read returns.
+pub(crate) const READ_BYTES_MAX: usize = HEAD_BYTES + 65_535;
 
-/// Packets that wait to be read, at most: what does not fit is lost, and comes
-/// [`PATIENCE`](super::PATIENCE) later. The kernel keeps a pointer for each place, in one piece of
-/// memory of 4 MiB at most.
+/// Packets in the device's queue. The kernel drops what does not fit and retransmits it
+/// [`RTO_MIN`](super::RTO_MIN) later. It allocates one pointer for each place, in one block of at
+/// most 4 MiB.
 const QUEUE: u32 = 500_000;
 
-/// Why no tunnel can be had.
+/// Why a tunnel cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// The kernel has no TUN.
+    /// The kernel has no TUN device node.
     #[error("the network tunnel needs {NODE}, which is not there: load the kernel's module tun")]
     NoNode,
-    /// The process may not.
+    /// The process lacks the capability.
     #[error(
         "the network tunnel needs the right to make network devices: run as root, or with \
          CAP_NET_ADMIN"
     )]
     NotAllowed,
-    /// Other processes have them all.
+    /// Other processes use all devices.
     #[error("all {DEVICES_MAX} tunnel devices of this machine are in use: end other floods first")]
     NoneLeft,
-    /// Anything else.
+    /// Any other error of the device.
     #[error("the network device {name} cannot be made: {error}")]
     Device {
-        /// As `ip link` shows it.
+        /// The device name, as `ip link` shows it.
         name: String,
-        /// As the kernel says it.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// Packets to and from 127.0.0.0/8 cannot pass the device.
+    /// The kernel does not let packets from and to 127.0.0.0/8 pass the device.
     #[error(
         "clients of a tunnel cannot reach 127.0.0.1, because {path} cannot be written ({error}): \
          let the server listen on another address of this machine"
     )]
     Loopback {
-        /// The kernel's setting.
+        /// The kernel setting that must be written.
         path: String,
-        /// As the kernel says it.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The server is elsewhere.
+    /// The target is on another machine.
     #[error(
         "{0} is not an address of this machine: a tunnel ends in this kernel, so use the network \
          sockets"
     )]
     Elsewhere(IpAddr),
-    /// There is no IPv6 in it.
+    /// The tunnel supports IPv4 only.
     #[error("{0} is not an IPv4 address, and a tunnel has no others: give 127.0.0.1, say")]
     NotV4(IpAddr),
 }
 
-/// See the module.
-pub(super) struct Device {
+/// A TUN device; see the module documentation.
+pub(crate) struct Device {
     device: SyncDevice,
     name: String,
     addresses: Addresses,
     packet: Vec<u8>,
-    /// Packets that the kernel did not take.
+    /// Packets that the kernel did not accept.
     refused: u64,
 }
 
 impl Device {
-    /// Makes the first device that nobody has yet.
-    pub(super) fn open(reaches_loopback: bool) -> Result<Device, TunnelError> {
+    /// Creates the first device that is not in use.
+    pub(crate) fn open(reaches_loopback: bool) -> Result<Device, TunnelError> {
         if !Path::new(NODE).exists() {
             return Err(TunnelError::NoNode);
         }
@@ -146,40 +146,39 @@ impl Device {
         Err(TunnelError::NoneLeft)
     }
 
-    pub(super) fn addresses(&self) -> Addresses {
+    pub(crate) fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// The next packet, if there is one.
-    pub(super) fn read<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        // Nothing but an empty queue is to be expected; whatever else it is, TCP sends it again.
+    /// Reads the next packet, if there is one.
+    pub(crate) fn read<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        // An empty queue is the only expected error. TCP retransmits after any other.
         let bytes = self.device.recv(buffer).ok()?;
         Some(buffer.get(HEAD_BYTES..bytes).unwrap_or_default())
     }
 
-    /// Sleeps until there is a packet, or something to read from `wake`; whether the latter is so.
-    pub(super) fn wait(&self, wake: &OwnedFd, sleep: Duration) -> bool {
+    /// Waits for a packet, `wake`, or the timeout. Returns whether `wake` is readable.
+    pub(crate) fn wait(&self, wake: &OwnedFd, sleep: Duration) -> bool {
         let mut both = [
             PollFd::new(wake, PollFlags::IN),
             PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN),
         ];
         let sleep =
             Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
-        // A signal ends the sleep too, which does no harm.
+        // A signal ends the wait early; the caller's loop copes with that.
         let _ = poll(&mut both, Some(&sleep));
         both[0].revents().contains(PollFlags::IN)
     }
 
-    /// Packets that were lost so far: those that did not fit into the queue, and those that the
-    /// kernel did not take.
-    pub(super) fn lost(&self) -> u64 {
+    /// Packets lost so far: dropped from a full queue, or not accepted by the kernel.
+    pub(crate) fn lost(&self) -> u64 {
         let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.name);
         let dropped = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
         dropped.unwrap_or(0) + self.refused
     }
 }
 
-impl Wire for Device {
+impl PacketSink for Device {
     fn send(&mut self, segment: &Segment<'_>) {
         self.packet.clear();
         self.packet.extend_from_slice(&HEAD);
@@ -188,13 +187,13 @@ impl Wire for Device {
     }
 }
 
-/// The target's addresses, if a tunnel reaches them: those of this machine.
+/// The targets as a tunnel reaches them. Fails unless all are IPv4 addresses of this machine.
 pub fn reachable(targets: &[SocketAddr]) -> Result<Vec<SocketAddrV4>, TunnelError> {
     let reach = |target: &SocketAddr| match target {
         SocketAddr::V6(target) => Err(TunnelError::NotV4((*target.ip()).into())),
         SocketAddr::V4(target) => {
             let ip = *target.ip();
-            // Only own addresses can be bound to. That of all addresses means loopback.
+            // Only local addresses can be bound. The unspecified address means loopback.
             match UdpSocket::bind((ip, 0)) {
                 Ok(_) if ip.is_unspecified() => {
                     Ok(SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, target.port()))

@@ -1,86 +1,86 @@
-//! Which addresses the clients of a tunnel have, and where they connect to.
+//! The clients' local addresses, and the targets they connect to.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::route::Route;
+use crate::route::Route;
 
-/// RFC 2544's network for measuring: 198.18.0.0/15, which belongs to nobody.
+/// The benchmarking network of RFC 2544, 198.18.0.0/15. No host on the internet uses it.
 const NETWORK: u32 = 0xc612_0000;
 const NETWORK_PREFIX: u32 = 15;
 
-/// The part of it that belongs to one device.
-pub(super) const DEVICE_PREFIX: u32 = 21;
+/// Prefix length of one device's part of the network.
+pub(crate) const DEVICE_PREFIX: u32 = 21;
 
-/// So many devices have a part of their own.
-pub(super) const DEVICES_MAX: u32 = 1 << (DEVICE_PREFIX - NETWORK_PREFIX);
+/// How many devices the network has room for.
+pub(crate) const DEVICES_MAX: u32 = 1 << (DEVICE_PREFIX - NETWORK_PREFIX);
 
-/// Addresses of a device's part.
+/// How many addresses one device has.
 const ADDRESSES: u32 = 1 << (32 - DEVICE_PREFIX);
 
-/// The first is the network's, the second the kernel's own end of the device.
+/// The first address names the network, the second is the kernel's end of the device.
 const FIRST_ADDRESS: u32 = 2;
 
-/// Ports of an address: what servers listen on is left out, for the eyes of who reads addresses.
+/// Client ports start above the well-known ones, so that addresses in logs are easy to tell apart.
 const FIRST_PORT: u32 = 1024;
 const PORTS: u32 = 65_536 - FIRST_PORT;
 
-/// Clients of one device, without the address for all of them.
-pub(super) const CLIENTS_MAX: u32 = (ADDRESSES - FIRST_ADDRESS - 1) * PORTS;
+/// Clients of one device; the last address is the broadcast address and stays unused.
+pub(crate) const CLIENTS_MAX: u32 = (ADDRESSES - FIRST_ADDRESS - 1) * PORTS;
 
-/// The addresses of one device's clients: each position has an address and port of its own.
+/// The addresses of one device's clients: one address and port for each position.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     first: u32,
 }
 
 impl Addresses {
-    /// Of the device with this number, below [`DEVICES_MAX`].
-    pub(super) fn of_device(number: u32) -> Addresses {
+    /// The addresses of device `number`, below [`DEVICES_MAX`].
+    pub(crate) fn of_device(number: u32) -> Addresses {
         Addresses { first: NETWORK + number * ADDRESSES }
     }
 
-    /// The kernel's own end.
-    pub(super) fn kernel(self) -> Ipv4Addr {
+    /// The kernel's end of the device.
+    pub(crate) fn kernel(self) -> Ipv4Addr {
         Ipv4Addr::from(self.first + 1)
     }
 
-    /// The route to all of them, over the device with this index.
-    pub(super) fn route(self, device: u32) -> Route {
+    /// The route to these addresses, over the device with this interface index.
+    pub(crate) fn route(self, device: u32) -> Route {
         let (network, kernel) = (Ipv4Addr::from(self.first), self.kernel());
         Route { device, network, prefix: DEVICE_PREFIX as u8, kernel }
     }
 
-    /// Of a client below [`CLIENTS_MAX`].
-    pub(super) fn of(self, position: u32) -> SocketAddrV4 {
+    /// The address of a position below [`CLIENTS_MAX`].
+    pub(crate) fn of(self, position: u32) -> SocketAddrV4 {
         let address = self.first + FIRST_ADDRESS + position / PORTS;
         // Below 2^16.
         let port = (FIRST_PORT + position % PORTS) as u16;
         SocketAddrV4::new(Ipv4Addr::from(address), port)
     }
 
-    /// Whose it is, if it is a client's.
-    pub(super) fn position(self, end: SocketAddrV4) -> Option<u32> {
+    /// The position with this address, if there is one.
+    pub(crate) fn position(self, end: SocketAddrV4) -> Option<u32> {
         let address = u32::from(*end.ip()).checked_sub(self.first + FIRST_ADDRESS)?;
         let port = u32::from(end.port()).checked_sub(FIRST_PORT)?;
         address.checked_mul(PORTS)?.checked_add(port).filter(|&position| position < CLIENTS_MAX)
     }
 }
 
-/// Where the clients of a thread connect to: their numbers in the run go up by the same step, and
-/// targets are taken in turn.
+/// The targets of one thread's clients. Client numbers grow by `step` from one position to the
+/// next, and each client takes the target at its number, modulo their count.
 #[derive(Debug, Clone)]
 pub struct Targets {
-    /// The server's addresses, one at least.
+    /// The server's addresses; at least one.
     pub addresses: Vec<SocketAddrV4>,
-    /// The number of the client at position 0 …
+    /// The client number at position 0.
     pub first: usize,
-    /// … and from one position to the next.
+    /// The distance between the numbers of neighbouring positions.
     pub step: usize,
 }
 
 impl Targets {
-    /// Of the client at a position.
-    pub(super) fn of(&self, position: u32) -> SocketAddrV4 {
+    /// The target of a position.
+    pub(crate) fn of(&self, position: u32) -> SocketAddrV4 {
         let number = self.first + self.step * position as usize;
         self.addresses[number % self.addresses.len()]
     }

@@ -1,49 +1,50 @@
-//! What goes out: connects, bytes, ends, and all of that again.
+//! The sending side of the stack: connects, data, closes and retransmissions.
 
 use std::collections::hash_map::Entry;
 
 use super::{
-    CLOCK_SHIFT, Stack, UNACKNOWLEDGED_BYTES_MAX, Unacknowledged, WINDOW, Wire, first_attempt,
-    window_of,
+    CLOCK_SHIFT, PacketSink, Stack, UNACKNOWLEDGED_BYTES_MAX, Unacknowledged, WINDOW,
+    first_attempt, window_of,
 };
-use crate::tunnel::packet::{Flags, Segment};
-use crate::tunnel::tcp::{Connection, Marks, State};
-use crate::tunnel::timers::ATTEMPTS_MAX;
+use crate::packet::{Flags, Segment};
+use crate::tcp::{Connection, Marks, State};
+use crate::timers::ATTEMPTS_MAX;
 
 impl Stack {
-    /// Begins to connect. Whatever is left of an earlier connection is reset.
-    pub(in crate::tunnel) fn open(&mut self, position: u32, now_ns: u64, wire: &mut impl Wire) {
-        self.reset(position, wire);
+    /// Starts to connect. Resets an earlier connection of the position, if there is one.
+    pub(crate) fn open(&mut self, position: u32, now_ns: u64, sink: &mut impl PacketSink) {
+        self.reset(position, sink);
         let at = position as usize;
         if at >= self.connections.len() {
             self.connections.resize(at + 1, Connection::default());
         }
         let connection = &mut self.connections[at];
         *connection = Connection {
-            // The clock, whose lower 32 bits are meant.
+            // The lower 32 bits of the clock.
             first_unacknowledged: (now_ns >> CLOCK_SHIFT) as u32,
             state: State::Connecting,
             ..Connection::default()
         };
         connection.marks.set(Marks::UNACKNOWLEDGED, true);
-        connection.marks.set(Marks::YOUNG, true);
+        connection.marks.set(Marks::NOTHING_RECEIVED, true);
         let due_ns = self.timers.start(position, 0, now_ns);
         let syn = Unacknowledged { has_flag: true, due_ns, ..Unacknowledged::default() };
         self.unacknowledged.insert(position, syn);
-        self.write_syn(position, wire);
+        self.write_syn(position, sink);
     }
 
-    /// Sends bytes; returns how many were taken. If not all, an arrival says when there is room.
-    pub(in crate::tunnel) fn send(
+    /// Sends bytes and returns how many were accepted. If not all, an arrival reports when the
+    /// connection is writable.
+    pub(crate) fn send(
         &mut self,
         position: u32,
         bytes: &[u8],
         now_ns: u64,
-        wire: &mut impl Wire,
+        sink: &mut impl PacketSink,
     ) -> usize {
         let Some(connection) = self.connections.get_mut(position as usize) else { return 0 };
         if connection.state != State::Open {
-            connection.marks.set(Marks::WANTS_ROOM, true);
+            connection.marks.set(Marks::WAITS_FOR_SPACE, true);
             return 0;
         }
         let entry = match self.unacknowledged.entry(position) {
@@ -61,14 +62,14 @@ impl Stack {
         let taken = bytes.len().min(UNACKNOWLEDGED_BYTES_MAX - entry.bytes.len());
         entry.bytes.extend_from_slice(&bytes[..taken]);
         if taken < bytes.len() {
-            connection.marks.set(Marks::WANTS_ROOM, true);
+            connection.marks.set(Marks::WAITS_FOR_SPACE, true);
         }
-        self.send_on(position, wire);
+        self.send_on(position, sink);
         taken
     }
 
-    /// Sends what the server's window allows.
-    pub(super) fn send_on(&mut self, position: u32, wire: &mut impl Wire) {
+    /// Sends as much as the server's window allows.
+    pub(super) fn send_on(&mut self, position: u32, sink: &mut impl PacketSink) {
         let connection = &mut self.connections[position as usize];
         let Some(entry) = self.unacknowledged.get_mut(&position) else { return };
         while entry.sent < entry.bytes.len() && connection.state == State::Open {
@@ -77,7 +78,7 @@ impl Stack {
             if bytes == 0 {
                 return;
             }
-            connection.marks.set(Marks::OWES, false);
+            connection.marks.set(Marks::ACK_PENDING, false);
             let payload = &entry.bytes[entry.sent..entry.sent + bytes];
             let segment = Segment {
                 from: self.addresses.of(position),
@@ -86,23 +87,26 @@ impl Stack {
                 sequence: connection.first_unacknowledged.wrapping_add(entry.sent as u32),
                 acknowledged: connection.expected,
                 flags: Flags::ACK.and(Flags::PSH),
-                window: window_of(*connection, &self.held, position),
+                window: window_of(*connection, &self.unread, position),
                 segment_bytes_max: None,
                 payload,
             };
-            wire.send(&segment);
+            sink.send(&segment);
             entry.sent += bytes;
         }
     }
 
-    /// Closes: says that there is no more to say, and goes on until the server has heard it.
-    pub(in crate::tunnel) fn close(&mut self, position: u32, now_ns: u64, wire: &mut impl Wire) {
+    /// Closes with `FIN`, which is retransmitted until the server acknowledges it.
+    pub(crate) fn close(&mut self, position: u32, now_ns: u64, sink: &mut impl PacketSink) {
         let connection = self.connection(position);
         let has_unsent =
             self.unacknowledged.get(&position).is_some_and(|entry| entry.sent < entry.bytes.len());
-        // Who holds what nobody will read resets, as kernels do.
-        if connection.state != State::Open || has_unsent || connection.marks.has(Marks::HOLDS) {
-            return self.reset(position, wire);
+        // With unread or unsent data the connection is reset, as kernels do.
+        if connection.state != State::Open
+            || has_unsent
+            || connection.marks.has(Marks::KEEPS_UNREAD)
+        {
+            return self.reset(position, sink);
         }
         let attempt = first_attempt(connection);
         let due_ns = self.timers.start(position, attempt, now_ns);
@@ -111,11 +115,11 @@ impl Stack {
         let connection = &mut self.connections[position as usize];
         connection.state = State::Closing;
         connection.marks.set(Marks::UNACKNOWLEDGED, true);
-        self.write_fin(position, wire);
+        self.write_fin(position, sink);
     }
 
-    /// Ends a connection at once, if there is one, and tells the server.
-    pub(in crate::tunnel) fn reset(&mut self, position: u32, wire: &mut impl Wire) {
+    /// Resets the connection, if there is one.
+    pub(crate) fn reset(&mut self, position: u32, sink: &mut impl PacketSink) {
         let connection = self.connection(position);
         if connection.state == State::Closed {
             return;
@@ -123,13 +127,13 @@ impl Stack {
         let in_flight = self.in_flight(position, connection);
         let next = connection.first_unacknowledged.wrapping_add(in_flight);
         let flags = Flags::RST.and(Flags::ACK);
-        self.write(position, flags, next, &[], wire);
+        self.write(position, flags, next, &[], sink);
         self.forget(position);
     }
 
-    /// Sends again what has waited too long. Returns a connection whose server does not answer any
-    /// more, which is closed then; to be called until there is none.
-    pub(in crate::tunnel) fn expire(&mut self, now_ns: u64, wire: &mut impl Wire) -> Option<u32> {
+    /// Retransmits what has timed out. Returns the position of a connection that was given up and
+    /// reset; call until `None`.
+    pub(crate) fn expire(&mut self, now_ns: u64, sink: &mut impl PacketSink) -> Option<u32> {
         while let Some((due_ns, position)) = self.timers.pop(now_ns) {
             let Some(entry) = self.unacknowledged.get_mut(&position) else { continue };
             if entry.due_ns != due_ns {
@@ -139,15 +143,15 @@ impl Stack {
             entry.is_recovering = true;
             let connection = self.connections[position as usize];
             if usize::from(entry.attempt) >= ATTEMPTS_MAX {
-                self.reset(position, wire);
+                self.reset(position, sink);
                 match connection.state {
                     State::Closing => continue,
                     _ => return Some(position),
                 }
             }
             entry.due_ns = self.timers.start(position, entry.attempt, now_ns);
-            self.repeated += 1;
-            self.send_again(position, connection, wire);
+            self.retransmitted += 1;
+            self.send_again(position, connection, sink);
         }
         None
     }
@@ -156,76 +160,76 @@ impl Stack {
         &mut self,
         position: u32,
         connection: Connection,
-        wire: &mut impl Wire,
+        sink: &mut impl PacketSink,
     ) {
         if connection.state == State::Connecting {
-            return self.write_syn(position, wire);
+            return self.write_syn(position, sink);
         }
         let Some(entry) = self.unacknowledged.get_mut(&position) else { return };
         if entry.bytes.is_empty() {
-            return self.write_fin(position, wire);
+            return self.write_fin(position, sink);
         }
-        // One segment: whoever acknowledges it tells what else is missing. Into a window of 0 goes
-        // one byte, to be told when it opens.
+        // One segment only: its acknowledgement tells what else is missing. A closed window gets
+        // one byte, as a probe.
         let most = entry.sent.max(1).min(usize::from(connection.window).max(1));
         let bytes = most.min(self.segment_bytes_max).min(entry.bytes.len());
         entry.sent = entry.sent.max(bytes);
         let payload = entry.bytes[..bytes].to_vec();
         let flags = Flags::ACK.and(Flags::PSH);
-        self.write(position, flags, connection.first_unacknowledged, &payload, wire);
+        self.write(position, flags, connection.first_unacknowledged, &payload, sink);
         let is_all_sent =
             self.unacknowledged.get(&position).is_some_and(|entry| entry.sent == bytes);
         if connection.state == State::Closing && is_all_sent {
-            self.write_fin(position, wire);
+            self.write_fin(position, sink);
         }
     }
 
-    fn write_syn(&self, position: u32, wire: &mut impl Wire) {
-        wire.send(&Segment {
+    fn write_syn(&self, position: u32, sink: &mut impl PacketSink) {
+        sink.send(&Segment {
             from: self.addresses.of(position),
             to: self.targets.of(position),
             sequence: self.connection(position).first_unacknowledged,
             acknowledged: 0,
             flags: Flags::SYN,
             window: WINDOW as u16,
-            // Less than a packet, which fits.
+            // Less than a packet, so it fits.
             segment_bytes_max: Some(self.segment_bytes_max as u16),
             payload: &[],
         });
     }
 
-    fn write_fin(&mut self, position: u32, wire: &mut impl Wire) {
+    fn write_fin(&mut self, position: u32, sink: &mut impl PacketSink) {
         let first = self.connection(position).first_unacknowledged;
         let bytes = self.unacknowledged.get(&position).map_or(0, |entry| entry.bytes.len());
         let sequence = first.wrapping_add(bytes as u32);
-        self.write(position, Flags::FIN.and(Flags::ACK), sequence, &[], wire);
+        self.write(position, Flags::FIN.and(Flags::ACK), sequence, &[], sink);
     }
 
-    pub(super) fn acknowledge(&mut self, position: u32, wire: &mut impl Wire) {
+    pub(super) fn acknowledge(&mut self, position: u32, sink: &mut impl PacketSink) {
         let connection = self.connection(position);
         let in_flight = self.in_flight(position, connection);
         let next = connection.first_unacknowledged.wrapping_add(in_flight);
-        self.write(position, Flags::ACK, next, &[], wire);
+        self.write(position, Flags::ACK, next, &[], sink);
     }
 
-    /// Writes a segment that acknowledges what is expected, so that nothing more is owed.
+    /// Writes a segment with the current acknowledgement, so that none is pending any more.
     fn write(
         &mut self,
         position: u32,
         flags: Flags,
         sequence: u32,
         payload: &[u8],
-        wire: &mut impl Wire,
+        sink: &mut impl PacketSink,
     ) {
         let connection = &mut self.connections[position as usize];
-        connection.marks.set(Marks::OWES, false);
-        wire.send(&Segment {
+        connection.marks.set(Marks::ACK_PENDING, false);
+        sink.send(&Segment {
             from: self.addresses.of(position),
             to: self.targets.of(position),
             sequence,
             acknowledged: connection.expected,
             flags,
-            window: window_of(*connection, &self.held, position),
+            window: window_of(*connection, &self.unread, position),
             segment_bytes_max: None,
             payload,
         });
