@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
-use throng_text::written::{Count, Invalid};
+use throng_units::{Count, Invalid};
 
 use crate::child::BOUND_COMMAND;
 use crate::measure::{Measurement, Settings};

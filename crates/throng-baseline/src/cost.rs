@@ -1,8 +1,8 @@
 //! What a server costs. Without one of these readings nothing can be measured, so that what
-//! throng-machine leaves out is an error here.
+//! throng-host leaves out is an error here.
 
 use anyhow::{Context, Result};
-use throng_machine::proc;
+use throng_host::proc;
 
 /// CPU time that the process has had, in nanoseconds: exact between rounds, while threads sleep.
 pub fn cpu_ns(pid: u32) -> Result<u64> {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use throng_machine::processors::{Processors, Programs};
+use throng_host::processors::{Processors, Programs};
 
 /// The machine at a moment.
 pub struct Machine {

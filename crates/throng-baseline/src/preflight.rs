@@ -1,8 +1,8 @@
 //! What the measurements need from the machine, checked before they start.
 
 use anyhow::{Result, bail, ensure};
-use throng_machine::environment::raise_descriptors;
-use throng_machine::preflight::{self, Clients, Server, Tables, Wanted};
+use throng_host::environment::raise_descriptors;
+use throng_host::preflight::{self, Clients, Server, Tables, Wanted};
 
 use crate::measure::Settings;
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;

@@ -28,7 +28,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, sockopt};
 use rustix::time::{ClockId, clock_gettime};
-use throng_machine::private_table;
+use throng_host::private_table;
 
 use crate::{frame, net};
 

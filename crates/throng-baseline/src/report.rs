@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use throng_machine::sysctl;
+use throng_host::sysctl;
 
 use crate::figures::Goal;
 use crate::ledger::{Ledger, Row};

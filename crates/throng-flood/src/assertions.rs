@@ -11,9 +11,9 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::plan::suggest::nearest;
-use crate::plan::units::{Count, Size, Time};
 use crate::report::{Checked, Report};
+use throng_units::suggest::nearest;
+use throng_units::{Count, Size, Time};
 
 use figures::Unit;
 pub use figures::{Figure, Need};

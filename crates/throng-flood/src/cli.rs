@@ -17,7 +17,7 @@ mod run;
 
 use std::process::ExitCode;
 
-use crate::report::paint::Paint;
+use throng_units::paint::Paint;
 
 pub use interrupts::{Interrupts, NoSignals, interrupts};
 
@@ -64,8 +64,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 /// One sentence to standard error, perhaps with commands that help, a line each.
 fn complain(message: &str) {
     let paint = Paint::on(&std::io::stderr());
-    let error = paint.ink(crate::report::paint::Ink::BAD, "error:");
-    let mut lines = message.lines().map(crate::report::paint::harmless);
+    let error = paint.ink(throng_units::paint::Ink::BAD, "error:");
+    let mut lines = message.lines().map(throng_units::paint::sanitized);
     eprintln!("{error} {}", lines.next().unwrap_or_default());
     lines.for_each(|line| eprintln!("{line}"));
 }

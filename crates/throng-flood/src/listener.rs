@@ -1,6 +1,6 @@
 //! Which processes of this machine listen on a port: for `--server-pid auto`.
 
-use throng_machine::proc;
+use throng_host::proc;
 
 /// A service manager that holds the sockets of the services it starts; it is not the server.
 const HOLDER: (u32, &str) = (1, "systemd");

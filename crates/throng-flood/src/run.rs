@@ -2,7 +2,7 @@
 
 use std::net::ToSocketAddrs as _;
 
-use throng_machine::environment;
+use throng_host::environment;
 
 use crate::agents::coordinator::Coordinator;
 use crate::clients::Fleet;

@@ -268,7 +268,7 @@ impl Part {
             return Ok(Part::Column(column));
         }
         let columns = table.into_iter().flat_map(Table::columns);
-        let hint = match crate::plan::suggest::nearest(name, NAMES.into_iter().chain(columns)) {
+        let hint = match throng_units::suggest::nearest(name, NAMES.into_iter().chain(columns)) {
             Some(meant) => format!("did you mean {{{meant}}}?"),
             None if table.is_some() => "no column of the file has this name".to_owned(),
             None => "known are {i}, {i%N}, {stream}, {streams:SEPARATOR}, {run} and {payload}, \

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use throng_text::suggest::nearest;
+use throng_units::suggest::nearest;
 
 /// A longer name is not repeated: none of ours is half as long.
 const NAME_BYTES_MAX: usize = 32;

@@ -6,10 +6,10 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use throng_machine::preflight::{self, Check, Preflight, Tables, Verdict};
-use throng_text::figures::count;
-use throng_text::paint::{Ink, Paint};
-use throng_text::written::Count;
+use throng_host::preflight::{self, Check, Preflight, Tables, Verdict};
+use throng_units::Count;
+use throng_units::format::count;
+use throng_units::paint::{Ink, Paint};
 
 /// The number of connections that the way to more is shown for.
 const MANY: u64 = 1_000_000;
@@ -80,7 +80,7 @@ impl Banner<'_> {
     fn write_warnings(&self, text: &mut String, paint: Paint) -> std::fmt::Result {
         let exposure = self.exposure().into_iter().chain(self.admin_exposure());
         for warning in exposure.chain(self.shortages()) {
-            writeln!(text, "{}{warning}", paint.ink(Ink::DOUBT, format!("  {:<11}", "warning")))?;
+            writeln!(text, "{}{warning}", paint.ink(Ink::WARNING, format!("  {:<11}", "warning")))?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use throng_machine::preflight::{Room, Wanted};
+    use throng_host::preflight::{Room, Wanted};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use throng_text::written::{Count, Invalid};
+use throng_units::{Count, Invalid};
 
 use crate::client::ServerUrl;
 use crate::settings::Options;
@@ -95,8 +95,8 @@ pub enum Command {
     Doctor(crate::doctor::Arguments),
     /// Load a push server, this one or another, and measure what it delivers
     Flood(Box<throng_flood::cli::Arguments>),
-    /// Rerun the field's classic experiments against this server, beside the published figures
-    Bench(throng_experiments::cli::Arguments),
+    /// Rerun the field's classic benchmarks against this server, beside the published figures
+    Bench(throng_benchmarks::cli::Arguments),
     /// Print the version, the build and the machine, for bug reports
     Version,
 }
@@ -107,7 +107,7 @@ pub enum Command {
 /// `throng bench` starts its servers by a word of its own. Clap does not know that word, so that it
 /// is in no help text and no suggestion.
 pub fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
-    let is_bound = words.get(1).is_some_and(|word| word == throng_experiments::server::COMMAND);
+    let is_bound = words.get(1).is_some_and(|word| word == throng_benchmarks::server::COMMAND);
     if is_bound {
         words[1] = "serve".into();
     }

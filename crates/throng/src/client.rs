@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::anyhow;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use throng_text::written;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
@@ -46,7 +45,7 @@ impl FromStr for ServerUrl {
                         TLS proxy, or use curl"
                 .into());
         }
-        let url = written::url(url).map_err(|error| error.to_string())?;
+        let url = throng_units::url(url).map_err(|error| error.to_string())?;
         let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
         match host.filter(|host| !host.is_empty()) {
             Some(host) => Ok(ServerUrl(format!("http://{host}"))),

@@ -1,5 +1,5 @@
 //! The `throng` binary: the server, two commands to try it with, the load generator, the doctor for
-//! machines, and the classic experiments.
+//! machines, and the classic benchmarks.
 //!
 //! # Layout
 //!
@@ -83,7 +83,7 @@ fn run(command: Command, is_bound: bool) -> anyhow::Result<ExitCode> {
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
-        Command::Bench(arguments) => return Ok(throng_experiments::cli::run(&arguments)),
+        Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),
         Command::Version => print(&version::text())?,
     }
     Ok(ExitCode::SUCCESS)

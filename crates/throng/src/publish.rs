@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use throng_text::figures::count;
-use throng_text::paint::{Ink, Paint};
+use throng_units::format::count;
+use throng_units::paint::{Ink, Paint};
 
 use crate::cli::{self, PublishArguments};
 use crate::client::{Client, escaped, refusal};

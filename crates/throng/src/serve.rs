@@ -20,10 +20,10 @@ use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
 use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
 use throng_edge::{Edge, Figures, Limits, Plan, Sends, StartError};
-use throng_machine::preflight::{self, Preflight, Tables, Wanted};
-use throng_text::figures::count;
-use throng_text::paint::Paint;
-use throng_text::written::Count;
+use throng_host::preflight::{self, Preflight, Tables, Wanted};
+use throng_units::Count;
+use throng_units::format::count;
+use throng_units::paint::Paint;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use throng_text::paint::{Ink, Paint};
+use throng_units::paint::{Ink, Paint};
 
 /// Says on stderr, in one sentence, what went wrong.
 pub fn complain(sentence: &str) {

@@ -1,7 +1,7 @@
 //! `throng version`: what a bug report needs to say.
 
-use throng_machine::environment::Environment;
-use throng_text::figures::{bytes, counted};
+use throng_host::environment::Environment;
+use throng_units::format::{bytes, counted};
 
 /// Version, commit (if built from a checkout), target, profile and compiler; as `--version` has it.
 pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("THRONG_BUILD"), ")");

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use throng_machine::private_table;
+use throng_host::private_table;
 
 use subscribers::{Batch, Parking, Part, Subscribers};
 use target::Target;

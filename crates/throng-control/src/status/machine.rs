@@ -1,8 +1,8 @@
 //! What the kernel tells of this process and of its sockets. Reading it takes a few system calls a
 //! thread, so it is done on a thread where nobody waits.
 
-use throng_machine::own::{self, Threads};
-use throng_machine::proc;
+use throng_host::own::{self, Threads};
+use throng_host::proc;
 
 /// The slabs are counted by walking them, and they change slowly: every so many samples.
 const SLAB_SAMPLES: u64 = 10;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Message, Subscriber};
 use futures_util::StreamExt as _;
-use throng_machine::proc;
+use throng_host::proc;
 
 use super::counts::{PublishCounts, TallyCounts};
 use super::meeting::{Group, Meeting, encode};
@@ -16,9 +16,9 @@ use crate::clients::{Fleet, PublishSeen, Share};
 use crate::marker::now_ns;
 use crate::plan::Plan;
 use crate::publish;
-use crate::report::figures;
 use crate::run::clients_max;
 use crate::tally::Tally;
+use throng_units::format;
 
 /// A coordinator asks at least once a second; one that has not for so long is gone, and the
 /// clients are not left behind.
@@ -256,7 +256,7 @@ impl Agent<'_> {
             "run {run:08x}: agent {} of {}, up to {}",
             begin.agent + 1,
             begin.agents,
-            figures::counted(part.of(begin.clients) as u64, "client", "clients"),
+            format::counted(part.of(begin.clients) as u64, "client", "clients"),
         ));
         self.duty = Some(Duty {
             run,
@@ -278,8 +278,8 @@ impl Agent<'_> {
         duty.fleet.stop();
         format!(
             "{} were subscribed, {} received",
-            figures::counted(duty.subscribed, "client", "clients"),
-            figures::counted(duty.received, "message", "messages"),
+            format::counted(duty.subscribed, "client", "clients"),
+            format::counted(duty.received, "message", "messages"),
         )
     }
 }

@@ -17,9 +17,10 @@ use crate::conductor::{Stage, conduct};
 use crate::marker::now_ns;
 use crate::plan::Plan;
 use crate::publish::{Publishers, Setting as PublisherSetting};
+use crate::report::Report;
 use crate::report::live::Moment;
-use crate::report::{Report, figures};
 use crate::run::{Watch, clients_max, rate_max};
+use throng_units::format;
 
 /// Agents are called so often until enough have answered.
 const CALL_EVERY: Duration = Duration::from_millis(500);
@@ -295,7 +296,7 @@ fn too_few(found: usize, busy: usize, setting: &Setting<'_>) -> AgentsError {
         (0, _) => String::new(),
         (busy, _) => {
             let are = if busy == 1 { "takes" } else { "take" };
-            format!("; {} {are} part in another run", figures::counted(busy as u64, "more", "more"))
+            format!("; {} {are} part in another run", format::counted(busy as u64, "more", "more"))
         }
     };
     AgentsError::TooFew {

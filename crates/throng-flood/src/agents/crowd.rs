@@ -14,9 +14,10 @@ use crate::audit::Audit;
 use crate::clients::{Board, PublishSeen};
 use crate::conductor::Crowd;
 use crate::marker::now_ns;
+use crate::report::Agent;
 use crate::report::agents::signed;
-use crate::report::{Agent, figures};
 use crate::tally::{Failure, States, Tally};
+use throng_units::format;
 
 /// An agent that leaves a question unanswered for so long is lost.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -187,11 +188,11 @@ impl<'a> AgentCrowd<'a> {
                 warnings.push(format!(
                     "the agent {name} was lost in the middle of the run ({reason}): its {} count \
                      as failed, and what it received after its last audit is not in the audit",
-                    figures::counted(seen.states.closed, "client", "clients"),
+                    format::counted(seen.states.closed, "client", "clients"),
                 ));
             }
             if let Some(offset) = member.offset {
-                let us = |ns: u64| figures::milliseconds(ns as f64 / 1e6);
+                let us = |ns: u64| format::milliseconds(ns as f64 / 1e6);
                 let drift = seen.report.clock.as_ref().and_then(|clock| clock.drift_ms);
                 let drift = drift.map_or_else(
                     || "not known after the run".to_owned(),

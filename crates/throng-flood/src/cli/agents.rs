@@ -16,8 +16,8 @@ use crate::agents::coordinator::{self, Coordinator};
 use crate::agents::split::Part;
 use crate::plan::show;
 use crate::plan::{Plan, file};
-use crate::report::figures::counted;
-use crate::report::paint::{Ink, Paint, harmless};
+use throng_units::format::counted;
+use throng_units::paint::{Ink, Paint, sanitized};
 
 /// Unless said otherwise.
 const GROUP: &str = "flood";
@@ -96,5 +96,5 @@ fn refusal(error: AgentsError) -> Failure {
 
 /// A line to standard error.
 fn say(line: &str) {
-    eprintln!("{}", Paint::on(&io::stderr()).ink(Ink::Dim, harmless(line)));
+    eprintln!("{}", Paint::on(&io::stderr()).ink(Ink::Dim, sanitized(line)));
 }

@@ -2,8 +2,8 @@
 
 use std::net::ToSocketAddrs as _;
 
-use throng_machine::environment::raise_descriptors;
-use throng_machine::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
+use throng_host::environment::raise_descriptors;
+use throng_host::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
 
 use crate::clients::Fleet;
 use crate::plan::{Network, Phase, Plan};

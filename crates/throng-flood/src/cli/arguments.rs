@@ -8,9 +8,9 @@ use crate::assertions::Assertion;
 use crate::plan::Network;
 use crate::plan::addresses::Addresses;
 use crate::plan::draft::ServerProcess;
-use crate::plan::units::{Count, Invalid, Ports, Rate, Size, Time};
 use crate::plan::words::{By, Followed, Header, IsWebSocket, PingPair, PortRange, Share, To, When};
 use crate::profile::Profile;
+use throng_units::{Count, Invalid, Ports, Rate, Size, Time};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -129,7 +129,7 @@ fn overrule(draft: &mut Draft, run: &Run) -> Result<(), Failure> {
     if run.target.plan.is_none() {
         draft.phases = Phases::Simple(simple(&run.load, &run.publish));
     }
-    let count = |count: crate::plan::units::Count| count.0;
+    let count = |count: throng_units::Count| count.0;
     set(&mut draft.network, run.load.network);
     set(&mut draft.threads, run.load.threads.map(count));
     draft.keep |= run.load.keep;

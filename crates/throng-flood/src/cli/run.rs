@@ -9,13 +9,13 @@ use super::interrupts::{Interrupts, interrupts};
 use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, draft};
 use crate::plan::{Plan, show};
 use crate::report::compare::{self, Comparison};
-use crate::report::figures::counted;
 use crate::report::file::write;
 use crate::report::live::{Live, Moment};
-use crate::report::paint::{Ink, Paint};
 use crate::report::subject::command_line;
 use crate::report::{Report, csv, html, table};
 use crate::run::{Watch, clients_max};
+use throng_units::format::counted;
+use throng_units::paint::{Ink, Paint};
 
 /// Stands for standard output.
 const STANDARD: &str = "-";
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     // Settings that thousands of clients do without are for the doctor to name.
     if clients_max(&plan) >= MANY {
         for warning in allowance.warnings() {
-            eprintln!("{} {warning}", paint.ink(Ink::DOUBT, "warning:"));
+            eprintln!("{} {warning}", paint.ink(Ink::WARNING, "warning:"));
         }
     }
     note_silence(&plan);
@@ -105,7 +105,7 @@ fn note_silence(plan: &Plan) {
     if plan.target.publish.is_none() && !plan.phases.iter().any(|p| p.publishing().is_some()) {
         let note =
             "nothing will be published: tell flood how, with --publish-url, a key or a token";
-        eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::DOUBT, "note:"));
+        eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::WARNING, "note:"));
     }
 }
 

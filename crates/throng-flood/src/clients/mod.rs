@@ -58,8 +58,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use throng_machine::preflight::CLIENTS_APART;
-use throng_machine::private_table;
+use throng_host::preflight::CLIENTS_APART;
+use throng_host::private_table;
 
 use crate::audit::Audit;
 use crate::marker::now_ns;

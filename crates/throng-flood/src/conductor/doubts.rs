@@ -1,7 +1,8 @@
 //! What makes figures doubtful: said in words, because a figure does not show it.
 
+use throng_units::format;
+
 use super::count::Count;
-use crate::report::figures;
 use crate::tally::{States, Tally};
 
 /// A client thread that is busy for more than this is a queue of its own.
@@ -99,7 +100,7 @@ impl Doubts {
             self.warn(format!(
                 "{name}: {} of the tunnel were lost, or were sent again by either side: what was \
                  lost came {} s late at least",
-                figures::counted(count.clients.repeated, "packet", "packets"),
+                format::counted(count.clients.repeated, "packet", "packets"),
                 throng_tunnel::RTO_MIN.as_secs(),
             ));
         }
@@ -124,15 +125,15 @@ impl Doubts {
         {
             self.warn(format!(
                 "{name}: {} were to be published and {} were",
-                figures::rate(intended),
-                figures::rate(actual),
+                format::rate(intended),
+                format::rate(actual),
             ));
         }
         if publishes.unsure > 0 {
             self.warn(format!(
                 "{name}: {} not answered; nobody knows whether the server took them, and their \
                  deliveries are not in the audit",
-                figures::counted(publishes.unsure, "publish was", "publishes were"),
+                format::counted(publishes.unsure, "publish was", "publishes were"),
             ));
         }
     }
@@ -141,9 +142,9 @@ impl Doubts {
     pub(super) fn standstill(&mut self, name: &str, states: States, to: u64) {
         self.warn(format!(
             "{name}: nothing moved any more with {} of {} clients subscribed and {} connecting",
-            figures::count(states.active),
-            figures::count(to),
-            figures::count(states.connecting),
+            format::count(states.active),
+            format::count(to),
+            format::count(states.connecting),
         ));
     }
 
@@ -151,8 +152,8 @@ impl Doubts {
     pub(super) fn no_recovery(&mut self, name: &str, before: u64, now: u64) {
         self.warn(format!(
             "{name}: {} of {} clients were back when its time was over",
-            figures::count(now),
-            figures::count(before),
+            format::count(now),
+            format::count(before),
         ));
     }
 
@@ -169,7 +170,7 @@ impl Doubts {
     /// At the end of the run.
     pub(super) fn into_warnings(mut self) -> Vec<String> {
         if self.stragglers > 0 {
-            let late = figures::counted(self.stragglers, "delivery", "deliveries");
+            let late = format::counted(self.stragglers, "delivery", "deliveries");
             self.warn(format!(
                 "{late} came so late that the figures per publish do not have them; those of all \
                  deliveries do"
@@ -184,7 +185,7 @@ impl Doubts {
 }
 
 fn milliseconds(ns: u64) -> String {
-    figures::milliseconds(ns as f64 / NS_PER_MS)
+    format::milliseconds(ns as f64 / NS_PER_MS)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use throng_machine::proc;
+use throng_host::proc;
 
 use crate::machine::whole::{Machine, Watched};
 use crate::report::{Cost, MachineCost};

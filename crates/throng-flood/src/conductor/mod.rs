@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use throng_machine::proc;
+use throng_host::proc;
 
 use crate::audit::Audit;
 use crate::clients::Board;

@@ -7,7 +7,7 @@ use super::{Conductor, Crowd, Cut, SECOND};
 use crate::marker::now_ns;
 use crate::plan::{Phase, Publishing};
 use crate::publish::schedule::Schedule;
-use crate::report::figures;
+use throng_units::format;
 
 /// From the command to the first message: all publishing threads know of it by then.
 const LEAD: Duration = Duration::from_millis(20);
@@ -211,18 +211,18 @@ fn name(phase: &Phase) -> String {
         if time.subsec_nanos() == 0 && *time < SECOND * 120 {
             format!("{seconds} s")
         } else {
-            figures::seconds(seconds)
+            format::seconds(seconds)
         }
     };
     match phase {
         Phase::Ramp { to, .. } => format!("ramp to {to}"),
         Phase::Hold { time, .. } => format!("hold {}", seconds(time)),
         Phase::Churn { time, rate, .. } => {
-            format!("churn {}, {}", seconds(time), figures::rate(*rate))
+            format!("churn {}, {}", seconds(time), format::rate(*rate))
         }
         Phase::Storm { .. } => "storm".to_owned(),
         Phase::Slow { share, time, .. } => {
-            format!("slow {} % of clients, {}", figures::decimal(share * 100.0), seconds(time))
+            format!("slow {} % of clients, {}", format::decimal(share * 100.0), seconds(time))
         }
     }
 }

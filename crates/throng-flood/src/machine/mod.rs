@@ -1,4 +1,4 @@
-//! What is written about the machine after a run; the readings are those of [`throng_machine`].
+//! What is written about the machine after a run; the readings are those of [`throng_host`].
 //! [`whole`] has what a run costs all of it.
 
 pub mod whole;
@@ -7,7 +7,7 @@ use crate::report::Environment;
 
 /// The machine as it belongs into a report; `is_loopback` tells that the target is on it too.
 pub fn environment(is_loopback: bool) -> Environment {
-    let found = throng_machine::environment::Environment::look();
+    let found = throng_host::environment::Environment::look();
     Environment {
         kernel: found.kernel,
         cores: found.cores,

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use throng_machine::proc;
-use throng_machine::processors::{Processors, Programs};
+use throng_host::proc;
+use throng_host::processors::{Processors, Programs};
 
 use crate::listener::listeners;
 use crate::plan::Plan;

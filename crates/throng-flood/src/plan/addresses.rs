@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::units::Invalid;
+use throng_units::Invalid;
 
 /// A network of more addresses is cut to this many: they hold four billion connections to one port.
 const ADDRESSES_MAX: usize = 65_536;

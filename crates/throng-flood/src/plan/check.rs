@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::draft::Objection;
-use super::units::{Time, no_scheme};
 use super::{
     Network, Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target, Transport,
 };
 use crate::assertions::Need;
 use crate::marker::MARK_BYTES;
 use crate::template::{Place, Template, Values};
+use throng_units::{Time, no_scheme};
 
 /// No server that people use takes larger ones, and each publish is kept in memory once.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_machine::proc;
+use throng_host::proc;
 
 use super::{
     Network, Pattern, Phase, Ping, Plan, PublishBy, PublishTarget, Publishing, Sources, Streams,
-    Subscribed, Target, Transport, units,
+    Subscribed, Target, Transport,
 };
 use crate::assertions::Assertion;
 use crate::listener::listeners;
@@ -434,5 +434,5 @@ fn usual_deadline(phases: &[Phase]) -> Duration {
 
 /// The URL of an address such as `:8080`; any other text, which may hold places, stays as it is.
 fn spelt_out(url: &str) -> String {
-    units::url(url).unwrap_or_else(|_| url.to_owned())
+    throng_units::url(url).unwrap_or_else(|_| url.to_owned())
 }

@@ -11,15 +11,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throng_text::toml_fault;
+use throng_units::toml_error;
 use toml::de::DeTable;
 
 use super::Ping;
 use super::addresses::Addresses;
 use super::draft::{Draft, DraftPublish, Objection, Phases};
-use super::units::{Count, Ports, Time};
 use super::words::{By, Followed, IsWebSocket, PortRange, When};
 use crate::template::{Table, TableError};
+use throng_units::{Count, Ports, Time};
 
 use reader::{Places, Reader, Section};
 
@@ -109,7 +109,7 @@ pub fn parse(path: &Path, text: String) -> Result<(Draft, File), FileError> {
     };
     let table = DeTable::parse(&file.text).map_err(|error| {
         let place = error.span().map_or(0, |span| span.start);
-        refuse(&[toml_fault::explain(&file.text, place, error.message())])
+        refuse(&[toml_error::explain(&file.text, place, error.message())])
     })?;
     let reader = Reader::new(KNOWN);
     let draft = read(&reader, table.get_ref(), path.parent().unwrap_or(Path::new("")));

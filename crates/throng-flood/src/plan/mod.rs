@@ -14,8 +14,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-pub use throng_text::suggest;
-pub use throng_text::written as units;
 
 use crate::profile::Profile;
 use crate::report::subject::{LEFT_OUT, is_secret};

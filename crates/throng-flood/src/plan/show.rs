@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::plan::units::{Size, Time};
 use crate::plan::{
     Network, Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target,
 };
 use crate::profile::transport_name;
 use crate::template::Template;
+use throng_units::{Size, Time};
 
 /// The plan in TOML, with everything that the profile has said spelt out.
 pub fn show(plan: &Plan) -> String {

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use super::draft::ServerProcess;
-use super::units::{Count, Invalid, decimal, range};
 use super::{Network, Pattern, Ping, Streams, Subscribed, Transport};
 use crate::profile;
+use throng_units::{Count, Invalid, decimal, range};
 
 /// `one`, a number, `own` or `friends:EDGES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

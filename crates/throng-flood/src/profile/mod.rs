@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::plan::units::{self, Invalid};
 use crate::plan::{PublishBy, PublishTarget, Streams, Subscribed, Target, Transport};
 use crate::template::{Place, Table, Template, TemplateError, Values};
+use throng_units::Invalid;
 
 /// A channel of the run's own for each stream, so that two runs do not hear each other.
 pub const CHANNEL: &str = "flood-{run}-{stream}";
@@ -153,7 +153,7 @@ impl FromStr for Profile {
         let names = PROFILES.iter().map(|(name, ..)| *name);
         let found = PROFILES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(text));
         found.map(|(_, profile, _)| *profile).ok_or_else(|| {
-            let hint = match crate::plan::suggest::nearest(text, names.clone()) {
+            let hint = match throng_units::suggest::nearest(text, names.clone()) {
                 Some(meant) => format!("did you mean {meant:?}?"),
                 None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
             };
@@ -193,8 +193,9 @@ struct Address<'a> {
 impl<'a> Address<'a> {
     fn read(url: &'a str) -> Result<Address<'a>, ProfileError> {
         let example = "like http://127.0.0.1:8080";
-        let (scheme, rest) =
-            url.split_once("://").ok_or_else(|| ProfileError::Url(units::no_scheme(url).0))?;
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| ProfileError::Url(throng_units::no_scheme(url).0))?;
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "ws" => {}
             "https" | "wss" => {

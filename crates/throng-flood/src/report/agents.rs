@@ -1,8 +1,9 @@
 //! The machines that the clients were on.
 
-use super::paint::{Ink, Paint, harmless};
 use super::table::Grid;
-use super::{Agent, Clock, Report, figures};
+use super::{Agent, Clock, Report};
+use throng_units::format;
+use throng_units::paint::{Ink, Paint, sanitized};
 
 /// A row for each agent; nothing if there were none.
 pub fn table(text: &mut String, report: &Report, paint: Paint) {
@@ -12,14 +13,16 @@ pub fn table(text: &mut String, report: &Report, paint: Paint) {
     let mut grid = Grid::new(["agent", "subscribed", "received", "CPU time", "clock"], paint);
     for agent in &report.agents {
         let name = match &agent.lost {
-            Some(_) => paint.ink(Ink::BAD, format!("{} (lost)", harmless(&agent.name))).to_string(),
-            None => harmless(&agent.name),
+            Some(_) => {
+                paint.ink(Ink::BAD, format!("{} (lost)", sanitized(&agent.name))).to_string()
+            }
+            None => sanitized(&agent.name),
         };
         grid.row([
             name,
-            figures::count(agent.subscribed),
-            figures::count(agent.received),
-            figures::seconds(agent.cpu_s),
+            format::count(agent.subscribed),
+            format::count(agent.received),
+            format::seconds(agent.cpu_s),
             clock(agent),
         ]);
     }
@@ -31,7 +34,7 @@ pub fn clock(agent: &Agent) -> String {
     match &agent.clock {
         None => "the publisher's".to_owned(),
         Some(Clock { ahead_ms, uncertainty_ms, .. }) => {
-            format!("{} ahead ± {}", signed(*ahead_ms), figures::milliseconds(*uncertainty_ms))
+            format!("{} ahead ± {}", signed(*ahead_ms), format::milliseconds(*uncertainty_ms))
         }
     }
 }
@@ -39,7 +42,7 @@ pub fn clock(agent: &Agent) -> String {
 /// Milliseconds that may be negative.
 pub fn signed(ms: f64) -> String {
     let sign = if ms < 0.0 { "−" } else { "" };
-    format!("{sign}{}", figures::milliseconds(ms.abs()))
+    format!("{sign}{}", format::milliseconds(ms.abs()))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use super::Sample;
-use super::figures::{self, clock, count, milliseconds, or_absent, rate};
-use super::paint::{Ink, Paint, harmless, width};
 use super::table::most_first;
+use throng_units::format::{self, clock, count, milliseconds, or_absent, rate};
+use throng_units::paint::{Ink, Paint, sanitized, width};
 
 /// Where the terminal does not tell its width.
 const COLUMNS_DEFAULT: usize = 80;
@@ -113,7 +113,7 @@ impl Live {
             format!(
                 "{}  {}  phase {place} of {all}",
                 self.paint.ink(Ink::Bold, clock(sample.at_s)),
-                harmless(moment.phase),
+                sanitized(moment.phase),
             ),
             self.line(
                 "connections",
@@ -143,7 +143,7 @@ impl Live {
         lines.push(self.line(
             "latency",
             sample.delivery.as_ref().map_or_else(
-                || figures::ABSENT.to_owned(),
+                || format::ABSENT.to_owned(),
                 |d| {
                     let [p50, p99, p999, max] = [d.p50, d.p99, d.p999, d.max].map(milliseconds);
                     format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}")
@@ -154,7 +154,7 @@ impl Live {
         lines.push(self.line("processor", processor(sample)));
         lines.push(self.line("failures", self.failures(moment.failures)));
         for warning in moment.warnings {
-            let warning = self.paint.ink(Ink::DOUBT, harmless(warning)).to_string();
+            let warning = self.paint.ink(Ink::WARNING, sanitized(warning)).to_string();
             lines.push(self.line("doubtful", warning));
         }
         lines
@@ -172,7 +172,7 @@ impl Live {
         let all: u64 = failures.values().sum();
         let mut parts = vec![self.paint.ink(Ink::BAD, count(all)).to_string()];
         for (reason, number) in sorted.iter().take(REASONS_MAX) {
-            parts.push(format!("{} {}", count(*number), harmless(reason)));
+            parts.push(format!("{} {}", count(*number), sanitized(reason)));
         }
         let others: u64 = sorted.iter().skip(REASONS_MAX).map(|(_, number)| number).sum();
         if others > 0 {
@@ -195,7 +195,7 @@ fn plain_line(moment: &Moment<'_>) -> String {
         "{} {}: {} of {} clients active, {} connecting, {} closed, {} subscribed, {} published, \
          {} delivered{latency}, {} failed",
         clock(sample.at_s),
-        harmless(moment.phase),
+        sanitized(moment.phase),
         count(sample.active),
         count(moment.clients),
         count(sample.connecting),
@@ -208,7 +208,7 @@ fn plain_line(moment: &Moment<'_>) -> String {
 }
 
 fn memory(sample: &Sample) -> String {
-    let bytes = |bytes: Option<u64>| or_absent(bytes, |bytes| figures::bytes(bytes as f64));
+    let bytes = |bytes: Option<u64>| or_absent(bytes, |bytes| format::bytes(bytes as f64));
     format!(
         "server {}, generator {}, kernel {} and {} in buffers",
         bytes(sample.server_pss_bytes),
@@ -221,11 +221,11 @@ fn memory(sample: &Sample) -> String {
 fn processor(sample: &Sample) -> String {
     let machine = sample
         .machine_cores
-        .map_or_else(String::new, |busy| format!(", whole machine {}", figures::cores(busy)));
+        .map_or_else(String::new, |busy| format!(", whole machine {}", format::cores(busy)));
     format!(
         "server {}, generator {}{machine}",
-        or_absent(sample.server_cores, figures::cores),
-        figures::cores(sample.generator_cores),
+        or_absent(sample.server_cores, format::cores),
+        format::cores(sample.generator_cores),
     )
 }
 

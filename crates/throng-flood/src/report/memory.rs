@@ -2,7 +2,8 @@
 //!
 //! Growth divided by clients has both in it. Two sizes in one run tell them apart.
 
-use super::{Report, figures};
+use super::Report;
+use throng_units::format;
 
 /// Below so many clients, what a server takes once is a large part of its growth.
 const FEW: u64 = 10_000;
@@ -33,11 +34,11 @@ pub fn explained(report: &Report) -> Option<String> {
             format!(
                 "Of the server's memory each further client took {}, from {} to {} clients; \
                  before the first it had {}, and {} came with them once.",
-                figures::bytes(each),
-                figures::count(few.0),
-                figures::count(many.0),
-                figures::bytes(before_bytes),
-                figures::bytes(once.max(0.0)),
+                format::bytes(each),
+                format::count(few.0),
+                format::count(many.0),
+                format::bytes(before_bytes),
+                format::bytes(once.max(0.0)),
             )
         });
     }
@@ -45,7 +46,7 @@ pub fn explained(report: &Report) -> Option<String> {
         format!(
             "The server's memory a client is its growth from {} divided by the clients: with so \
              few, much of it is what a server takes once. Steps tell: --steps {},{}.",
-            figures::bytes(before_bytes),
+            format::bytes(before_bytes),
             total.active.max(1),
             FEW.max(total.active * APART * 5),
         )
@@ -80,7 +81,7 @@ mod tests {
         let text = explained(&report(&[(1000, 1_560_000), (1000, 1_900_000), (11_000, 2_160_000)]));
         let text = text.expect("two sizes");
         assert!(text.contains("each further client took 60 B, from 1,000 to 11,000"), "{text}");
-        assert!(text.contains(&format!("{} came with them once", figures::bytes(500_000.0))));
+        assert!(text.contains(&format!("{} came with them once", format::bytes(500_000.0))));
     }
 
     #[test]

@@ -40,7 +40,6 @@ pub mod table;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-pub use throng_text::{figures, paint};
 
 use crate::plan::Network;
 pub use subject::Subject;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::counted;
 use crate::plan::{Plan, show};
 use crate::profile::transport_name;
 use crate::run::clients_max;
+use throng_units::format::counted;
 
 /// What a run was about.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl Subject {
             ("target", self.target.clone()),
             ("transport", self.transport.clone()),
             ("profile", self.profile.clone()),
-            ("clients", super::figures::count(self.clients)),
+            ("clients", throng_units::format::count(self.clients)),
         ];
         if !self.command.is_empty() {
             rows.push(("command", self.command.clone()));

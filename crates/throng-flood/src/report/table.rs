@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
-use super::paint::{Ink, Paint, harmless, width};
 use super::{Cost, Distribution, MachineCost, Report, Totals, agents, memory};
+use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
+use throng_units::paint::{Ink, Paint, sanitized, width};
 
 /// Names of lines take so many columns.
 const NAME_COLUMNS: usize = 13;
@@ -47,24 +47,24 @@ pub fn faults(report: &Report) -> Option<String> {
     ] {
         let number = reasons.values().sum();
         if number > 0 {
-            faults.push(figures::counted(number, one, many));
+            faults.push(format::counted(number, one, many));
         }
     }
     let broken = report.assertions.iter().filter(|checked| !checked.holds).count() as u64;
     if broken > 0 {
-        faults.push(figures::counted(broken, "assertion does not hold", "assertions do not hold"));
+        faults.push(format::counted(broken, "assertion does not hold", "assertions do not hold"));
     }
     (!faults.is_empty()).then(|| faults.join(", "))
 }
 
 fn head(text: &mut String, report: &Report, paint: Paint) {
-    let length = figures::seconds(report.seconds);
-    let began = figures::date(report.started_unix_s);
-    let name = harmless(&report.name);
+    let length = format::seconds(report.seconds);
+    let began = format::date(report.started_unix_s);
+    let name = sanitized(&report.name);
     let _ = writeln!(text, "\n{}  {began}, {length}", paint.ink(Ink::Bold, name));
     let mut subject = Lines::default();
     for (name, value) in report.subject.rows() {
-        subject.add(name, harmless(&value));
+        subject.add(name, sanitized(&value));
     }
     subject.write(text, paint);
     match faults(report) {
@@ -76,12 +76,12 @@ fn head(text: &mut String, report: &Report, paint: Paint) {
         }
     }
     if let Some(reason) = &report.cut_short {
-        let reason = harmless(reason);
+        let reason = sanitized(reason);
         let _ = writeln!(text, "{} {reason}", paint.ink(Ink::BAD, "ended:"));
     }
     for warning in &report.warnings {
-        let warning = harmless(warning);
-        let _ = writeln!(text, "{} {warning}", paint.ink(Ink::DOUBT, "doubtful:"));
+        let warning = sanitized(warning);
+        let _ = writeln!(text, "{} {warning}", paint.ink(Ink::WARNING, "doubtful:"));
     }
     if report.environment.is_loopback {
         let note = match report.environment.is_tunnel() {
@@ -174,13 +174,13 @@ pub fn distributions(total: &Totals) -> Vec<(&'static str, &Distribution)> {
 fn costs(text: &mut String, report: &Report, paint: Paint) {
     let total = &report.total;
     let mut grid = Grid::new(["cost", "memory", "a client", "CPU time", "a delivery"], paint);
-    let each = |bytes: Option<f64>| or_absent(bytes, figures::bytes);
+    let each = |bytes: Option<f64>| or_absent(bytes, format::bytes);
     let mut process = |name: &str, cost: &Cost| {
         grid.row([
             name.to_owned(),
-            or_absent(cost.pss_bytes, |bytes| figures::bytes(bytes as f64)),
+            or_absent(cost.pss_bytes, |bytes| format::bytes(bytes as f64)),
             each(cost.bytes_per_client),
-            figures::seconds(cost.cpu_s),
+            format::seconds(cost.cpu_s),
             or_absent(cost.cpu_us_per_delivery, |us| milliseconds(us / 1e3)),
         ]);
     };
@@ -192,8 +192,8 @@ fn costs(text: &mut String, report: &Report, paint: Paint) {
         let each = (total.active > 0).then(|| kernel as f64 / total.active as f64);
         grid.row([
             "kernel".to_owned(),
-            figures::bytes_more(kernel),
-            or_absent(each, figures::bytes),
+            format::bytes_change(kernel),
+            or_absent(each, format::bytes),
             ABSENT.to_owned(),
             ABSENT.to_owned(),
         ]);
@@ -203,7 +203,7 @@ fn costs(text: &mut String, report: &Report, paint: Paint) {
             "whole machine".to_owned(),
             ABSENT.to_owned(),
             ABSENT.to_owned(),
-            figures::seconds(machine.cpu_s),
+            format::seconds(machine.cpu_s),
             or_absent(machine.cpu_us_per_delivery, |us| milliseconds(us / 1e3)),
         ]);
     }
@@ -213,7 +213,7 @@ fn costs(text: &mut String, report: &Report, paint: Paint) {
     }
     if let Some(machine) = &total.machine {
         for sentence in explained(machine) {
-            let _ = writeln!(text, "{}", paint.ink(Ink::Dim, harmless(&sentence)));
+            let _ = writeln!(text, "{}", paint.ink(Ink::Dim, sanitized(&sentence)));
         }
     }
 }
@@ -227,11 +227,11 @@ pub fn explained(machine: &MachineCost) -> Vec<String> {
             true => String::new(),
             false => format!(" ({})", machine.others.join(", ")),
         };
-        let time = figures::seconds(machine.others_s);
+        let time = format::seconds(machine.others_s);
         sentences.push(format!("Other programs{names} used {time} besides, not counted there."));
     }
     if machine.unseen_s > 0.0 {
-        let time = figures::seconds(machine.unseen_s);
+        let time = format::seconds(machine.unseen_s);
         sentences.push(format!(
             "Nor are {time} that went where this program cannot see, as before the run."
         ));
@@ -251,9 +251,9 @@ fn phases(text: &mut String, report: &Report, paint: Paint) {
         let latency =
             |value: fn(&Distribution) -> f64| or_absent(delivery.map(value), milliseconds);
         grid.row([
-            harmless(&phase.name),
-            figures::clock(phase.from_s),
-            figures::seconds(phase.to_s - phase.from_s),
+            sanitized(&phase.name),
+            format::clock(phase.from_s),
+            format::seconds(phase.to_s - phase.from_s),
             count(phase.totals.active),
             count(phase.totals.received),
             count(phase.totals.lost),
@@ -266,7 +266,7 @@ fn phases(text: &mut String, report: &Report, paint: Paint) {
     grid.write(text);
     for phase in &report.phases {
         if let Some(recovered) = phase.recovered_s {
-            let (name, time) = (harmless(&phase.name), figures::seconds(recovered));
+            let (name, time) = (sanitized(&phase.name), format::seconds(recovered));
             let _ = writeln!(text, "{name}: all were back after {time}");
         }
     }
@@ -282,7 +282,7 @@ fn failures(text: &mut String, total: &Totals, paint: Paint) {
         let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, heading));
         for (reason, number) in most_first(reasons) {
             let number = paint.ink(Ink::BAD, format!("{:>12}", count(number)));
-            let _ = writeln!(text, "{number}  {}", harmless(reason));
+            let _ = writeln!(text, "{number}  {}", sanitized(reason));
         }
     }
 }
@@ -303,11 +303,11 @@ fn assertions(text: &mut String, report: &Report, paint: Paint) {
     for checked in &report.assertions {
         let (ink, word) = if checked.holds { (Ink::GOOD, "holds") } else { (Ink::BAD, "fails") };
         let found = match checked.found {
-            Some(found) => format!("found {}", figures::decimal(found)),
+            Some(found) => format!("found {}", format::decimal(found)),
             None => "could not be measured".to_owned(),
         };
         let _ =
-            writeln!(text, "  {}  {}  ({found})", paint.ink(ink, word), harmless(&checked.text));
+            writeln!(text, "  {}  {}  ({found})", paint.ink(ink, word), sanitized(&checked.text));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::plan::units::no_scheme;
+use throng_units::no_scheme;
 
 /// More would not fit the offsets.
 const BYTES_MAX: usize = u32::MAX as usize;

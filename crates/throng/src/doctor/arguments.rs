@@ -1,8 +1,8 @@
 //! The flags, and what they ask of the machine.
 
 use clap::{Args, ValueEnum};
-use throng_machine::preflight::Wanted;
-use throng_text::written::{Count, Invalid};
+use throng_host::preflight::Wanted;
+use throng_units::{Count, Invalid};
 
 const EXAMPLES: &str = "\
 Exit codes: 0 if that many connections are possible, 1 if something must change first, 64 if the

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use throng_machine::preflight::{Preflight, Setting};
+use throng_host::preflight::{Preflight, Setting};
 
 use super::Arguments;
 
@@ -32,7 +32,7 @@ pub(super) fn text(arguments: &Arguments, connections: u32, found: &Preflight) -
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use throng_machine::preflight::{Room, Wanted};
+    use throng_host::preflight::{Room, Wanted};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! The answer for programs. Fields are added, never renamed.
 
 use serde::Serialize;
-use throng_machine::environment::Environment;
-use throng_machine::preflight::{Applied, Check, Setting};
+use throng_host::environment::Environment;
+use throng_host::preflight::{Applied, Check, Setting};
 
 use super::Answer;
 

@@ -1,7 +1,7 @@
 //! `throng doctor`: can this machine hold N connections, and what would have to change? Without a
 //! number: how many does it hold?
 //!
-//! The checks are those of [`throng_machine::preflight`]; here is what is asked, and how the answer
+//! The checks are those of [`throng_host::preflight`]; here is what is asked, and how the answer
 //! looks.
 //!
 //! | module | what it is |
@@ -20,8 +20,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use throng_machine::preflight::{self, Applied, Preflight, Room};
-use throng_text::paint::Paint;
+use throng_host::preflight::{self, Applied, Preflight, Room};
+use throng_units::paint::Paint;
 
 use crate::terminal;
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use throng_machine::preflight::{Applied, Check, Setting, Verdict};
-use throng_text::figures::{counted, seconds};
-use throng_text::paint::{Ink, Paint};
+use throng_host::preflight::{Applied, Check, Setting, Verdict};
+use throng_units::format::{counted, seconds};
+use throng_units::paint::{Ink, Paint};
 
 use super::{Answer, Arguments, Role};
 
@@ -47,7 +47,7 @@ fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
         0 if should == 0 => (Ink::GOOD, format!("{wanted} possible here{unknown}")),
         0 => {
             let things = counted(should, "thing", "things");
-            (Ink::DOUBT, format!("{wanted} possible here{unknown}; {things} should change"))
+            (Ink::WARNING, format!("{wanted} possible here{unknown}; {things} should change"))
         }
         must => {
             let must = counted(must, "thing", "things");
@@ -128,7 +128,7 @@ fn table(checks: &[Check], paint: Paint) -> String {
         let ink = match check.verdict {
             Verdict::Ok => Ink::GOOD,
             Verdict::Unknown => Ink::Dim,
-            Verdict::Should => Ink::DOUBT,
+            Verdict::Should => Ink::WARNING,
             Verdict::Must => Ink::BAD,
         };
         let verdict = paint.ink(ink, format!("{:7}", check.verdict));
@@ -201,7 +201,7 @@ fn closing(answer: &Answer<'_>) -> String {
 mod tests {
     use std::io;
 
-    use throng_machine::preflight::{ApplyError, Memory, Room, Wanted};
+    use throng_host::preflight::{ApplyError, Memory, Room, Wanted};
 
     use super::*;
 

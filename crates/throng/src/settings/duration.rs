@@ -1,11 +1,11 @@
-//! Spans of time, as [`throng_text::written::Time`] reads them, in whole milliseconds: nothing in
+//! Spans of time, as [`throng_units::Time`] reads them, in whole milliseconds: nothing in
 //! the server is timed more finely.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use throng_text::written as grammar;
+use throng_units as units;
 
 use super::written::{Invalid, Written, written};
 
@@ -24,14 +24,14 @@ impl Time {
 
 impl Written for Time {
     const NAME: &'static str = "TIME";
-    const EXPECTED: &'static str = grammar::Time::EXPECTED;
+    const EXPECTED: &'static str = units::Time::EXPECTED;
 }
 
 impl FromStr for Time {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Time, Invalid> {
-        let time = text.parse::<grammar::Time>()?.0;
+        let time = text.parse::<units::Time>()?.0;
         if !time.subsec_nanos().is_multiple_of(1_000_000) {
             return Err(Invalid(format!("{text:?} is finer than a millisecond, the finest here")));
         }
@@ -41,7 +41,7 @@ impl FromStr for Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        grammar::Time(self.0).fmt(f)
+        units::Time(self.0).fmt(f)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use throng_text::suggest::nearest;
+use throng_units::suggest::nearest;
 
 use super::written::quoted;
 use super::{Names, Options, SettingsError, names};

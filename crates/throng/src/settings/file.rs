@@ -7,8 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use throng_text::suggest::nearest;
-use throng_text::toml_fault;
+use throng_units::suggest::nearest;
+use throng_units::toml_error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -41,7 +41,7 @@ pub fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
     let source = Source { name, text };
     let table = DeTable::parse(text).map_err(|error| {
         let place = error.span().map_or(0, |span| span.start);
-        let (place, sentence) = toml_fault::explain(text, place, error.message());
+        let (place, sentence) = toml_error::explain(text, place, error.message());
         source.at(&(place..place), &sentence)
     })?;
     source.check_keys(table.get_ref())?;

@@ -1,6 +1,6 @@
 //! How a setting's value is written: the same text in a flag, a variable and the file.
 //!
-//! The grammar is that of [`throng_text::written`], as in every other command. Every type of value
+//! The grammar is that of [`throng_units`], as in every other command. Every type of value
 //! implements [`Written`]; `written!` derives serde's traits from it, so that a refused value is
 //! refused with the same sentence wherever it stands.
 
@@ -11,10 +11,10 @@ use std::str::FromStr;
 
 use throng_core::BehindPolicy;
 use throng_edge::settings::IoUring;
-use throng_text::written as grammar;
+use throng_units as units;
 use toml::Value;
 
-pub use grammar::Invalid;
+pub use units::Invalid;
 
 /// A type of value that a setting can have.
 pub trait Written: Sized + FromStr<Err = Invalid> + fmt::Display {
@@ -62,7 +62,7 @@ macro_rules! written {
 }
 pub(super) use written;
 
-/// Declares a value whose grammar is that of a type of [`throng_text::written`].
+/// Declares a value whose grammar is that of a type of [`throng_units`].
 macro_rules! shared {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -75,13 +75,13 @@ macro_rules! shared {
             type Err = Invalid;
 
             fn from_str(text: &str) -> Result<$name, Invalid> {
-                text.parse::<grammar::$name>().map(|value| $name(value.0))
+                text.parse::<units::$name>().map(|value| $name(value.0))
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                grammar::$name(self.0).fmt(f)
+                units::$name(self.0).fmt(f)
             }
         }
     };
@@ -94,7 +94,7 @@ shared! {
 
 impl Written for Address {
     const NAME: &'static str = "ADDRESS";
-    const EXPECTED: &'static str = grammar::Address::EXPECTED;
+    const EXPECTED: &'static str = units::Address::EXPECTED;
 }
 
 shared! {
@@ -104,7 +104,7 @@ shared! {
 
 impl Written for Count {
     const NAME: &'static str = "NUMBER";
-    const EXPECTED: &'static str = grammar::Count::EXPECTED;
+    const EXPECTED: &'static str = units::Count::EXPECTED;
 
     fn to_value(&self) -> Value {
         Value::Integer(i64::try_from(self.0).unwrap_or(i64::MAX))
@@ -118,7 +118,7 @@ shared! {
 
 impl Written for Size {
     const NAME: &'static str = "SIZE";
-    const EXPECTED: &'static str = grammar::Size::EXPECTED;
+    const EXPECTED: &'static str = units::Size::EXPECTED;
 }
 
 shared! {
@@ -128,7 +128,7 @@ shared! {
 
 impl Written for Switch {
     const NAME: &'static str = "true|false";
-    const EXPECTED: &'static str = grammar::Switch::EXPECTED;
+    const EXPECTED: &'static str = units::Switch::EXPECTED;
     const ARGUMENTS: RangeInclusive<usize> = 0..=1;
 
     fn to_value(&self) -> Value {
@@ -176,7 +176,7 @@ impl FromStr for Automatic {
         if text.trim().eq_ignore_ascii_case("auto") {
             return Ok(Automatic::Auto);
         }
-        let count = text.parse::<grammar::Count>().ok().filter(|count| count.0 > 0);
+        let count = text.parse::<units::Count>().ok().filter(|count| count.0 > 0);
         count
             .map(|count| Automatic::Count(count.0))
             .ok_or_else(|| Invalid::new(text, Automatic::EXPECTED))

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use rustix::event::{PollFd, PollFlags};
 use serde::Deserialize;
-use throng_text::paint::harmless;
+use throng_units::paint::sanitized;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
@@ -90,8 +90,8 @@ fn query(arguments: &TailArguments) -> String {
 
 /// `news, sport and user ann`, with what would garble a terminal escaped.
 fn followed(arguments: &TailArguments) -> String {
-    let channels = arguments.channels.iter().map(|channel| harmless(channel));
-    let user = arguments.user.iter().map(|user| format!("user {}", harmless(user)));
+    let channels = arguments.channels.iter().map(|channel| sanitized(channel));
+    let user = arguments.user.iter().map(|user| format!("user {}", sanitized(user)));
     let mut names: Vec<String> = channels.chain(user).collect();
     match names.pop() {
         Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Stdout, Write};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use throng_text::figures::count;
-use throng_text::paint::{Ink, Paint, harmless, harmless_lines};
+use throng_units::format::count;
+use throng_units::paint::{Ink, Paint, sanitized, sanitized_lines};
 
 /// A message as the server sends it with `envelope=true`.
 #[derive(Debug, Deserialize)]
@@ -52,7 +52,7 @@ impl Printer {
 /// Time, channel if asked, and the message, on one line unless the message has several.
 fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
     let Ok(message) = serde_json::from_str::<Envelope<'_>>(envelope) else {
-        return harmless_lines(envelope);
+        return sanitized_lines(envelope);
     };
     let mut line = format!("{} ", paint.ink(Ink::Dim, clock(message.time)));
     if names_channel {
@@ -60,18 +60,18 @@ fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
             (Some(user), _) => format!("user {user}"),
             (None, channel) => channel.clone().unwrap_or_default(),
         };
-        line += &format!("{} ", paint.name(harmless(&name)));
+        line += &format!("{} ", paint.name(sanitized(&name)));
     }
     let content_type = message.content_type.as_deref();
     if message.encoding.is_some() {
         let bytes = base64_bytes(message.data.get());
-        let content_type = harmless(content_type.unwrap_or("application/octet-stream"));
+        let content_type = sanitized(content_type.unwrap_or("application/octet-stream"));
         let note = format!("({content_type}, {} bytes)", count(bytes as u64));
         return line + &paint.ink(Ink::Dim, note).to_string();
     }
     match serde_json::from_str::<String>(message.data.get()) {
         // Further lines stand below the first, so that they are not taken for messages.
-        Ok(text) => line + &harmless_lines(&text).replace('\n', "\n          "),
+        Ok(text) => line + &sanitized_lines(&text).replace('\n', "\n          "),
         Err(_) => line + &coloured_json(message.data.get(), paint),
     }
 }
@@ -108,7 +108,7 @@ fn coloured_json(json: &str, paint: Paint) -> String {
             '-' | '0'..='9' => Ink::Cyan,
             _ => Ink::Dim,
         };
-        line += &paint.ink(ink, harmless_lines(token)).to_string();
+        line += &paint.ink(ink, sanitized_lines(token)).to_string();
         if matches!(first, ',' | ':') {
             line.push(' ');
         }

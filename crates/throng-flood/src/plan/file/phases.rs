@@ -4,10 +4,10 @@ use toml::de::DeTable;
 
 use super::reader::{Reader, Section};
 use crate::plan::draft::{IN_FLIGHT, SIZE, usual_pattern};
-use crate::plan::suggest::nearest;
-use crate::plan::units::{Count, Rate, Size, Time};
 use crate::plan::words::{Share, To};
 use crate::plan::{Phase, Publishing, Streams};
+use throng_units::suggest::nearest;
+use throng_units::{Count, Rate, Size, Time};
 
 /// Every key of any phase.
 pub(super) const ALL: &[&str] =

@@ -9,8 +9,8 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::plan::suggest::nearest;
-use crate::plan::units::Switch;
+use throng_units::Switch;
+use throng_units::suggest::nearest;
 
 /// Where each key's value begins, in bytes from the start of the text.
 pub(super) type Places = BTreeMap<String, usize>;

@@ -176,7 +176,7 @@ impl Lines<'_> {
         let rows = longest.iter().enumerate().map(|(nth, (time, _))| {
             let values = thin.iter().map(|points| {
                 let value = points.get(nth).and_then(|(_, value)| *value);
-                crate::report::figures::or_absent(value, |value| self.unit.show(value))
+                throng_units::format::or_absent(value, |value| self.unit.show(value))
             });
             std::iter::once(self.across.unit.show(*time)).chain(values).collect()
         });

@@ -1,6 +1,6 @@
 //! Charts for pages: drawings without scripts, each with the table behind it.
 //!
-//! Whoever has figures to show draws them here: a flood its report, the experiments theirs.
+//! Whoever has figures to show draws them here: a flood its report, the benchmarks theirs.
 //!
 //! | module | what it is |
 //! |---|---|

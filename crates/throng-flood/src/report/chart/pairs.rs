@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::figure::{Area, Figure, escaped, frame, text_width};
 use super::scale::{Axis, Unit};
-use crate::report::figures::or_absent;
+use throng_units::format::or_absent;
 
 const ROW_HEIGHT: f64 = 34.0;
 const VALUES_WIDTH: f64 = 190.0;

@@ -1,6 +1,6 @@
 //! From values to places on paper: scales, round ticks, units.
 
-use crate::report::figures;
+use throng_units::format;
 
 /// What values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +25,12 @@ impl Unit {
     /// The value as it stands in a table.
     pub fn show(self, value: f64) -> String {
         match self {
-            Unit::Count => figures::decimal(value),
-            Unit::PerSecond => figures::rate(value),
-            Unit::Bytes => figures::bytes(value),
-            Unit::Milliseconds => figures::milliseconds(value),
-            Unit::Cores => figures::cores(value),
-            Unit::Clock => figures::clock(value),
+            Unit::Count => format::decimal(value),
+            Unit::PerSecond => format::rate(value),
+            Unit::Bytes => format::bytes(value),
+            Unit::Milliseconds => format::milliseconds(value),
+            Unit::Cores => format::cores(value),
+            Unit::Clock => format::clock(value),
             // More digits would be noise.
             Unit::Share => format!("{} %", trimmed((value * 1e4).round() / 100.0)),
         }
@@ -44,7 +44,7 @@ impl Unit {
             Unit::Bytes => {
                 // All in one unit, so that they can be compared at a glance.
                 let base = self.base(most);
-                let unit = figures::bytes(base);
+                let unit = format::bytes(base);
                 format!("{} {}", trimmed(value / base), unit.rsplit(' ').next().unwrap_or("B"))
             }
             Unit::Milliseconds if value >= 1000.0 => format!("{} s", trimmed(value / 1e3)),

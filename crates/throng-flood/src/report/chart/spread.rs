@@ -6,7 +6,7 @@ use super::figure::{Area, Figure, escaped, frame, text_width};
 use super::scale::{Axis, Unit};
 use crate::report::Distribution;
 use crate::report::distribution::lower_edge;
-use crate::report::figures::count;
+use throng_units::format::count;
 
 /// A histogram over milliseconds, each step of its axis ten times as long.
 pub fn histogram(id: &str, title: &str, area: Area, found: &Distribution) -> Option<Figure> {

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::Side;
+use crate::report::Report;
 use crate::report::table::faults;
-use crate::report::{Report, figures};
+use throng_units::format;
 
 /// One sentence each.
 pub(super) fn of(sides: &[Side]) -> Vec<String> {
@@ -25,7 +26,7 @@ pub(super) fn of(sides: &[Side]) -> Vec<String> {
         let count = side.runs.len() as u64;
         for (nth, run) in side.runs.iter().enumerate() {
             let name = if count > 1 {
-                format!("{} (run {} of {})", side.label, nth + 1, figures::count(count))
+                format!("{} (run {} of {})", side.label, nth + 1, format::count(count))
             } else {
                 side.label.clone()
             };

@@ -1,7 +1,8 @@
 //! What is compared, and how sure each value is.
 
 use super::{Better, Side, Spread};
-use crate::report::{Distribution, Report, Sample, figures};
+use crate::report::{Distribution, Report, Sample};
+use throng_units::format;
 
 /// No measurement of ours repeats itself better than this, whatever its seconds say.
 pub(super) const NOISE: f64 = 0.025;
@@ -105,7 +106,7 @@ pub(super) const ALL: [Measure; 23] = [
     },
     Measure {
         name: "connect rate",
-        show: figures::rate,
+        show: format::rate,
         better: Better::More,
         value: |run| run.total.connect_rate,
         spread: Within::Seconds(|sample| {
@@ -122,7 +123,7 @@ pub(super) const ALL: [Measure; 23] = [
     bad("reordered", |run| counted([run.total.reordered])),
     Measure {
         name: "delivery rate",
-        show: figures::rate,
+        show: format::rate,
         better: Better::Neither,
         value: |run| run.total.delivery_rate,
         spread: Within::Seconds(|sample| (sample.received > 0).then_some(sample.received as f64)),
@@ -159,21 +160,21 @@ pub(super) const ALL: [Measure; 23] = [
     ),
     Measure {
         name: "back after a storm",
-        show: figures::seconds,
+        show: format::seconds,
         better: Better::Less,
         value: |run| run.phases.iter().filter_map(|phase| phase.recovered_s).reduce(f64::max),
         spread: Within::Unknown,
     },
     Measure {
         name: "server memory a client",
-        show: figures::bytes,
+        show: format::bytes,
         better: Better::Less,
         value: |run| run.total.server.as_ref()?.bytes_per_client,
         spread: Within::Memory(PROCESS_NOISE_BYTES),
     },
     Measure {
         name: "kernel memory a client",
-        show: figures::bytes,
+        show: format::bytes,
         better: Better::Less,
         value: |run| {
             let clients = (run.total.active > 0).then_some(run.total.active as f64)?;
@@ -193,7 +194,7 @@ pub(super) const ALL: [Measure; 23] = [
     ),
     Measure {
         name: "generator CPU a delivery",
-        show: figures::milliseconds,
+        show: format::milliseconds,
         better: Better::Neither,
         value: |run| Some(run.total.generator.cpu_us_per_delivery? / 1e3),
         spread: Within::Unknown,
@@ -201,7 +202,7 @@ pub(super) const ALL: [Measure; 23] = [
 ];
 
 const fn latency(name: &'static str, value: fn(&Report) -> Option<f64>, spread: Within) -> Measure {
-    Measure { name, show: figures::milliseconds, better: Better::Less, value, spread }
+    Measure { name, show: format::milliseconds, better: Better::Less, value, spread }
 }
 
 /// A count that should be zero.
@@ -210,7 +211,7 @@ const fn bad(name: &'static str, value: fn(&Report) -> Option<f64>) -> Measure {
 }
 
 fn whole(number: f64) -> String {
-    figures::count(number as u64)
+    format::count(number as u64)
 }
 
 fn counted(numbers: impl IntoIterator<Item = u64>) -> Option<f64> {

@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::Report;
-use super::figures::{self, ABSENT};
 use super::file::ReadError;
-use super::paint::{Ink, Paint, harmless};
 use super::table::Grid;
+use throng_units::format::{self, ABSENT};
+use throng_units::paint::{Ink, Paint, sanitized};
 
 /// One thing that is compared.
 #[derive(Debug, Clone)]
@@ -173,7 +173,7 @@ impl Row {
 
     /// A side's ratio to the first, in words.
     pub fn told_ratio(&self, side: usize) -> String {
-        figures::or_absent(self.ratio(side), |ratio| format!("{ratio:.2}×"))
+        format::or_absent(self.ratio(side), |ratio| format!("{ratio:.2}×"))
     }
 }
 
@@ -181,9 +181,9 @@ impl Row {
 pub fn table(comparison: &Comparison, paint: Paint) -> String {
     let mut text = String::from("\n");
     for warning in &comparison.warnings {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::DOUBT, "doubtful:"), harmless(warning));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::WARNING, "doubtful:"), sanitized(warning));
     }
-    let mut grid = Grid::new(headings(comparison).iter().map(|name| harmless(name)), paint);
+    let mut grid = Grid::new(headings(comparison).iter().map(|name| sanitized(name)), paint);
     for row in &comparison.rows {
         let mut cells = vec![row.name.to_owned()];
         for side in 0..comparison.sides.len() {

@@ -9,7 +9,8 @@ use crate::report::chart::scale::Unit;
 use crate::report::chart::spread;
 use crate::report::compare::{Comparison, EXPLAINED, Outcome, headings};
 use crate::report::page::{document, scrolls, section, warned};
-use crate::report::{Distribution, Report, Sample, figures};
+use crate::report::{Distribution, Report, Sample};
+use throng_units::format;
 
 /// The page of a comparison.
 pub fn page(comparison: &Comparison) -> String {
@@ -18,7 +19,7 @@ pub fn page(comparison: &Comparison) -> String {
     let mut body = format!("<header><h1>{}</h1>", escaped(&title));
     for side in &comparison.sides {
         let runs = side.runs.iter().map(|run| {
-            format!("{}, {}", figures::date(run.started_unix_s), figures::seconds(run.seconds))
+            format!("{}, {}", format::date(run.started_unix_s), format::seconds(run.seconds))
         });
         let runs = runs.collect::<Vec<_>>().join("; ");
         let _ = write!(body, "<p>{}: {}</p>", escaped(&side.label), escaped(&runs));
@@ -172,7 +173,7 @@ mod tests {
         let folder = std::path::Path::new(&folder);
         let found = comparison();
         crate::report::file::write(&folder.join("compare.html"), &page(&found)).expect("written");
-        let paint = crate::report::paint::Paint::always();
+        let paint = throng_units::paint::Paint::always();
         let text = crate::report::compare::table(&found, paint);
         crate::report::file::write(&folder.join("compare.txt"), &text).expect("written");
     }

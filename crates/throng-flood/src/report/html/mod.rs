@@ -307,7 +307,7 @@ mod tests {
         let report = fixture::sample();
         crate::report::file::write(&folder.join("run.html"), &page(&report)).expect("written");
         crate::report::file::write(&folder.join("run.json"), &report.to_json()).expect("written");
-        let table = crate::report::table::table(&report, crate::report::paint::Paint::always());
+        let table = crate::report::table::table(&report, throng_units::paint::Paint::always());
         crate::report::file::write(&folder.join("run.txt"), &table).expect("written");
     }
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use crate::report::agents::clock;
 use crate::report::chart::figure::escaped;
-use crate::report::figures::{self, ABSENT, count, milliseconds, or_absent, rate};
 use crate::report::page::{scrolled, scrolls, warned, words};
 use crate::report::table::{distributions, explained, faults, most_first};
 use crate::report::{Agent, Cost, Distribution, Report, memory};
+use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
 
 /// What a run is called that was given no name.
 const USUAL_NAME: &str = "flood";
@@ -25,8 +25,8 @@ pub fn head(report: &Report) -> String {
     let mut html = format!(
         "<header><h1>{}</h1><p>{}, {}{}</p>",
         escaped(&title(report)),
-        figures::date(report.started_unix_s),
-        figures::seconds(report.seconds),
+        format::date(report.started_unix_s),
+        format::seconds(report.seconds),
         if report.environment.is_loopback { ", both sides on one machine" } else { "" },
     );
     let _ = match faults(report) {
@@ -87,7 +87,7 @@ pub fn tiles(report: &Report) -> String {
         tile("Last of a publish, p50", milliseconds(last.p50), more, false);
     }
     if let Some(server) = &total.server {
-        let each = or_absent(server.bytes_per_client, figures::bytes);
+        let each = or_absent(server.bytes_per_client, format::bytes);
         let more = or_absent(server.cpu_us_per_delivery, |us| milliseconds(us / 1e3));
         tile("Server memory a client", each, format!("{more} CPU a delivery"), false);
     }
@@ -116,7 +116,7 @@ pub fn agents(report: &Report) -> String {
             agent.name.clone(),
             count(agent.subscribed),
             count(agent.received),
-            figures::seconds(agent.cpu_s),
+            format::seconds(agent.cpu_s),
             clock(agent),
             agent.lost.clone().unwrap_or_default(),
         ]
@@ -133,9 +133,9 @@ pub fn costs(report: &Report) -> String {
     let process = |name: &str, cost: &Cost| {
         vec![
             name.to_owned(),
-            or_absent(cost.pss_bytes, |bytes| figures::bytes(bytes as f64)),
-            or_absent(cost.bytes_per_client, figures::bytes),
-            figures::seconds(cost.cpu_s),
+            or_absent(cost.pss_bytes, |bytes| format::bytes(bytes as f64)),
+            or_absent(cost.bytes_per_client, format::bytes),
+            format::seconds(cost.cpu_s),
             or_absent(cost.cpu_us_per_delivery, |us| milliseconds(us / 1e3)),
         ]
     };
@@ -145,16 +145,16 @@ pub fn costs(report: &Report) -> String {
     if let Some(kernel) = total.kernel_bytes {
         let each = (total.active > 0).then(|| kernel as f64 / total.active as f64);
         let dash = || ABSENT.to_owned();
-        let grown = figures::bytes_more(kernel);
+        let grown = format::bytes_change(kernel);
         let name = "kernel, growth".to_owned();
-        rows.push(vec![name, grown, or_absent(each, figures::bytes), dash(), dash()]);
+        rows.push(vec![name, grown, or_absent(each, format::bytes), dash(), dash()]);
     }
     let mut note = String::new();
     if let Some(machine) = &total.machine {
         let dash = || ABSENT.to_owned();
         let each = or_absent(machine.cpu_us_per_delivery, |us| milliseconds(us / 1e3));
         let name = "whole machine".to_owned();
-        rows.push(vec![name, dash(), dash(), figures::seconds(machine.cpu_s), each]);
+        rows.push(vec![name, dash(), dash(), format::seconds(machine.cpu_s), each]);
         note = format!("<p class=\"note\">{}</p>\n", escaped(&explained(machine).join(" ")));
     }
     if let Some(sentence) = memory::explained(report) {
@@ -179,8 +179,8 @@ pub fn phases(report: &Report) -> String {
                 totals.failures.values().chain(totals.publish_failures.values()).sum();
             vec![
                 phase.name.clone(),
-                figures::clock(phase.from_s),
-                figures::seconds(phase.to_s - phase.from_s),
+                format::clock(phase.from_s),
+                format::seconds(phase.to_s - phase.from_s),
                 count(totals.active),
                 count(totals.subscribed),
                 count(totals.published),
@@ -214,7 +214,7 @@ pub fn phases(report: &Report) -> String {
                 html,
                 "<p>{}: all clients were back after {}.</p>",
                 escaped(&phase.name),
-                figures::seconds(recovered)
+                format::seconds(recovered)
             );
         }
     }
@@ -247,7 +247,7 @@ pub fn assertions(report: &Report) -> String {
     );
     for checked in &report.assertions {
         let found =
-            checked.found.map_or_else(|| "could not be measured".to_owned(), figures::decimal);
+            checked.found.map_or_else(|| "could not be measured".to_owned(), format::decimal);
         let (class, word) = if checked.holds { ("good", "holds") } else { ("bad", "fails") };
         let _ = write!(
             html,
@@ -264,7 +264,7 @@ pub fn machine(report: &Report) -> String {
     let found = &report.environment;
     let mut rows = vec![
         ("processor", processor(&found.processor, found.cores)),
-        ("memory", figures::bytes(found.memory_bytes as f64)),
+        ("memory", format::bytes(found.memory_bytes as f64)),
         ("kernel", found.kernel.clone()),
         ("descriptors of a table", count(found.descriptors_max)),
         ("throng", found.throng.clone()),
@@ -292,7 +292,7 @@ pub fn machine(report: &Report) -> String {
 
 /// Some machines do not tell the name of theirs.
 fn processor(name: &str, cores: usize) -> String {
-    let cores = figures::counted(cores as u64, "core", "cores");
+    let cores = format::counted(cores as u64, "core", "cores");
     if name.is_empty() { cores } else { format!("{name}, {cores}") }
 }
 

@@ -1,0 +1,331 @@
+//! `throng bench`: from the command line to the results.
+//!
+//! | exit code | |
+//! |---|---|
+//! | 0 | every benchmark was done: nothing failed, nothing was lost |
+//! | 1 | one failed, was stopped or cannot be done here; or a result cannot be written |
+//! | 64 | the command line is wrong |
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use throng_flood::cli::interrupts;
+use throng_flood::report::file::write;
+use throng_units::paint::{Ink, Paint, sanitized};
+use throng_units::{Count, Time};
+
+use crate::benchmark::{Benchmark, Size};
+use crate::benchmarks::named;
+use crate::results::{Outcome, Results, VERSION, Verdict};
+use crate::stage::{Cut, Stage};
+use crate::{compare, csv, html, namespace, room, table};
+
+/// The command line is wrong.
+const EXIT_USAGE: u8 = 64;
+/// Something failed or could not be done.
+const EXIT_FAILED: u8 = 1;
+
+/// This very program, also if its file has been replaced or removed meanwhile.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+const EXAMPLES: &str = "\
+Examples:
+  What there is, how large, and how long it takes:
+    throng bench
+
+  One, as its authors did it:
+    throng bench c10k-stream
+
+  All that are not big, smaller and shorter, with a page of charts:
+    throng bench small --connections 1000 --time 10s --html bench.html
+
+  Whether this machine allows two million, and what it would have to change:
+    throng bench two-million --dry-run
+
+  Before and after:
+    throng bench router --json before.json
+    throng bench router --json after.json
+    throng bench --compare before.json after.json
+
+Each benchmark starts a server of its own on a free port of 127.0.0.1 and stops it.";
+
+/// What to rerun, and how large.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Which benchmarks; `small` stands for all that are not big. Without any they are listed
+    #[arg(value_name = "EXPERIMENT")]
+    pub benchmarks: Vec<String>,
+    /// The most clients of each; as many as its authors had unless given
+    #[arg(long, short = 'n', value_name = "N")]
+    pub connections: Option<Count>,
+    /// How long clients are held, where that can be chosen
+    #[arg(long, value_name = "TIME")]
+    pub time: Option<Time>,
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write what was measured by size or step as CSV: the sizes of the long-poll chat, the climb
+    /// of the WebSocket chat
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// List the benchmarks
+    #[arg(long)]
+    pub list: bool,
+    /// Say what would be done, and whether this machine allows it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Change the kernel settings that are too low before starting; only root may
+    #[arg(long)]
+    pub apply: bool,
+    /// Run server and clients in a network namespace of their own, with a table of connections that
+    /// is large enough; only root may
+    #[arg(long)]
+    pub namespace: bool,
+    /// Put two results side by side
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "benchmarks")]
+    pub compare: Option<Vec<PathBuf>>,
+}
+
+/// A benchmark and its size.
+type Chosen = (&'static Benchmark, Size);
+
+/// Does what the command line asks for.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    if let Some(files) = &arguments.compare {
+        return compared(files);
+    }
+    if arguments.list || arguments.benchmarks.is_empty() {
+        print(&table::list(Paint::on(&io::stdout())));
+        return ExitCode::SUCCESS;
+    }
+    let chosen = match chosen(arguments) {
+        Ok(chosen) => chosen,
+        Err(reason) => {
+            complain(&reason);
+            return EXIT_USAGE.into();
+        }
+    };
+    if arguments.namespace {
+        let ends = |(benchmark, size): &Chosen| benchmark.scope.kernel_ends() * size.connections;
+        let most = chosen.iter().map(ends).max();
+        complain(&namespace::enter(most.unwrap_or_default() as u64));
+        return EXIT_FAILED.into();
+    }
+    if arguments.dry_run {
+        return dry_run(&chosen);
+    }
+    let done = (|| {
+        prepare(&chosen, arguments.apply)?;
+        run_all(&chosen, arguments)
+    })();
+    done.unwrap_or_else(|reason: String| {
+        complain(&reason);
+        EXIT_FAILED.into()
+    })
+}
+
+fn chosen(arguments: &Arguments) -> Result<Vec<Chosen>, String> {
+    let connections = arguments.connections.map(|Count(connections)| connections);
+    if connections == Some(0) {
+        return Err("--connections must be more than 0".to_owned());
+    }
+    let time = arguments.time.map(|Time(time)| time);
+    if time.is_some_and(|time| time < Duration::from_millis(500)) {
+        return Err("--time must be half a second at least".to_owned());
+    }
+    let benchmarks = named(&arguments.benchmarks)?;
+    let sized = |benchmark: &'static Benchmark| (benchmark, benchmark.sized(connections, time));
+    Ok(benchmarks.into_iter().map(sized).collect())
+}
+
+fn dry_run(chosen: &[Chosen]) -> ExitCode {
+    let paint = Paint::on(&io::stdout());
+    let mut is_possible = true;
+    for (benchmark, size) in chosen {
+        let outcome = Outcome::of(benchmark, size, 0);
+        let mut text = table::plan(benchmark, &outcome, paint);
+        let found = room::preflight(benchmark, size);
+        text.push_str(&format!("  {}\n", found.summary()));
+        text.push_str(&format!("  takes about {}\n", table::about(benchmark.seconds(size))));
+        for warning in found.warnings() {
+            text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::WARNING, "warning:")));
+        }
+        if let Some(refusal) = room::refusal(benchmark, &found) {
+            is_possible = false;
+            text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
+        }
+        print(&format!("{text}\n"));
+    }
+    if is_possible { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
+}
+
+/// All are possible, or none is begun.
+fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
+    let mut refusals = Vec::new();
+    for (benchmark, size) in chosen {
+        let mut found = room::preflight(benchmark, size);
+        if may_apply {
+            room::raise(&found).iter().for_each(|line| eprintln!("{line}"));
+            found = room::preflight(benchmark, size);
+        }
+        for warning in found.warnings() {
+            let label = Paint::on(&io::stderr()).ink(Ink::WARNING, "warning:");
+            eprintln!("{label} {}: {warning}", benchmark.name);
+        }
+        let refusal = room::refusal(benchmark, &found);
+        refusals.extend(refusal.map(|refusal| format!("{}: {refusal}", benchmark.name)));
+    }
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    if !may_apply {
+        refusals.push("(--apply changes what are kernel settings)".to_owned());
+    }
+    Err(refusals.join("\n"))
+}
+
+/// Runs one after the other and shows the results; the exit code.
+fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String> {
+    let interrupts = interrupts().map_err(|error| error.to_string())?;
+    let mut results = Results {
+        version: VERSION,
+        started_unix_s: now_unix_s(),
+        environment: throng_flood::machine::environment(true),
+        ..Results::default()
+    };
+    // What cannot be written is better known before than after.
+    save(&results, arguments)?;
+    let paint = Paint::on(&io::stderr());
+    for (benchmark, size) in chosen {
+        let about = table::about(benchmark.seconds(size));
+        let title = paint.ink(Ink::Bold, benchmark.title);
+        eprintln!("\n{title}: {}, about {about}", size.words());
+        results.benchmarks.push(run_one(benchmark, size, &interrupts.is_stopped));
+        save(&results, arguments)?;
+        if interrupts.is_stopped() {
+            break;
+        }
+    }
+    print(&table::table(&results, Paint::on(&io::stdout())));
+    let is_done = |outcome: &Outcome| outcome.verdict == Verdict::Done;
+    if results.benchmarks.len() == chosen.len() && results.benchmarks.iter().all(is_done) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(interrupts.exit_code().unwrap_or(EXIT_FAILED.into()))
+}
+
+fn run_one(benchmark: &'static Benchmark, size: &Size, is_stopped: &AtomicBool) -> Outcome {
+    let began = Instant::now();
+    let mut outcome = Outcome::of(benchmark, size, now_unix_s());
+    if cfg!(debug_assertions) {
+        outcome.warnings.push("this is a debug build: it is slow".to_owned());
+    }
+    let mut stage = Stage::new(benchmark, *size, outcome, Path::new(OWN_PROGRAM), is_stopped);
+    let done = (benchmark.run)(&mut stage);
+    stage.end_server();
+    match done {
+        Ok(()) => {}
+        Err(Cut::Failed(reason)) => stage.outcome.fail(reason),
+        Err(Cut::Interrupted) => stage.outcome.fail("it was stopped before its end"),
+    }
+    stage.outcome.seconds = began.elapsed().as_secs_f64();
+    stage.outcome
+}
+
+/// What has been found so far: a long run that is cut short leaves that.
+fn save(results: &Results, arguments: &Arguments) -> Result<(), String> {
+    type Make = fn(&Results) -> String;
+    let outputs: [(&Option<PathBuf>, Make); 3] = [
+        (&arguments.json, Results::to_json),
+        (&arguments.csv, csv::tables),
+        (&arguments.html, html::page),
+    ];
+    for (path, make) in outputs {
+        let Some(path) = path else { continue };
+        write(path, &make(results)).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn compared(files: &[PathBuf]) -> ExitCode {
+    let read: Result<Vec<_>, String> = files.iter().map(|path| Results::read(path)).collect();
+    match read.as_deref() {
+        Ok([before, after]) => {
+            print(&compare::table(before, after, Paint::on(&io::stdout())));
+            ExitCode::SUCCESS
+        }
+        Ok(_) => EXIT_USAGE.into(),
+        Err(reason) => {
+            complain(reason);
+            EXIT_FAILED.into()
+        }
+    }
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Perhaps with commands that help, a line each.
+fn complain(message: &str) {
+    let error = Paint::on(&io::stderr()).ink(Ink::BAD, "error:");
+    let mut lines = message.lines().map(sanitized);
+    eprintln!("{error} {}", lines.next().unwrap_or_default());
+    lines.for_each(|line| eprintln!("{line}"));
+}
+
+/// Whoever reads standard output may have seen enough.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn of(words: &[&str]) -> Result<Vec<Chosen>, String> {
+        let line = Line::try_parse_from(["bench"].iter().chain(words));
+        chosen(&line.map_err(|error| error.to_string())?.arguments)
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_authors_unless_given() {
+        let found = of(&["router", "c10k-stream", "-n", "2k"]).expect("known");
+        assert!(found.iter().all(|(_, size)| size.connections == 2_000));
+        let (router, size) = &found[1];
+        assert_eq!((router.name, size.time), ("router", Duration::from_secs(600)));
+        let found = of(&["two-million", "--time", "2s"]).expect("known");
+        let size = Size { connections: 2_000_000, time: Duration::from_secs(2) };
+        assert_eq!(found[0].1, size);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in [
+            &["router", "-n", "0"][..],
+            &["router", "--time", "1ms"],
+            &["rooter"],
+            &["router", "--compare", "a", "b"],
+            &["--compare", "a"],
+        ] {
+            assert!(of(words).is_err(), "{words:?}");
+        }
+    }
+}

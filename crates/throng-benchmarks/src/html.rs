@@ -1,0 +1,292 @@
+//! The results as one page: for each benchmark its story, the figures beside the published ones,
+//! and charts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use throng_flood::report::chart::figure::{Area, escaped};
+use throng_flood::report::chart::lines::{Across, Line, Lines, Reduce};
+use throng_flood::report::chart::pairs::{Pair, Pairs};
+use throng_flood::report::chart::scale::Unit;
+use throng_flood::report::page::{document, scrolled, section, warned, words};
+use throng_units::format::{self, count, counted, or_absent};
+
+use crate::benchmark::Benchmark;
+use crate::benchmarks::ALL;
+use crate::results::{Course, Outcome, Results, Table, Verdict, unit_named};
+use crate::table::{about, cell, row};
+
+/// The command whose page it is.
+const MAKER: &str = "throng bench";
+
+/// The page of all results.
+pub fn page(results: &Results) -> String {
+    let environment = &results.environment;
+    let mut body = format!(
+        "<header><h1>The classic benchmarks, rerun</h1><p>{}, {}, {}, {}</p></header>\n",
+        format::date(results.started_unix_s),
+        escaped(&environment.processor),
+        counted(environment.cores as u64, "core", "cores"),
+        format::bytes(environment.memory_bytes as f64),
+    );
+    body.push_str(
+        "<p class=\"note\">Clients and server shared this machine and its cores: a sender also \
+         pays for waking the reader and for the reader's half of TCP.</p>\n",
+    );
+    if results.benchmarks.len() > 1 {
+        section(&mut body, "Benchmarks", Vec::new(), &[overview(results)]);
+    }
+    for outcome in &results.benchmarks {
+        benchmark(&mut body, outcome);
+    }
+    section(&mut body, "Machine", Vec::new(), &[machine(results)]);
+    document("The classic benchmarks, rerun", &body, MAKER)
+}
+
+fn overview(results: &Results) -> String {
+    let rows: Vec<_> = results
+        .benchmarks
+        .iter()
+        .map(|outcome| {
+            let verdict = match outcome.verdict {
+                Verdict::Done => "done".to_owned(),
+                Verdict::Failed => format!("failed: {}", outcome.reasons.join("; ")),
+            };
+            vec![
+                outcome.title.clone(),
+                outcome.year.to_string(),
+                count(outcome.connections as u64),
+                format::seconds(outcome.seconds),
+                verdict,
+            ]
+        })
+        .collect();
+    scrolled(&["benchmark", "first done", "connections", "took", "outcome"], &rows)
+}
+
+fn benchmark(body: &mut String, outcome: &Outcome) {
+    let mut parts = vec![head(outcome)];
+    let rows: Vec<_> = outcome.figures.iter().map(|figure| row(figure).to_vec()).collect();
+    parts.push(scrolled(
+        &["figure", "published", "connections", "ours", "connections", "difference"],
+        &rows,
+    ));
+    parts.extend(pairs(outcome));
+    parts.extend(outcome.courses.iter().map(course));
+    parts.extend(outcome.tables.iter().map(table));
+    parts.push(published(outcome));
+    section(body, &outcome.title, Vec::new(), &parts);
+}
+
+/// Story, verdict, how it was done, and where that differs.
+fn head(outcome: &Outcome) -> String {
+    let mut html = String::new();
+    let known = ALL.iter().find(|benchmark| benchmark.name == outcome.name);
+    if let Some(benchmark) = known {
+        let _ = write!(html, "<p>{}</p>", escaped(benchmark.story));
+    }
+    let _ = match outcome.verdict {
+        Verdict::Done => {
+            write!(html, "<p class=\"verdict good\">done: nothing failed, nothing is lost</p>")
+        }
+        Verdict::Failed => {
+            write!(html, "<p class=\"verdict bad\">{}</p>", escaped(&outcome.reasons.join("; ")))
+        }
+    };
+    html.push_str(&warned(&outcome.warnings));
+    let mut told = vec![
+        ("first done", format!("{}, {}", outcome.source, outcome.year)),
+        ("connections", count(outcome.connections as u64)),
+        ("held for", or_absent(outcome.time_s, about)),
+        ("server", servers(outcome)),
+    ];
+    told.extend(known.map(details).into_iter().flatten());
+    html.push_str(&words(told));
+    html
+}
+
+/// The flags of each server that was started; those that are the same are told once.
+fn servers(outcome: &Outcome) -> String {
+    let same = outcome.servers.chunk_by(|one, other| one == other);
+    let told = same.map(|servers| match servers {
+        [one] => one.clone(),
+        _ => format!("{} servers with {}", servers.len(), servers[0]),
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+fn details(benchmark: &&Benchmark) -> Vec<(&'static str, String)> {
+    vec![
+        ("first done on", benchmark.hardware.to_owned()),
+        ("done here", benchmark.setup.to_owned()),
+        ("different here", benchmark.differences.join(" ")),
+    ]
+}
+
+/// Published figures and ours, a chart for each unit.
+fn pairs(outcome: &Outcome) -> Vec<String> {
+    let mut by_unit: BTreeMap<&str, Vec<Pair>> = BTreeMap::new();
+    for figure in &outcome.figures {
+        let Some(published) = &figure.published else { continue };
+        by_unit.entry(&figure.unit).or_default().push(Pair {
+            name: figure.name.clone(),
+            one: figure.ours,
+            other: Some(published.value),
+        });
+    }
+    let charts = by_unit.into_iter().filter_map(|(unit, pairs)| {
+        let id = format!("{}-{unit}", outcome.name);
+        let chart = Pairs {
+            id: &id,
+            title: pairs_title(unit_named(unit)),
+            note: "On a logarithmic scale. Figures: ours / published.",
+            unit: unit_named(unit),
+            names: ["ours", "published"],
+            width: Area::WIDE.width,
+            pairs,
+        };
+        chart.figure().map(|figure| figure.render())
+    });
+    charts.collect()
+}
+
+fn pairs_title(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Bytes => "Memory, ours and published",
+        Unit::Milliseconds | Unit::Clock => "Times, ours and published",
+        Unit::PerSecond => "Rates, ours and published",
+        Unit::Cores => "Processor time, ours and published",
+        Unit::Count | Unit::Share => "Numbers, ours and published",
+    }
+}
+
+fn course(course: &Course) -> String {
+    let lines =
+        course.lines.iter().filter(|line| line.points.iter().any(|(_, value)| value.is_some()));
+    let chart = Lines {
+        id: &course.id,
+        title: &course.title,
+        note: &course.note,
+        unit: unit_named(&course.unit),
+        across: match (course.is_over_time(), course.is_log_across) {
+            (true, _) => Across::TIME,
+            (false, false) => Across::steps("clients"),
+            (false, true) => Across::steps("clients").log(),
+        },
+        is_log: course.is_log,
+        reduce: Reduce::Most,
+        phases: &[],
+        area: Area::WIDE,
+        lines: lines
+            .map(|line| Line { name: line.name.clone(), points: line.points.clone() })
+            .collect(),
+    };
+    chart.figure().map_or_else(String::new, |figure| figure.render())
+}
+
+fn table(table: &Table) -> String {
+    let rows: Vec<Vec<String>> =
+        table.rows.iter().map(|row| row.iter().map(|value| cell(*value)).collect()).collect();
+    format!("<h3>{}</h3>{}", escaped(&table.title), scrolled(&table.columns, &rows))
+}
+
+/// What exactly the published figures are.
+fn published(outcome: &Outcome) -> String {
+    let rows: Vec<Vec<String>> = outcome
+        .figures
+        .iter()
+        .filter_map(|figure| {
+            let published = figure.published.as_ref()?;
+            Some(vec![
+                figure.name.clone(),
+                figure.unit().show(published.value),
+                published.what.clone(),
+            ])
+        })
+        .collect();
+    let table = scrolled(&["figure", "published", "what exactly"], &rows);
+    format!("<details><summary>What exactly was published</summary>{table}</details>")
+}
+
+fn machine(results: &Results) -> String {
+    let found = &results.environment;
+    let mut rows = vec![
+        ("processor", found.processor.clone()),
+        ("cores", found.cores.to_string()),
+        ("memory", format::bytes(found.memory_bytes as f64)),
+        ("kernel", found.kernel.clone()),
+        ("descriptors of a table", count(found.descriptors_max)),
+        ("throng", found.throng.clone()),
+    ];
+    rows.extend(found.sysctl.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    words(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CourseLine;
+
+    fn results() -> Results {
+        let outcomes = ALL.iter().map(|benchmark| {
+            let mut outcome = Outcome::of(benchmark, &benchmark.scope.size, 7);
+            for (nth, figure) in outcome.figures.iter_mut().enumerate() {
+                figure.set(nth as f64 * 100.0, benchmark.scope.size.connections);
+            }
+            outcome.courses.push(Course {
+                id: format!("{}-course", benchmark.name),
+                title: "A course".to_owned(),
+                unit: "bytes".to_owned(),
+                across: "clients".to_owned(),
+                is_log: true,
+                lines: vec![CourseLine {
+                    name: "here".to_owned(),
+                    points: vec![(1.0, Some(5.0)), (2.0, None), (3.0, Some(7.0))],
+                }],
+                ..Course::default()
+            });
+            outcome
+        });
+        Results { benchmarks: outcomes.collect(), ..Results::default() }
+    }
+
+    #[test]
+    fn the_page_has_everything_and_needs_nothing() {
+        let html = page(&results());
+        for benchmark in ALL {
+            assert!(html.contains(&format!("<h2>{}</h2>", escaped(benchmark.title))));
+            let id = format!("<figure id=\"{}-course\"", benchmark.name);
+            assert_eq!(html.matches(&id).count(), 1, "{id}");
+        }
+        for outside in ["http://", "https://", "<script", "url(", "@import", "src=", "NaN"] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+        for name in ["figure", "section", "table", "svg", "details", "div", "tr", "ul", "p"] {
+            let opened = html.matches(&format!("<{name}>")).count()
+                + html.matches(&format!("<{name} ")).count();
+            assert_eq!(opened, html.matches(&format!("</{name}>")).count(), "{name}");
+        }
+    }
+
+    #[test]
+    fn strangers_write_no_html() {
+        let mut results = results();
+        let evil = "<script>alert(1)</script>";
+        let outcome = &mut results.benchmarks[0];
+        outcome.fail(evil);
+        outcome.warnings.push(evil.to_owned());
+        outcome.title = evil.to_owned();
+        outcome.tables.push(Table {
+            title: evil.to_owned(),
+            columns: vec![evil.to_owned()],
+            rows: vec![vec![Some(1.0)]],
+        });
+        results.environment.processor = evil.to_owned();
+        assert!(!page(&results).contains("<script"));
+    }
+
+    #[test]
+    fn no_results_are_a_page_too() {
+        assert!(page(&Results::default()).contains("</html>"));
+    }
+}

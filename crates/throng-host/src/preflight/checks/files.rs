@@ -1,0 +1,98 @@
+//! What counts each connection in the whole system: open files, and what the firewall follows.
+
+use throng_units::format::count;
+
+use super::{number, verdict, with_spare};
+use crate::preflight::check::{Check, Verdict};
+use crate::preflight::room::{Firewall, Room};
+use crate::preflight::wanted::Wanted;
+
+/// Looking a connection up walks through what shares its bucket: as many as this cost little.
+const PER_BUCKET_MAX: u64 = 8;
+
+const MAX: &str = "net.netfilter.nf_conntrack_max";
+const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
+
+pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
+    let mut checks = vec![files(wanted, room)];
+    checks.extend(firewall(wanted.connections, room.firewall));
+    checks
+}
+
+fn files(wanted: &Wanted, room: &Room) -> Check {
+    let ends = wanted.ends().max(1);
+    let more = wanted.connections.saturating_mul(ends);
+    let needed = room.files_open.saturating_add(more);
+    let both = if ends > 1 { ", and both ends of a connection are here" } else { "" };
+    let check = Check::new("fs.file-max", format!("open files of the whole system{both}"));
+    let Some(found) = room.files_max else { return check.unread(number(needed)) };
+    let left = found.saturating_sub(room.files_open);
+    let is_short = left < more;
+    let value = if is_short { room.files_open + with_spare(more) } else { found };
+    check
+        .judged(number(found), number(needed), verdict(is_short, Verdict::Must))
+        .limited(left / ends, format!("{} more files in the whole system{both}", count(left)))
+        .set(found, value)
+}
+
+fn firewall(connections: u64, firewall: Firewall) -> Vec<Check> {
+    let why = "connections that the firewall can follow";
+    let (now, most, buckets) = match firewall {
+        Firewall::Absent => return Vec::new(),
+        Firewall::Unknown => return vec![Check::new(MAX, why).unread(number(connections))],
+        // The module is there, and no rule asks it to follow anything.
+        Firewall::Follows { now: 0, most, .. } => {
+            let check = Check::new(MAX, "the firewall follows nothing");
+            return vec![check.judged(number(most), "any".to_owned(), Verdict::Ok)];
+        }
+        Firewall::Follows { now, most, buckets } => (now, most, buckets),
+    };
+    let left = most.saturating_sub(now);
+    let is_short = left < connections;
+    let value = if is_short { now + with_spare(connections) } else { most };
+    let table = Check::new(MAX, why)
+        .judged(number(most), number(now + connections), verdict(is_short, Verdict::Must))
+        .limited(left, format!("{} more connections that the firewall can follow", count(left)))
+        .set(most, value);
+    let least = (now + connections).div_ceil(PER_BUCKET_MAX);
+    let why = "its table: with fewer, each packet is looked up slowly";
+    let width = match buckets {
+        None => Check::new(BUCKETS, why).unread(number(least)),
+        Some(found) => Check::new(BUCKETS, why)
+            .judged(number(found), number(least), verdict(found < least, Verdict::Should))
+            .set(found, found.max(least)),
+    };
+    vec![table, width]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_are_open_files() {
+        let room = Room { files_max: Some(150_000), files_open: 50_000, ..Room::default() };
+        let one = files(&Wanted::server(100_000), &room);
+        assert_eq!((one.verdict, one.change()), (Verdict::Ok, None));
+        let both = files(&Wanted::both(100_000), &room);
+        assert_eq!(both.verdict, Verdict::Must);
+        assert_eq!(both.limit.as_ref().map(|limit| limit.allows), Some(50_000));
+        assert_eq!(both.help(), ["sysctl -w fs.file-max=275000"]);
+        let unlimited = Room { files_max: Some(i64::MAX as u64), ..Room::default() };
+        let found = files(&Wanted::both(1 << 31), &unlimited);
+        assert_eq!(found.found.as_deref(), Some("no limit"));
+    }
+
+    #[test]
+    fn a_firewall_matters_if_it_follows_anything() {
+        assert!(firewall(1_000_000, Firewall::Absent).is_empty());
+        assert_eq!(firewall(10, Firewall::Unknown)[0].verdict, Verdict::Unknown);
+        let idle = Firewall::Follows { now: 0, most: 10, buckets: Some(10) };
+        assert_eq!(firewall(1_000_000, idle)[0].verdict, Verdict::Ok);
+        let busy = Firewall::Follows { now: 8_000, most: 262_144, buckets: Some(65_536) };
+        let found = firewall(1_000_000, busy);
+        assert_eq!(found[0].help(), ["sysctl -w net.netfilter.nf_conntrack_max=1133000"]);
+        assert_eq!(found[1].help(), ["sysctl -w net.netfilter.nf_conntrack_buckets=126000"]);
+        assert_eq!((found[0].verdict, found[1].verdict), (Verdict::Must, Verdict::Should));
+    }
+}

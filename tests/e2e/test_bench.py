@@ -1,0 +1,322 @@
+"""`throng bench`: every classic benchmark at a small size, and what goes wrong in the middle."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from conftest import HERE
+from support import PATIENCE_SECONDS
+from support.server import BINARY, ROOT, clean_environment, eventually, run_throng
+from support.tunnel import needs_tunnel, without_rights
+
+# Small and short: what is tested is that figures are there and right, not that they are large.
+SMALL = ["--connections", "200", "--time", "2s"]
+
+# Heartbeats come once a second, and so do updates of the status page: some of them must.
+SIZES = {"million-sse": ["--connections", "200", "--time", "6s"]}
+
+# Figures that say how many came, and how many were due.
+AUDITED = {
+    "c10k-stream": ("lines", "expected", 400),
+    "c10k-long-poll": ("answered", None, 200),
+    "long-poll-chat": (None, None, None),
+    "router": ("delivered", "expected", 40),
+    "friends": ("delivered", "expected", None),
+    "websocket-chat": ("delivered", "expected", 3 * (46 + 100 + 150 + 200)),
+    "million-sse": ("heartbeats", None, None),
+    "two-million": ("delivered", "expected", 200),
+    "three-million": ("delivered", "expected", 200),
+    "growth": ("delivered", "expected", None),
+    "million-default": ("delivered", "expected", 4 * 2 * 200),
+}
+
+# A benchmark is servers and loads one after the other, each of several seconds.
+PATIENCE = 5 * PATIENCE_SECONDS
+
+# Their clients have no sockets.
+TUNNELLED = {"three-million"}
+
+# A server anew for each step.
+SERVERS = {"growth": 7, "million-default": 4}
+
+# What else the machine does meanwhile may be more than 200 connections take.
+MAY_BE_ABSENT = {"kernel", "memory_all"}
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Runs benchmarks to their end; returns the completed process and the results."""
+
+    def run(*arguments):
+        results = tmp_path / "results.json"
+        command = ["bench", *arguments, "--json", results]
+        done = run_throng(*command, directory=tmp_path, patience=PATIENCE)
+        assert "panicked" not in done.stderr, done.stderr
+        for process in servers(done.stderr):
+            assert has_ended(process)
+        return done, json.loads(results.read_text()) if results.exists() else None
+
+    return run
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Starts a benchmark that would take ten minutes; ends it with the test."""
+    children = []
+
+    def start(name="router"):
+        command = ["bench", name, "-n", "100", "--time", "10m", "--json", "results.json"]
+        child = subprocess.Popen(
+            [BINARY, *command],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        seen = ""
+        for line in child.stderr:
+            seen += line
+            if "hold" in line and "100 of 100 clients active" in line:
+                return child, servers(seen)[0]
+        raise AssertionError(f"it ended: {seen}")
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def servers(text):
+    """The processes of the servers that were started."""
+    return [int(number) for number in re.findall(r"^a server with .*: process (\d+)$", text, re.M)]
+
+
+def has_ended(process):
+    """Whether a process is gone, or waits for somebody to ask how it ended."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return status.rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+def test_without_names_they_are_listed(tmp_path):
+    done = run_throng("bench", directory=tmp_path)
+    assert done.returncode == 0
+    for name in AUDITED:
+        assert name in done.stdout
+    assert not servers(done.stderr)
+    assert run_throng("bench", "--list", directory=tmp_path).stdout == done.stdout
+
+
+def test_measures_by_size_are_written_as_csv(bench, tmp_path):
+    done, results = bench("long-poll-chat", *SMALL, "--csv", "sizes.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(tmp_path / "sizes.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["clients"] for row in rows] == ["1", "5", "10", "20", "30", "50", "100", "200"]
+    table = results["benchmarks"][0]["tables"][0]
+    assert [float(row["first to last response, ms"]) for row in rows] == [
+        row[table["columns"].index("first to last response, ms")] for row in table["rows"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=needs_tunnel if name in TUNNELLED else ()) for name in AUDITED],
+)
+def test_every_figure_of_a_benchmark_is_measured(bench, name):
+    done, results = bench(name, *SIZES.get(name, SMALL))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(servers(done.stderr)) == SERVERS.get(name, 1)
+    [outcome] = results["benchmarks"]
+    assert (outcome["name"], outcome["verdict"], outcome["reasons"]) == (name, "done", [])
+    assert outcome["connections"] == 200
+    figures = {figure["key"]: figure["ours"] for figure in outcome["figures"]}
+    absent = {key for key, value in figures.items() if value is None} - MAY_BE_ABSENT
+    if any("no live status page" in warning for warning in outcome["warnings"]):
+        absent -= {"updates", "shown"}
+    assert not absent
+    came, due, number = AUDITED[name]
+    if due is not None:
+        assert figures[came] == figures[due] > 0
+    if number is not None:
+        assert figures[came] == number
+    if name == "million-sse":
+        assert figures["heartbeats"] >= 800 and figures["disconnects"] == 0
+    for flood in outcome["floods"]:
+        total = flood["total"]
+        assert not total["failures"] and not total["publish_failures"]
+        assert total["received"] == total["expected"]
+        wrong = ["lost", "missed", "duplicated", "reordered", "stray"]
+        assert not any(total[name] for name in wrong), total
+        assert flood["series"], "raw samples are there"
+        network = "tunnel" if name in TUNNELLED else "sockets"
+        assert flood["environment"]["network"] == flood["plan"]["network"] == network
+    assert all(flood["total"]["active"] == 200 for flood in outcome["floods"][-1:])
+    assert outcome["courses"] or outcome["tables"]
+    assert results["environment"]["kernel"] and results["environment"]["sysctl"]
+
+
+@needs_tunnel
+def test_without_rights_a_benchmark_without_sockets_is_not_begun(tmp_path):
+    if shutil.which("setpriv") is None or os.geteuid() != 0:
+        pytest.skip("setpriv is missing, or the tests do not run as root")
+    line = without_rights([BINARY, "bench", "three-million", *SMALL])
+    for flags in [[], ["--dry-run"]]:
+        done = subprocess.run(
+            [*line, *flags],
+            cwd=tmp_path,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1 and not servers(done.stderr)
+        assert "CAP_NET_ADMIN" in done.stdout + done.stderr
+
+
+def test_the_growth_is_drawn(bench, tmp_path):
+    done, results = bench("growth", "--connections", "1000", "--time", "500ms")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [outcome] = results["benchmarks"]
+    assert all(course["is_log_across"] and not course["is_log"] for course in outcome["courses"])
+    assert all(warning.startswith(("this is a debug", "at ")) for warning in outcome["warnings"])
+
+    def draw():
+        command = [ROOT / "bench" / "draw-growth", tmp_path / "results.json"]
+        command += ["--to", tmp_path / "growth.svg"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    drawn = draw()
+    assert drawn.returncode == 0, drawn.stderr
+    picture = ElementTree.parse(tmp_path / "growth.svg").getroot()
+    names = {"text": "{http://www.w3.org/2000/svg}text", "dot": "{http://www.w3.org/2000/svg}circle"}
+    assert len(list(picture.iter(names["dot"]))) == 3 * len(outcome["floods"])
+    told = [text.text for text in picture.iter(names["text"])]
+    assert told.count("1,000") == 3, "the last step, below each chart"
+
+    outcome["verdict"], outcome["reasons"] = "failed", ["a connection was lost"]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    refused = draw()
+    assert refused.returncode == 1 and "a connection was lost" in refused.stderr
+    (tmp_path / "results.json").write_text("[]")
+    assert draw().returncode == 1
+
+
+def test_published_figures_stand_beside_ours(bench):
+    done, results = bench("c10k-long-poll", *SMALL)
+    figures = {figure["key"]: figure for figure in results["benchmarks"][0]["figures"]}
+    last = figures["memory_4"]
+    assert last["published"]["value"] == pytest.approx(6.84 * 1024)
+    assert last["published"]["connections"] == 10000 and last["connections"] == 200
+    assert last["ratio"] == pytest.approx(last["published"]["value"] / last["ours"])
+    assert figures["answer_all"]["ratio"] is None, "200 answers are not compared with 10,000"
+    assert "6.84 KiB" in done.stdout and "of another size" in done.stdout
+    steps = results["benchmarks"][0]["tables"][0]
+    assert [row[0] for row in steps["rows"]] == [2, 20, 100, 200]
+
+
+def test_the_page_opens_without_complaint(bench, tmp_path):
+    names = ["c10k-stream", "long-poll-chat", "websocket-chat"]
+    done, _ = bench(*names, "--connections", "100", "--time", "1s", "--html", "page.html")
+    assert done.returncode == 0, done.stdout + done.stderr
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "Chromium is missing: scripts/setup"
+    opened = subprocess.run(
+        ["node", HERE / "node" / "page.mjs", chromium, tmp_path / "page.html"],
+        env=clean_environment({"NO_PROXY": "*"}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS * 2,
+        check=False,
+    )
+    assert opened.returncode == 0, opened.stderr
+    page = json.loads(opened.stdout)
+    assert page["complaints"] == [] and not page["isTooWide"]
+    headings = ["Benchmarks", "C10K stream", "Long-poll chat", "WebSocket chat", "Machine"]
+    assert page["headings"] == headings
+    assert page["charts"] >= 8
+
+
+@pytest.mark.parametrize("name", ["router", "million-sse"])
+def test_a_server_that_is_killed_is_told_in_one_sentence(running, tmp_path, name):
+    child, server = running(name)
+    os.kill(server, signal.SIGKILL)
+    out, _ = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 1
+    sentence = 'the server is gone: it was killed by signal 9 in the middle of the phase "hold'
+    assert f"failed: {sentence}" in out
+    [outcome] = json.loads((tmp_path / "results.json").read_text())["benchmarks"]
+    assert outcome["verdict"] == "failed" and outcome["reasons"][0].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    # One with requests beside the load, which end too.
+    [("router", signal.SIGINT), ("router", signal.SIGTERM), ("million-sse", signal.SIGINT)],
+)
+def test_an_interrupt_ends_the_server_too(running, tmp_path, name, number):
+    child, server = running(name)
+    child.send_signal(number)
+    out, _ = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 128 + number and "stopped before its end" in out
+    assert has_ended(server)
+    [outcome] = json.loads((tmp_path / "results.json").read_text())["benchmarks"]
+    assert outcome["verdict"] == "failed" and outcome["floods"], "what was seen so far is there"
+
+
+def test_the_server_ends_with_whoever_started_it(running):
+    child, server = running()
+    child.kill()
+    child.wait(PATIENCE_SECONDS)
+    eventually(lambda: has_ended(server), "the end of the server")
+
+
+def test_what_the_machine_does_not_allow_is_not_begun(tmp_path):
+    line = ["bench", "c10k-stream", "two-million", "-n", "2000000000"]
+    done = run_throng(*line, directory=tmp_path)
+    assert done.returncode == 1 and not servers(done.stderr)
+    assert "two-million: 2,000,000,000 connections are wanted and there is room for" in done.stderr
+    assert "What helps:" in done.stderr
+    dry = run_throng(*line, "--dry-run", directory=tmp_path)
+    assert dry.returncode == 1 and "not possible:" in dry.stdout
+    dry = run_throng("bench", "router", *SMALL, "--dry-run", directory=tmp_path)
+    assert dry.returncode == 0 and "room for" in dry.stdout and not servers(dry.stderr)
+
+
+def test_results_are_compared(bench, tmp_path):
+    for name in ["a", "b"]:
+        bench("long-poll-chat", *SMALL)
+        (tmp_path / "results.json").rename(tmp_path / f"{name}.json")
+    done = run_throng("bench", "--compare", "a.json", "b.json", directory=tmp_path)
+    assert done.returncode == 0 and "first to last response, all clients" in done.stdout
+    (tmp_path / "c.json").write_text("{}")
+    done = run_throng("bench", "--compare", "a.json", "c.json", directory=tmp_path)
+    assert done.returncode == 1 and "c.json is not a result of `throng bench`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "sentence"),
+    [
+        (["rooter"], 64, "did you mean router?"),
+        (["router", "-n", "0"], 64, "--connections must be more than 0"),
+        (["router", "--time", "1ms"], 64, "--time must be half a second at least"),
+        (["router", *SMALL, "--html", "/nowhere/page.html"], 1, "cannot write /nowhere/page.html"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(tmp_path, line, code, sentence):
+    done = run_throng("bench", *line, directory=tmp_path)
+    assert done.returncode == code and sentence in done.stderr
+    assert not servers(done.stderr)
