@@ -2,7 +2,9 @@
 
 import json
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+
+import pytest
 
 from support.raw import Closed, Raw, RawWebSocket, frame, handshake_headers, TEXT
 from support.server import eventually
@@ -10,6 +12,8 @@ from support.server import eventually
 CONNECTIONS_MAX = 20
 # Twice what a worker and the control plane keep for those who do not subscribe.
 CROWD = 256
+# Viewers of the status page that a full worker still takes.
+VIEWERS_MAX = 8
 SSE = {"Accept": "text/event-stream"}
 
 
@@ -221,4 +225,40 @@ def test_connections_that_say_nothing_take_nobodys_place(serve, channel):
             silent = stack.enter_context(Raw(server))
             silent.send("G")
         fill(server, channel, stack, 4)
+        refused_events(server, channel)
+
+
+@contextmanager
+def status_stream(server, is_admin):
+    """A viewer of the samples: its first sample, or `None` if it was refused."""
+    with ExitStack() as stack:
+        client = stack.enter_context(server.admin()) if is_admin else server.http
+        response = stack.enter_context(client.stream("GET", "/status/stream"))
+        assert response.status_code == 200, response.read()
+        data = (line[6:] for line in response.iter_lines() if line.startswith("data: "))
+        yield json.loads(sample) if (sample := next(data, None)) else None
+
+
+@pytest.mark.parametrize("is_admin", [True, False])
+def test_a_full_server_is_seen_by_a_few_viewers(serve, channel, is_admin):
+    admin = ("--admin-listen", "127.0.0.1:0") if is_admin else ()
+    server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, *admin)
+    with ExitStack() as stack:
+        fill(server, channel, stack)
+        for _ in range(VIEWERS_MAX):
+            leave = ExitStack()
+            stack.enter_context(leave)
+            sample = leave.enter_context(status_stream(server, is_admin))
+            assert sample["connections"]["room"] == CONNECTIONS_MAX
+            assert sample["connections"]["sse"] == CONNECTIONS_MAX
+        refused_events(server, channel)
+        with status_stream(server, is_admin) as sample:
+            assert sample is None, "further viewers are refused"
+        leave.close()
+
+        def is_seen():
+            with status_stream(server, is_admin) as sample:
+                return sample is not None
+
+        eventually(is_seen, "the place of the viewer that left")
         refused_events(server, channel)

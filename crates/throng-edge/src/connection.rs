@@ -81,6 +81,8 @@ impl Flags {
     pub(crate) const VIEWER: Flags = Flags(1 << 15);
     /// It lacks messages, its socket may take them, and it is in the worker's list of those.
     pub(crate) const POSTPONED: Flags = Flags(1 << 16);
+    /// It is a viewer whose place is of the reserve.
+    pub(crate) const IN_RESERVE: Flags = Flags(1 << 17);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

@@ -11,9 +11,12 @@ const HEADS_MAX: u32 = 64;
 /// See [`Limits::lingering_max`].
 const LINGERING_MAX: u32 = 64;
 
+/// See [`Limits::viewers_max`].
+const VIEWERS_MAX: u32 = 8;
+
 /// Connections of a worker beyond its room for subscribers, by default: they have descriptors of
 /// their own.
-pub(crate) const RESERVE: u32 = HEADS_MAX + LINGERING_MAX;
+pub(crate) const RESERVE: u32 = HEADS_MAX + LINGERING_MAX + VIEWERS_MAX;
 
 /// The limits of all workers; a worker has an equal share of what is said to be everybody's.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +41,9 @@ pub struct Limits {
     /// Closing connections of a worker that take no subscriber's place: they wait a moment for
     /// their peers to read what was written last.
     pub lingering_max: u32,
+    /// Viewers of the status page that a full worker still takes: an operator has to see the
+    /// overload. Further ones are refused like any other subscriber.
+    pub viewers_max: u32,
     /// Bytes that a worker writes to those who catch up, or answers to commands, before others have
     /// their turn, roughly: some hundred microseconds of work.
     pub slice_bytes: usize,
@@ -57,6 +63,7 @@ impl Default for Limits {
             unswept_bytes_max: 64 << 20,
             heads_max: HEADS_MAX,
             lingering_max: LINGERING_MAX,
+            viewers_max: VIEWERS_MAX,
             slice_bytes: 256 << 10,
             message_timeout: Duration::from_secs(60),
             answer_timeout: Duration::from_secs(15 * 60),

@@ -32,7 +32,7 @@ const _: () = assert!(WORKERS_MAX <= ConnectionName::WORKERS_MAX);
 
 /// Descriptors of a worker's table that are not its connections: those of the process at the start,
 /// some to spare, and those of connections beyond its room for subscribers.
-pub const DESCRIPTORS_APART: u64 = 64 + RESERVE as u64;
+pub const DESCRIPTORS_APART: u64 = 56 + RESERVE as u64;
 
 /// Descriptors of each table for every worker that there is.
 pub const DESCRIPTORS_PER_WORKER: u64 = 3;

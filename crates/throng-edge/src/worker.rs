@@ -136,6 +136,8 @@ pub struct Worker<N: Net> {
     connections: Slab<Connection<N::Socket>>,
     /// Those of them that subscribe, or have: each has a place until it closes.
     admitted: u32,
+    /// Those of the admitted whose places are of the reserve: viewers, at most `viewers_max`.
+    viewers_in_reserve: u32,
     /// Those of them that are closing.
     closing: u32,
     holdings: Holdings,
@@ -206,6 +208,7 @@ impl<N: Net> Worker<N> {
             figures: setup.figures,
             connections: Slab::default(),
             admitted: 0,
+            viewers_in_reserve: 0,
             closing: 0,
             holdings,
             unfinished_heads: UnfinishedHeads::default(),

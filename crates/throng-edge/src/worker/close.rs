@@ -113,11 +113,12 @@ impl<N: Net> Worker<N> {
         if let Some(parked) = connection.parked() {
             self.counters.unpark(parked);
         }
-        let had_place = connection.has(Flags::SERVED);
+        let flags = connection.flags;
+        let had_place = flags.has(Flags::SERVED) && !flags.has(Flags::IN_RESERVE);
         let lingers = had_place || self.may_linger();
+        self.give_up_place(flags);
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.state = State::Closing;
-        self.admitted -= u32::from(had_place);
         self.closing += 1;
         connection.due = self.now.tick.saturating_add(LAST_READ_TICKS);
         if let Some(io) = &mut connection.io {
@@ -168,7 +169,7 @@ impl<N: Net> Worker<N> {
         self.holdings.release(index, connection.held());
         match connection.state {
             State::Closing => self.closing -= 1,
-            _ => self.admitted -= u32::from(connection.has(Flags::SERVED)),
+            _ => self.give_up_place(connection.flags),
         }
         self.publish_load();
         let is_counted_already = connection.state == State::Closing || why == Counter::Closed;

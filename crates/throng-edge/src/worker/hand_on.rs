@@ -19,8 +19,8 @@ impl<N: Net> Worker<N> {
         let Connection { socket, generation, mut flags, due, .. } = connection;
         let socket = match self.net.to_control(socket, bytes) {
             Ok(()) => {
+                self.give_up_place(flags);
                 if flags.has(Flags::SERVED) {
-                    self.admitted -= 1;
                     self.poller_left = Some(self.now.tick);
                 }
                 self.publish_load();

@@ -5,10 +5,14 @@
 //! What it asks decides: a subscription needs a place among the subscribers, anything else goes to
 //! the control plane. So a full server still knows a publisher from a subscriber.
 //!
+//! A few viewers of the status page may stay in the reserve, so that an operator sees a full server
+//! live.
+//!
 //! # Invariants
 //!
-//! * Subscribers, and closing connections beyond `lingering_max`, never exceed the capacity. So at
-//!   least `heads_max` places are left for heads.
+//! * Subscribers, and closing connections beyond `lingering_max`, never exceed the capacity, and
+//!   viewers beyond it never exceed `viewers_max`. So at least `heads_max` places are left for
+//!   heads.
 //! * A new connection always gets a place: where none is left, the oldest unfinished head gives
 //!   way. A client whose head comes at once is therefore never kept out by heads that do not end.
 
@@ -20,6 +24,7 @@ use throng_core::Counter;
 use throng_core::spread;
 use throng_wire::Unavailable;
 use throng_wire::refusal::ComeBack;
+use throng_wire::subscribe::Request;
 
 use super::Worker;
 use crate::connection::{Connection, Flags, State};
@@ -69,9 +74,15 @@ impl<N: Net> Worker<N> {
         self.capacity().saturating_sub(self.taken().saturating_add(reserved))
     }
 
+    /// Connections that have a place outside the reserve and are not closing.
+    fn subscribers(&self) -> u32 {
+        self.admitted - self.viewers_in_reserve
+    }
+
     /// Places of subscribers that are taken.
     fn taken(&self) -> u32 {
-        self.admitted + self.closing.saturating_sub(self.settings.limits.lingering_max)
+        let lingering_max = self.settings.limits.lingering_max;
+        self.subscribers() + self.closing.saturating_sub(lingering_max)
     }
 
     fn capacity(&self) -> u32 {
@@ -95,9 +106,31 @@ impl<N: Net> Worker<N> {
         if self.is_taking_over { self.taken() < self.capacity() } else { !self.is_full() }
     }
 
+    /// Whether a request for which no worker has a place may have one of the reserve.
+    pub(super) fn may_view(&self, request: &Request) -> bool {
+        request.is_status() && self.viewers_in_reserve < self.settings.limits.viewers_max
+    }
+
+    /// The connection, which subscribes, has its place from now on.
+    pub(super) fn admit_subscriber(&mut self, index: u32, is_in_reserve: bool) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if !connection.has(Flags::SERVED) {
+            connection.flags.set(Flags::SERVED, true);
+            connection.flags.set(Flags::IN_RESERVE, is_in_reserve);
+            self.admitted += 1;
+            self.viewers_in_reserve += u32::from(is_in_reserve);
+        }
+    }
+
+    /// The connection gives its place up, if it has one. Called before it closes or is gone.
+    pub(super) fn give_up_place(&mut self, flags: Flags) {
+        self.admitted -= u32::from(flags.has(Flags::SERVED));
+        self.viewers_in_reserve -= u32::from(flags.has(Flags::IN_RESERVE));
+    }
+
     /// Whether one more closing connection, which had no place, may wait for its peer.
     pub(super) fn may_linger(&self) -> bool {
-        self.admitted + self.closing
+        self.subscribers() + self.closing
             < self.capacity().saturating_add(self.settings.limits.lingering_max)
     }
 
@@ -121,7 +154,8 @@ impl<N: Net> Worker<N> {
     /// Makes a place for a new connection. Returns whether there is one.
     pub(super) fn make_way(&mut self) -> bool {
         let limits = &self.settings.limits;
-        let reserve = limits.heads_max + limits.lingering_max;
+        // Of the viewers' places only those that are taken: heads do not spread to the others.
+        let reserve = limits.heads_max + limits.lingering_max + self.viewers_in_reserve;
         if (self.connections.len() as u32) < self.capacity().saturating_add(reserve) {
             return true;
         }

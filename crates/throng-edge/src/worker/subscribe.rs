@@ -46,14 +46,20 @@ impl<N: Net> Worker<N> {
             self.turn_away(index, request, Unavailable::Draining);
             return true;
         }
-        if !self.has_place(index) {
-            let Some(index) = self.move_on(index, bytes) else { return false };
-            self.log_request(index, bytes, 503, "full");
-            self.turn_away(index, request, Unavailable::Full);
-            return true;
+        let mut index = index;
+        let is_in_reserve = !self.has_place(index);
+        if is_in_reserve {
+            let Some(stays) = self.move_on(index, bytes) else { return false };
+            index = stays;
+            if !self.may_view(request) {
+                self.log_request(index, bytes, 503, "full");
+                self.turn_away(index, request, Unavailable::Full);
+                return true;
+            }
         }
         let was_served = self.connections.get(index).is_some_and(|it| it.has(Flags::SERVED));
         self.log_subscription(index, request, bytes);
+        self.admit_subscriber(index, is_in_reserve);
         self.set_up(index, request);
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(index, name, start)).collect();
@@ -134,7 +140,8 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let flags = Flags::default()
             .with(Flags::HEARD, true)
-            .with(Flags::SERVED, true)
+            .with(Flags::SERVED, connection.has(Flags::SERVED))
+            .with(Flags::IN_RESERVE, connection.has(Flags::IN_RESERVE))
             .with(Flags::CHUNKED, !request.is_http10)
             .with(Flags::MULTIPLE, request.is_multiple())
             .with(Flags::KEEP_ALIVE, request.keep_alive)
@@ -143,7 +150,6 @@ impl<N: Net> Worker<N> {
             .with(Flags::UNREAD, connection.has(Flags::UNREAD))
             .with(Flags::POSTPONED, connection.has(Flags::POSTPONED))
             .with(Flags::VIEWER, request.is_status());
-        self.admitted += u32::from(!connection.has(Flags::SERVED));
         connection.state = State::Parked;
         (connection.framing, connection.flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
