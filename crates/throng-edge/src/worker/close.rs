@@ -6,7 +6,7 @@
 //! when the peer has ended too, or a moment later.
 
 use throng_core::Counter;
-use throng_wire::refusal::ResponseOptions;
+use throng_wire::refusal::{ResponseOptions, close_reason};
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{Refusal, Unavailable};
@@ -73,6 +73,13 @@ impl<N: Net> Worker<N> {
         let mut out = Vec::with_capacity(sentence.len() + 4);
         write_close(&mut out, code, sentence);
         self.last_words(index, &out, why);
+    }
+
+    /// Closes a WebSocket for overload. The reason says what it is, and when to come back.
+    pub(super) fn close_overloaded(&mut self, index: u32, what: &str) {
+        let when = self.come_back(Unavailable::Busy, None);
+        let reason = format!("{what}; {}", close_reason(when.after_ms));
+        self.close_websocket(index, 1013, &reason, Counter::ClosedOverload);
     }
 
     /// Ends a connection that has fallen behind. A stream ends without its last chunk: it is not

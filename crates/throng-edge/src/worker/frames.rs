@@ -130,9 +130,9 @@ impl<N: Net> Worker<N> {
         };
         match self.engine.publish(self.now.unix_ms, publication) {
             Ok(_) => self.count(Counter::Published),
-            Err(error @ PublishError::Busy) => {
+            Err(PublishError::Busy) => {
                 self.count(Counter::RefusedBusy);
-                self.close_websocket(index, 1013, &error.to_string(), Counter::ClosedOverload);
+                self.close_overloaded(index, "delivery is behind, the message was not accepted");
             }
         }
     }

@@ -122,16 +122,17 @@ impl<N: Net> Worker<N> {
     /// Closes a connection, with a word if its socket takes one.
     fn close_holder(&mut self, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
-        let sentence = "too much is half sent or not read yet; try again later";
+        let what = "too much is half sent or not read yet";
         match connection.state {
             // Behind what the socket does not take there is no use in more words.
             _ if connection.has(Flags::BLOCKED) => self.cut_off(index),
             State::Parked if connection.has(Flags::WEBSOCKET) => {
-                self.close_websocket(index, 1013, sentence, Counter::ClosedOverload);
+                self.close_overloaded(index, what);
             }
             State::Head | State::Polling => {
                 self.count(Counter::ClosedOverload);
                 let retry_after_s = Some(self.come_back(Unavailable::Busy, None).after_s);
+                let sentence = format!("{what}; try again later");
                 let options = ResponseOptions { retry_after_s, ..ResponseOptions::default() };
                 self.refuse(index, &Refusal::new(503, "busy", sentence), &options);
             }

@@ -6,6 +6,9 @@ use super::{Asked, Client, Cursor, View};
 use crate::pipe::End;
 use crate::{Check, ensure};
 
+/// When clients closed for overload are to come back.
+const BUSY_WINDOW_MS: std::ops::Range<u64> = 1_000..5_000;
+
 /// A server may give up on one who has not read for so long.
 pub(super) const UNREAD_MS: u64 = 30_000;
 
@@ -175,7 +178,7 @@ impl Client {
             1013 if reason.starts_with("delivery is behind") => {
                 ensure!(self.is_busy, "closed as busy, having said {:?}", self.publishing);
                 view.notes.saw("busy: WebSocket closed");
-                Ok(())
+                check_busy_moment(reason)
             }
             1013 if reason.starts_with("too much is half sent") => {
                 let bytes = self.half_sent_bytes(end);
@@ -184,7 +187,7 @@ impl Client {
                 ensure!(is_it, "closed for holding much, and had half sent {bytes} bytes");
                 self.is_overload = true;
                 view.notes.saw("overload: WebSocket closed");
-                Ok(())
+                check_busy_moment(reason)
             }
             4000 => {
                 view.notes.saw("behind: WebSocket closed");
@@ -289,4 +292,11 @@ impl Client {
             None => Ok(()),
         }
     }
+}
+
+/// A WebSocket that is closed for overload is told when to come back.
+fn check_busy_moment(reason: &str) -> Check {
+    let moment = reason.rsplit_once("; ").and_then(|(_, told)| moment_of(told));
+    ensure!(moment.is_some_and(|ms| BUSY_WINDOW_MS.contains(&ms)), "the reason `{reason}`");
+    Ok(())
 }
