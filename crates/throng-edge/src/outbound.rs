@@ -15,10 +15,22 @@ pub(crate) struct Outbound {
     pieces: VecDeque<Vec<u8>>,
     /// How much of the first piece is written.
     written: usize,
+    /// Bytes that have been written of all that were ever added.
+    written_in_all: u64,
+    /// Answers that hold messages, in order.
+    deliveries: VecDeque<Delivery>,
     /// What the pieces take.
     capacity_bytes: usize,
     /// How far the client had come with its answer when that was last looked at.
     pub(crate) progress: Progress,
+}
+
+/// Messages that are delivered once all bytes before `end` have been written.
+#[derive(Debug)]
+struct Delivery {
+    /// Counted as [`Outbound::written_in_all`] is.
+    end: u64,
+    messages: u64,
 }
 
 /// How much of an answer was left, and since when the client has been taking it.
@@ -66,14 +78,25 @@ impl Outbound {
         self.pieces.push_back(piece);
     }
 
+    /// Adds bytes that end with the last of some `messages`.
+    pub(crate) fn push_messages(&mut self, bytes: &[u8], messages: u64) {
+        self.push(bytes);
+        if messages > 0 {
+            let end = self.written_in_all + self.bytes() as u64;
+            self.deliveries.push_back(Delivery { end, messages });
+        }
+    }
+
     /// What is to be written next; empty if nothing is left.
     pub(crate) fn front(&self) -> &[u8] {
         self.pieces.front().map_or(&[], |piece| &piece[self.written..])
     }
 
-    /// So many bytes of [`Outbound::front`] have been written.
-    pub(crate) fn advance(&mut self, bytes: usize) {
+    /// So many bytes of [`Outbound::front`] have been written. Returns how many messages are
+    /// delivered with them.
+    pub(crate) fn advance(&mut self, bytes: usize) -> u64 {
         self.written += bytes;
+        self.written_in_all += bytes as u64;
         if let Some(first) = self.pieces.front()
             && self.written >= first.len()
         {
@@ -81,6 +104,12 @@ impl Outbound {
             self.capacity_bytes -= first.capacity();
             self.pieces.pop_front();
         }
+        let mut messages = 0;
+        while let Some(delivery) = self.deliveries.pop_front_if(|it| it.end <= self.written_in_all)
+        {
+            messages += delivery.messages;
+        }
+        messages
     }
 
     /// Whether nothing is left.
@@ -90,7 +119,9 @@ impl Outbound {
 
     /// The memory that it takes.
     pub(crate) fn capacity_bytes(&self) -> usize {
-        self.capacity_bytes + self.pieces.capacity() * size_of::<Vec<u8>>()
+        self.capacity_bytes
+            + self.pieces.capacity() * size_of::<Vec<u8>>()
+            + self.deliveries.capacity() * size_of::<Delivery>()
     }
 
     /// Bytes that are left.
@@ -128,6 +159,21 @@ mod tests {
             assert_eq!(outbound.bytes(), expected.len() - got.len());
         }
         assert!(got == expected && outbound.is_empty() && outbound.capacity_bytes == 0);
+    }
+
+    #[test]
+    fn messages_are_delivered_with_their_last_byte() {
+        let mut outbound = Outbound::default();
+        outbound.push(b"head");
+        outbound.push_messages(b"one", 1);
+        outbound.push_messages(b"two, three", 2);
+        outbound.push(b"end");
+        let mut delivered = Vec::new();
+        while !outbound.is_empty() {
+            delivered.push(outbound.advance(1));
+        }
+        let at: Vec<_> = (1..).zip(delivered).filter(|&(_, messages)| messages > 0).collect();
+        assert_eq!(at, [(7, 1), (17, 2)]);
     }
 
     #[test]

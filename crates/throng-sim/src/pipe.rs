@@ -193,17 +193,15 @@ impl Pipe {
     }
 
     /// The client has closed its socket: whatever is written to it from now on is answered with a
-    /// reset.
+    /// reset. What the socket took stays here, so that it can be held against what is counted.
     pub fn client_vanishes(&mut self) {
         self.is_peer_gone = true;
-        self.outbound.clear();
         self.client_ends();
     }
 
     /// The client resets the connection. What it sent before may or may not have been read.
     pub fn client_resets(&mut self, keeps_inbound: bool) {
         self.is_reset = true;
-        self.outbound.clear();
         if !keeps_inbound {
             self.inbound.clear();
         }
@@ -295,6 +293,7 @@ impl Pipe {
         if self.is_peer_gone {
             self.is_reset = true;
             self.raise_edge();
+            self.outbound.extend(slices.iter().flat_map(|slice| slice.iter().copied()));
             return Transfer::Bytes(total);
         }
         let room = self.capacity.saturating_sub(self.outbound.len());
@@ -316,9 +315,7 @@ impl Pipe {
 
     /// What the control plane writes; it waits for room in its own way.
     pub(crate) fn write_anyway(&mut self, bytes: &[u8]) {
-        if !self.is_reset && !self.is_peer_gone {
-            self.outbound.extend(bytes);
-        }
+        self.outbound.extend(bytes);
     }
 
     pub(crate) fn watch(&mut self, token: u64, is_writable_too: bool) {

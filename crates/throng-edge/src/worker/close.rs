@@ -108,6 +108,11 @@ impl<N: Net> Worker<N> {
 
     /// Unsubscribes, writes `bytes` behind everything else, and lets the connection close.
     pub(super) fn last_words(&mut self, index: u32, bytes: &[u8], why: Counter) {
+        self.last_messages(index, bytes, 0, why);
+    }
+
+    /// As [`Worker::last_words`], with `bytes` that end with the last of some `messages`.
+    pub(super) fn last_messages(&mut self, index: u32, bytes: &[u8], messages: u64, why: Counter) {
         let Some(connection) = self.connections.get(index) else { return };
         if connection.state == State::Closing {
             return;
@@ -135,7 +140,7 @@ impl<N: Net> Worker<N> {
         }
         self.publish_load();
         if !bytes.is_empty() {
-            self.send(index, bytes);
+            self.send_messages(index, bytes, messages);
         }
         if self.connections.get(index).is_some_and(|it| it.has(Flags::BLOCKED)) {
             self.begin_progress(index);

@@ -178,8 +178,7 @@ impl<N: Net> Worker<N> {
             chunk::write_chunk(&mut framed, &event);
             event = framed;
         }
-        self.counters.add(Counter::Deliveries, 1);
-        self.send(index, &event);
+        self.send_messages(index, &event, 1);
     }
 
     /// The subscriber has fallen behind what is kept for it.

@@ -180,28 +180,27 @@ impl<N: Net> Worker<N> {
         let poll = connection.io.as_mut().and_then(|io| io.poll.take());
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after_s.is_none();
         let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after_s, date);
-        self.end_poll(index, answer.messages);
+        self.end_poll(index);
         if !is_kept {
             if retry_after_s.is_none() {
                 self.poller_left = Some(self.now.tick);
             }
-            self.last_words(index, &out, Counter::Closed);
+            self.last_messages(index, &out, answer.messages, Counter::Closed);
             return;
         }
-        self.send(index, &out);
+        self.send_messages(index, &out, answer.messages);
         // A request that came while this one waited.
         self.input(index, &mut []);
     }
 
     /// The long-poll has its answer: from now on the connection awaits the next request.
-    fn end_poll(&mut self, index: u32, messages: u64) {
+    fn end_poll(&mut self, index: u32) {
         self.leave_all(index);
         self.unpark(index);
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.state = State::Head;
         connection.due = self.now.tick.saturating_add(Self::ticks(self.settings.idle_timeout));
         connection.flags.set(Flags::SERVED, true);
-        self.counters.add(Counter::Deliveries, messages);
     }
 
     /// Answers those of the batch that can share an answer, and takes them out of it.
@@ -225,8 +224,8 @@ impl<N: Net> Worker<N> {
         net.write_each(&parcels, transfers);
         for ((index, nth), transfer) in polls.drain(..).zip(transfers.drain(..)) {
             let Shared { bytes, messages, .. } = &answers[nth];
-            self.end_poll(index, *messages);
-            self.sent(index, bytes, transfer);
+            self.end_poll(index);
+            self.sent_messages(index, bytes, *messages, transfer);
             self.shed(index);
         }
         answers.clear();

@@ -14,16 +14,34 @@ use crate::outbound::{Left, Progress};
 impl<N: Net> Worker<N> {
     /// Writes `bytes`, now or when the socket takes them.
     pub(super) fn send(&mut self, index: u32, bytes: &[u8]) {
+        self.send_messages(index, bytes, 0);
+    }
+
+    /// Writes `bytes`, which end with the last of some `messages`, now or when the socket takes
+    /// them.
+    pub(super) fn send_messages(&mut self, index: u32, bytes: &[u8], messages: u64) {
         let Some(connection) = self.connections.get(index) else { return };
         let transfer = match connection.has(Flags::BLOCKED) {
             true => Transfer::Blocked,
             false => self.net.write(&connection.socket, &[IoSlice::new(bytes)]),
         };
-        self.sent(index, bytes, transfer);
+        self.sent_messages(index, bytes, messages, transfer);
     }
 
     /// Takes note of what writing `bytes` came to; the rest waits until the socket takes it.
     pub(super) fn sent(&mut self, index: u32, bytes: &[u8], transfer: Transfer) {
+        self.sent_messages(index, bytes, 0, transfer);
+    }
+
+    /// As [`Worker::sent`], of bytes that end with the last of some `messages`: these are counted
+    /// once all of it is written.
+    pub(super) fn sent_messages(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        messages: u64,
+        transfer: Transfer,
+    ) {
         let written = match transfer {
             Transfer::Bytes(written) => written,
             Transfer::Blocked => 0,
@@ -36,7 +54,9 @@ impl<N: Net> Worker<N> {
         self.charge(bytes.len());
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
-        let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else { return };
+        let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else {
+            return self.counters.add(connection.delivery_counter(), messages);
+        };
         let outbound = connection.io_mut().outbound.get_or_insert_default();
         let bytes_max = self.settings.limits.outbound_bytes_max;
         // One answer may always wait, however long it is.
@@ -44,7 +64,7 @@ impl<N: Net> Worker<N> {
             self.forget(index, Counter::ClosedOverload);
             return;
         }
-        outbound.push(rest);
+        outbound.push_messages(rest, messages);
         self.block(index);
         self.count_held(index);
     }
@@ -216,7 +236,7 @@ impl<N: Net> Worker<N> {
                 }
                 None => {
                     if let Some(outbound) = &mut io.outbound {
-                        outbound.advance(written);
+                        self.counters.add(counter, outbound.advance(written));
                     }
                 }
             }

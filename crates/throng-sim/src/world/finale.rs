@@ -99,7 +99,7 @@ impl World {
             let is_over = !self.clients[number].is_here();
             ensure!(is_over, "client {number} was not sent home");
         }
-        Ok(())
+        self.check_deliveries()
     }
 
     fn everybody_leaves(&mut self) -> Check {

@@ -146,6 +146,15 @@ impl World {
             || !self.mailboxes[at].is_empty()
     }
 
+    /// What is counted as delivered is what was written in full, also to those who left before they
+    /// read it.
+    pub(super) fn check_deliveries(&self) -> Check {
+        let received: u64 = self.clients.iter().map(|client| client.messages).sum();
+        let delivered = self.count(Counter::Deliveries);
+        ensure!(delivered == received, "{received} messages came, {delivered} are counted");
+        Ok(())
+    }
+
     fn check_counters(&mut self) -> Check {
         let open: u64 = self.seats.iter().map(|seat| seat.worker.connections() as u64).sum();
         let taken: u64 = self.seats.iter().map(|seat| seat.taken).sum();
@@ -159,11 +168,10 @@ impl World {
         ensure!(counted == sent, "{counted} bytes are counted, {sent} were taken");
         let spoken = self.count(Counter::Published);
         ensure!(spoken == self.spoken, "{spoken} counted as spoken, {} were", self.spoken);
-        let received: u64 = self.clients.iter().map(|client| client.messages).sum();
+        self.check_deliveries()?;
         let gaps = self.clients.iter().map(|client| client.gaps + client.gaps_to_come()).sum();
-        let (delivered, told) = (self.count(Counter::Deliveries), self.count(Counter::Gaps));
+        let told = self.count(Counter::Gaps);
         let gaps: u64 = gaps;
-        ensure!(delivered >= received, "{received} messages came, {delivered} are counted");
         ensure!(told >= gaps, "{gaps} gaps were told of, {told} are counted");
         let overloads = self.count(Counter::ClosedOverload);
         let overloaded = self.clients.iter().filter(|client| client.is_overload).count() as u64;
@@ -177,7 +185,6 @@ impl World {
         ensure!(may_hold_little || overloads == busy, "{overloads} gave way for no reason");
         let is_cut = self.clients.iter().any(|client| client.is_cut);
         if self.kind.nobody_leaves && self.drain.is_none() && !is_cut {
-            ensure!(delivered == received, "{received} messages came, {delivered} are counted");
             ensure!(told == gaps, "{gaps} gaps were told of, {told} are counted");
         }
         Ok(())
