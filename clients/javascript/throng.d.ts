@@ -175,7 +175,8 @@ export declare class ThrongError extends Error {
   readonly status?: number;
   /**
    * Of `publish`: `"unknown"` where an attempt went unanswered, so that the message may have been
-   * published, or may be yet; else `"unpublished"`.
+   * published, or may be yet; else `"unpublished"`. An attempt that found no connection counts as
+   * unanswered in browsers, which do not tell, and not in Node.
    */
   readonly outcome?: "unpublished" | "unknown";
   /** Of `publish`: the key with which another try publishes the message once. */

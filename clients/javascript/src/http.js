@@ -23,6 +23,18 @@ export function isTemporary({ status }) {
   return status === 408 || status === 429 || status >= 500;
 }
 
+/**
+ * Whether a request failed for want of a connection, so that nothing of it left. Node says so;
+ * browsers give no reason, and there it is false.
+ */
+export function foundNoConnection(error) {
+  const cause = error?.cause;
+  if (cause?.code === "UND_ERR_CONNECT_TIMEOUT") return true;
+  // One error for each address of the name, where several were tried.
+  const failures = cause?.errors?.length > 0 ? cause.errors : [cause];
+  return failures.every((each) => ["connect", "getaddrinfo"].includes(each?.syscall));
+}
+
 /** Resolves after the delay, or early on abort. */
 export function delay(delayMs, signal) {
   return new Promise((resolve) => {

@@ -7,7 +7,8 @@
  */
 
 import { ThrongError } from "./errors.js";
-import { backoffMs, delay, isTemporary, patience, retryAfterMs, toError } from "./http.js";
+import { backoffMs, delay, foundNoConnection, isTemporary, patience } from "./http.js";
+import { retryAfterMs, toError } from "./http.js";
 import { isBinary, keyOf, pathOf, randomKey } from "./message.js";
 import { checkNames } from "./options.js";
 
@@ -23,9 +24,9 @@ class Publish {
   isSettled = false;
   /** Ends its requests and waits. */
   abort = new AbortController();
-  /** Attempts so far, and those of them that the server has not answered. */
+  /** Attempts so far, and those of them that may have published it. */
   attempts = 0;
-  #unanswered = 0;
+  #uncertain = 0;
 
   constructor(target, data, options) {
     checkNames(options, ["key", "echo", "contentType", "keepalive"], "publish");
@@ -46,17 +47,17 @@ class Publish {
 
   sent() {
     this.attempts += 1;
-    this.#unanswered += 1;
+    this.#uncertain += 1;
   }
 
-  /** The server has said no to one attempt: that one published nothing. */
-  answered() {
-    this.#unanswered -= 1;
+  /** One attempt published nothing: the server has refused it, or it never left. */
+  ruledOut() {
+    this.#uncertain -= 1;
   }
 
-  /** An attempt without an answer may have been published, or may be yet. */
+  /** What an attempt without an answer carried may have been published, or may be yet. */
   get outcome() {
-    return this.#unanswered > 0 ? "unknown" : "unpublished";
+    return this.#uncertain > 0 ? "unknown" : "unpublished";
   }
 
   request(signal) {
@@ -147,7 +148,7 @@ export class Outbox {
 
   /** A socket's refusal. */
   retryOrRefuse(publish, error) {
-    publish.answered();
+    publish.ruledOut();
     if (error.code !== "busy") return this.#refuse(publish, error);
     const { link } = publish;
     setTimeout(() => {
@@ -202,11 +203,12 @@ export class Outbox {
         if (response.ok) return this.settle(publish, await response.json());
         const error = await toError(response);
         // A proxy's word says nothing about what the server behind it did.
-        if (!error.code.startsWith("http_")) publish.answered();
+        if (!error.code.startsWith("http_")) publish.ruledOut();
         if (!isTemporary(response)) return this.#refuse(publish, error);
         delayMs = retryAfterMs(response, random) ?? delayMs;
-      } catch {
+      } catch (error) {
         // It may have arrived or not: the key makes the next attempt safe.
+        if (foundNoConnection(error)) publish.ruledOut();
         if (limit.signal.reason?.code === "timeout") connection.suspect(startedAt);
       } finally {
         limit.end();

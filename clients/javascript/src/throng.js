@@ -108,6 +108,8 @@ export class Throng extends Emitter {
     this.state = "idle";
     for (const cursor of this.#cursors.values()) this.#place(cursor);
     this.#tell();
+    // Without a channel no connection opens that would take along what waits.
+    this.#outbox.flush();
   }
 
   /** Ends the connections; what was not confirmed is rejected. Subscriptions are kept. */
@@ -207,6 +209,8 @@ export class Throng extends Emitter {
     cursor.isClosed = true;
     this.#cursors.delete(cursor.key);
     cursor.connection?.remove(cursor);
+    // What was to be heard there need not wait for it.
+    this.#outbox.flush();
   }
 
   #drop(cursor, error) {

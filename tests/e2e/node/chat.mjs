@@ -4,7 +4,9 @@
 // The pages reach the server through a proxy of this program, so that a connection can be lost as
 // connections are lost: the bytes stop, without a word to either side.
 import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
 import { createServer, connect } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
 import { chromium } from "playwright-core";
 
 const PATIENCE_MS = 30_000;
@@ -75,6 +77,16 @@ class Proxy {
   heal() {
     this.#isCut = false;
   }
+}
+
+/** Stops the server. The signal returns before its threads stand still: until then they answer. */
+async function freeze(pid) {
+  process.kill(pid, "SIGSTOP");
+  const isRunning = (thread) => {
+    const status = readFileSync(`/proc/${pid}/task/${thread}/stat`, "utf8");
+    return !/\) T [^)]*$/.test(status);
+  };
+  while (readdirSync(`/proc/${pid}/task`).some(isRunning)) await delay(1);
 }
 
 const [executablePath, serverUrl, scenario, serverPid] = process.argv.slice(2);
@@ -230,8 +242,8 @@ const SCENARIOS = {
     await say(ann, "before");
     await sees(ann, "before");
     await showsState(ann, "open");
-    process.kill(serverPid, "SIGSTOP");
     try {
+      await freeze(serverPid);
       await say(ann, "while it is frozen");
       await showsState(ann, "waiting");
       await ann.locator(SELECTORS.outbox, { hasText: "Waiting for the server" }).waitFor();

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -159,6 +160,17 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         """Sends a signal and does not wait."""
         self.process.send_signal(number)
+
+    @contextmanager
+    def frozen(self):
+        """Stops all threads of the server for the block; the kernel goes on taking bytes for it."""
+        self.signal(signal.SIGSTOP)
+        try:
+            # A signal returns before the threads stand still: until then, they would answer.
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
     def wait(self):
         """Waits for the end of the process; returns its exit code."""
