@@ -9,7 +9,7 @@
 import { ThrongError } from "./errors.js";
 import { backoffMs, delay, foundNoConnection, isTemporary, patience } from "./http.js";
 import { retryAfterMs, toError } from "./http.js";
-import { isBinary, keyOf, pathOf, randomKey } from "./message.js";
+import { isBinary, keyOf, pathOf, randomKey, toBytes } from "./message.js";
 import { checkNames } from "./options.js";
 
 /** Ids of own messages that are not to be heard again; the oldest is forgotten beyond this. */
@@ -32,13 +32,18 @@ class Publish {
     checkNames(options, ["key", "echo", "contentType", "keepalive"], "publish");
     const { key, echo, contentType, keepalive } = options;
     this.target = target;
-    this.data = data;
     this.key = key ?? randomKey();
     this.echo = echo ?? true;
     this.contentType = contentType;
     this.keepalive = keepalive ?? false;
-    this.body = typeof data === "string" || isBinary(data) ? data : JSON.stringify(data);
-    if (this.body === undefined) throw new TypeError("this data has no JSON");
+    // Copies, because the caller may change the data before it leaves, or between two attempts.
+    if (typeof data === "string") this.data = this.body = data;
+    else if (isBinary(data)) this.data = this.body = toBytes(data).slice();
+    else {
+      this.body = JSON.stringify(data);
+      if (this.body === undefined) throw new TypeError("this data has no JSON");
+      this.data = JSON.parse(this.body);
+    }
     this.answer = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;

@@ -1,7 +1,7 @@
 /** One WebSocket that speaks `throng.v1`. Open once the server has said welcome. */
 
 import { Loss, ThrongError } from "./errors.js";
-import { isBinary, keyOf, toBase64, toBytes } from "./message.js";
+import { isBinary, keyOf, toBase64 } from "./message.js";
 
 /** A probed socket (page visible again, network changed) must answer within this time. */
 const PROBE_MS = 5_000;
@@ -82,7 +82,7 @@ export class SocketLink {
     const { target, data, key, echo, contentType } = publish;
     publish.link = this;
     publish.sent();
-    const body = isBinary(data) ? { data: toBase64(toBytes(data)), encoding: "base64" } : { data };
+    const body = isBinary(data) ? { data: toBase64(data), encoding: "base64" } : { data };
     if (contentType !== undefined) body.content_type = contentType;
     if (!echo) body.echo = false;
     this.#send({ type: "publish", ...target, ...body, key }, { publish });

@@ -18,6 +18,21 @@ test("websocket: what is published while away is sent later, in order and once",
   assert.deepEqual(await box.until(3), ["1", "2", "3"]);
 });
 
+for (const transport of ["websocket", "sse"]) {
+  test(`${transport}: what is published is the data as it was at the call`, async (t) => {
+    const { connect } = await start(t);
+    const client = connect({ transports: [transport] });
+    const box = inbox();
+    client.subscribe("a", box.listen);
+    const [state, bytes] = [{ n: 1 }, Uint8Array.of(1)];
+    const answers = [client.publish("a", state), client.publish("a", bytes)];
+    state.self = state;
+    bytes[0] = 2;
+    await Promise.all(answers);
+    assert.deepEqual(await box.until(2), [{ n: 1 }, Uint8Array.of(1)]);
+  });
+}
+
 test("websocket: an answer that is cut off is asked for again, not published again", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
