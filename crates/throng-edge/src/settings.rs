@@ -43,8 +43,7 @@ pub struct Settings {
     /// A connection is not silent for longer: it gets a pong, a comment or a blank chunk. Zero for
     /// none, and no pings.
     pub heartbeat: Duration,
-    /// Interval of pings; a WebSocket that does not answer one before the next is closed. Zero for
-    /// none.
+    /// Interval of pings; a WebSocket that does not answer one in time is closed. Zero for none.
     pub ping_interval: Duration,
     /// Greet each subscription.
     pub welcome: bool,
@@ -89,7 +88,7 @@ impl Default for Settings {
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             heartbeat: Duration::from_secs(25),
-            ping_interval: Duration::from_secs(120),
+            ping_interval: Duration::from_secs(225),
             welcome: false,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),

@@ -119,6 +119,13 @@ impl Terms {
         let every = (self.ping_ms + self.heartbeat_ms / 2) / self.heartbeat_ms;
         every.max(1) * self.heartbeat_ms
     }
+
+    /// The time that a client has for its answer to a ping, in milliseconds: two heartbeats or
+    /// 20 s, whichever is longer, within the ping interval.
+    pub fn answer_ms(&self) -> u64 {
+        let heartbeats = 20_000_u64.div_ceil(self.heartbeat_ms.max(1)).max(2);
+        (heartbeats * self.heartbeat_ms).min(self.ping_interval_ms())
+    }
 }
 
 /// A response that is awaited.

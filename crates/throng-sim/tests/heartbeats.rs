@@ -21,7 +21,9 @@ const BEGINNING_MS: u64 = 1_700_000_000_000;
 const TICK_MS: u64 = 100;
 /// In ticks.
 const HEARTBEAT: u32 = 250;
-const PING: u32 = 5 * HEARTBEAT;
+const PING: u32 = 9 * HEARTBEAT;
+/// What a client has for its answer to a ping, in ticks.
+const ANSWER: u32 = 2 * HEARTBEAT;
 
 /// A worker, its channel, and the clients' ends.
 struct Scene {
@@ -134,8 +136,18 @@ impl Scene {
 
     /// A client answers a ping.
     fn pong(&mut self, number: usize) {
+        self.send_pong(number);
+        self.receive();
+    }
+
+    /// A client answers a ping; the worker does not read it.
+    fn send_pong(&mut self, number: usize) {
         let pipe = Rc::clone(&self.pipes[number]);
         pipe.borrow_mut().client_sends([0x8a, 0x80, 0, 0, 0, 0]);
+    }
+
+    /// The worker reads what clients have sent.
+    fn receive(&mut self) {
         for ready in self.worker.net().wait(usize::MAX, &mut throng_sim::random::Random::new(1)) {
             self.worker.readable(ready.token, ready.is_ended);
         }
@@ -270,7 +282,7 @@ fn a_websocket_is_pinged_now_and_then_and_closed_if_it_does_not_answer() {
     let v1 = scene.websocket(V1);
     let mut pings = Vec::new();
     let mut closed = None;
-    for _ in 0..12 * HEARTBEAT {
+    for _ in 0..3 * PING {
         for (tick, number, bytes) in scene.pass(1) {
             if bytes.starts_with(PINGED) {
                 assert_ne!(number, stream);
@@ -292,8 +304,83 @@ fn a_websocket_is_pinged_now_and_then_and_closed_if_it_does_not_answer() {
     }
     assert!(pings.len() >= 2, "{pings:?}");
     assert!(pings.windows(2).all(|pair| pair[1] - pair[0] == PING), "{pings:?}");
-    assert_eq!(closed, Some(pings[1]), "closed when the next ping would have come");
+    assert_eq!(closed, Some(pings[0] + ANSWER), "closed when its time is over");
     assert_eq!(scene.count(Counter::ClosedSilent), 1);
+}
+
+/// Lets clients answer their pings up to a moment and then no more. Returns how much later each is
+/// closed.
+fn closed_after(ping: u32, clients: usize, silent_from: impl Fn(usize) -> u32) -> Vec<Option<u32>> {
+    let mut scene = Scene::new(HEARTBEAT, ping);
+    (0..clients).for_each(|_| _ = scene.websocket(""));
+    let mut closed = vec![None; clients];
+    for _ in 0..3 * PING {
+        for (tick, number, bytes) in scene.pass(1) {
+            let is_there = tick < silent_from(number);
+            if bytes == PINGED && is_there {
+                scene.pong(number);
+            }
+            if bytes[0] == 0x88 {
+                assert!(!is_there, "{number} is closed at {tick} although it answers");
+                closed[number] = Some(tick - silent_from(number));
+            }
+        }
+    }
+    closed
+}
+
+#[test]
+fn a_client_that_dies_is_found_within_a_ping_and_the_time_for_its_answer() {
+    for (ping, answer) in [(PING, ANSWER), (2 * HEARTBEAT, ANSWER), (HEARTBEAT, HEARTBEAT)] {
+        let silent_from = |number: usize| HEARTBEAT + number as u32 * 37 % PING;
+        for (number, after) in closed_after(ping, 320, silent_from).into_iter().enumerate() {
+            let is_found = after.is_some_and(|ticks| ticks <= ping + answer);
+            assert!(is_found, "with pings each {ping}: {number} after {after:?}");
+        }
+    }
+}
+
+#[test]
+fn with_the_defaults_a_client_that_dies_is_found_within_five_minutes() {
+    let defaults = Settings::default();
+    let ticks = |ticks: u32| Duration::from_millis(u64::from(ticks) * TICK_MS);
+    assert_eq!((defaults.heartbeat, defaults.ping_interval), (ticks(HEARTBEAT), ticks(PING)));
+    assert!(ticks(PING + ANSWER) < Duration::from_secs(5 * 60));
+}
+
+#[test]
+fn a_client_that_answers_just_in_time_stays() {
+    for (ping, answer) in [(PING, ANSWER), (2 * HEARTBEAT, ANSWER), (HEARTBEAT, HEARTBEAT)] {
+        let mut scene = Scene::new(HEARTBEAT, ping);
+        let slow = scene.websocket("");
+        let mut answers_at = None;
+        for _ in 0..3 * PING {
+            for (tick, _, bytes) in scene.pass(1) {
+                assert_ne!(bytes[0], 0x88, "closed at {tick}, pinged each {ping}");
+                if bytes == PINGED {
+                    answers_at = Some(tick + answer - 1);
+                }
+            }
+            if answers_at == Some(scene.tick) {
+                scene.pong(slow);
+            }
+        }
+        assert!(scene.count(Counter::Pings) >= 2);
+    }
+}
+
+#[test]
+fn a_worker_that_was_held_up_closes_nobody_whose_answer_it_has_not_read() {
+    let mut scene = Scene::new(HEARTBEAT, PING);
+    let number = scene.websocket("");
+    while !scene.pass(1).iter().any(|(_, _, bytes)| bytes == PINGED) {}
+    scene.send_pong(number);
+    scene.tick += ANSWER + HEARTBEAT;
+    scene.pass(1);
+    assert_eq!(scene.count(Counter::ClosedSilent), 0);
+    scene.receive();
+    let seen = scene.pass(PING / 2);
+    assert!(!seen.is_empty() && kinds(&seen).iter().all(|bytes| bytes[0] != 0x88), "{seen:?}");
 }
 
 #[test]

@@ -13,7 +13,17 @@
 //! * Looks are spread evenly over the interval, whenever connections came and whatever they were
 //!   sent. Neighbours in the slab, which mostly are neighbours in the kernel's memory, are looked
 //!   at together.
-//! * A client has at least three quarters of the ping interval for its answer.
+//! * `HEARD` is cleared by a ping that is sent, and set by anything that is read, and while the
+//!   connection takes nothing. A look closes a connection without `HEARD` if the moment of the last
+//!   ping was [`Looks::answer`] ago or earlier: two intervals, 20 s if that is longer, the ping
+//!   interval if that is shorter.
+//! * So a client that says nothing any more is closed within the ping interval, the time for the
+//!   answer, and what that look may be late.
+//! * So a client has at least three quarters of the time for its answer, because a ping that is
+//!   late by more than a quarter of it is left out. A look that is later closes no one: what came
+//!   meanwhile may not be read yet.
+
+mod looks;
 
 use std::time::Duration;
 
@@ -24,12 +34,7 @@ use super::{TICKS_PER_S, Worker};
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
 use crate::net::{Net, Parcel};
-
-/// Never.
-const NEVER: u32 = u32::MAX;
-
-/// 2^32 divided by the golden ratio: multiples of it spread evenly, however many there are.
-const GOLDEN: u32 = 0x9e37_79b9;
+use looks::Looks;
 
 /// Connections that lie side by side in the slab and are looked at in the same tick.
 const RUN: u32 = 64;
@@ -75,82 +80,6 @@ struct Beat {
     is_home: bool,
 }
 
-/// Moments that come back, in ticks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Recurring {
-    /// From one to the next; 0 for never.
-    period: u32,
-    /// Of the first one; less than the period.
-    offset: u32,
-}
-
-impl Recurring {
-    const NEVER: Recurring = Recurring { period: 0, offset: 0 };
-
-    /// Every `period` ticks, at a `place` in it, of 2^32.
-    fn new(period: u32, place: u32) -> Recurring {
-        let offset = (u64::from(place) * u64::from(period)) >> 32;
-        Recurring { period, offset: offset as u32 }
-    }
-
-    /// The first one after `tick`.
-    fn next(self, tick: u32) -> u32 {
-        if self.period == 0 {
-            return NEVER;
-        }
-        tick.saturating_add(self.period - self.elapsed(tick))
-    }
-
-    /// Ticks since the last one at or before `tick`, which may lie before the beginning of time.
-    fn elapsed(self, tick: u32) -> u32 {
-        debug_assert!(self.period > 0);
-        let period = u64::from(self.period);
-        ((u64::from(tick) + period - u64::from(self.offset)) % period) as u32
-    }
-
-    /// How long ago the last one was, if it was at `since` or later.
-    fn late(self, since: u32, tick: u32) -> Option<u32> {
-        let elapsed = (self.period > 0).then(|| self.elapsed(tick))?;
-        (elapsed <= tick.saturating_sub(since)).then_some(elapsed)
-    }
-}
-
-/// When a connection is looked at.
-#[derive(Debug, Clone, Copy)]
-struct Looks {
-    /// Once an interval.
-    home: Recurring,
-    /// Half an interval later.
-    middle: Recurring,
-    /// At some of the looks at home an answer is asked for; never of what is no WebSocket.
-    ping: Recurring,
-}
-
-impl Looks {
-    /// For a run of connections. The ping interval is rounded to a multiple of the interval.
-    fn new(run: u32, interval: u32, ping_interval: u32) -> Looks {
-        let home = Recurring::new(interval, run.wrapping_mul(GOLDEN));
-        let offset = (home.offset + interval / 2) % interval.max(1);
-        let middle = Recurring { period: interval, offset };
-        if interval == 0 || ping_interval == 0 {
-            return Looks { home, middle, ping: Recurring::NEVER };
-        }
-        let every = (ping_interval.saturating_add(interval / 2) / interval).max(1);
-        let period = interval.saturating_mul(every);
-        let ping = Recurring { period, offset: home.offset + interval * (run % every) };
-        Looks { home, middle, ping }
-    }
-
-    fn next(self, tick: u32) -> u32 {
-        self.home.next(tick).min(self.middle.next(tick))
-    }
-
-    /// Whether the last look was at home.
-    fn is_home(self, tick: u32) -> bool {
-        self.home.period > 0 && self.home.elapsed(tick) < self.home.period / 2
-    }
-}
-
 impl<N: Net> Worker<N> {
     fn looks(&self, index: u32, is_websocket: bool) -> Looks {
         let run = (index / RUN).wrapping_add(u32::from(self.id.0));
@@ -178,7 +107,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The moment of a parked connection has come: it gets a heartbeat if it needs one, or a ping.
-    /// A WebSocket that has not answered the last ping is closed.
+    /// A WebSocket that has not answered the last ping in its time is closed.
     ///
     /// Each look takes note of what was written since the one before, half an interval ago. If
     /// there was nothing, the connection gets a heartbeat. One that is sent at home counts as
@@ -197,8 +126,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.due = looks.next(tick);
         // If a look was missed nobody knows how long ago that was.
-        let is_in_time = tick - due.min(tick) < looks.home.period / 2;
-        let was_written = connection.has(Flags::WRITTEN) && is_in_time;
+        let was_written = connection.has(Flags::WRITTEN) && !looks.is_missed(due, tick);
         connection.flags.set(Flags::WRITTEN, false);
         if connection.has(Flags::BLOCKED) {
             // No ping gets through to be answered. If the peer takes nothing at all, the kernel
@@ -206,11 +134,14 @@ impl<N: Net> Worker<N> {
             connection.flags.set(Flags::HEARD, true);
             return self.check_stalled(index);
         }
-        match looks.ping.late(due, tick) {
-            Some(late) if late <= looks.ping.period / 4 => return self.ping(index),
-            // Too late to leave the client its time until the next one.
-            Some(_) => connection.flags.set(Flags::HEARD, true),
-            None => {}
+        // What waits for its turn to be read may be the answer.
+        let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::UNREAD);
+        if is_unheard && looks.is_answer_due(due, tick) {
+            let sentence = "a ping was not answered in time";
+            return self.close_websocket(index, 4001, sentence, Counter::ClosedSilent);
+        }
+        if looks.is_ping(due, tick) {
+            return self.ping(index);
         }
         if was_written || is_written_soon {
             return;
@@ -220,14 +151,9 @@ impl<N: Net> Worker<N> {
         self.queue_beat(Beat { index, bytes, is_home: looks.is_home(tick) });
     }
 
-    /// Asks for an answer, unless there was none since the last ping.
+    /// Asks for an answer.
     fn ping(&mut self, index: u32) {
         let Some(connection) = self.connections.get_mut(index) else { return };
-        // What waits for its turn to be read may be the answer.
-        if !connection.has(Flags::HEARD) && !connection.has(Flags::UNREAD) {
-            let sentence = "a ping was not answered before the next one was due";
-            return self.close_websocket(index, 4001, sentence, Counter::ClosedSilent);
-        }
         connection.flags.set(Flags::HEARD, false);
         let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
         self.count(Counter::Pings);
@@ -296,61 +222,5 @@ fn beat<S>(connection: &Connection<S>) -> &'static [u8] {
         Framing::Sse | Framing::SseEnvelope => sse::COMMENT,
         Framing::Line | Framing::LineEnvelope if is_chunked => b"1\r\n\n\r\n",
         Framing::Line | Framing::LineEnvelope => b"\n",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_come_back() {
-        let moments = Recurring { period: 10, offset: 3 };
-        assert_eq!([0, 2, 3, 12, 13].map(|tick| moments.next(tick)), [3, 3, 13, 13, 23]);
-        assert_eq!([3, 4, 12, 13, 0].map(|tick| moments.elapsed(tick)), [0, 1, 9, 0, 7]);
-        assert_eq!(moments.late(14, 15), None);
-        assert_eq!(moments.late(13, 15), Some(2));
-        assert_eq!(moments.late(1, 35), Some(2));
-        let never = Recurring::NEVER;
-        assert_eq!((never.next(5), never.late(0, 5)), (NEVER, None));
-    }
-
-    #[test]
-    fn looks_alternate_between_home_and_middle() {
-        for interval in [10, 11, 250] {
-            for run in 0..100_u32 {
-                let looks = Looks::new(run, interval, 0);
-                let first = looks.next(1000);
-                let second = looks.next(first);
-                assert_ne!(looks.is_home(first), looks.is_home(second));
-                assert_eq!(looks.next(second), first + interval);
-                assert!(second - first >= interval / 2);
-            }
-        }
-    }
-
-    #[test]
-    fn some_of_the_looks_at_home_are_pings() {
-        for (ping_interval, every) in [(1200, 5), (250, 1), (100, 1), (300, 1), (400, 2)] {
-            for run in 0..50 {
-                let looks = Looks::new(run, 250, ping_interval);
-                let first = looks.ping.next(5000);
-                assert!(looks.is_home(first) && looks.home.elapsed(first) == 0);
-                assert_eq!(looks.ping.next(first), first + 250 * every);
-            }
-        }
-    }
-
-    #[test]
-    fn runs_are_spread_evenly() {
-        let interval = 250;
-        let home = |run: u32| Looks::new(run, interval, 0).home.offset;
-        let mut counts = [0; 10];
-        (0..300).for_each(|run| counts[(home(run) / 25) as usize] += 1);
-        assert!(counts.iter().all(|count| (28..=32).contains(count)), "{counts:?}");
-        let ping = |run: u32| Looks::new(run, interval, 1250).ping.offset;
-        let mut counts = [0; 10];
-        (0..300).for_each(|run| counts[(ping(run) / 125) as usize] += 1);
-        assert!(counts.iter().all(|count| (27..=33).contains(count)), "{counts:?}");
     }
 }

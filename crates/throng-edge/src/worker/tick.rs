@@ -13,8 +13,9 @@ use crate::connection::{Flags, Io, State};
 use crate::net::Net;
 
 /// Connections passed in one tick, at least: all of a small server's, so that its deadlines are met
-/// to the tick.
-const VISITS_PER_TICK_MIN: u32 = 4096;
+/// to the tick. With more, a large server of many workers would pass all its connections several
+/// times a second.
+const VISITS_PER_TICK_MIN: u32 = 1024;
 
 impl<N: Net> Worker<N> {
     /// To be called once per tick, after [`Worker::set_now`].

@@ -197,7 +197,7 @@ impl Client {
                 view.notes.saw("close: silent");
                 // When the close was queued is not known, if it could not be written at once.
                 // A ping may be late by a quarter.
-                let least_ms = view.terms.ping_interval_ms() * 3 / 4;
+                let least_ms = view.terms.answer_ms() * 3 / 4;
                 let is_silent = end.silent_ms >= least_ms || end.full_ms.is_some();
                 ensure!(least_ms > 0 && is_silent, "silent for {} ms only", end.silent_ms);
                 Ok(())

@@ -146,8 +146,8 @@ settings! {
             "Use io_uring for fan-outs; auto does where the kernel (6.1 or later) allows it";
         "heartbeat" heartbeat: Time = "25s",
             "A connection is not silent for longer: a pong, comment or blank chunk; 0 for none";
-        "ping-interval" ping_interval: Time = "2m",
-            "A WebSocket that does not answer a ping within this is closed; 0 for no pings";
+        "ping-interval" ping_interval: Time = "225s",
+            "Interval of pings; a WebSocket that does not answer one is closed; 0 for no pings";
         "welcome" welcome: Switch = "false",
             "Greet each subscription with a line or event";
         "head-timeout" head_timeout: Time = "10s",
