@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::Mailbox;
 
+use crate::net::HandOver;
 use crate::relay::Runner;
 use crate::steering::{LAST_PLACES, Steering};
 use crate::sys::hand_over::Exit;
@@ -163,9 +164,21 @@ fn wake_listener(poll: &Poll, listener: Option<&OwnedFd>, is_resting: &mut bool)
 fn take_over(worker: &mut Worker<Sockets>, sources: &Sources, bytes: &mut Vec<u8>) {
     for _ in 0..ACCEPTS_PER_BATCH {
         match sources.inlet.receive(bytes) {
-            Ok(Some((listener, socket))) => worker.handed_over(listener, socket, bytes),
+            Ok(Some((hand_over, socket))) => hand_in(worker, hand_over, socket, bytes),
             Ok(None) | Err(_) => return,
         }
+    }
+}
+
+fn hand_in(
+    worker: &mut Worker<Sockets>,
+    hand_over: HandOver,
+    socket: Option<OwnedFd>,
+    bytes: &mut [u8],
+) {
+    match socket {
+        Some(socket) => worker.handed_over(hand_over, socket, bytes),
+        None => worker.hand_over_lost(hand_over),
     }
 }
 
@@ -188,8 +201,8 @@ fn close_inlet(
     bytes: &mut Vec<u8>,
 ) -> io::Result<()> {
     sources.inlet.close()?;
-    while let Ok(Some((listener, socket))) = sources.inlet.receive(bytes) {
-        worker.handed_over(listener, socket, bytes);
+    while let Ok(Some((hand_over, socket))) = sources.inlet.receive(bytes) {
+        hand_in(worker, hand_over, socket, bytes);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub struct WorkerFigures {
     /// Places of subscribers that are taken.
     pub taken: AtomicU32,
     /// Places that others keep for connections which they are passing on to it.
-    pub reserved: AtomicU32,
+    reserved: AtomicU32,
     /// Subscribers that it has room for.
     pub capacity: u32,
     /// Whether it has ended: it takes no more connections.
@@ -35,16 +35,41 @@ impl WorkerFigures {
 
     /// Keeps a place for a connection that is about to be passed on to it, so that a burst does
     /// not all go one way.
-    pub fn reserve(&self) {
+    pub(crate) fn keep_place(&self) -> KeptPlace<'_> {
         self.reserved.fetch_add(1, Ordering::Relaxed);
+        KeptPlace(self)
     }
 
-    /// The connection has come, or does not come. One that comes from the control plane had no
-    /// place kept for it.
-    pub fn release(&self) {
-        let less = |reserved: u32| reserved.checked_sub(1);
-        // There may be nothing to release.
-        let _ = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    /// The place that was kept for a connection whose hand-over has come.
+    pub(crate) fn kept_place(&self) -> KeptPlace<'_> {
+        KeptPlace(self)
+    }
+
+    /// Places that are kept now.
+    pub fn places_kept(&self) -> u32 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+}
+
+/// A place kept at a worker for one connection on its way there. Dropping it gives it back.
+///
+/// While the connection is under way the hand-over stands for it
+/// ([`HandOver::has_place`](crate::net::HandOver)): whoever receives that has the place again.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct KeptPlace<'a>(&'a WorkerFigures);
+
+impl KeptPlace<'_> {
+    /// The hand-over is sent: whoever receives it has the place.
+    pub(crate) fn travel(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for KeptPlace<'_> {
+    fn drop(&mut self) {
+        let before = self.0.reserved.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a place was given back that was not kept");
     }
 }
 
@@ -96,6 +121,18 @@ mod tests {
         assert_eq!((figures.emptiest(), figures.roomiest()), (WorkerId(0), Some(WorkerId(0))));
         figures.worker(WorkerId(0)).taken.store(2, Ordering::Relaxed);
         assert_eq!((figures.emptiest(), figures.roomiest()), (WorkerId(0), None));
+    }
+
+    #[test]
+    fn a_kept_place_is_given_back_once_wherever_its_hand_over_ends() {
+        let figures = Figures::new([2].into_iter());
+        let worker = figures.worker(WorkerId(0));
+        drop(worker.keep_place());
+        assert_eq!((worker.places_kept(), worker.room()), (0, 2));
+        worker.keep_place().travel();
+        assert_eq!((worker.places_kept(), worker.room()), (1, 1));
+        drop(worker.kept_place());
+        assert_eq!((worker.places_kept(), worker.room()), (0, 2));
     }
 
     #[test]

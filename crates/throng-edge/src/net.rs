@@ -5,7 +5,7 @@
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
-use throng_core::WorkerId;
+use throng_core::{Listener, WorkerId};
 
 /// What became of a read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,25 @@ pub struct Parcel<'a, S> {
     pub socket: &'a S,
     /// At least one byte.
     pub bytes: &'a [u8],
+}
+
+/// What goes with a connection that is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandOver {
+    /// Where it came in.
+    pub listener: Listener,
+    /// Whether a place is kept for it where it goes.
+    pub has_place: bool,
+}
+
+impl HandOver {
+    /// From one worker to another, which keeps a place for it.
+    pub const TO_WORKER: HandOver = HandOver { listener: Listener::Public, has_place: true };
+
+    /// Between the planes: no place is kept.
+    pub const fn between_planes(listener: Listener) -> HandOver {
+        HandOver { listener, has_place: false }
+    }
 }
 
 /// A worker's sockets.
@@ -73,8 +92,8 @@ pub trait Net {
     /// no more.
     fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
 
-    /// Hands the socket, and what was read from it, to another worker; returns it if that takes no
-    /// more.
+    /// Hands the socket, and what was read from it, to another worker as
+    /// [`HandOver::TO_WORKER`]; returns it if that takes no more.
     fn to_worker(
         &mut self,
         worker: WorkerId,

@@ -15,6 +15,7 @@ use throng_core::{Access, ConnectionName, Engine, Listener, Mail, Mailbox, Rules
 use crate::event_loop::{self, Sources};
 use crate::figures::Figures;
 use crate::limits::RESERVE;
+use crate::net::HandOver;
 use crate::relay::{Relay, Runner};
 use crate::settings::{IoUring, Settings};
 use crate::steering::Steering;
@@ -485,9 +486,10 @@ impl Arrivals {
     /// The next connection; `None` if there is none now.
     pub fn receive(&self) -> io::Result<Option<Arrival>> {
         let mut bytes = Vec::new();
-        let received = self.0.receive(&mut bytes)?;
+        let Some((_, socket)) = self.0.receive(&mut bytes)? else { return Ok(None) };
+        let lost = || io::Error::other("a socket was lost on its way: no descriptor left for it");
         bytes.shrink_to_fit();
-        Ok(received.map(|(_, socket)| Arrival { stream: TcpStream::from(socket), bytes }))
+        Ok(Some(Arrival { stream: TcpStream::from(socket.ok_or_else(lost)?), bytes }))
     }
 }
 
@@ -521,7 +523,8 @@ impl Inlets {
     ) -> Result<(), HandBackError> {
         let worker = self.figures.emptiest();
         let entry = &self.entries[usize::from(worker.0)];
-        entry.send(listener, stream.as_fd(), bytes).map_err(|_| HandBackError)
+        let hand_over = HandOver::between_planes(listener);
+        entry.send(hand_over, stream.as_fd(), bytes).map_err(|_| HandBackError)
     }
 }
 

@@ -57,6 +57,7 @@ const INTERESTING: &[&str] = &[
     "read: reset",
     "refused: bad request",
     "refused: draining",
+    "to worker: lost on its way",
     "closed: for room",
     "refused: SSE told when to come back",
     "refused: WebSocket told when to come back",

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::net::HandOver;
 use crate::settings::HEAD_BYTES_MAX;
 use rustix::cmsg_space;
 use rustix::net::{
@@ -25,6 +26,10 @@ const BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 /// Messages under way before the sender is told that there is no room: enough for a burst, well
 /// below the descriptors that may be in flight.
 const BUFFER_BYTES: usize = 4 << 20;
+
+/// Bits of a message's first byte.
+const ADMIN: u8 = 1;
+const PLACE: u8 = 1 << 1;
 
 /// Where sockets go in. May be used from any thread.
 #[derive(Debug, Clone)]
@@ -46,11 +51,11 @@ pub(crate) fn pair() -> io::Result<(Entry, Exit)> {
 }
 
 impl Entry {
-    /// Sends `socket`, which came in at `listener`, and what was read from it, which may be
-    /// nothing. The caller's own descriptor stays open.
+    /// Sends `socket` and what was read from it, which may be nothing. The caller's own descriptor
+    /// stays open.
     pub(crate) fn send(
         &self,
-        listener: Listener,
+        hand_over: HandOver,
         socket: BorrowedFd<'_>,
         bytes: &[u8],
     ) -> io::Result<()> {
@@ -62,7 +67,7 @@ impl Entry {
         let sockets = [socket];
         control.push(SendAncillaryMessage::ScmRights(&sockets));
         // The byte also keeps the packet from being empty, which would look like the end.
-        let lead = [u8::from(listener == Listener::Admin)];
+        let lead = [lead(hand_over)];
         let slices = [IoSlice::new(&lead), IoSlice::new(bytes)];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.0, &slices, &mut control, flags)?;
@@ -76,8 +81,12 @@ impl Exit {
         Ok(shutdown(&self.0, Shutdown::Read)?)
     }
 
-    /// The next socket with what was read from it; `None` if there is none now.
-    pub(crate) fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<(Listener, OwnedFd)>> {
+    /// The next socket with what was read from it; `None` if there is none now. The socket itself
+    /// is missing if the table has no descriptor left for it: then the kernel has closed it.
+    pub(crate) fn receive(
+        &self,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Option<(HandOver, Option<OwnedFd>)>> {
         buffer.resize(BYTES_MAX + 1, 0);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -90,18 +99,25 @@ impl Exit {
             Err(error) => return Err(error.into()),
         };
         buffer.truncate(received);
-        let is_admin = buffer.remove(0) == 1;
-        let listener = if is_admin { Listener::Admin } else { Listener::Public };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut sockets) = message
-                && let Some(socket) = sockets.next()
-            {
-                return Ok(Some((listener, socket)));
-            }
-        }
-        // The table was full: the kernel has closed the socket.
-        Err(io::Error::other("a socket was lost on its way: no descriptor left for it"))
+        let hand_over = hand_over(buffer.remove(0));
+        let socket = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+            _ => None,
+        });
+        Ok(Some((hand_over, socket)))
     }
+}
+
+/// The first byte of a message.
+fn lead(hand_over: HandOver) -> u8 {
+    let is_admin = hand_over.listener == Listener::Admin;
+    (u8::from(is_admin) * ADMIN) | (u8::from(hand_over.has_place) * PLACE)
+}
+
+/// What the first byte of a message says.
+fn hand_over(lead: u8) -> HandOver {
+    let listener = if lead & ADMIN != 0 { Listener::Admin } else { Listener::Public };
+    HandOver { listener, has_place: lead & PLACE != 0 }
 }
 
 impl AsFd for Exit {
@@ -116,13 +132,26 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
+    const PUBLIC: HandOver = HandOver::between_planes(Listener::Public);
+
+    /// The kernel leaves the socket out if the receiver's table is full.
+    #[test]
+    fn a_hand_over_without_its_socket_still_says_what_it_was() {
+        let (entry, exit) = pair().unwrap();
+        let slices = [IoSlice::new(&[PLACE])];
+        sendmsg(&entry.0, &slices, &mut SendAncillaryBuffer::default(), SendFlags::empty())
+            .unwrap();
+        let (hand_over, socket) = exit.receive(&mut Vec::new()).unwrap().unwrap();
+        assert!(hand_over == HandOver::TO_WORKER && socket.is_none());
+    }
+
     #[test]
     fn nothing_is_lost_in_a_way_that_is_closed() {
         let (entry, exit) = pair().unwrap();
         let (_near, far) = UnixStream::pair().unwrap();
-        entry.send(Listener::Public, far.as_fd(), b"before").unwrap();
+        entry.send(PUBLIC, far.as_fd(), b"before").unwrap();
         exit.close().unwrap();
-        entry.send(Listener::Public, far.as_fd(), b"after").unwrap_err();
+        entry.send(PUBLIC, far.as_fd(), b"after").unwrap_err();
         let mut bytes = Vec::new();
         assert!(exit.receive(&mut bytes).unwrap().is_some());
         assert_eq!(bytes, b"before");
@@ -135,17 +164,19 @@ mod tests {
         let mut bytes = Vec::new();
         assert!(exit.receive(&mut bytes).unwrap().is_none());
         let (mut near, far) = UnixStream::pair().unwrap();
-        entry.send(Listener::Admin, far.as_fd(), b"GET / HTTP/1.1\r\n").unwrap();
-        entry.send(Listener::Public, far.as_fd(), b"").unwrap();
+        entry
+            .send(HandOver::between_planes(Listener::Admin), far.as_fd(), b"GET / HTTP/1.1\r\n")
+            .unwrap();
+        entry.send(HandOver::TO_WORKER, far.as_fd(), b"").unwrap();
         drop(far);
-        let (listener, socket) = exit.receive(&mut bytes).unwrap().unwrap();
-        assert_eq!(listener, Listener::Admin);
-        let mut there = UnixStream::from(socket);
+        let (hand_over, socket) = exit.receive(&mut bytes).unwrap().unwrap();
+        assert_eq!(hand_over, HandOver::between_planes(Listener::Admin));
+        let mut there = UnixStream::from(socket.unwrap());
         assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
         there.write_all(b"answer").unwrap();
         drop(there);
-        let (listener, socket) = exit.receive(&mut bytes).unwrap().unwrap();
-        assert_eq!(listener, Listener::Public);
+        let (hand_over, socket) = exit.receive(&mut bytes).unwrap().unwrap();
+        assert_eq!(hand_over, HandOver::TO_WORKER);
         drop(socket);
         assert!(bytes.is_empty());
         let mut answer = String::new();
@@ -159,12 +190,12 @@ mod tests {
         let (_near, far) = UnixStream::pair().unwrap();
         let bytes = vec![7; BYTES_MAX];
         let mut sent = 0;
-        while entry.send(Listener::Public, far.as_fd(), &bytes).is_ok() {
+        while entry.send(PUBLIC, far.as_fd(), &bytes).is_ok() {
             sent += 1;
             assert!(sent < 10_000, "there is no limit");
         }
         let too_much = vec![7; BYTES_MAX + 1];
-        let refused = entry.send(Listener::Public, far.as_fd(), &too_much);
+        let refused = entry.send(PUBLIC, far.as_fd(), &too_much);
         assert!(refused.is_err(), "more than one read");
         let mut received = Vec::new();
         for _ in 0..sent {

@@ -14,7 +14,7 @@ use super::hand_over::Entry;
 use super::options;
 use super::poll::Poll;
 use super::ring::Ring;
-use crate::net::{Net, Parcel, Transfer};
+use crate::net::{HandOver, Net, Parcel, Transfer};
 
 /// The sockets of one worker thread.
 pub(crate) struct Sockets {
@@ -131,7 +131,11 @@ impl Net for Sockets {
     fn to_control(&mut self, socket: OwnedFd, bytes: &[u8]) -> Result<(), OwnedFd> {
         // The descriptor lives on in the control plane: it must not be reported here any more.
         let _ = self.poll.remove(&socket);
-        match self.to_control.send(Listener::Public, socket.as_fd(), bytes) {
+        match self.to_control.send(
+            HandOver::between_planes(Listener::Public),
+            socket.as_fd(),
+            bytes,
+        ) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }
@@ -146,7 +150,7 @@ impl Net for Sockets {
         // As above; one that has just been accepted is not watched yet.
         let _ = self.poll.remove(&socket);
         let entry = &self.to_workers[usize::from(worker.0)];
-        match entry.send(Listener::Public, socket.as_fd(), bytes) {
+        match entry.send(HandOver::TO_WORKER, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }

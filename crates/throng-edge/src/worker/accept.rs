@@ -5,7 +5,7 @@ use throng_core::{Counter, Listener, WorkerId};
 use super::{Held, Worker};
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
-use crate::net::Net;
+use crate::net::{HandOver, Net};
 
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.
@@ -29,13 +29,27 @@ impl<N: Net> Worker<N> {
 
     /// A connection from another worker or from the control plane, with what was read from it. One
     /// of the admin listener asks for the samples, and the control plane has checked that it may.
-    pub fn handed_over(&mut self, listener: Listener, socket: N::Socket, bytes: &mut [u8]) {
-        let flags = Flags::default().with(Flags::VIEWER, listener == Listener::Admin);
-        self.figures.worker(self.id).release();
+    pub fn handed_over(&mut self, hand_over: HandOver, socket: N::Socket, bytes: &mut [u8]) {
+        let is_viewer = hand_over.listener == Listener::Admin;
+        let flags = Flags::default().with(Flags::VIEWER, is_viewer);
+        self.give_back_place(hand_over);
         self.is_taking_over = true;
         self.admit(flags, socket, bytes);
         self.is_taking_over = false;
         self.relieve();
+    }
+
+    /// A connection was lost on its way here: no descriptor was left for it.
+    pub fn hand_over_lost(&mut self, hand_over: HandOver) {
+        self.give_back_place(hand_over);
+        self.accept_failed();
+    }
+
+    /// From now on the place is any subscriber's.
+    fn give_back_place(&self, hand_over: HandOver) {
+        if hand_over.has_place {
+            drop(self.figures.worker(self.id).kept_place());
+        }
     }
 
     /// Another worker, which has room, if this one has none.
@@ -52,13 +66,11 @@ impl<N: Net> Worker<N> {
         bytes: &[u8],
     ) -> Result<(), N::Socket> {
         // Before it is sent, as afterwards the other may have taken it in already.
-        self.figures.worker(other).reserve();
-        let passed = self.net.to_worker(other, socket, bytes);
-        match &passed {
-            Ok(()) => self.count(Counter::HandedToWorker),
-            Err(_) => self.figures.worker(other).release(),
-        }
-        passed
+        let place = self.figures.worker(other).keep_place();
+        self.net.to_worker(other, socket, bytes)?;
+        place.travel();
+        self.count(Counter::HandedToWorker);
+        Ok(())
     }
 
     /// Passes on a connection whose request, which `bytes` begin with, subscribes where there is no

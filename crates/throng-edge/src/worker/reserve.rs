@@ -70,7 +70,7 @@ impl<N: Net> Worker<N> {
 
     /// Places that are left for subscribers, beside those kept for connections on their way here.
     pub fn room(&self) -> u32 {
-        let reserved = self.figures.worker(self.id).reserved.load(Ordering::Relaxed);
+        let reserved = self.figures.worker(self.id).places_kept();
         self.capacity().saturating_sub(self.taken().saturating_add(reserved))
     }
 

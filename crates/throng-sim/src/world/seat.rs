@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
+use throng_core::Listener;
+use throng_edge::net::HandOver;
 use throng_edge::worker::{Now, Worker};
 
 use super::{BEGINNING_MS, World};
-use crate::Check;
 use crate::net::FakeNet;
 use crate::pipe::FakeSocket;
+use crate::{Check, ensure};
 
 /// Milliseconds between two ticks.
 pub(super) const TICK_MS: u64 = 100;
@@ -29,7 +31,7 @@ pub(super) struct Seat {
     /// Connected, not yet accepted.
     pub(super) backlog: VecDeque<FakeSocket>,
     /// Handed over, not yet taken.
-    pub(super) inlet: VecDeque<(FakeSocket, Vec<u8>)>,
+    pub(super) inlet: VecDeque<(HandOver, FakeSocket, Vec<u8>)>,
     next_tick_ms: u64,
     pub(super) has_work: bool,
     /// Sockets taken in so far.
@@ -75,11 +77,17 @@ impl World {
             seat.worker.accepted(socket);
         }
         for _ in 0..batch.sockets.min(seat.inlet.len()) {
-            let Some((socket, mut bytes)) = seat.inlet.pop_front() else { break };
+            let Some((hand_over, socket, mut bytes)) = seat.inlet.pop_front() else { break };
+            if hand_over.has_place && self.random.percent(4) {
+                self.notes.saw("to worker: lost on its way");
+                socket.0.borrow_mut().was_turned_away = true;
+                seat.worker.hand_over_lost(hand_over);
+                continue;
+            }
             seat.taken += 1;
             let client = socket.0.borrow().client;
             self.stamp.touch(Some(client));
-            seat.worker.handed_over(throng_core::Listener::Public, socket, &mut bytes);
+            seat.worker.handed_over(hand_over, socket, &mut bytes);
         }
         if now_ms >= seat.next_tick_ms {
             seat.next_tick_ms = now_ms + TICK_MS;
@@ -108,9 +116,20 @@ impl World {
             self.control.take(socket, bytes);
         }
         for (worker, socket, bytes) in to_workers {
-            self.seats[usize::from(worker.0)].inlet.push_back((socket, bytes));
+            self.seats[usize::from(worker.0)].inlet.push_back((HandOver::TO_WORKER, socket, bytes));
         }
+        self.check_places()?;
         self.absorb()
+    }
+
+    /// A place is kept for each connection on its way to a worker that has not ended, and no other.
+    fn check_places(&self) -> Check {
+        for (at, seat) in self.seats.iter().enumerate().filter(|(_, it)| !it.worker.is_ended()) {
+            let coming = seat.inlet.iter().filter(|(hand_over, ..)| hand_over.has_place).count();
+            let kept = self.figures.workers()[at].places_kept();
+            ensure!(kept as usize == coming, "worker {at} keeps {kept} places, {coming} come");
+        }
+        Ok(())
     }
 
     /// The control plane's turn.
@@ -122,7 +141,8 @@ impl World {
             if self.seats[worker].worker.is_ended() {
                 socket.0.borrow_mut().was_turned_away = true;
             } else {
-                self.seats[worker].inlet.push_back((socket, bytes));
+                let hand_over = HandOver::between_planes(Listener::Public);
+                self.seats[worker].inlet.push_back((hand_over, socket, bytes));
             }
         }
     }
