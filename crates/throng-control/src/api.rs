@@ -14,9 +14,10 @@ use http::request::Parts;
 use throng_core::{Action, ChannelName, HistoryQuery, MessageId, Verdict};
 
 use crate::control::Control;
-use crate::http::answer::{Answer, Code, Refused, THRONG_ID};
+use crate::http::answer::{Answer, Refused, THRONG_ID};
 use crate::http::caller::Caller;
 use crate::http::query;
+use throng_wire::ErrorCode;
 
 /// Workers that have not answered a question by then are too busy to.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,7 +31,7 @@ const LIMIT: usize = 100;
 fn permit(control: &Control, head: &Parts, action: Action<'_>) -> Result<(), Refused> {
     match control.access.may(Caller::of(head).listener, action) {
         Verdict::Yes => Ok(()),
-        Verdict::No(sentence) => Err(Refused::new(Code::Forbidden, sentence)),
+        Verdict::No(sentence) => Err(Refused::new(ErrorCode::Forbidden, sentence)),
     }
 }
 
@@ -47,8 +48,7 @@ fn limit(query: &str) -> Result<usize, Refused> {
 
 /// A message id among the parameters of a query.
 fn id(query: &str, name: &str) -> Result<Option<MessageId>, Refused> {
-    let bad = |error: throng_core::id::IdError| Refused::new(Code::BadId, error.to_string());
-    query::find(query, name)?.map(|text| text.parse().map_err(bad)).transpose()
+    Ok(query::find(query, name)?.map(|text| text.parse::<MessageId>()).transpose()?)
 }
 
 /// The newest message's id of a channel.

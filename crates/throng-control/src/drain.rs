@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::http::answer::Refused;
+use throng_wire::ErrorCode;
 
 /// Whether the server is shutting down, and what is still under way.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Drain {
         // Counted before it is asked, so that none slips through between the two.
         self.publications.fetch_add(1, Ordering::SeqCst);
         let publication = Publication(self);
-        if self.has_begun() { Err(Refused::draining()) } else { Ok(publication) }
+        if self.has_begun() { Err(Refused::from(ErrorCode::Draining)) } else { Ok(publication) }
     }
 
     /// Waits until no publication is under way.

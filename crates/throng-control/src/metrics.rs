@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_core::Histogram;
 
-use crate::http::answer::Code;
 use crate::memory_quota::Pot;
+use throng_wire::ErrorCode;
 
 /// A count or a level that many tasks change.
 #[derive(Debug, Default)]
@@ -51,11 +51,11 @@ pub(crate) struct Figures {
     pub(crate) receipts: Arc<Pot>,
     /// Connections cut off because others needed the room of their answers.
     pub(crate) cut: Figure,
-    refused: [Figure; Code::ALL.len()],
+    refused: [Figure; ErrorCode::ALL.len()],
 }
 
 impl Figures {
-    pub(crate) fn refused(&self, code: Code) -> &Figure {
+    pub(crate) fn refused(&self, code: ErrorCode) -> &Figure {
         &self.refused[code as usize]
     }
 }

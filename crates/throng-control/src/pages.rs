@@ -16,13 +16,13 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, StatusCode};
 use throng_core::Listener;
-use throng_wire::Unavailable;
 
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::answer::{self, Answer, Refused};
 use crate::http::caller::Caller;
 use crate::http::{origin, query};
 use crate::status::SAMPLES_MAX;
+use throng_wire::ErrorCode;
 
 mod metrics;
 
@@ -117,7 +117,7 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
             let (head, _) = request.into_parts();
             match has_demo(&control, &head) {
                 true => serve(file, &head.headers),
-                false => refuse(&control, Refused::not_found()),
+                false => refuse(&control, Refused::from(ErrorCode::NotFound)),
             }
         };
         router = router.route(file.path, get(answer));
@@ -125,7 +125,7 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
     let refusals = Arc::clone(&control);
     router
         .fallback(async |State(control): State<Arc<Control>>| {
-            refuse(&control, Refused::not_found())
+            refuse(&control, Refused::from(ErrorCode::NotFound))
         })
         .with_state(control)
         .layer(from_fn(move |request: Request, next: Next| {
@@ -231,7 +231,8 @@ fn sample(control: &Control, head: &Parts) -> Result<Answer, Refused> {
             return Err(Refused::parameter(sentence));
         }
     };
-    let too_early = || Refused::new(Code::Busy, "nothing has been sampled yet; try again");
+    let too_early =
+        || Refused::new(ErrorCode::Busy, "nothing has been sampled yet; try again later");
     let json = control.status.json(history).ok_or_else(too_early)?;
     let room = answer::room(control, &control.figures.pages, json.len())?;
     Ok(answer::large(answer::JSON, json, room))
@@ -242,8 +243,9 @@ async fn health(State(control): State<Arc<Control>>) -> Response {
         return plain(StatusCode::OK, "ok\n");
     }
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
-    let when = answer::come_back(&control, Unavailable::Draining);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(when.after_s));
+    if let Some(retry_after) = answer::retry_after(&control, ErrorCode::Draining) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after.seconds()));
+    }
     response
 }
 

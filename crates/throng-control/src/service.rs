@@ -14,11 +14,12 @@ use throng_wire::log::without_query;
 use tower_service::Service as _;
 
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::answer::{self, Answer, Refused};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
 use crate::http::{body, origin};
 use crate::{api, pages};
+use throng_wire::ErrorCode;
 
 /// Answers requests. The API is matched by hand, because publishing is what the control plane does
 /// all day; pages, figures and health go through a router.
@@ -84,11 +85,11 @@ impl Service {
     }
 }
 
-/// Logs a request and its answer, with the code of a refusal.
+/// Logs a request and its answer, with the code of an error.
 fn log(head: &Parts, answer: &Answer, took_us: u64) {
     let path = without_query(head.uri.path_and_query().map_or("", |it| it.as_str()).as_bytes());
     let (method, status) = (&head.method, answer.status().as_u16());
-    let code = answer.extensions().get::<Code>().map(|code| code.name()).unwrap_or_default();
+    let code = answer.extensions().get::<ErrorCode>().map(|code| code.name()).unwrap_or_default();
     let peer = Caller::of(head).peer.map(|peer| peer.to_string()).unwrap_or_default();
     tracing::debug!("{method} {path} {status} {code} peer={peer} us={took_us}");
 }

@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::id::MessageId;
+use throng_wire::subscribe::Request;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::id::{MessageId, Position};
 use crate::mailbox::{FollowsQuestion, Mail};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
@@ -46,8 +49,17 @@ pub struct Published {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// A worker that follows the channel does not keep up.
-    #[error("delivery is behind, the message was not accepted; try again in a second")]
+    #[error("delivery is behind, the message was not accepted; try again later")]
     Busy,
+}
+
+impl From<PublishError> for ErrorResponse {
+    fn from(error: PublishError) -> ErrorResponse {
+        let code = match error {
+            PublishError::Busy => ErrorCode::Busy,
+        };
+        ErrorResponse::new(code, error.to_string())
+    }
 }
 
 /// Where a subscription starts.
@@ -59,6 +71,26 @@ pub enum Start {
     Last(usize),
     /// With what came after this message.
     After(MessageId),
+}
+
+impl Start {
+    /// Where each subscription that `request` asks for starts, in the order of its targets.
+    pub fn of_request(request: &Request) -> Result<Vec<Start>, ErrorResponse> {
+        let channels = request.targets.len();
+        let Some(since) = &request.since else {
+            let start = request.history.map_or(Start::Live, |count| Start::Last(count as usize));
+            return Ok(vec![start; channels]);
+        };
+        let Position(ids) = since.parse()?;
+        if ids.len() != channels {
+            let message = format!(
+                "{} ids were given for {channels} channels; give one each, joined by commas",
+                ids.len()
+            );
+            return Err(ErrorResponse::new(ErrorCode::BadId, message));
+        }
+        Ok(ids.into_iter().map(Start::After).collect())
+    }
 }
 
 /// A worker's request to follow a channel for one more subscription.

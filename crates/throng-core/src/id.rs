@@ -4,6 +4,8 @@ use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::str::FromStr;
 
+use throng_wire::{ErrorCode, ErrorResponse};
+
 /// One life of the logs. It changes when the logs are lost, so that an id from before is
 /// recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +61,12 @@ pub struct MessageId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an id looks like `k3v9x2-17`: lower-case letters and digits, a hyphen, digits")]
 pub struct IdError;
+
+impl From<IdError> for ErrorResponse {
+    fn from(error: IdError) -> ErrorResponse {
+        ErrorResponse::new(ErrorCode::BadId, error.to_string())
+    }
+}
 
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use throng_wire::envelope::{self, Data, Envelope};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::id::MessageId;
 use crate::name::ChannelName;
@@ -37,6 +38,16 @@ pub enum BodyError {
     /// `application/json` must parse.
     #[error("the body is not JSON although its content type says so: {0}")]
     NotJson(String),
+}
+
+impl From<BodyError> for ErrorResponse {
+    fn from(error: BodyError) -> ErrorResponse {
+        let code = match error {
+            BodyError::NotUtf8 => ErrorCode::BadUtf8,
+            BodyError::NotJson(_) => ErrorCode::BadJson,
+        };
+        ErrorResponse::new(code, error.to_string())
+    }
 }
 
 /// The content type of text unless the publisher says otherwise.

@@ -15,6 +15,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_wire::{ErrorCode, ErrorResponse};
+
 use crate::name::ChannelName;
 
 /// With fewer followers than this a channel is asked each time: looking through them takes no
@@ -49,8 +51,14 @@ pub struct Presence {
 
 /// Why a question is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many ask who is there; try again in a second")]
+#[error("too many ask who is there; try again later")]
 pub struct PresenceBusy;
+
+impl From<PresenceBusy> for ErrorResponse {
+    fn from(error: PresenceBusy) -> ErrorResponse {
+        ErrorResponse::new(ErrorCode::Busy, error.to_string())
+    }
+}
 
 /// Takes the answer, perhaps on a worker's thread.
 pub type PresenceDone = Box<dyn FnOnce(Presence) + Send>;

@@ -14,11 +14,6 @@ pub fn moment_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
     window_ms.start + ((u128::from(place) * length_ms) >> 32) as u64
 }
 
-/// The same in whole seconds, as `Retry-After` says it: rounded up, and never zero.
-pub fn retry_after_s(moment_ms: u64) -> u32 {
-    u32::try_from(moment_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
-}
-
 /// Hands out moments, one for each client.
 #[derive(Debug, Default)]
 pub struct Moments(AtomicU32);
@@ -53,11 +48,5 @@ mod tests {
     fn an_empty_window_is_its_start() {
         assert_eq!(moment_ms(7, &(0..0)), 0);
         assert_eq!(moment_ms(7, &(5..5)), 5);
-    }
-
-    #[test]
-    fn seconds_are_whole_and_never_none() {
-        assert_eq!([0, 1, 1000, 1001].map(retry_after_s), [1, 1, 1, 2]);
-        assert_eq!(retry_after_s(u64::MAX), u32::MAX);
     }
 }

@@ -29,6 +29,7 @@
 //! * A descriptor belongs to one table: sockets cross threads only through `sys::hand_over`.
 //! * No loop over connections or subscribers runs unbounded.
 
+mod close_reason;
 pub mod connection;
 mod event_loop;
 pub mod figures;

@@ -1,7 +1,7 @@
 //! One line of a batch of publications.
 
-use crate::Target;
-use crate::v1::{CommandError, Fields, Publication};
+use crate::v1::{Fields, Publication};
+use crate::{ErrorResponse, Target};
 
 /// The fields of a line.
 const FIELDS: [&str; 7] = ["channel", "user", "data", "encoding", "content_type", "key", "exclude"];
@@ -18,7 +18,7 @@ pub struct BatchItem {
 }
 
 /// Parses a line of a batch, with its line break or without.
-pub fn parse_line(line: &str) -> Result<BatchItem, CommandError> {
+pub fn parse_line(line: &str) -> Result<BatchItem, ErrorResponse> {
     let fields = Fields::parse(line)?;
     fields.check_names("a line of a batch", &FIELDS)?;
     Ok(BatchItem {
@@ -35,7 +35,7 @@ mod tests {
 
     fn refused(line: &str) -> (&'static str, String) {
         let error = parse_line(line).unwrap_err();
-        (error.code, error.message)
+        (error.code.name(), error.message.into_owned())
     }
 
     #[test]

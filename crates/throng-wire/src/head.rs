@@ -19,8 +19,8 @@ mod tests;
 use memchr::memchr_iter;
 
 use self::framing::{Body, Framing};
+use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
-use crate::refusal::Refusal;
 
 /// The most headers of one request. Browsers send about 15, proxies add a handful.
 pub const HEADERS_MAX: usize = 64;
@@ -133,7 +133,7 @@ impl<'a> Head<'a> {
 }
 
 /// Reads the head at the start of `bytes`, which may hold less or more than that.
-pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, Refusal> {
+pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, ErrorResponse> {
     match find_end(bytes, limits.head_bytes_max)? {
         None => Ok(Parsed::Incomplete),
         Some((start, end)) => {
@@ -144,7 +144,7 @@ pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, Refusal>
 }
 
 /// Where the request line starts and where the empty line ends, once it is there.
-fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)>, Refusal> {
+fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)>, ErrorResponse> {
     let mut start = 0;
     let mut leading_lines = 0;
     let mut line_start = 0;
@@ -155,12 +155,12 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
             check_request_line(line_feed + 1, head_bytes_max)?;
         }
         if line_feed >= head_bytes_max {
-            return Err(head_too_large());
+            return Err(ErrorCode::HeadTooLarge.into());
         }
         match line {
             [b'\r'] if !is_request_line => return Ok(Some((start, line_feed + 1))),
             [b'\r'] if leading_lines == LEADING_LINES_MAX => {
-                return Err(Refusal::bad_request("the request begins with empty lines"));
+                return Err(ErrorResponse::bad_request("the request begins with empty lines"));
             }
             [b'\r'] => {
                 leading_lines += 1;
@@ -168,7 +168,7 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
             }
             [.., b'\r'] => {}
             _ => {
-                return Err(Refusal::bad_request(
+                return Err(ErrorResponse::bad_request(
                     "a line of the head ends in a line feed without a carriage return",
                 ));
             }
@@ -179,26 +179,22 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
         check_request_line(bytes.len() + 1, head_bytes_max)?;
     }
     if bytes.len() >= head_bytes_max {
-        return Err(head_too_large());
+        return Err(ErrorCode::HeadTooLarge.into());
     }
     Ok(None)
 }
 
 /// Checks the request line, or what there is of it; `end` is the least that the head measures
 /// once the line has ended.
-fn check_request_line(end: usize, head_bytes_max: usize) -> Result<(), Refusal> {
+fn check_request_line(end: usize, head_bytes_max: usize) -> Result<(), ErrorResponse> {
     if end <= head_bytes_max {
         return Ok(());
     }
     let message = format!("the request line is longer than {head_bytes_max} bytes");
-    Err(Refusal::new(414, "uri_too_long", message))
+    Err(ErrorResponse::new(ErrorCode::UriTooLong, message))
 }
 
-fn head_too_large() -> Refusal {
-    Refusal::new(431, "head_too_large", "the request line and headers are too large")
-}
-
-fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, Refusal> {
+fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, ErrorResponse> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let parsed = request.parse(bytes).map_err(|error| syntax_refusal(error, bytes))?;
@@ -210,7 +206,7 @@ fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, Refusal> {
             let version = if *version == Some(0) { Version::Http10 } else { Version::Http11 };
             (*method, *path, version, headers.len())
         }
-        _ => return Err(Refusal::bad_request("the request head is malformed")),
+        _ => return Err(ErrorResponse::bad_request("the request head is malformed")),
     };
     let (authority, target) = split_target(method, target)?;
     let Framing { host, body, keep_alive } = framing::read(&headers[..headers_count], version)?;
@@ -220,14 +216,18 @@ fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, Refusal> {
 }
 
 /// The authority, if the target names one, and the path with the query.
-fn split_target<'a>(method: &str, target: &'a str) -> Result<(Option<&'a str>, &'a str), Refusal> {
+fn split_target<'a>(
+    method: &str,
+    target: &'a str,
+) -> Result<(Option<&'a str>, &'a str), ErrorResponse> {
     if target.contains('#') {
-        return Err(Refusal::bad_request("the request target contains a fragment (`#`)"));
+        return Err(ErrorResponse::bad_request("the request target contains a fragment (`#`)"));
     }
     if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
         return Ok((None, target));
     }
-    let malformed = || Refusal::bad_request("the request target is not a path, nor an http URL");
+    let malformed =
+        || ErrorResponse::bad_request("the request target is not a path, nor an http URL");
     let rest = strip_prefix_ignoring_case(target, "http://")
         .or_else(|| strip_prefix_ignoring_case(target, "https://"))
         .ok_or_else(malformed)?;
@@ -243,18 +243,16 @@ fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str
     start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-fn syntax_refusal(error: httparse::Error, bytes: &[u8]) -> Refusal {
+fn syntax_refusal(error: httparse::Error, bytes: &[u8]) -> ErrorResponse {
     match error {
-        httparse::Error::Version if names_other_version(bytes) => {
-            Refusal::new(505, "bad_version", "this server speaks HTTP/1.0 and HTTP/1.1")
-        }
+        httparse::Error::Version if names_other_version(bytes) => ErrorCode::BadVersion.into(),
         httparse::Error::TooManyHeaders => {
             let message = format!("the request has more than {HEADERS_MAX} headers");
-            Refusal::new(431, "head_too_large", message)
+            ErrorResponse::new(ErrorCode::HeadTooLarge, message)
         }
-        httparse::Error::HeaderName => Refusal::bad_request("a header name is malformed"),
-        httparse::Error::HeaderValue => Refusal::bad_request("a header value is malformed"),
-        _ => Refusal::bad_request("the request line is malformed"),
+        httparse::Error::HeaderName => ErrorResponse::bad_request("a header name is malformed"),
+        httparse::Error::HeaderValue => ErrorResponse::bad_request("a header value is malformed"),
+        _ => ErrorResponse::bad_request("the request line is malformed"),
     }
 }
 

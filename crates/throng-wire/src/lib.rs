@@ -8,7 +8,7 @@
 //! | [`head`] | request heads: where one ends, whether it is well-formed |
 //! | [`subscribe`] | what a request that subscribes asks for |
 //! | [`origin`] | whose pages may talk to the server, and under which names |
-//! | [`refusal`] | the answer to a request that cannot be served |
+//! | [`error`] | the errors that clients see: codes, messages, responses |
 //! | [`response`] | the heads of subscriptions |
 //! | [`date`] | when an answer was made |
 //! | [`websocket`] | frames, both roles |
@@ -26,11 +26,11 @@ pub mod batch;
 pub mod chunk;
 pub mod date;
 pub mod envelope;
+pub mod error;
 pub mod head;
 pub mod log;
 pub mod name;
 pub mod origin;
-pub mod refusal;
 pub mod response;
 pub mod sse;
 pub mod subscribe;
@@ -39,6 +39,6 @@ pub mod v1;
 pub mod websocket;
 
 pub use date::{CurrentDate, Date};
+pub use error::{ErrorCode, ErrorResponse, RetryAfter};
 pub use name::{Kind, NameError, Target, check_name};
 pub use origin::{Site, is_local};
-pub use refusal::{Refusal, Unavailable};

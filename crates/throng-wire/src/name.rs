@@ -1,5 +1,7 @@
 //! What a channel or user may be called.
 
+use crate::error::{ErrorCode, ErrorResponse};
+
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -55,6 +57,12 @@ pub enum NameError {
     /// The percent-decoded bytes are not text.
     #[error("the {0} name is not UTF-8")]
     NotUtf8(&'static str),
+}
+
+impl From<NameError> for ErrorResponse {
+    fn from(error: NameError) -> ErrorResponse {
+        ErrorResponse::new(ErrorCode::BadName, error.to_string())
+    }
 }
 
 /// Checks a name against the public rules; `noun` is for the error's sentence.

@@ -12,7 +12,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::refusal::Refusal;
+use crate::error::{ErrorCode, ErrorResponse};
 
 /// The longest name that DNS has; a longer one is not repeated in a refusal.
 const HOST_BYTES_MAX: usize = 253;
@@ -33,7 +33,7 @@ pub struct Site<'a> {
 impl Site<'_> {
     /// Refuses a request with this `Origin`, sent to this `Host`, unless it may be answered. Only
     /// HTTP/1.0 knows requests without a host; no browser sends one.
-    pub fn check(&self, origin: Option<&str>, host: Option<&str>) -> Result<(), Refusal> {
+    pub fn check(&self, origin: Option<&str>, host: Option<&str>) -> Result<(), ErrorResponse> {
         match (origin, host) {
             (Some(origin), _) if self.allows_page(origin, host) => Ok(()),
             (Some(origin), _) => Err(origin_refused(origin)),
@@ -82,14 +82,14 @@ impl Site<'_> {
     }
 }
 
-fn origin_refused(origin: &str) -> Refusal {
+fn origin_refused(origin: &str) -> ErrorResponse {
     let sentence = format!(
         "pages of {origin} may not use this server; allow them with --allowed-origins {origin}"
     );
-    Refusal::new(403, "origin_refused", sentence)
+    ErrorResponse::new(ErrorCode::OriginRefused, sentence)
 }
 
-fn host_refused(host: &str) -> Refusal {
+fn host_refused(host: &str) -> ErrorResponse {
     let name = split_authority(host).map_or(host, |(name, _)| name);
     let sentence = if name.len() > HOST_BYTES_MAX {
         "the name in `Host` is longer than a host name can be".to_owned()
@@ -99,7 +99,7 @@ fn host_refused(host: &str) -> Refusal {
              name with --allowed-hosts {name}"
         )
     };
-    Refusal::new(403, "host_refused", sentence)
+    ErrorResponse::new(ErrorCode::HostRefused, sentence)
 }
 
 /// Whether a request to this `Host` may see what the server tells about itself. Until somebody can

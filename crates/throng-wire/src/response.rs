@@ -9,6 +9,7 @@
 //! * Where the subscription starts is said on every transport, so that no client has to wait for a
 //!   message to learn an id.
 
+use crate::RetryAfter;
 use crate::date::Date;
 
 /// What browsers may make of a message that is opened as a page: nothing runs, nothing is loaded,
@@ -89,7 +90,7 @@ pub fn poll(
     out: &mut Vec<u8>,
     body: Option<PollBody<'_>>,
     keep_alive: bool,
-    retry_after_s: Option<u32>,
+    retry_after: Option<RetryAfter>,
     start: &Start<'_>,
 ) {
     match body {
@@ -109,8 +110,8 @@ pub fn poll(
         }
     }
     push_header(out, "Cache-Control", "no-store");
-    if let Some(seconds) = retry_after_s {
-        push_header(out, "Retry-After", &seconds.to_string());
+    if let Some(retry_after) = retry_after {
+        push_header(out, "Retry-After", &retry_after.seconds().to_string());
     }
     push_start(out, start);
     push_connection(out, keep_alive);
@@ -249,7 +250,13 @@ mod tests {
             Connection: keep-alive\r\n\r\n"
         );
         assert_eq!(
-            written(|out| poll(out, None, false, Some(2), &Start::default())),
+            written(|out| poll(
+                out,
+                None,
+                false,
+                Some(RetryAfter::from_ms(1_500)),
+                &Start::default()
+            )),
             "HTTP/1.1 204 No Content\r\nCache-Control: no-store\r\nRetry-After: 2\r\n\
             Connection: close\r\n\r\n"
         );

@@ -13,9 +13,9 @@ mod tests;
 use std::borrow::Cow;
 
 use self::query::Query;
+use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
 use crate::name::{Kind, NameError, STATUS, Target, check_name};
-use crate::refusal::Refusal;
 
 pub use self::handshake::{ACCEPT_BYTES, accept_for};
 pub use self::negotiate::WAIT_MS_DEFAULT;
@@ -98,14 +98,14 @@ enum Place<'a> {
 }
 
 /// Says whether the request subscribes, and to what.
-pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
+pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     if head.method != "GET" {
         return Ok(Route::Other);
     }
     let (path, query) = head.target.split_once('?').unwrap_or((head.target, ""));
     let Some(place) = place(path) else { return Ok(Route::Other) };
     if head.has_body() {
-        return Err(Refusal::bad_request("a request that subscribes has no body"));
+        return Err(ErrorResponse::bad_request("a request that subscribes has no body"));
     }
     if let Place::Status = place {
         for pair in query.split('&') {
@@ -118,7 +118,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
     let transport = negotiate::transport(head, &query)?;
     let targets = targets(place, &query)?;
     if targets.is_empty() && !matches!(transport, Transport::WebSocket { is_v1: true, .. }) {
-        return Err(Refusal::bad_parameter(
+        return Err(ErrorResponse::bad_parameter(
             "name what to follow: at least one `channel`, or a `user` (only `throng.v1` may not)",
         ));
     }
@@ -139,7 +139,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, Refusal> {
 /// Samples for the status page, from the next one on: what was before is the control plane's to
 /// tell. They always come as events, whatever the request would negotiate elsewhere. A WebSocket
 /// above all would have a way back, and nobody may publish here.
-fn status(head: &Head<'_>) -> Result<Request, Refusal> {
+fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
     Ok(Request {
         targets: vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }],
         transport: Transport::Sse,
@@ -167,16 +167,16 @@ fn place(path: &str) -> Option<Place<'_>> {
     (!segment.contains('/')).then_some(Place::One(kind, segment))
 }
 
-fn targets(place: Place<'_>, query: &Query<'_>) -> Result<Vec<Target>, Refusal> {
+fn targets(place: Place<'_>, query: &Query<'_>) -> Result<Vec<Target>, ErrorResponse> {
     let mut targets = Vec::with_capacity(1);
     match place {
         Place::One(..) if !query.channels.is_empty() => {
-            return Err(Refusal::bad_parameter(
+            return Err(ErrorResponse::bad_parameter(
                 "the parameter `channel` belongs to /subscribe; here the path names the channel",
             ));
         }
         Place::One(Kind::User, _) if query.user.is_some() => {
-            return Err(Refusal::bad_parameter(
+            return Err(ErrorResponse::bad_parameter(
                 "the parameter `user` does not belong to /users; there the path names the user",
             ));
         }
@@ -195,21 +195,20 @@ fn targets(place: Place<'_>, query: &Query<'_>) -> Result<Vec<Target>, Refusal> 
     Ok(targets)
 }
 
-fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, Refusal> {
+fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, ErrorResponse> {
     let noun = kind.noun();
-    let refused = |error: NameError| Refusal::new(400, "bad_name", error.to_string());
-    let name = name.ok_or_else(|| refused(NameError::NotUtf8(noun)))?;
-    check_name(&name, noun).map_err(refused)?;
+    let name = name.ok_or(NameError::NotUtf8(noun))?;
+    check_name(&name, noun)?;
     Ok(Target { kind, name: name.into_owned() })
 }
 
 /// Sorts, since a URL can name a thousand.
-fn refuse_repeated(channels: &[Target]) -> Result<(), Refusal> {
+fn refuse_repeated(channels: &[Target]) -> Result<(), ErrorResponse> {
     let mut names: Vec<&str> = channels.iter().map(|target| target.name.as_str()).collect();
     names.sort_unstable();
     match names.array_windows().find(|[left, right]| left == right) {
         Some([name, _]) => {
-            Err(Refusal::bad_parameter(format!("the channel `{name}` is named twice")))
+            Err(ErrorResponse::bad_parameter(format!("the channel `{name}` is named twice")))
         }
         None => Ok(()),
     }
@@ -217,22 +216,24 @@ fn refuse_repeated(channels: &[Target]) -> Result<(), Refusal> {
 
 /// A browser's `EventSource` comes back with the URL it began with and says in the header how far
 /// it got: the header is newer.
-fn since(head: &Head<'_>, query: &Query<'_>) -> Result<Option<String>, Refusal> {
+fn since(head: &Head<'_>, query: &Query<'_>) -> Result<Option<String>, ErrorResponse> {
     match head.header("last-event-id") {
         None | Some([]) => query.since(),
         Some(id) => match str::from_utf8(id) {
             Ok(id) => Ok(Some(id.to_owned())),
-            Err(_) => Err(Refusal::new(400, "bad_id", "the header `Last-Event-ID` is not an id")),
+            Err(_) => {
+                Err(ErrorResponse::new(ErrorCode::BadId, "the header `Last-Event-ID` is not an id"))
+            }
         },
     }
 }
 
 /// Bytes that are not text stay an origin, one that equals no other: without one, anything goes.
-fn origin(head: &Head<'_>) -> Result<Option<String>, Refusal> {
+fn origin(head: &Head<'_>) -> Result<Option<String>, ErrorResponse> {
     let mut values = head.headers("origin");
     let origin = values.next().map(|value| String::from_utf8_lossy(value).into_owned());
     match values.next() {
         None => Ok(origin),
-        Some(_) => Err(Refusal::bad_request("the header `Origin` is given twice")),
+        Some(_) => Err(ErrorResponse::bad_request("the header `Origin` is given twice")),
     }
 }

@@ -19,25 +19,5 @@ pub use serde_json::value::RawValue;
 
 pub(crate) use command::Fields;
 
-/// Why a command cannot be done, as the client is told.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct CommandError {
-    /// One of the codes of the reference.
-    pub code: &'static str,
-    /// One sentence.
-    pub message: String,
-}
-
-impl CommandError {
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> CommandError {
-        CommandError { code, message: message.into() }
-    }
-
-    fn bad_request(message: impl Into<String>) -> CommandError {
-        CommandError::new("bad_request", message)
-    }
-}
-
 #[cfg(test)]
 mod tests;

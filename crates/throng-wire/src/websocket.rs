@@ -10,6 +10,8 @@
 //! * What is kept between two reads is bounded: [`HELD_BYTES_MAX`] by the caller, the message
 //!   limit by the reader.
 
+pub mod close_code;
+
 mod accept;
 mod frame;
 mod reader;

@@ -9,8 +9,9 @@ use throng_wire::v1;
 
 use crate::api::{permit, publish};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::answer::{self, Answer, Refused};
 use crate::http::{body, query};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 /// Lines of one batch. Each is answered, and the shortest lines have answers fifty times as long:
 /// the size of the batch alone does not bound them.
@@ -35,14 +36,14 @@ pub(crate) async fn answer(
     let bytes = body::read(control, &head.headers, body, body::Kind::Batch).await?;
     if bytes.trim_ascii_start().starts_with(b"[") {
         let sentence = "a batch is one JSON object a line, not an array; none was published";
-        return Err(Refused::new(Code::BadJson, sentence));
+        return Err(Refused::new(ErrorCode::BadJson, sentence));
     }
     let count = lines(&bytes).count();
     if count > LINES_MAX {
         let sentence = format!(
             "the batch has {count} lines, and {LINES_MAX} are the most; none was published"
         );
-        return Err(Refused::new(Code::TooLarge, sentence));
+        return Err(Refused::new(ErrorCode::TooLarge, sentence));
     }
     let room = answer::room(control, &control.figures.receipts, count * ANSWER_LINE_BYTES)?;
     let mut answers = Vec::new();
@@ -54,7 +55,7 @@ pub(crate) async fn answer(
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(refused) => {
                 refused.count(control);
-                v1::error_body(&mut answers, refused.code.name(), &refused.sentence);
+                v1::error_body(&mut answers, &refused.error);
             }
         }
         answers.push(b'\n');
@@ -69,19 +70,17 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 async fn publish_line(control: &Control, head: &Parts, line: &[u8]) -> Result<Published, Refused> {
     let line = std::str::from_utf8(line)
-        .map_err(|_| Refused::new(Code::BadUtf8, "the line is not UTF-8"))?;
+        .map_err(|_| Refused::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
     permit(control, head, Action::Publish(&channel))?;
     let bytes_max = control.settings.message_bytes_max;
     if item.publication.body.len() > bytes_max {
-        let sentence = format!("the message is larger than {bytes_max} bytes");
-        return Err(Refused::new(Code::TooLarge, sentence));
+        return Err(ErrorResponse::message_too_large(bytes_max).into());
     }
     let except = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();
-    let (body, content_type) =
-        Body::parse(&item.publication.body, content_type).map_err(publish::bad_body)?;
+    let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
     let publication = Publication { channel, body, content_type, idempotency_key, except };
     publish::hand_in(control, publication).await

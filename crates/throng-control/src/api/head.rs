@@ -8,7 +8,6 @@
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{StatusCode, Version};
-use throng_core::id::IdError;
 use throng_core::{Action, ChannelName, HistoryQuery, Listener, MessageId, Position, Start};
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
@@ -16,9 +15,10 @@ use throng_wire::subscribe::{self, Request, Route, Transport};
 
 use crate::api::{permit, set_id};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Code, Refused, THRONG_RECOVERED};
+use crate::http::answer::{self, Answer, Refused, THRONG_RECOVERED};
 use crate::http::caller::Caller;
 use crate::http::origin;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 /// The request has passed its limits already.
 const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
@@ -28,7 +28,7 @@ const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering
 
 pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused> {
     if control.is_draining() {
-        return Err(Refused::draining());
+        return Err(Refused::from(ErrorCode::Draining));
     }
     let request = as_get(head)?;
     if request.is_status() {
@@ -38,15 +38,14 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
     }
     let max = control.settings.channels_max;
     if request.targets.len() > max {
-        let sentence = format!("one connection may follow at most {max} channels");
-        return Err(Refused::new(Code::TooManyChannels, sentence));
+        return Err(ErrorResponse::too_many_channels(max).into());
     }
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
     for channel in &channels {
         permit(control, head, Action::Subscribe(channel))?;
     }
-    let starts = starts(&request, channels.len())?;
+    let starts = Start::of_request(&request)?;
     let places: Vec<_> = channels
         .iter()
         .zip(starts)
@@ -125,28 +124,12 @@ fn as_get(head: &Parts) -> Result<Box<Request>, Refused> {
     match head::parse(&bytes, LIMITS)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
             Route::Subscribe(request) => Ok(request),
-            Route::Other => Err(Refused::not_found()),
+            Route::Other => Err(Refused::from(ErrorCode::NotFound)),
         },
-        Parsed::Incomplete => Err(Refused::new(Code::BadRequest, "the request head is malformed")),
+        Parsed::Incomplete => {
+            Err(Refused::new(ErrorCode::BadRequest, "the request head is malformed"))
+        }
     }
-}
-
-/// Where each subscription is to start.
-fn starts(request: &Request, channels: usize) -> Result<Vec<Start>, Refused> {
-    let Some(text) = &request.since else {
-        let start = request.history.map_or(Start::Live, |count| Start::Last(count as usize));
-        return Ok(vec![start; channels]);
-    };
-    let bad = |error: IdError| Refused::new(Code::BadId, error.to_string());
-    let position: Position = text.parse().map_err(bad)?;
-    let ids = position.0.len();
-    if ids != channels {
-        let sentence = format!(
-            "{ids} ids were given for {channels} channels; give one each, joined by commas"
-        );
-        return Err(Refused::new(Code::BadId, sentence));
-    }
-    Ok(position.0.into_iter().map(Start::After).collect())
 }
 
 /// What would follow, as far as that is known before a message comes.

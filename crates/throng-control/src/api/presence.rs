@@ -8,8 +8,9 @@ use tokio::time::timeout;
 
 use crate::api::{ANSWER_TIMEOUT, limit, newest, permit, set_id};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Code, Refused};
+use crate::http::answer::{self, Answer, Refused};
 use crate::http::{names, query};
+use throng_wire::ErrorCode;
 
 pub(crate) async fn answer(
     control: &Control,
@@ -27,11 +28,10 @@ pub(crate) async fn answer(
         // Whoever asked may have gone.
         let _ = done.send(presence);
     };
-    let question = control.engine.presence(control.now_ms(), &channel, users_max, Box::new(answer));
-    question.map_err(|error| Refused::new(Code::Busy, error.to_string()))?;
+    control.engine.presence(control.now_ms(), &channel, users_max, Box::new(answer))?;
     let Ok(Ok(presence)) = timeout(ANSWER_TIMEOUT, asked).await else {
-        let sentence = "the workers are too busy to say who is there; try again in a second";
-        return Err(Refused::new(Code::Busy, sentence));
+        let sentence = "the workers are too busy to say who is there; try again later";
+        return Err(Refused::new(ErrorCode::Busy, sentence));
     };
     let Presence { connections, users, is_cut } = presence;
     let mut body = Vec::new();

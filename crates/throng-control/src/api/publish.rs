@@ -4,17 +4,14 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
-use throng_core::{
-    Action, Body, BodyError, ChannelName, ConnectionName, Kind, Publication, PublishError,
-    Published,
-};
+use throng_core::{Action, Body, ChannelName, ConnectionName, Kind, Publication, Published};
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::api::{ANSWER_TIMEOUT, permit};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Code, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
+use crate::http::answer::{self, Answer, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
 use crate::http::body;
 use crate::http::{names, query};
 
@@ -69,7 +66,7 @@ async fn publish(
     bytes: &[u8],
     options: Options<'_>,
 ) -> Result<Published, Refused> {
-    let (body, content_type) = Body::parse(bytes, options.content_type).map_err(bad_body)?;
+    let (body, content_type) = Body::parse(bytes, options.content_type)?;
     let Options { idempotency_key, except, .. } = options;
     hand_in(control, Publication { channel, body, content_type, idempotency_key, except }).await
 }
@@ -89,7 +86,7 @@ pub(super) async fn hand_in(
             control.figures.published.add(u64::from(!published.is_duplicate));
             Ok(published)
         }
-        Err(error @ PublishError::Busy) => Err(Refused::new(Code::Busy, error.to_string())),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -131,14 +128,6 @@ pub(super) fn parse_connection(text: &str) -> Result<ConnectionName, Refused> {
 
 fn is_printable(byte: u8) -> bool {
     (b' '..=b'~').contains(&byte)
-}
-
-pub(super) fn bad_body(error: BodyError) -> Refused {
-    let code = match error {
-        BodyError::NotUtf8 => Code::BadUtf8,
-        BodyError::NotJson(_) => Code::BadJson,
-    };
-    Refused::new(code, error.to_string())
 }
 
 /// `{"id":…,"subscribers":…}`.

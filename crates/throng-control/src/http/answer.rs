@@ -10,11 +10,10 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
-use throng_core::{clock, spread};
-use throng_wire::refusal::{ComeBack, ResponseOptions};
+use throng_core::clock;
+use throng_wire::error::ResponseOptions;
 use throng_wire::subscribe::Request;
-use throng_wire::v1::CommandError;
-use throng_wire::{Date, Refusal, Unavailable};
+use throng_wire::{Date, ErrorCode, ErrorResponse, RetryAfter};
 
 use crate::control::Control;
 use crate::memory_quota::{Cut, Pot, Share};
@@ -36,90 +35,20 @@ pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 /// The same key on the same channel publishes once.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-macro_rules! codes {
-    ($($variant:ident $status:ident $name:literal,)*) => {
-        /// Why a request was refused.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[repr(usize)]
-        pub(crate) enum Code { $($variant,)* }
-
-        impl Code {
-            /// All of them.
-            pub(crate) const ALL: &'static [Code] = &[$(Code::$variant,)*];
-
-            /// The word in the body and in the metrics.
-            pub(crate) const fn name(self) -> &'static str {
-                match self { $(Code::$variant => $name,)* }
-            }
-
-            /// The status.
-            pub(crate) const fn status(self) -> StatusCode {
-                match self { $(Code::$variant => StatusCode::$status,)* }
-            }
-
-            /// The code of that name.
-            pub(crate) fn of(name: &str) -> Option<Code> {
-                Code::ALL.iter().copied().find(|code| code.name() == name)
-            }
-        }
-    };
-}
-
-codes! {
-    BadRequest BAD_REQUEST "bad_request",
-    BadLength BAD_REQUEST "bad_length",
-    BadName BAD_REQUEST "bad_name",
-    BadId BAD_REQUEST "bad_id",
-    BadParameter BAD_REQUEST "bad_parameter",
-    TooManyChannels BAD_REQUEST "too_many_channels",
-    BadJson BAD_REQUEST "bad_json",
-    BadUtf8 BAD_REQUEST "bad_utf8",
-    BadHandshake BAD_REQUEST "bad_handshake",
-    OriginRefused FORBIDDEN "origin_refused",
-    HostRefused FORBIDDEN "host_refused",
-    Forbidden FORBIDDEN "forbidden",
-    NotFound NOT_FOUND "not_found",
-    MethodNotAllowed METHOD_NOT_ALLOWED "method_not_allowed",
-    TooSlow REQUEST_TIMEOUT "too_slow",
-    TooLarge PAYLOAD_TOO_LARGE "too_large",
-    UriTooLong URI_TOO_LONG "uri_too_long",
-    HeadTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "head_too_large",
-    UpgradeRequired UPGRADE_REQUIRED "upgrade_required",
-    NotImplemented NOT_IMPLEMENTED "not_implemented",
-    Full SERVICE_UNAVAILABLE "full",
-    Busy SERVICE_UNAVAILABLE "busy",
-    Draining SERVICE_UNAVAILABLE "draining",
-    BadVersion HTTP_VERSION_NOT_SUPPORTED "bad_version",
-}
-
-impl Code {
-    /// What passes, for every `503`.
-    pub(crate) const fn unavailable(self) -> Option<Unavailable> {
-        match self {
-            Code::Full => Some(Unavailable::Full),
-            Code::Busy => Some(Unavailable::Busy),
-            Code::Draining => Some(Unavailable::Draining),
-            _ => None,
-        }
-    }
-}
-
-/// A refusal.
+/// An error response of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// Its kind.
-    pub(crate) code: Code,
-    /// One sentence for the client.
-    pub(crate) sentence: Cow<'static, str>,
-    /// The methods that there are, for [`Code::MethodNotAllowed`].
+    /// The code and the message.
+    pub(crate) error: ErrorResponse,
+    /// The methods that the path takes, for [`ErrorCode::MethodNotAllowed`].
     pub(crate) allow: Option<&'static str>,
     /// Whether the rest of the request is not worth reading.
     pub(crate) closes: bool,
 }
 
 impl Refused {
-    pub(crate) fn new(code: Code, sentence: impl Into<Cow<'static, str>>) -> Refused {
-        Refused { code, sentence: sentence.into(), allow: None, closes: false }
+    pub(crate) fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Refused {
+        ErrorResponse::new(code, message).into()
     }
 
     /// … and the connection ends with it.
@@ -127,50 +56,34 @@ impl Refused {
         Refused { closes: true, ..self }
     }
 
-    pub(crate) fn not_found() -> Refused {
-        Refused::new(Code::NotFound, "there is nothing at this path")
-    }
-
     pub(crate) fn method(allow: &'static str) -> Refused {
-        let sentence = format!("this path takes {allow}");
-        Refused { allow: Some(allow), ..Refused::new(Code::MethodNotAllowed, sentence) }
+        let message = format!("this path takes {allow}");
+        Refused { allow: Some(allow), ..Refused::new(ErrorCode::MethodNotAllowed, message) }
     }
 
-    pub(crate) fn parameter(sentence: impl Into<Cow<'static, str>>) -> Refused {
-        Refused::new(Code::BadParameter, sentence)
-    }
-
-    pub(crate) fn draining() -> Refused {
-        Unavailable::Draining.refusal().into()
+    pub(crate) fn parameter(message: impl Into<Cow<'static, str>>) -> Refused {
+        Refused::new(ErrorCode::BadParameter, message)
     }
 
     /// Counts it.
     pub(crate) fn count(&self, control: &Control) {
-        control.figures.refused(self.code).add(1);
-    }
-
-    /// `{"error":…,"message":…}`.
-    pub(crate) fn body(&self) -> Vec<u8> {
-        self.refusal().body().into_bytes()
-    }
-
-    fn refusal(&self) -> Refusal {
-        Refusal::new(self.code.status().as_u16(), self.code.name(), self.sentence.clone())
+        control.figures.refused(self.error.code).add(1);
     }
 
     /// Counts it and makes the answer of it.
     pub(crate) fn into_answer(self, control: &Control) -> Answer {
         self.count(control);
-        let mut answer = json(self.code.status(), self.body());
-        answer.extensions_mut().insert(self.code);
+        let code = self.error.code;
+        let mut answer = json(status(code), self.error.body());
+        answer.extensions_mut().insert(code);
         let headers = answer.headers_mut();
         if let Some(allow) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
-        if let Some(why) = self.code.unavailable() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(come_back(control, why).after_s));
+        if let Some(retry_after) = retry_after(control, code) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.seconds()));
         }
-        if self.code == Code::UpgradeRequired {
+        if code == ErrorCode::UpgradeRequired {
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         }
         if self.closes {
@@ -190,34 +103,33 @@ impl Refused {
         out: &mut Vec<u8>,
     ) {
         self.count(control);
-        let date = Some(Date::at_ms(clock::told_ms(clock::now_ms())));
-        let when = self.code.unavailable().map(|why| (why, come_back(control, why)));
-        if let (Some((why, when)), Some(request)) = (when, subscription) {
-            return why.write(out, request, &ComeBack { allow_origin, date, ..when });
+        let options = ResponseOptions {
+            keep_alive: false,
+            allow_origin,
+            retry_after: retry_after(control, self.error.code),
+            date: Some(Date::at_ms(clock::told_ms(clock::now_ms()))),
+        };
+        match subscription {
+            Some(request) => self.error.write_for_subscriber(out, request, &options),
+            None => self.error.write_response(out, &options),
         }
-        let retry_after_s = when.map(|(_, when)| when.after_s);
-        let options = ResponseOptions { keep_alive: false, allow_origin, retry_after_s, date };
-        self.refusal().write_response(out, &options);
     }
 }
 
-/// The next client's moment to come back.
-pub(crate) fn come_back(control: &Control, why: Unavailable) -> ComeBack<'static> {
-    let after_ms = control.moments.next_ms(&why.window_ms(control.settings.drain_window));
-    ComeBack { after_ms, after_s: spread::retry_after_s(after_ms), ..ComeBack::default() }
+/// The next client's `Retry-After`, for a code that has one.
+pub(crate) fn retry_after(control: &Control, code: ErrorCode) -> Option<RetryAfter> {
+    let window_ms = code.retry()?.window_ms(control.settings.drain_window);
+    Some(RetryAfter::from_ms(control.moments.next_ms(&window_ms)))
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Refused {
-        let code = Code::of(refusal.code).unwrap_or(Code::BadRequest);
-        Refused::new(code, refusal.message)
-    }
+/// The status of a code. Every one is a status: a test holds it.
+pub(crate) fn status(code: ErrorCode) -> StatusCode {
+    StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-impl From<CommandError> for Refused {
-    fn from(error: CommandError) -> Refused {
-        let code = Code::of(error.code).unwrap_or(Code::BadRequest);
-        Refused::new(code, error.message)
+impl<E: Into<ErrorResponse>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused { error: error.into(), allow: None, closes: false }
     }
 }
 
@@ -254,8 +166,8 @@ pub(crate) fn room(control: &Control, pot: &Arc<Pot>, bytes: usize) -> Result<Ro
     if share.grow_within(bytes, max) {
         return Ok(Room(share));
     }
-    let sentence = "too many answers have not been read by their clients; try again in a second";
-    Err(Refused::new(Code::Busy, sentence))
+    let message = "too many answers have not been read by their clients; try again later";
+    Err(Refused::new(ErrorCode::Busy, message))
 }
 
 /// Room for a large answer.
@@ -296,22 +208,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_found_by_name() {
-        for code in Code::ALL {
-            assert_eq!(Code::of(code.name()), Some(*code));
-            let is_unavailable = code.status() == StatusCode::SERVICE_UNAVAILABLE;
-            assert_eq!(code.unavailable().is_some(), is_unavailable, "{code:?}");
-            if let Some(why) = code.unavailable() {
-                assert_eq!(Refused::from(why.refusal()).code, *code);
-            }
+    fn every_code_has_its_status() {
+        for &code in ErrorCode::ALL {
+            assert_eq!(status(code).as_u16(), code.status(), "{code}");
         }
-        assert_eq!(Code::of("nonsense"), None);
-    }
-
-    #[test]
-    fn sentences_are_escaped() {
-        let body = Refused::new(Code::BadName, "a \"name\"").body();
-        let expected = br#"{"error":"bad_name","message":"a \"name\""}"#;
-        assert_eq!(body.trim_ascii(), expected);
     }
 }

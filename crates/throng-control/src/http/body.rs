@@ -12,8 +12,9 @@ use hyper::body::{Body as _, Incoming};
 use tokio::time::{sleep, timeout};
 
 use crate::control::Control;
-use crate::http::answer::{Code, Refused};
+use crate::http::answer::Refused;
 use crate::memory_quota::{Cut, Pot, Share};
+use throng_wire::ErrorCode;
 
 /// What a body is to hold.
 #[derive(Debug, Clone, Copy)]
@@ -98,12 +99,12 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn too_slow() -> Refused {
-    Refused::new(Code::TooSlow, "the request body did not arrive in time").closing()
+    Refused::new(ErrorCode::TooSlow, "the request body did not arrive in time").closing()
 }
 
 fn too_large(bytes_max: usize) -> Refused {
     let sentence = format!("the request body is larger than {bytes_max} bytes");
-    Refused::new(Code::TooLarge, sentence).closing()
+    Refused::new(ErrorCode::TooLarge, sentence).closing()
 }
 
 async fn collect(control: &Control, body: &mut Incoming, kind: Kind) -> Result<Whole, Refused> {
@@ -144,8 +145,8 @@ async fn collect(control: &Control, body: &mut Incoming, kind: Kind) -> Result<W
 }
 
 fn too_many() -> Refused {
-    let sentence = "too many large requests at once; try again in a second";
-    Refused::new(Code::Busy, sentence).closing()
+    let sentence = "too many large requests at once; try again later";
+    Refused::new(ErrorCode::Busy, sentence).closing()
 }
 
 /// The next piece; trailers are skipped. A client that sends nothing for long is not waited for,
@@ -159,7 +160,7 @@ async fn next(control: &Control, body: &mut Incoming) -> Result<Option<Bytes>, R
             frame = frame => frame,
             () = sleep(settings.idle_timeout) => return Err(too_slow()),
             () = control.drain.wait_with(settings.drain_patience) => {
-                return Err(Refused::draining().closing());
+                return Err(Refused::from(ErrorCode::Draining).closing());
             }
         };
         match frame {
@@ -171,7 +172,7 @@ async fn next(control: &Control, body: &mut Incoming) -> Result<Option<Bytes>, R
             }
             Some(Err(_)) => {
                 let sentence = "the request body does not end as its length or chunks say";
-                return Err(Refused::new(Code::BadLength, sentence).closing());
+                return Err(Refused::new(ErrorCode::BadLength, sentence).closing());
             }
         }
     }

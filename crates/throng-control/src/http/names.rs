@@ -3,7 +3,7 @@
 use throng_core::{ChannelName, Kind};
 use throng_wire::{NameError, Target, check_name};
 
-use crate::http::answer::{Code, Refused};
+use crate::http::answer::Refused;
 use crate::http::query::percent_decoded;
 
 /// What of a channel or user is asked for.
@@ -72,15 +72,16 @@ pub(crate) fn target(channel: &ChannelName) -> Target {
 
 /// The channel or user of a path segment, which is percent-encoded.
 pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Refused> {
-    let refused = |error: NameError| Refused::new(Code::BadName, error.to_string());
     let noun = kind.noun();
-    let name = percent_decoded(segment).ok_or_else(|| refused(NameError::NotUtf8(noun)))?;
-    check_name(&name, noun).map_err(refused)?;
+    let name = percent_decoded(segment).ok_or(NameError::NotUtf8(noun))?;
+    check_name(&name, noun)?;
     Ok(ChannelName::new(kind, &name))
 }
 
 #[cfg(test)]
 mod tests {
+    use throng_wire::ErrorCode;
+
     use super::*;
 
     #[test]
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(name.name(), "a/b c+d");
         for segment in ["", "%ff", "%f", "..", "a%2F%2Fb", "%00"] {
             let refused = from_segment(Kind::User, segment).unwrap_err();
-            assert_eq!(refused.code, Code::BadName, "{segment}");
+            assert_eq!(refused.error.code, ErrorCode::BadName, "{segment}");
         }
     }
 }

@@ -10,11 +10,12 @@ use http::request::Parts;
 use http::uri::Authority;
 use throng_core::Listener;
 use throng_wire::subscribe::Request;
-use throng_wire::{Refusal, Site, is_local};
+use throng_wire::{ErrorResponse, Site, is_local};
 
 use crate::control::Settings;
-use crate::http::answer::{Answer, Code, Refused};
+use crate::http::answer::{Answer, Refused};
 use crate::http::caller::Caller;
+use throng_wire::ErrorCode;
 
 /// Response headers that a page may read.
 const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";
@@ -56,7 +57,7 @@ fn site(settings: &Settings, listener: Listener) -> Site<'_> {
 pub(crate) fn check_viewer(settings: &Settings, request: &Request) -> Result<(), Refused> {
     if !request.is_status() {
         let sentence = "channels are not followed at the admin listener, but at the public one";
-        return Err(Refused::new(Code::NotFound, sentence));
+        return Err(Refused::new(ErrorCode::NotFound, sentence));
     }
     let site = site(settings, Listener::Admin);
     Ok(site.check(request.origin.as_deref(), request.host.as_deref())?)
@@ -75,7 +76,7 @@ pub(crate) fn check_status(settings: &Settings, head: &Parts) -> Result<(), Refu
         Listener::Admin => true,
         Listener::Public => !settings.has_admin_listener && is_local(host(head), settings.listen),
     };
-    if is_shown { Ok(()) } else { Err(Refusal::not_local().into()) }
+    if is_shown { Ok(()) } else { Err(ErrorResponse::not_local().into()) }
 }
 
 /// Refuses a request that may not see the metrics. [`check`] has been passed.
@@ -86,7 +87,7 @@ pub(crate) fn check_metrics(settings: &Settings, head: &Parts) -> Result<(), Ref
             !settings.has_admin_listener && settings.listen.to_canonical().is_loopback()
         }
     };
-    if is_shown { Ok(()) } else { Err(Refusal::not_local().into()) }
+    if is_shown { Ok(()) } else { Err(ErrorResponse::not_local().into()) }
 }
 
 /// The origin of a request that is answered, if it has one.
@@ -94,7 +95,7 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let origin = origins.next();
     if origins.next().is_some() {
-        return Err(Refused::new(Code::BadRequest, "the header `Origin` is given twice"));
+        return Err(Refused::new(ErrorCode::BadRequest, "the header `Origin` is given twice"));
     }
     if origin.is_none() && head.uri.path() == HEALTH {
         return Ok(None);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use throng_core::{Counter, Parked, Snapshot};
 
 use crate::control::Control;
-use crate::http::answer::Code;
+use throng_wire::ErrorCode;
 
 /// What all names begin with.
 const PREFIX: &str = "throng_";
@@ -95,7 +95,7 @@ pub(crate) fn text(control: &Control) -> String {
     );
     let help = "Requests and lines of batches that the control plane refused.";
     page.describe("http_refused_total", help, "counter");
-    for code in Code::ALL.iter().copied() {
+    for code in ErrorCode::ALL.iter().copied() {
         let labels = format!("{{code=\"{}\"}}", code.name());
         page.sample("http_refused_total", &labels, figures.refused(code).get());
     }

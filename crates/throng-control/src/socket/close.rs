@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use throng_core::Listener;
-use throng_wire::Unavailable;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::control::Control;
-use crate::http::answer::{Code, Refused};
+use crate::http::answer::Refused;
 use crate::socket::inspect;
 use crate::socket::request_boundary::{Closed, Gate};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 /// A client that takes nothing of its last answers for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,16 +54,14 @@ pub(crate) async fn take_leave(
         End::Broken | End::Idle | End::Cut => return Ok(()),
         End::Finished if gate.is_clean() && !gate.has_output() => return Ok(()),
         End::Finished => None,
-        End::Draining => Some(Refused::draining()),
-        End::SlowHead => {
-            Some(Refused::new(Code::TooSlow, "the request head did not arrive in time"))
-        }
+        End::Draining => Some(Refused::from(ErrorCode::Draining)),
+        End::SlowHead => Some(ErrorResponse::slow_head().into()),
         End::Gate => match gate.take_closed() {
             // While the workers are there they know better: something may be ready for a long-poll.
             Some(Closed::Subscription(_))
                 if control.is_draining() && (gate.heads() == 0 || control.edge.has_ended()) =>
             {
-                Some(Refused::draining())
+                Some(Refused::from(ErrorCode::Draining))
             }
             Some(Closed::Subscription(refusal)) if listener == Listener::Admin => {
                 let checked = refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
@@ -91,7 +89,7 @@ pub(crate) async fn take_leave(
 /// its request was read whole, and then the words survive.
 pub(crate) fn refuse_full_at_once(control: &Control, mut stream: StdTcpStream, bytes: &[u8]) {
     let mut words = Vec::new();
-    let full = Unavailable::Full.refusal().into();
+    let full = ErrorCode::Full.into();
     let peer = || stream.peer_addr();
     write_refusal(control, Listener::Public, peer, &full, bytes, &mut words);
     // So few bytes fit into an empty socket, or it is broken.
@@ -104,13 +102,13 @@ pub(crate) async fn refuse_full(
     stream: TcpStream,
     bytes: &[u8],
 ) -> io::Result<()> {
-    let full = Unavailable::Full.refusal().into();
+    let full = ErrorCode::Full.into();
     let nothing = BytesMut::new();
     say_and_close(control, Listener::Public, stream, bytes, nothing, Some(full)).await
 }
 
 fn not_for_here() -> Refused {
-    Refused::new(Code::BadRequest, "the control plane does not serve subscriptions")
+    Refused::new(ErrorCode::BadRequest, "the control plane does not serve subscriptions")
 }
 
 /// Gives the socket back to a worker, with the request that subscribes. The answers to the
@@ -125,7 +123,7 @@ async fn hand_back(control: &Control, listener: Listener, gate: Gate) -> io::Res
         }
         Err(stream) => {
             let stream = TcpStream::from_std(stream)?;
-            let busy = Unavailable::Busy.refusal().into();
+            let busy = ErrorCode::Busy.into();
             say_and_close(control, listener, stream, &unread, out, Some(busy)).await
         }
     }
@@ -160,7 +158,7 @@ fn write_refusal(
     out: &mut Vec<u8>,
 ) {
     if tracing::enabled!(tracing::Level::DEBUG) {
-        let (status, code) = (refused.code.status().as_u16(), refused.code.name());
+        let (status, code) = (refused.error.code.status(), refused.error.code);
         let request = throng_wire::log::request_line(unread);
         let peer = peer().map(|peer| peer.to_string()).unwrap_or_default();
         tracing::debug!("{request} {status} {code} peer={peer}");

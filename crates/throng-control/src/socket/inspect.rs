@@ -10,9 +10,9 @@
 
 use http::Uri;
 use throng_core::Listener;
-use throng_wire::Refusal;
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::control::Settings;
 use crate::http::answer::Refused;
@@ -48,9 +48,9 @@ pub(crate) enum Inspection {
         body: Body,
     },
     /// A request for a worker, which may well refuse it: then with these words.
-    Subscription(Option<Refusal>),
+    Subscription(Option<ErrorResponse>),
     /// Not to be served; what follows cannot be made sense of.
-    Refused(Refusal),
+    Refused(ErrorResponse),
 }
 
 /// Looks at what begins with a request head.
@@ -68,11 +68,11 @@ pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
     let target = raw_target(bytes);
     if target.len() > TARGET_BYTES_MAX {
         let sentence = format!("the request target is longer than {TARGET_BYTES_MAX} bytes");
-        return Inspection::Refused(Refusal::new(414, "uri_too_long", sentence));
+        return Inspection::Refused(ErrorResponse::new(ErrorCode::UriTooLong, sentence));
     }
     if Uri::try_from(target).is_err() {
         let sentence = "the request target has a character that must be percent-encoded";
-        return Inspection::Refused(Refusal::new(400, "bad_request", sentence));
+        return Inspection::Refused(ErrorResponse::new(ErrorCode::BadRequest, sentence));
     }
     if head.is_chunked() {
         return Inspection::Request { head_bytes, body: Body::Chunked };
@@ -83,7 +83,7 @@ pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
         }
         length => {
             let sentence = format!("nobody takes a request body of {length} bytes");
-            Inspection::Refused(Refusal::new(413, "too_large", sentence))
+            Inspection::Refused(ErrorResponse::new(ErrorCode::TooLarge, sentence))
         }
     }
 }
@@ -95,9 +95,9 @@ pub(crate) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), Refu
     match head::parse(bytes, limits)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
             Route::Subscribe(request) => origin::check_viewer(settings, &request),
-            Route::Other => Err(Refused::not_found()),
+            Route::Other => Err(Refused::from(ErrorCode::NotFound)),
         },
-        Parsed::Incomplete => Err(Refused::not_found()),
+        Parsed::Incomplete => Err(Refused::from(ErrorCode::NotFound)),
     }
 }
 

@@ -26,7 +26,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use throng_wire::Refusal;
+use throng_wire::ErrorResponse;
 
 use crate::socket::inspect::{self, Body, Inspection};
 
@@ -44,9 +44,9 @@ const WITHOUT_END: u64 = u64::MAX;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
     /// The next request subscribes; a worker may have these objections.
-    Subscription(Option<Refusal>),
+    Subscription(Option<ErrorResponse>),
     /// The next request is not to be served.
-    Refused(Refusal),
+    Refused(ErrorResponse),
 }
 
 /// A socket and what is on its way through it.

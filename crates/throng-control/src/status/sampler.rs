@@ -15,7 +15,7 @@ use super::sample::{
 };
 use crate::control::Control;
 use crate::edge::WorkerFigures;
-use crate::http::answer::Code;
+use throng_wire::ErrorCode;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -169,7 +169,7 @@ impl Counted {
         let sum = |counter| workers.iter().map(|worker| worker.counters.get(counter)).sum::<u64>();
         let engine = control.engine.figures();
         let mut refused = by_label("refused_total", sum);
-        for code in Code::ALL.iter().copied() {
+        for code in ErrorCode::ALL.iter().copied() {
             add(&mut refused, code.name(), control.figures.refused(code).get());
         }
         let mut dropped = Reasons::new();

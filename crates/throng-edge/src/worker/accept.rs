@@ -3,6 +3,7 @@
 use throng_core::{Counter, Listener, WorkerId};
 
 use super::{Held, Worker};
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
 use crate::net::{HandOver, Net};
@@ -150,7 +151,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get(index) else { return };
         let token = Self::token(index, connection.generation);
         if !self.net.watch(&connection.socket, token) {
-            self.forget(index, Counter::ClosedByError);
+            self.forget(index, CloseReason::SocketError);
         }
     }
 }

@@ -6,12 +6,12 @@
 //! when the peer has ended too, or a moment later.
 
 use throng_core::Counter;
-use throng_wire::refusal::{ResponseOptions, close_reason};
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
-use throng_wire::{Refusal, Unavailable};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::{TICKS_PER_S, Worker};
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
 use crate::net::Net;
 
@@ -31,12 +31,12 @@ pub(super) struct Farewell {
 
 impl<N: Net> Worker<N> {
     /// Answers a request that cannot be served, and closes.
-    pub(super) fn refuse(&mut self, index: u32, refusal: &Refusal, options: &ResponseOptions<'_>) {
-        let options = ResponseOptions { date: Some(self.date.get()), ..*options };
+    pub(super) fn refuse(&mut self, index: u32, error: &ErrorResponse, origin: Option<&str>) {
+        let options = self.response_options(error.code, origin);
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        refusal.write_response(&mut out, &options);
-        self.last_words(index, &out, Counter::Closed);
+        error.write_response(&mut out, &options);
+        self.last_words(index, &out, CloseReason::Complete);
         self.scratch = out;
     }
 
@@ -44,42 +44,48 @@ impl<N: Net> Worker<N> {
     pub(super) fn refuse_busy(&mut self, index: u32) {
         self.count(Counter::RefusedBusy);
         let mut out = Vec::new();
-        self.write_unavailable(Unavailable::Busy, &mut out);
-        self.last_words(index, &out, Counter::Closed);
+        self.write_error(ErrorCode::Busy, &mut out);
+        self.last_words(index, &out, CloseReason::Complete);
     }
 
     /// The server is going away, and the request has not come whole.
     pub(super) fn refuse_draining(&mut self, index: u32) {
         let mut out = Vec::new();
-        self.write_unavailable(Unavailable::Draining, &mut out);
-        self.last_words(index, &out, Counter::ClosedDraining);
+        self.write_error(ErrorCode::Draining, &mut out);
+        self.last_words(index, &out, CloseReason::Draining);
     }
 
     /// Refuses a subscription for now, in the form that its client understands.
-    pub(super) fn turn_away(&mut self, index: u32, request: &Request, why: Unavailable) {
-        self.count(match why {
-            Unavailable::Full => Counter::RefusedFull,
-            Unavailable::Busy => Counter::RefusedBusy,
-            Unavailable::Draining => Counter::RefusedDraining,
-        });
-        let when = self.come_back(why, request.origin.as_deref());
+    pub(super) fn turn_away(&mut self, index: u32, request: &Request, code: ErrorCode) {
+        self.count(refused_counter(code));
+        let options = self.response_options(code, request.origin.as_deref());
         let mut out = Vec::new();
-        why.write(&mut out, request, &when);
-        self.last_words(index, &out, Counter::Closed);
+        ErrorResponse::from(code).write_for_subscriber(&mut out, request, &options);
+        self.last_words(index, &out, CloseReason::Complete);
     }
 
-    /// Closes a WebSocket with a code and one sentence.
-    pub(super) fn close_websocket(&mut self, index: u32, code: u16, sentence: &str, why: Counter) {
-        let mut out = Vec::with_capacity(sentence.len() + 4);
-        write_close(&mut out, code, sentence);
-        self.last_words(index, &out, why);
+    /// Closes a WebSocket with the code and the message of `reason`.
+    pub(super) fn close_websocket(&mut self, index: u32, reason: CloseReason) {
+        let message = reason.close_frame().map_or("", |(_, message)| message);
+        self.close_websocket_with(index, reason, message);
+    }
+
+    /// Closes a WebSocket with the code of `reason` and a message of its own.
+    pub(super) fn close_websocket_with(&mut self, index: u32, reason: CloseReason, message: &str) {
+        let mut out = Vec::with_capacity(message.len() + 4);
+        if let Some((code, _)) = reason.close_frame() {
+            write_close(&mut out, code, message);
+        }
+        self.last_words(index, &out, reason);
     }
 
     /// Closes a WebSocket for overload. The reason says what it is, and when to come back.
     pub(super) fn close_overloaded(&mut self, index: u32, what: &str) {
-        let when = self.come_back(Unavailable::Busy, None);
-        let reason = format!("{what}; {}", close_reason(when.after_ms));
-        self.close_websocket(index, 1013, &reason, Counter::ClosedOverload);
+        let mut message = what.to_owned();
+        if let Some(retry_after) = self.retry_after(ErrorCode::Busy) {
+            message += &format!("; {}", retry_after.close_reason());
+        }
+        self.close_websocket_with(index, CloseReason::Overload, &message);
     }
 
     /// Ends a connection that has fallen behind. A stream ends without its last chunk: it is not
@@ -87,12 +93,11 @@ impl<N: Net> Worker<N> {
     pub(super) fn end_behind(&mut self, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
         if connection.has(Flags::WEBSOCKET) {
-            let sentence = "fell behind: messages not read yet are gone; resume with the last id";
-            self.close_websocket(index, 4000, sentence, Counter::ClosedBehind);
+            self.close_websocket(index, CloseReason::Lagging);
         } else {
             // Nothing waits to be said, so there is nothing to wait for.
             self.drop_output(index);
-            self.last_words(index, b"", Counter::ClosedBehind);
+            self.last_words(index, b"", CloseReason::Lagging);
         }
     }
 
@@ -107,18 +112,24 @@ impl<N: Net> Worker<N> {
     }
 
     /// Unsubscribes, writes `bytes` behind everything else, and lets the connection close.
-    pub(super) fn last_words(&mut self, index: u32, bytes: &[u8], why: Counter) {
-        self.last_messages(index, bytes, 0, why);
+    pub(super) fn last_words(&mut self, index: u32, bytes: &[u8], reason: CloseReason) {
+        self.last_messages(index, bytes, 0, reason);
     }
 
     /// As [`Worker::last_words`], with `bytes` that end with the last of some `messages`.
-    pub(super) fn last_messages(&mut self, index: u32, bytes: &[u8], messages: u64, why: Counter) {
+    pub(super) fn last_messages(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        messages: u64,
+        reason: CloseReason,
+    ) {
         let Some(connection) = self.connections.get(index) else { return };
         if connection.state == State::Closing {
             return;
         }
-        if why != Counter::Closed {
-            self.count(why);
+        if let Some(counter) = reason.counter() {
+            self.count(counter);
         }
         self.leave_all(index);
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -147,7 +158,7 @@ impl<N: Net> Worker<N> {
         }
         self.finish(index);
         if !lingers {
-            self.forget(index, Counter::Closed);
+            self.forget(index, CloseReason::Complete);
         }
     }
 
@@ -174,7 +185,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Closes the socket and forgets the connection.
-    pub(super) fn forget(&mut self, index: u32, why: Counter) {
+    pub(super) fn forget(&mut self, index: u32, reason: CloseReason) {
         self.leave_all(index);
         self.unpark(index);
         let Some(connection) = self.connections.remove(index) else { return };
@@ -184,9 +195,11 @@ impl<N: Net> Worker<N> {
             _ => self.give_up_place(connection.flags),
         }
         self.publish_load();
-        let is_counted_already = connection.state == State::Closing || why == Counter::Closed;
-        if !is_counted_already {
-            self.count(why);
+        // What closes already was counted when it began to.
+        if connection.state != State::Closing
+            && let Some(counter) = reason.counter()
+        {
+            self.count(counter);
         }
         self.count(Counter::Closed);
     }
@@ -203,9 +216,25 @@ impl<N: Net> Worker<N> {
                 continue;
             }
             match farewell.code {
-                Some(code) => self.close_websocket(index, code, "", Counter::ClosedByPeer),
-                None => self.last_words(index, &[0x88, 0], Counter::ClosedByPeer),
+                Some(code) => {
+                    let mut out = Vec::new();
+                    write_close(&mut out, code, "");
+                    self.last_words(index, &out, CloseReason::Peer);
+                }
+                None => self.last_words(index, &[0x88, 0], CloseReason::Peer),
             }
         }
+    }
+}
+
+/// What counts the refusal of a subscription with this code.
+pub(super) fn refused_counter(code: ErrorCode) -> Counter {
+    match code {
+        ErrorCode::OriginRefused => Counter::RefusedOrigin,
+        ErrorCode::HostRefused => Counter::RefusedHost,
+        ErrorCode::Full => Counter::RefusedFull,
+        ErrorCode::Busy => Counter::RefusedBusy,
+        ErrorCode::Draining => Counter::RefusedDraining,
+        _ => Counter::RefusedSubscribe,
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Body, BodyError, ChannelName, Counter, HistoryQuery, Kind, Listener, Mail, Message,
-    MessageId, Publication, Start as From, SubscriptionId, Verdict,
+    Action, Body, ChannelName, Counter, HistoryQuery, Kind, Listener, Mail, Message, MessageId,
+    Publication, Start as From, SubscriptionId, Verdict,
 };
-use throng_wire::Target;
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
+use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::Worker;
 use super::subscribe::{name_of, write_subscribed};
@@ -26,27 +26,15 @@ const ENVELOPE_BYTES: usize = 128;
 
 type Reference<'a> = Option<&'a RawValue>;
 
-/// A command that cannot be done: code and sentence.
-struct Unable(&'static str, String);
-
-impl Unable {
-    fn new(code: &'static str, sentence: impl Into<String>) -> Unable {
-        Unable(code, sentence.into())
-    }
-}
-
 impl<N: Net> Worker<N> {
     /// Does what a client asks, and answers.
     pub(super) fn command(&mut self, index: u32, text: &str) {
         let received = v1::parse(text);
         let reference = received.reference.as_deref();
-        let done = match received.command {
-            Ok(command) => self.execute(index, command, reference),
-            Err(error) => Err(Unable(error.code, error.message)),
-        };
-        if let Err(Unable(code, sentence)) = done {
+        let done = received.command.and_then(|command| self.execute(index, command, reference));
+        if let Err(error) = done {
             self.count(Counter::RefusedCommand);
-            self.reply(index, |out| v1::error(out, code, &sentence, reference));
+            self.reply(index, |out| v1::error(out, &error, reference));
         }
     }
 
@@ -55,7 +43,7 @@ impl<N: Net> Worker<N> {
         index: u32,
         command: Command,
         reference: Reference<'_>,
-    ) -> Result<(), Unable> {
+    ) -> Result<(), ErrorResponse> {
         match command {
             Command::Subscribe { target, since, history } => {
                 self.subscribe_more(index, &target, since.as_deref(), history, reference)
@@ -82,24 +70,25 @@ impl<N: Net> Worker<N> {
         since: Option<&str>,
         history: Option<u32>,
         reference: Reference<'_>,
-    ) -> Result<(), Unable> {
+    ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
         self.allow(Action::Subscribe(&name))?;
         let own = self.subscriptions_in_order(index);
         if own.len() >= self.settings.channels_max {
-            let most = self.settings.channels_max;
-            let sentence = format!("one connection may follow at most {most} channels");
-            return Err(Unable::new("too_many_channels", sentence));
+            return Err(ErrorResponse::too_many_channels(self.settings.channels_max));
         }
         if self.find_subscription(index, &name).is_some() {
             let sentence = format!("this connection follows {} already", target.name);
-            return Err(Unable::new("already_subscribed", sentence));
+            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, sentence));
         }
         if name.kind() == Kind::User && self.user_of(index).is_some() {
-            return Err(Unable::new("bad_request", "a connection belongs to at most one user"));
+            return Err(ErrorResponse::new(
+                ErrorCode::BadRequest,
+                "a connection belongs to at most one user",
+            ));
         }
         let start = match (since, history) {
-            (Some(since), _) => From::After(parse_id(since)?),
+            (Some(since), _) => From::After(since.parse::<MessageId>()?),
             (None, Some(count)) => From::Last(count as usize),
             (None, None) => From::Live,
         };
@@ -120,10 +109,10 @@ impl<N: Net> Worker<N> {
         index: u32,
         target: &Target,
         reference: Reference<'_>,
-    ) -> Result<(), Unable> {
+    ) -> Result<(), ErrorResponse> {
         let Some(subscription) = self.find_subscription(index, &name_of(target)) else {
             let sentence = format!("this connection does not follow {}", target.name);
-            return Err(Unable::new("not_subscribed", sentence));
+            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, sentence));
         };
         let first = self.connections.get(index).and_then(|it| it.first);
         let first = self.roster.unchain(first, subscription);
@@ -144,19 +133,15 @@ impl<N: Net> Worker<N> {
         publication: v1::Publication,
         is_echoed: bool,
         reference: Reference<'_>,
-    ) -> Result<(), Unable> {
+    ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
         self.allow(Action::Publish(&name))?;
         let bytes_max = self.settings.message_bytes_max;
         if publication.body.len() > bytes_max {
-            let sentence = format!("a message may have at most {bytes_max} bytes");
-            return Err(Unable::new("too_large", sentence));
+            return Err(ErrorResponse::message_too_large(bytes_max));
         }
-        let parsed = Body::parse(&publication.body, publication.content_type.as_deref());
-        let (body, content_type) = parsed.map_err(|error| match error {
-            BodyError::NotUtf8 => Unable::new("bad_utf8", error.to_string()),
-            BodyError::NotJson(_) => Unable::new("bad_json", error.to_string()),
-        })?;
+        let (body, content_type) =
+            Body::parse(&publication.body, publication.content_type.as_deref())?;
         let publication = Publication {
             channel: name,
             body,
@@ -165,8 +150,7 @@ impl<N: Net> Worker<N> {
             except: (!is_echoed).then(|| self.name_of(index)),
         };
         let is_spared = !is_echoed && self.find_subscription(index, &publication.channel).is_some();
-        let published = self.engine.publish(self.now.unix_ms, publication);
-        let published = published.map_err(|error| Unable::new("busy", error.to_string()))?;
+        let published = self.engine.publish(self.now.unix_ms, publication)?;
         self.count(Counter::Published);
         let id = published.id.to_string();
         self.reply(index, |out| {
@@ -185,15 +169,18 @@ impl<N: Net> Worker<N> {
         before: Option<&str>,
         after: Option<&str>,
         reference: Reference<'_>,
-    ) -> Result<(), Unable> {
+    ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
         self.allow(Action::ReadHistory(&name))?;
         let query = match (before, after) {
             (Some(_), Some(_)) => {
-                return Err(Unable::new("bad_request", "give either before or after"));
+                return Err(ErrorResponse::new(
+                    ErrorCode::BadRequest,
+                    "give either before or after",
+                ));
             }
-            (Some(before), None) => HistoryQuery::Before(parse_id(before)?),
-            (None, Some(after)) => HistoryQuery::After(parse_id(after)?),
+            (Some(before), None) => HistoryQuery::Before(before.parse::<MessageId>()?),
+            (None, Some(after)) => HistoryQuery::After(after.parse::<MessageId>()?),
             (None, None) => HistoryQuery::Newest,
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
@@ -223,7 +210,7 @@ impl<N: Net> Worker<N> {
         target: Target,
         limit: Option<u32>,
         reference: Reference<'_>,
-    ) -> Result<(), Unable> {
+    ) -> Result<(), ErrorResponse> {
         let name = name_of(&target);
         self.allow(Action::ReadPresence(&name))?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
@@ -232,7 +219,7 @@ impl<N: Net> Worker<N> {
         // As many as it may follow channels: others want to ask, too.
         if asked as usize >= self.settings.channels_max {
             let sentence = format!("{asked} questions of this connection wait for their answers");
-            return Err(Unable::new("busy", sentence));
+            return Err(ErrorResponse::new(ErrorCode::Busy, sentence));
         }
         let engine = Arc::clone(&self.engine);
         let (worker, connection) = (self.id, self.name_of(index));
@@ -245,18 +232,17 @@ impl<N: Net> Worker<N> {
             let text = String::from_utf8(out).unwrap_or_default();
             engine.post(worker, Mail::Answer { connection, text });
         };
-        let asked = self.engine.presence(self.now.unix_ms, &name, limit, Box::new(done));
-        asked.map_err(|error| Unable::new("busy", error.to_string()))?;
+        self.engine.presence(self.now.unix_ms, &name, limit, Box::new(done))?;
         if let Some(connection) = self.connections.get_mut(index) {
             connection.io_mut().asked += 1;
         }
         Ok(())
     }
 
-    fn allow(&self, action: Action<'_>) -> Result<(), Unable> {
+    fn allow(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
         match self.access.may(Listener::Public, action) {
             Verdict::Yes => Ok(()),
-            Verdict::No(sentence) => Err(Unable::new("forbidden", sentence)),
+            Verdict::No(sentence) => Err(ErrorResponse::new(ErrorCode::Forbidden, sentence)),
         }
     }
 
@@ -302,8 +288,4 @@ fn envelopes<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Vec<Vec<u8
         is_first || bytes <= PAGE_BYTES_MAX
     };
     encoded.take_while(fits).collect()
-}
-
-fn parse_id(text: &str) -> Result<MessageId, Unable> {
-    text.parse().map_err(|error: throng_core::id::IdError| Unable::new("bad_id", error.to_string()))
 }

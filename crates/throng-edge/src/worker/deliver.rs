@@ -8,6 +8,7 @@ use throng_wire::sse;
 use throng_wire::{Target, chunk, v1};
 
 use super::Worker;
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
 use crate::net::{Net, Transfer};
@@ -146,7 +147,7 @@ impl<N: Net> Worker<N> {
         self.counters.add(Counter::SentBytes, outcome.sent_bytes);
         self.slice_bytes = self.slice_bytes.saturating_sub(outcome.sent_bytes as usize);
         if outcome.is_gone {
-            self.forget(index, Counter::ClosedByPeer);
+            self.forget(index, CloseReason::Peer);
         } else if outcome.is_blocked {
             if let Some(connection) = self.connections.get_mut(index)
                 && outcome.partial.is_some()

@@ -9,10 +9,10 @@
 use std::sync::atomic::Ordering;
 
 use throng_core::{Counter, Parked, spread};
-use throng_wire::refusal::close_reason;
-use throng_wire::{chunk, sse};
+use throng_wire::{RetryAfter, chunk, sse};
 
 use super::{TICKS_PER_S, Worker};
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
 use crate::framing::Framing;
 use crate::net::Net;
@@ -128,7 +128,7 @@ impl<N: Net> Worker<N> {
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
             State::Head if expects_polls => {}
             State::Head if connection.io.is_some() => self.refuse_draining(index),
-            State::Head => self.forget(index, Counter::ClosedDraining),
+            State::Head => self.forget(index, CloseReason::Draining),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
             _ if connection.has(Flags::POSTPONED) && !is_late => {}
             _ => self.send_home(index),
@@ -137,21 +137,21 @@ impl<N: Net> Worker<N> {
 
     fn send_home(&mut self, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
-        let wait_ms = self.wait_ms(index);
+        let retry_after = self.drain_retry(index);
         let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
         if connection.state == State::Polling {
             self.count(Counter::ClosedDraining);
-            return self.answer_poll_empty(index, Some(spread::retry_after_s(wait_ms)));
+            return self.answer_poll_empty(index, Some(retry_after));
         }
         let mut out = Vec::new();
         match framing {
             Framing::WebSocket | Framing::WebSocketEnvelope => {
-                let reason = close_reason(wait_ms);
-                return self.close_websocket(index, 1012, &reason, Counter::ClosedDraining);
+                let message = retry_after.close_reason();
+                return self.close_websocket_with(index, CloseReason::Draining, &message);
             }
             Framing::Sse | Framing::SseEnvelope => {
                 let mut inner = Vec::new();
-                sse::write_retry(&mut inner, wait_ms);
+                sse::write_retry(&mut inner, retry_after.ms());
                 match is_chunked {
                     true => chunk::write_chunk(&mut out, &inner),
                     false => out = inner,
@@ -162,14 +162,14 @@ impl<N: Net> Worker<N> {
         if is_chunked {
             out.extend_from_slice(chunk::LAST);
         }
-        self.last_words(index, &out, Counter::ClosedDraining);
+        self.last_words(index, &out, CloseReason::Draining);
     }
 
-    /// When a connection is to come back, in milliseconds.
-    fn wait_ms(&self, index: u32) -> u64 {
+    /// When the client of a connection is to come back.
+    fn drain_retry(&self, index: u32) -> RetryAfter {
         let window_ms = self.settings.drain_window.as_millis() as u64;
         let workers = self.figures.workers().len() as u32;
         let place = index.wrapping_mul(workers).wrapping_add(u32::from(self.id.0));
-        spread::moment_ms(place, &(0..window_ms))
+        RetryAfter::from_ms(spread::moment_ms(place, &(0..window_ms)))
     }
 }

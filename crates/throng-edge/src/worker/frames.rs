@@ -1,10 +1,12 @@
 //! What a WebSocket client sends.
 
 use throng_core::{Action, Body, Counter, Kind, Listener, Publication, PublishError, Verdict};
+use throng_wire::ErrorCode;
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_frame};
 
 use super::Worker;
 use super::close::Farewell;
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
 use crate::net::Net;
 
@@ -43,8 +45,7 @@ impl<N: Net> Worker<N> {
                     self.event(index, event);
                 }
                 Err(violation) => {
-                    let (code, sentence) = (violation.close_code(), violation.sentence());
-                    self.close_websocket(index, code, sentence, Counter::ClosedForViolation);
+                    self.close_websocket(index, CloseReason::Violation(violation));
                 }
             }
             let connection = self.connections.get(index);
@@ -95,10 +96,7 @@ impl<N: Net> Worker<N> {
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
         match (connection.has(Flags::V1), text) {
             (true, Some(text)) => self.command(index, text),
-            (true, None) => {
-                let sentence = "throng.v1 is spoken in text frames";
-                self.close_websocket(index, 1003, sentence, Counter::ClosedForViolation);
-            }
+            (true, None) => self.close_websocket(index, CloseReason::BinaryCommand),
             (false, Some(text)) => self.publish_frame(index, Body::Text(text.into())),
             (false, None) => self.publish_frame(index, Body::Binary(payload.into())),
         }
@@ -114,12 +112,14 @@ impl<N: Net> Worker<N> {
             || own.all(|other| self.roster.channel(other).is_some_and(|(_, is_user)| is_user));
         let name = channel.and_then(|(channel, _)| self.engine.name(channel));
         let Some(name) = name.filter(|name| is_clear || name.kind() == Kind::User) else {
-            let sentence =
-                "which channel? this connection follows several; publish with throng.v1 or HTTP";
-            return self.close_websocket(index, 1008, sentence, Counter::ClosedForViolation);
+            let message =
+                "this connection follows several channels: publish with throng.v1 or over HTTP";
+            let reason = CloseReason::Refused(ErrorCode::BadRequest);
+            return self.close_websocket_with(index, reason, message);
         };
         if let Verdict::No(sentence) = self.access.may(Listener::Public, Action::Publish(&name)) {
-            return self.close_websocket(index, 1008, &sentence, Counter::ClosedForViolation);
+            let reason = CloseReason::Refused(ErrorCode::Forbidden);
+            return self.close_websocket_with(index, reason, &sentence);
         }
         let publication = Publication {
             channel: name,

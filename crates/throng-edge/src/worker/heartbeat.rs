@@ -31,6 +31,7 @@ use throng_core::{Counter, Waiting};
 use throng_wire::sse;
 
 use super::{TICKS_PER_S, Worker};
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
 use crate::net::{Net, Parcel};
@@ -137,8 +138,7 @@ impl<N: Net> Worker<N> {
         // What waits for its turn to be read may be the answer.
         let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::UNREAD);
         if is_unheard && looks.is_answer_due(due, tick) {
-            let sentence = "a ping was not answered in time";
-            return self.close_websocket(index, 4001, sentence, Counter::ClosedSilent);
+            return self.close_websocket(index, CloseReason::Silent);
         }
         if looks.is_ping(due, tick) {
             return self.ping(index);

@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use throng_core::Counter;
-use throng_wire::refusal::ResponseOptions;
-use throng_wire::{Refusal, Unavailable};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
 use crate::net::Net;
 
@@ -131,10 +131,8 @@ impl<N: Net> Worker<N> {
             }
             State::Head | State::Polling => {
                 self.count(Counter::ClosedOverload);
-                let retry_after_s = Some(self.come_back(Unavailable::Busy, None).after_s);
-                let sentence = format!("{what}; try again later");
-                let options = ResponseOptions { retry_after_s, ..ResponseOptions::default() };
-                self.refuse(index, &Refusal::new(503, "busy", sentence), &options);
+                let message = format!("{what}; try again later");
+                self.refuse(index, &ErrorResponse::new(ErrorCode::Busy, message), None);
             }
             State::Parked | State::Closing => self.cut_off(index),
         }
@@ -146,7 +144,7 @@ impl<N: Net> Worker<N> {
             // It closes for another reason, but its last words are lost for this one.
             self.count(Counter::ClosedOverload);
         }
-        self.forget(index, Counter::ClosedOverload);
+        self.forget(index, CloseReason::Overload);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests in the log, at the level `debug`.
 
+use throng_wire::ErrorCode;
 use throng_wire::log::request_line;
 use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
@@ -8,9 +9,9 @@ use super::Worker;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Logs the request that `bytes` begin with, and what becomes of it: `outcome` is the code of a
-    /// refusal, or the transport. One comparison, unless the log has this level.
-    pub(super) fn log_request(&self, index: u32, bytes: &[u8], status: u16, outcome: &str) {
+    /// Logs the request that `bytes` begin with, and what becomes of it: `outcome` is an error
+    /// code, or the transport. One comparison, unless the log has this level.
+    fn log_request(&self, index: u32, bytes: &[u8], status: u16, outcome: &str) {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
@@ -18,6 +19,11 @@ impl<N: Net> Worker<N> {
         let peer = connection.and_then(|it| self.net.peer(&it.socket));
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         tracing::debug!("{} {status} {outcome} peer={peer}", request_line(bytes));
+    }
+
+    /// Logs a request that is refused.
+    pub(super) fn log_error(&self, index: u32, bytes: &[u8], code: ErrorCode) {
+        self.log_request(index, bytes, code.status(), code.name());
     }
 
     /// Logs a request that subscribes. A long-poll is logged when it begins to wait.

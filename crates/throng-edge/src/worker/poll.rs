@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
-use throng_core::{ConnectionName, Counter, Message, Position, SubscriptionId, Waiting};
-use throng_wire::Date;
+use throng_core::{ConnectionName, Message, Position, SubscriptionId, Waiting};
 use throng_wire::response::{self, PollBody, Start};
+use throng_wire::{Date, RetryAfter};
 
 use super::Worker;
 use super::fan_out::Batch;
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, Poll, State};
 use crate::framing::Framing;
 use crate::net::{Net, Parcel};
@@ -78,7 +79,7 @@ impl Answer {
         position: &Position,
         poll: Option<&Poll>,
         is_kept: bool,
-        retry_after_s: Option<u32>,
+        retry_after: Option<RetryAfter>,
         date: Date,
     ) -> Vec<u8> {
         let recovered = poll.and_then(|poll| poll.is_recovered);
@@ -94,7 +95,7 @@ impl Answer {
             length: self.body.len(),
         });
         let mut out = Vec::with_capacity(self.body.len() + 256);
-        response::poll(&mut out, body, is_kept, retry_after_s, &start);
+        response::poll(&mut out, body, is_kept, retry_after, &start);
         out.extend_from_slice(&self.body);
         out
     }
@@ -125,10 +126,10 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Answers although nothing has come. `retry_after_s` sends the client away for so long.
-    pub(super) fn answer_poll_empty(&mut self, index: u32, retry_after_s: Option<u32>) {
+    /// Answers although nothing has come. `retry_after` sends the client away for that long.
+    pub(super) fn answer_poll_empty(&mut self, index: u32, retry_after: Option<RetryAfter>) {
         let answer = self.collect(index);
-        self.write_poll(index, answer, retry_after_s);
+        self.write_poll(index, answer, retry_after);
     }
 
     /// Answers a poll that begins with what the logs had for each of its subscriptions, if that is
@@ -174,18 +175,18 @@ impl<N: Net> Worker<N> {
         answer
     }
 
-    fn write_poll(&mut self, index: u32, answer: Answer, retry_after_s: Option<u32>) {
+    fn write_poll(&mut self, index: u32, answer: Answer, retry_after: Option<RetryAfter>) {
         let (position, date) = (self.position(index), self.date.get());
         let Some(connection) = self.connections.get_mut(index) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.poll.take());
-        let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after_s.is_none();
-        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after_s, date);
+        let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
+        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after, date);
         self.end_poll(index);
         if !is_kept {
-            if retry_after_s.is_none() {
+            if retry_after.is_none() {
                 self.poller_left = Some(self.now.tick);
             }
-            self.last_messages(index, &out, answer.messages, Counter::Closed);
+            self.last_messages(index, &out, answer.messages, CloseReason::Complete);
             return;
         }
         self.send_messages(index, &out, answer.messages);

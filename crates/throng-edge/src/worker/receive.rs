@@ -2,10 +2,10 @@
 
 use throng_core::Counter;
 use throng_wire::head::{self, Head, Limits, Parsed};
-use throng_wire::refusal::ResponseOptions;
 use throng_wire::subscribe::{self, Route};
 
 use super::Worker;
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::net::{Net, Transfer};
 
@@ -99,7 +99,7 @@ impl<N: Net> Worker<N> {
                     is_more = false;
                 }
                 Transfer::Gone => {
-                    self.forget(index, Counter::ClosedByPeer);
+                    self.forget(index, CloseReason::Peer);
                     is_more = false;
                 }
             }
@@ -191,7 +191,7 @@ impl<N: Net> Worker<N> {
         if bytes.len() <= self.settings.head_bytes_max {
             return 0;
         }
-        self.forget(index, Counter::ClosedForViolation);
+        self.forget(index, CloseReason::Pipelining);
         bytes.len()
     }
 
@@ -201,12 +201,12 @@ impl<N: Net> Worker<N> {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => {
                 let route = subscribe::route(&head);
-                (route.map_err(|refusal| (refusal, self.reader_of(&head))), length)
+                (route.map_err(|error| (error, self.reader_of(&head))), length)
             }
-            Err(refusal) => {
+            Err(error) => {
                 self.count(Counter::RefusedHead);
-                self.log_request(index, bytes, refusal.status, refusal.code);
-                self.refuse(index, &refusal, &ResponseOptions::default());
+                self.log_error(index, bytes, error.code);
+                self.refuse(index, &error, None);
                 return bytes.len();
             }
         };
@@ -219,18 +219,16 @@ impl<N: Net> Worker<N> {
                 self.give_to_control(index, bytes);
                 bytes.len()
             }
-            Err((refusal, origin)) => {
+            Err((error, origin)) => {
                 self.count(Counter::RefusedSubscribe);
-                self.log_request(index, bytes, refusal.status, refusal.code);
-                let allow_origin = origin.as_deref();
-                let options = ResponseOptions { allow_origin, ..ResponseOptions::default() };
-                self.refuse(index, &refusal, &options);
+                self.log_error(index, bytes, error.code);
+                self.refuse(index, &error, origin.as_deref());
                 bytes.len()
             }
         }
     }
 
-    /// The origin of the page that may read a refusal.
+    /// The origin of the page that may read an error.
     fn reader_of(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
         self.settings.site().allows_page(origin, head.host()).then(|| origin.to_owned())
@@ -250,9 +248,9 @@ impl<N: Net> Worker<N> {
             self.poller_left = Some(self.now.tick);
         }
         let reason = match connection.state {
-            State::Head if connection.has(Flags::SERVED) => Counter::ClosedIdle,
-            State::Closing => Counter::Closed,
-            _ => Counter::ClosedByPeer,
+            State::Head if connection.has(Flags::SERVED) => CloseReason::Idle,
+            State::Closing => CloseReason::Complete,
+            _ => CloseReason::Peer,
         };
         self.forget(index, reason);
     }

@@ -21,12 +21,12 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use throng_core::Counter;
-use throng_core::spread;
-use throng_wire::Unavailable;
-use throng_wire::refusal::ComeBack;
+use throng_wire::error::ResponseOptions;
 use throng_wire::subscribe::Request;
+use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
 use super::Worker;
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::net::{Net, Transfer};
 
@@ -165,14 +165,14 @@ impl<N: Net> Worker<N> {
         let Some(index) = oldest.and_then(|token| self.index_of(token)) else { return false };
         if let Some(connection) = self.connections.get(index) {
             let mut out = Vec::new();
-            self.write_unavailable(Unavailable::Full, &mut out);
+            self.write_error(ErrorCode::Full, &mut out);
             // Whatever becomes of it: the place is needed now.
             if let Transfer::Bytes(sent) = self.net.write(&connection.socket, &[IoSlice::new(&out)])
             {
                 self.counters.add(Counter::SentBytes, sent as u64);
             }
         }
-        self.forget(index, Counter::ClosedForRoom);
+        self.forget(index, CloseReason::Evicted);
         true
     }
 
@@ -181,7 +181,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn refuse_at_once(&mut self, socket: &N::Socket) {
         self.count(Counter::RefusedBusy);
         let mut out = Vec::new();
-        self.write_unavailable(Unavailable::Busy, &mut out);
+        self.write_error(ErrorCode::Busy, &mut out);
         // What it has sent is read first, as closing a socket with unread bytes resets it.
         let _ = self.net.read(socket, &mut self.buffer);
         if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
@@ -190,20 +190,31 @@ impl<N: Net> Worker<N> {
         self.count(Counter::Closed);
     }
 
-    /// Appends the answer to a request that does not subscribe, or that is not known.
-    pub(super) fn write_unavailable(&self, why: Unavailable, out: &mut Vec<u8>) {
-        why.write_503(out, &self.come_back(why, None));
+    /// Appends the response to a request that does not subscribe, or that is not known.
+    pub(super) fn write_error(&self, code: ErrorCode, out: &mut Vec<u8>) {
+        let options = self.response_options(code, None);
+        ErrorResponse::from(code).write_response(out, &options);
     }
 
-    /// The next client's moment to come back.
-    pub(super) fn come_back<'a>(
+    /// What goes with an error of this code to the pages of `allow_origin`, now. The connection
+    /// ends with it. Each call gives the next client's `Retry-After`.
+    pub(super) fn response_options<'a>(
         &self,
-        why: Unavailable,
+        code: ErrorCode,
         allow_origin: Option<&'a str>,
-    ) -> ComeBack<'a> {
-        let after_ms = self.moments.next_ms(&why.window_ms(self.settings.drain_window));
-        let after_s = spread::retry_after_s(after_ms);
-        ComeBack { after_ms, after_s, allow_origin, date: Some(self.date.get()) }
+    ) -> ResponseOptions<'a> {
+        ResponseOptions {
+            keep_alive: false,
+            allow_origin,
+            retry_after: self.retry_after(code),
+            date: Some(self.date.get()),
+        }
+    }
+
+    /// The next client's `Retry-After`, for a code that has one.
+    pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
+        let window_ms = code.retry()?.window_ms(self.settings.drain_window);
+        Some(RetryAfter::from_ms(self.moments.next_ms(&window_ms)))
     }
 }
 

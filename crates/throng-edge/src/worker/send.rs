@@ -7,6 +7,7 @@ use throng_core::Counter;
 
 use super::Worker;
 use super::close::LAST_READ_TICKS;
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::net::{Net, Transfer};
 use crate::outbound::{Left, Progress};
@@ -45,7 +46,7 @@ impl<N: Net> Worker<N> {
         let written = match transfer {
             Transfer::Bytes(written) => written,
             Transfer::Blocked => 0,
-            Transfer::End | Transfer::Gone => return self.forget(index, Counter::ClosedByPeer),
+            Transfer::End | Transfer::Gone => return self.forget(index, CloseReason::Peer),
         };
         if self.connections.get(index).is_none() {
             return;
@@ -61,7 +62,7 @@ impl<N: Net> Worker<N> {
         let bytes_max = self.settings.limits.outbound_bytes_max;
         // One answer may always wait, however long it is.
         if !outbound.is_empty() && outbound.bytes() + rest.len() > bytes_max {
-            self.forget(index, Counter::ClosedOverload);
+            self.forget(index, CloseReason::Overload);
             return;
         }
         outbound.push_messages(rest, messages);
@@ -82,7 +83,7 @@ impl<N: Net> Worker<N> {
         connection.flags.set(Flags::WATCHES_WRITABLE, true);
         self.count(Counter::Blocked);
         if !is_watched {
-            return self.forget(index, Counter::ClosedByError);
+            return self.forget(index, CloseReason::SocketError);
         }
         self.begin_progress(index);
     }
@@ -151,7 +152,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.flags.set(Flags::BLOCKED, false);
         if connection.has(Flags::PEER_ENDED) {
-            return self.forget(index, Counter::ClosedByPeer);
+            return self.forget(index, CloseReason::Peer);
         }
         match connection.state {
             State::Parked => self.flush_subscriptions(index),
@@ -221,7 +222,7 @@ impl<N: Net> Worker<N> {
                 Transfer::Bytes(count) => count,
                 Transfer::Blocked => return false,
                 Transfer::End | Transfer::Gone => {
-                    self.forget(index, Counter::ClosedByPeer);
+                    self.forget(index, CloseReason::Peer);
                     return false;
                 }
             };

@@ -6,12 +6,12 @@ use throng_core::{
     Action, ChannelName, Counter, Follow, Followed, Listener, Message, MessageId, Parked, Position,
     Start as From, SubscriptionId, Verdict,
 };
-use throng_wire::refusal::ResponseOptions;
 use throng_wire::response::{self, Start};
 use throng_wire::subscribe::{Request, Transport};
-use throng_wire::{Kind, Refusal, Target, Unavailable, is_local, v1};
+use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, is_local, v1};
 
 use super::Worker;
+use super::close::refused_counter;
 use super::deliver::frame_notice;
 use crate::connection::{Flags, Poll, State};
 use crate::framing::Framing;
@@ -24,17 +24,11 @@ impl<N: Net> Worker<N> {
         let checked = self.check(index, request);
         let (names, starts) = match checked {
             Ok(checked) => checked,
-            Err(refusal) => {
-                let is_origin = refusal.code == "origin_refused";
-                self.count(match refusal.code {
-                    "origin_refused" => Counter::RefusedOrigin,
-                    "host_refused" => Counter::RefusedHost,
-                    _ => Counter::RefusedSubscribe,
-                });
-                self.log_request(index, bytes, refusal.status, refusal.code);
-                let allow_origin = request.origin.as_deref().filter(|_| !is_origin);
-                let options = ResponseOptions { allow_origin, ..Default::default() };
-                self.refuse(index, &refusal, &options);
+            Err(error) => {
+                self.count(refused_counter(error.code));
+                self.log_error(index, bytes, error.code);
+                let may_read = error.code != ErrorCode::OriginRefused;
+                self.refuse(index, &error, request.origin.as_deref().filter(|_| may_read));
                 return true;
             }
         };
@@ -42,8 +36,8 @@ impl<N: Net> Worker<N> {
         let goes_on =
             matches!(request.transport, Transport::Poll { .. }) && request.since.is_some();
         if self.doors_closed.is_some() && !goes_on {
-            self.log_request(index, bytes, 503, "draining");
-            self.turn_away(index, request, Unavailable::Draining);
+            self.log_error(index, bytes, ErrorCode::Draining);
+            self.turn_away(index, request, ErrorCode::Draining);
             return true;
         }
         let mut index = index;
@@ -52,8 +46,8 @@ impl<N: Net> Worker<N> {
             let Some(stays) = self.move_on(index, bytes) else { return false };
             index = stays;
             if !self.may_view(request) {
-                self.log_request(index, bytes, 503, "full");
-                self.turn_away(index, request, Unavailable::Full);
+                self.log_error(index, bytes, ErrorCode::Full);
+                self.turn_away(index, request, ErrorCode::Full);
                 return true;
             }
         }
@@ -86,51 +80,32 @@ impl<N: Net> Worker<N> {
         &self,
         index: u32,
         request: &Request,
-    ) -> Result<(Vec<ChannelName>, Vec<From>), Refusal> {
+    ) -> Result<(Vec<ChannelName>, Vec<From>), ErrorResponse> {
         // One of the admin listener is checked already, against what holds there.
         if !self.connections.get(index).is_some_and(|it| it.has(Flags::VIEWER)) {
             self.check_site(request)?;
         }
         if request.targets.len() > self.settings.channels_max {
-            let most = self.settings.channels_max;
-            let sentence = format!("one connection may follow at most {most} channels");
-            return Err(Refusal::new(400, "too_many_channels", sentence));
+            return Err(ErrorResponse::too_many_channels(self.settings.channels_max));
         }
         let names: Vec<_> = request.targets.iter().map(name_of).collect();
         for name in &names {
             let verdict = self.access.may(Listener::Public, Action::Subscribe(name));
             if let Verdict::No(sentence) = verdict {
-                return Err(Refusal::new(403, "forbidden", sentence));
+                return Err(ErrorResponse::new(ErrorCode::Forbidden, sentence));
             }
         }
-        let starts = match (&request.since, request.history) {
-            (Some(since), _) => {
-                let position: Position =
-                    since.parse().map_err(|error: throng_core::id::IdError| {
-                        Refusal::new(400, "bad_id", error.to_string())
-                    })?;
-                if position.0.len() != names.len() {
-                    let (ids, channels) = (position.0.len(), names.len());
-                    let sentence = format!(
-                        "{ids} ids for {channels} channels; give one each, joined by commas"
-                    );
-                    return Err(Refusal::new(400, "bad_id", sentence));
-                }
-                position.0.into_iter().map(From::After).collect()
-            }
-            (None, Some(count)) => vec![From::Last(count as usize); names.len()],
-            (None, None) => vec![From::Live; names.len()],
-        };
+        let starts = From::of_request(request)?;
         Ok((names, starts))
     }
 
     /// Whether pages of the request's origin may ask, and whether it may ask for the samples.
-    fn check_site(&self, request: &Request) -> Result<(), Refusal> {
+    fn check_site(&self, request: &Request) -> Result<(), ErrorResponse> {
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
         self.settings.site().check(origin, host)?;
         let is_elsewhere = self.settings.has_admin_listener;
         if request.is_status() && (is_elsewhere || !is_local(host, self.settings.listen.ip())) {
-            return Err(Refusal::not_local());
+            return Err(ErrorResponse::not_local());
         }
         Ok(())
     }
@@ -226,7 +201,7 @@ impl<N: Net> Worker<N> {
         let is_waiting = self.connections.get(index).is_some_and(|it| it.state == State::Polling);
         if is_waiting && self.drain.is_some() {
             // Nothing will come any more.
-            self.turn_away(index, request, Unavailable::Draining);
+            self.turn_away(index, request, ErrorCode::Draining);
         }
     }
 

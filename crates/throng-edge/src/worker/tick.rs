@@ -4,11 +4,11 @@
 //! (`due`); the sweep passes every connection once a second and does what has come due.
 
 use throng_core::{BehindPolicy, Counter, Waiting};
-use throng_wire::Refusal;
-use throng_wire::refusal::ResponseOptions;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::heartbeat::DEFERRED_TICKS_MAX;
 use super::{TICKS_PER_S, Worker};
+use crate::close_reason::CloseReason;
 use crate::connection::{Flags, Io, State};
 use crate::net::Net;
 
@@ -56,7 +56,7 @@ impl<N: Net> Worker<N> {
         match connection.state {
             State::Parked => self.heartbeat(index),
             State::Polling => self.answer_poll_empty(index, None),
-            State::Closing => self.forget(index, Counter::Closed),
+            State::Closing => self.forget(index, CloseReason::Complete),
             State::Head => {
                 if connection.has(Flags::AWAITS_CONTROL) {
                     return self.refuse_busy(index);
@@ -64,11 +64,9 @@ impl<N: Net> Worker<N> {
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
                 if has_begun && !connection.has(Flags::BLOCKED) {
                     self.count(Counter::RefusedSlowHead);
-                    let sentence = "the request head did not arrive in time";
-                    let refusal = Refusal::new(408, "too_slow", sentence);
-                    self.refuse(index, &refusal, &ResponseOptions::default());
+                    self.refuse(index, &ErrorResponse::slow_head(), None);
                 } else {
-                    self.forget(index, Counter::ClosedIdle);
+                    self.forget(index, CloseReason::Idle);
                 }
             }
         }
@@ -88,8 +86,9 @@ impl<N: Net> Worker<N> {
         let connection = self.connections.get(index).filter(|it| it.state == State::Parked);
         let io = connection.and_then(|it| it.io.as_deref());
         if io.is_some_and(is_late) {
-            let sentence = format!("a message has to be there within {} s", timeout.as_secs());
-            self.close_websocket(index, 1008, &sentence, Counter::ClosedForViolation);
+            let message = format!("a message must arrive within {} s", timeout.as_secs());
+            let reason = CloseReason::Refused(ErrorCode::TooSlow);
+            self.close_websocket_with(index, reason, &message);
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) fn decode(
     let mut used = 0;
     loop {
         let rest = &bytes[used..];
-        let frame = parse_server_frame(rest).map_err(|violation| violation.sentence())?;
+        let frame = parse_server_frame(rest).map_err(|violation| violation.message())?;
         let Some(frame) = frame else { return Ok(used) };
         let payload = &rest[frame.payload];
         used += frame.length;

@@ -167,7 +167,7 @@ impl Client {
                 view.notes.saw(if is_v1 { "drain: throng.v1" } else { "drain: WebSocket" });
                 self.judge_parting(is_late, view)
             }
-            1008 if reason.starts_with("a message has to be there") => {
+            1008 if reason.starts_with("a message must arrive") => {
                 // When the close was queued is not known, if it could not be written at once.
                 let took_ms = end.at.now_ms.saturating_sub(self.message_ms);
                 let is_slow = took_ms >= view.terms.message_ms || end.full_ms.is_some();

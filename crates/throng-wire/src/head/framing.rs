@@ -4,8 +4,8 @@
 //! (request smuggling). What could be read in two ways is refused, not repaired.
 
 use super::Version;
+use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
-use crate::refusal::Refusal;
 
 /// How long the body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct Framing<'a> {
 pub(super) fn read<'a>(
     headers: &[httparse::Header<'a>],
     version: Version,
-) -> Result<Framing<'a>, Refusal> {
+) -> Result<Framing<'a>, ErrorResponse> {
     let mut host = None;
     let mut length = None;
     let mut codings = None;
@@ -37,7 +37,7 @@ pub(super) fn read<'a>(
         let name = header.name;
         if name.eq_ignore_ascii_case("host") {
             if host.is_some() {
-                return Err(Refusal::bad_request("the header `Host` is given twice"));
+                return Err(ErrorResponse::bad_request("the header `Host` is given twice"));
             }
             host = Some(read_host(header.value)?);
         } else if name.eq_ignore_ascii_case("content-length") {
@@ -55,7 +55,7 @@ pub(super) fn read<'a>(
         }
     }
     if host.is_none() && version == Version::Http11 {
-        return Err(Refusal::bad_request("the header `Host` is missing"));
+        return Err(ErrorResponse::bad_request("the header `Host` is missing"));
     }
     let keep_alive = !has_close && (version == Version::Http11 || has_keep_alive);
     Ok(Framing { host, body: read_body(length, codings, version)?, keep_alive })
@@ -65,7 +65,7 @@ fn read_body(
     length: Option<u64>,
     codings: Option<Codings>,
     version: Version,
-) -> Result<Body, Refusal> {
+) -> Result<Body, ErrorResponse> {
     let Some(codings) = codings else {
         return Ok(length.map_or(Body::None, Body::Length));
     };
@@ -76,8 +76,7 @@ fn read_body(
         return Err(bad_length("HTTP/1.0 has no `Transfer-Encoding`"));
     }
     if codings.has_other || !codings.has_chunked {
-        let message = "the only transfer coding that is understood is `chunked`";
-        return Err(Refusal::new(501, "not_implemented", message));
+        return Err(ErrorCode::NotImplemented.into());
     }
     Ok(Body::Chunked)
 }
@@ -90,7 +89,7 @@ struct Codings {
 }
 
 impl Codings {
-    fn read(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn read(&mut self, value: &[u8]) -> Result<(), ErrorResponse> {
         for item in items(value) {
             let name = item.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
             let is_chunked = name.eq_ignore_ascii_case(b"chunked");
@@ -107,15 +106,15 @@ impl Codings {
     }
 }
 
-fn read_host(value: &[u8]) -> Result<&str, Refusal> {
+fn read_host(value: &[u8]) -> Result<&str, ErrorResponse> {
     str::from_utf8(value)
         .ok()
         .filter(|host| split_authority(host).is_some())
-        .ok_or_else(|| Refusal::bad_request("the header `Host` is not a host and a port"))
+        .ok_or_else(|| ErrorResponse::bad_request("the header `Host` is not a host and a port"))
 }
 
 /// `str::parse` takes a sign; the header does not.
-fn read_length(value: &[u8]) -> Result<u64, Refusal> {
+fn read_length(value: &[u8]) -> Result<u64, ErrorResponse> {
     str::from_utf8(value)
         .ok()
         .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
@@ -127,6 +126,6 @@ fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-fn bad_length(message: &'static str) -> Refusal {
-    Refusal::new(400, "bad_length", message)
+fn bad_length(message: &'static str) -> ErrorResponse {
+    ErrorResponse::new(ErrorCode::BadLength, message)
 }

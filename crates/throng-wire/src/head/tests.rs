@@ -23,7 +23,7 @@ fn refused(bytes: &[u8]) -> String {
 
 fn refused_within(bytes: &[u8], limits: Limits) -> String {
     match parse(bytes, limits) {
-        Err(refusal) => format!("{} {}", refusal.status, refusal.code),
+        Err(refusal) => format!("{} {}", refusal.code.status(), refusal.code.name()),
         Ok(Parsed::Incomplete) => "incomplete".to_owned(),
         Ok(Parsed::Complete { .. }) => "complete".to_owned(),
     }

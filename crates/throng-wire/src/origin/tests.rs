@@ -16,7 +16,7 @@ fn check(
     let owned = |list: &[&str]| list.iter().map(|&entry| entry.to_owned()).collect::<Vec<_>>();
     let (origins, hosts) = (owned(origins), owned(hosts));
     let site = Site { listen, origins: &origins, hosts: &hosts, is_same_port_only: false };
-    site.check(origin, host).map_err(|refusal| refusal.code)
+    site.check(origin, host).map_err(|refusal| refusal.code.name())
 }
 
 fn allowed_on(listen: IpAddr, origin: &str, host: &str, list: &[&str]) -> bool {
@@ -111,7 +111,7 @@ fn names_of_the_settings_are_the_servers_own() {
 fn a_refusal_says_what_to_set() {
     let site = Site { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: false };
     let refusal = site.check(None, Some("evil.example:8080")).unwrap_err();
-    assert_eq!(refusal.status, 403);
+    assert_eq!(refusal.code.status(), 403);
     assert!(refusal.message.ends_with("--allowed-hosts evil.example"), "{refusal}");
     let refusal = site.check(None, Some(&"x".repeat(300))).unwrap_err();
     assert!(!refusal.message.contains("xxx"), "{refusal}");

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Transport;
+use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
-use crate::refusal::Refusal;
 
 /// The bytes of `Sec-WebSocket-Accept`: base64 of a SHA-1.
 pub const ACCEPT_BYTES: usize = 28;
@@ -20,7 +20,7 @@ const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const PROTOCOL_V1: &[u8] = b"throng.v1";
 
 /// Reads the handshake of a request that has `Upgrade: websocket`.
-pub(super) fn read(head: &Head<'_>) -> Result<Transport, Refusal> {
+pub(super) fn read(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
     if head.version == Version::Http10 {
         return Err(bad_handshake("a WebSocket needs HTTP/1.1; this came as HTTP/1.0"));
     }
@@ -29,7 +29,7 @@ pub(super) fn read(head: &Head<'_>) -> Result<Transport, Refusal> {
     }
     if head.header("sec-websocket-version") != Some(b"13") {
         let message = "a WebSocket needs the header `Sec-WebSocket-Version: 13`";
-        return Err(Refusal::new(426, "upgrade_required", message));
+        return Err(ErrorResponse::new(ErrorCode::UpgradeRequired, message));
     }
     let mut keys = head.headers("sec-websocket-key");
     match (keys.next(), keys.next()) {
@@ -60,6 +60,6 @@ fn is_key(key: &[u8]) -> bool {
     STANDARD.decode_slice(key, &mut decoded) == Ok(KEY_BYTES)
 }
 
-fn bad_handshake(message: &'static str) -> Refusal {
-    Refusal::new(400, "bad_handshake", message)
+fn bad_handshake(message: &'static str) -> ErrorResponse {
+    ErrorResponse::new(ErrorCode::BadHandshake, message)
 }

@@ -4,20 +4,19 @@
 use super::Transport;
 use super::handshake;
 use super::query::{Named, Query, WAIT_S_MAX, parse_seconds};
+use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
-use crate::refusal::Refusal;
 
 /// How long a long-poll waits that does not say: less than the idle minute of common proxies.
 pub const WAIT_MS_DEFAULT: u32 = 30_000;
 
-pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, Refusal> {
+pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let is_upgrade = || head.has_item("upgrade", "websocket");
     let wait_ms = || query.wait_ms.or_else(|| preferred_wait_ms(head));
     match query.transport {
         Some(Named::WebSocket) if is_upgrade() => handshake::read(head),
-        Some(Named::WebSocket) => Err(Refusal::new(
-            426,
-            "upgrade_required",
+        Some(Named::WebSocket) => Err(ErrorResponse::new(
+            ErrorCode::UpgradeRequired,
             "`transport=websocket` needs `Upgrade: websocket` and `Connection: Upgrade`",
         )),
         Some(Named::Sse) => Ok(Transport::Sse),

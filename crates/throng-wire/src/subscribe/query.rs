@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::refusal::Refusal;
+use crate::error::ErrorResponse;
 use crate::unknown;
 
 /// The most messages of history one may ask to start with.
@@ -45,7 +45,7 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    pub fn parse(text: &'a str) -> Result<Self, Refusal> {
+    pub fn parse(text: &'a str) -> Result<Self, ErrorResponse> {
         let mut query = Self::default();
         for pair in text.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -56,7 +56,7 @@ impl<'a> Query<'a> {
         Ok(query)
     }
 
-    fn set(&mut self, key: &str, value: &'a str) -> Result<(), Refusal> {
+    fn set(&mut self, key: &str, value: &'a str) -> Result<(), ErrorResponse> {
         match key {
             "channel" => self.channels.push(value),
             "user" => once("user", &mut self.user, value)?,
@@ -72,74 +72,76 @@ impl<'a> Query<'a> {
     }
 
     /// Where to resume; an empty id is none.
-    pub fn since(&self) -> Result<Option<String>, Refusal> {
+    pub fn since(&self) -> Result<Option<String>, ErrorResponse> {
         let Some(raw) = self.since.filter(|raw| !raw.is_empty()) else { return Ok(None) };
         match decode_query(raw) {
             Some(id) => Ok(Some(id.into_owned())),
-            None => {
-                Err(Refusal::bad_parameter("the parameter `since` is not percent-encoded UTF-8"))
-            }
+            None => Err(ErrorResponse::bad_parameter(
+                "the parameter `since` is not percent-encoded UTF-8",
+            )),
         }
     }
 }
 
 /// Refuses a parameter that nothing knows, unless it is one of the client's own.
-pub(super) fn refuse_unknown(key: &str, value: &str, known: &[&str]) -> Result<(), Refusal> {
+pub(super) fn refuse_unknown(key: &str, value: &str, known: &[&str]) -> Result<(), ErrorResponse> {
     match unknown::parameter(key, value, known) {
         None => Ok(()),
-        Some(sentence) => Err(Refusal::bad_parameter(sentence)),
+        Some(sentence) => Err(ErrorResponse::bad_parameter(sentence)),
     }
 }
 
 /// Two values contradict each other, and the client cannot know which one counts.
-fn once<T>(name: &str, slot: &mut Option<T>, value: T) -> Result<(), Refusal> {
+fn once<T>(name: &str, slot: &mut Option<T>, value: T) -> Result<(), ErrorResponse> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Refusal::bad_parameter(format!("the parameter `{name}` is given twice"))),
+        Some(_) => {
+            Err(ErrorResponse::bad_parameter(format!("the parameter `{name}` is given twice")))
+        }
     }
 }
 
-fn read_history(value: &str) -> Result<u32, Refusal> {
+fn read_history(value: &str) -> Result<u32, ErrorResponse> {
     decode_query(value)
         .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
         .and_then(|digits| digits.parse().ok())
         .filter(|&count| count <= HISTORY_MAX)
         .ok_or_else(|| {
-            Refusal::bad_parameter(format!(
+            ErrorResponse::bad_parameter(format!(
                 "the parameter `history` must be a number of messages, 0 to {HISTORY_MAX}"
             ))
         })
 }
 
-fn read_wait(value: &str) -> Result<u32, Refusal> {
+fn read_wait(value: &str) -> Result<u32, ErrorResponse> {
     decode_query(value)
         .and_then(|value| parse_seconds(value.as_bytes()))
         .filter(|&wait_ms| wait_ms <= u64::from(WAIT_S_MAX) * 1000)
         .and_then(|wait_ms| u32::try_from(wait_ms).ok())
         .ok_or_else(|| {
-            Refusal::bad_parameter(format!(
+            ErrorResponse::bad_parameter(format!(
                 "the parameter `wait` must be a number of seconds, 0 to {WAIT_S_MAX}"
             ))
         })
 }
 
-fn read_bool(name: &str, value: &str) -> Result<bool, Refusal> {
+fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {
     match decode_query(value).as_deref() {
         Some("true" | "1") => Ok(true),
         Some("false" | "0") => Ok(false),
-        _ => {
-            Err(Refusal::bad_parameter(format!("the parameter `{name}` must be `true` or `false`")))
-        }
+        _ => Err(ErrorResponse::bad_parameter(format!(
+            "the parameter `{name}` must be `true` or `false`"
+        ))),
     }
 }
 
-fn read_transport(value: &str) -> Result<Named, Refusal> {
+fn read_transport(value: &str) -> Result<Named, ErrorResponse> {
     match decode_query(value).as_deref() {
         Some("websocket") => Ok(Named::WebSocket),
         Some("sse") => Ok(Named::Sse),
         Some("poll") => Ok(Named::Poll),
         Some("stream") => Ok(Named::Stream),
-        _ => Err(Refusal::bad_parameter(
+        _ => Err(ErrorResponse::bad_parameter(
             "the parameter `transport` must be `websocket`, `sse`, `poll` or `stream`",
         )),
     }

@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use serde_json::value::RawValue;
 
-use crate::Target;
 use crate::envelope::write_json_string;
+use crate::{ErrorResponse, Target};
 
 /// A JSON object that is being written.
 struct Object<'o> {
@@ -169,13 +169,16 @@ pub fn gap(out: &mut Vec<u8>, target: &Target, missed: u64, id: &str) {
 }
 
 /// A request cannot be done.
-pub fn error(out: &mut Vec<u8>, code: &str, message: &str, reference: Option<&RawValue>) {
-    Object::typed(out, "error").string("code", code).string("message", message).end_with(reference);
+pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawValue>) {
+    Object::typed(out, "error")
+        .string("code", error.code.name())
+        .string("message", &error.message)
+        .end_with(reference);
 }
 
 /// The same as the body of an HTTP response, or as the answer line of a batch.
-pub fn error_body(out: &mut Vec<u8>, code: &str, message: &str) {
-    Object::new(out).string("error", code).string("message", message).end();
+pub fn error_body(out: &mut Vec<u8>, error: &ErrorResponse) {
+    Object::new(out).string("error", error.code.name()).string("message", &error.message).end();
 }
 
 /// Answers a ping.

@@ -8,9 +8,9 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{CommandError, Publication};
+use super::Publication;
 use crate::subscribe::HISTORY_MAX;
-use crate::{Kind, Target, check_name, unknown};
+use crate::{ErrorCode, ErrorResponse, Kind, Target, check_name, unknown};
 
 /// The longest `ref` that comes back: a client names its requests with numbers or short strings.
 pub const REFERENCE_BYTES_MAX: usize = 64;
@@ -88,7 +88,7 @@ pub struct Received {
     /// `ref`, to be sent back. One that is too long, or neither string nor number, is ignored.
     pub reference: Option<Box<RawValue>>,
     /// What the client asks for.
-    pub command: Result<Command, CommandError>,
+    pub command: Result<Command, ErrorResponse>,
 }
 
 /// Parses the text of one frame.
@@ -178,24 +178,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn parse(text: &'a str) -> Result<Fields<'a>, CommandError> {
+    pub(crate) fn parse(text: &'a str) -> Result<Fields<'a>, ErrorResponse> {
         match serde_json::from_str::<Fields<'a>>(text) {
             Ok(fields) if fields.has_repeated => {
-                Err(CommandError::bad_request("a field is there twice"))
+                Err(ErrorResponse::bad_request("a field is there twice"))
             }
             Ok(fields) => Ok(fields),
             Err(error) if error.is_data() => {
-                Err(CommandError::new("bad_json", "this is not a JSON object"))
+                Err(ErrorResponse::new(ErrorCode::BadJson, "this is not a JSON object"))
             }
-            Err(error) => Err(CommandError::new("bad_json", format!("this is not JSON: {error}"))),
+            Err(error) => {
+                Err(ErrorResponse::new(ErrorCode::BadJson, format!("this is not JSON: {error}")))
+            }
         }
     }
 
     /// Refuses fields that are none of these; `of` says what they belong to.
-    pub(crate) fn check_names(&self, of: &str, known: &[&str]) -> Result<(), CommandError> {
+    pub(crate) fn check_names(&self, of: &str, known: &[&str]) -> Result<(), ErrorResponse> {
         match self.names.iter().find(|name| !known.contains(&&***name)) {
             None => Ok(()),
-            Some(name) => Err(CommandError::bad_request(unknown::field(name, of, known))),
+            Some(name) => Err(ErrorResponse::bad_request(unknown::field(name, of, known))),
         }
     }
 
@@ -207,13 +209,13 @@ impl<'a> Fields<'a> {
         (is_name && reference.get().len() <= REFERENCE_BYTES_MAX).then(|| reference.to_owned())
     }
 
-    fn command(&self) -> Result<Command, CommandError> {
+    fn command(&self) -> Result<Command, ErrorResponse> {
         let kind = string(self.kind, "type")?
-            .ok_or_else(|| CommandError::bad_request("the field `type` is missing"))?;
+            .ok_or_else(|| ErrorResponse::bad_request("the field `type` is missing"))?;
         let Some((_, known)) = COMMANDS.iter().find(|(name, _)| *name == kind) else {
             let names: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
             let sentence = "the value of `type` is not a command".to_owned();
-            return Err(CommandError::bad_request(unknown::with_hint(sentence, &kind, &names)));
+            return Err(ErrorResponse::bad_request(unknown::with_hint(sentence, &kind, &names)));
         };
         self.check_names(&format!("`{kind}`"), known)?;
         Ok(match &*kind {
@@ -239,34 +241,33 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub(crate) fn target(&self) -> Result<Target, CommandError> {
+    pub(crate) fn target(&self) -> Result<Target, ErrorResponse> {
         let (kind, value) = match (self.channel, self.user) {
             (Some(channel), None) => (Kind::Channel, channel),
             (None, Some(user)) => (Kind::User, user),
             (Some(_), Some(_)) => {
-                return Err(CommandError::bad_request("`channel` and `user` exclude each other"));
+                return Err(ErrorResponse::bad_request("`channel` and `user` exclude each other"));
             }
             (None, None) => {
-                return Err(CommandError::bad_request("the field `channel` or `user` is missing"));
+                return Err(ErrorResponse::bad_request("the field `channel` or `user` is missing"));
             }
         };
         let name = decoded_string(value, kind.noun())?;
-        check_name(&name, kind.noun())
-            .map_err(|error| CommandError::new("bad_name", error.to_string()))?;
+        check_name(&name, kind.noun())?;
         Ok(Target { kind, name: name.into_owned() })
     }
 
-    fn limit(&self) -> Result<Option<u32>, CommandError> {
+    fn limit(&self) -> Result<Option<u32>, ErrorResponse> {
         let message = || format!("the field `limit` must be a number from 1 to {LIMIT_MAX}");
         match scalar(self.limit, message)? {
             Some(limit) if !(1..=LIMIT_MAX).contains(&limit) => {
-                Err(CommandError::bad_request(message()))
+                Err(ErrorResponse::bad_request(message()))
             }
             limit => Ok(limit),
         }
     }
 
-    pub(crate) fn exclude(&self) -> Result<Option<String>, CommandError> {
+    pub(crate) fn exclude(&self) -> Result<Option<String>, ErrorResponse> {
         owned(self.exclude, "exclude")
     }
 }
@@ -274,11 +275,14 @@ impl<'a> Fields<'a> {
 pub(super) fn string<'a>(
     value: Option<&'a RawValue>,
     field: &str,
-) -> Result<Option<Cow<'a, str>>, CommandError> {
+) -> Result<Option<Cow<'a, str>>, ErrorResponse> {
     value.map(|value| decoded_string(value, field)).transpose()
 }
 
-pub(super) fn owned(value: Option<&RawValue>, field: &str) -> Result<Option<String>, CommandError> {
+pub(super) fn owned(
+    value: Option<&RawValue>,
+    field: &str,
+) -> Result<Option<String>, ErrorResponse> {
     Ok(string(value, field)?.map(Cow::into_owned))
 }
 
@@ -286,40 +290,40 @@ pub(super) fn owned(value: Option<&RawValue>, field: &str) -> Result<Option<Stri
 pub(super) fn decoded_string<'a>(
     value: &'a RawValue,
     field: &str,
-) -> Result<Cow<'a, str>, CommandError> {
+) -> Result<Cow<'a, str>, ErrorResponse> {
     if !value.get().starts_with('"') {
-        return Err(CommandError::bad_request(format!("the field `{field}` must be a string")));
+        return Err(ErrorResponse::bad_request(format!("the field `{field}` must be a string")));
     }
     match serde_json::from_str::<Text<'a>>(value.get()) {
         Ok(text) => Ok(text.0),
         Err(_) => {
             let message = format!("the field `{field}` holds half of a surrogate pair");
-            Err(CommandError::new("bad_utf8", message))
+            Err(ErrorResponse::new(ErrorCode::BadUtf8, message))
         }
     }
 }
 
 /// How many messages of the past a subscription begins with.
-fn messages(value: Option<&RawValue>) -> Result<Option<u32>, CommandError> {
+fn messages(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
     let message =
         || format!("the field `history` must be a number of messages, 0 to {HISTORY_MAX}");
     match scalar(value, message)? {
-        Some(count) if count > HISTORY_MAX => Err(CommandError::bad_request(message())),
+        Some(count) if count > HISTORY_MAX => Err(ErrorResponse::bad_request(message())),
         count => Ok(count),
     }
 }
 
-fn boolean(value: Option<&RawValue>, field: &str) -> Result<Option<bool>, CommandError> {
+fn boolean(value: Option<&RawValue>, field: &str) -> Result<Option<bool>, ErrorResponse> {
     scalar(value, || format!("the field `{field}` must be true or false"))
 }
 
 fn scalar<'a, T: Deserialize<'a>>(
     value: Option<&'a RawValue>,
     message: impl FnOnce() -> String,
-) -> Result<Option<T>, CommandError> {
+) -> Result<Option<T>, ErrorResponse> {
     let Some(value) = value else { return Ok(None) };
     match serde_json::from_str(value.get()) {
         Ok(value) => Ok(Some(value)),
-        Err(_) => Err(CommandError::bad_request(message())),
+        Err(_) => Err(ErrorResponse::bad_request(message())),
     }
 }

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::CommandError;
 use super::command::{Fields, decoded_string, owned, string};
+use crate::ErrorResponse;
 
 /// The longest idempotency key.
 pub const KEY_BYTES_MAX: usize = 128;
@@ -32,22 +32,22 @@ pub struct Publication {
 }
 
 impl Publication {
-    pub(crate) fn from_fields(fields: &Fields<'_>) -> Result<Publication, CommandError> {
+    pub(crate) fn from_fields(fields: &Fields<'_>) -> Result<Publication, ErrorResponse> {
         let data =
-            fields.data.ok_or_else(|| CommandError::bad_request("the field `data` is missing"))?;
+            fields.data.ok_or_else(|| ErrorResponse::bad_request("the field `data` is missing"))?;
         let is_base64 = match string(fields.encoding, "encoding")?.as_deref() {
             None => false,
             Some("base64") => true,
             Some(_) => {
                 let message = "the field `encoding` must be \"base64\" if there is one";
-                return Err(CommandError::bad_request(message));
+                return Err(ErrorResponse::bad_request(message));
             }
         };
         let (body, content_type_by_default) = if is_base64 {
             let text = decoded_string(data, "data")?;
             let bytes = BASE64
                 .decode(text.as_bytes())
-                .map_err(|_| CommandError::bad_request("the field `data` is not base64"))?;
+                .map_err(|_| ErrorResponse::bad_request("the field `data` is not base64"))?;
             (bytes, Some("application/octet-stream"))
         } else if data.get().starts_with('"') {
             (decoded_string(data, "data")?.into_owned().into_bytes(), None)
@@ -68,22 +68,22 @@ impl Publication {
 }
 
 /// A content type goes into response headers, so it may hold nothing that could end one.
-fn check_content_type(content_type: &str) -> Result<(), CommandError> {
+fn check_content_type(content_type: &str) -> Result<(), ErrorResponse> {
     let is_printable = content_type.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let is_short = (1..=CONTENT_TYPE_BYTES_MAX).contains(&content_type.len());
     if is_printable && is_short {
         return Ok(());
     }
-    Err(CommandError::bad_request(format!(
+    Err(ErrorResponse::bad_request(format!(
         "the field `content_type` must be 1 to {CONTENT_TYPE_BYTES_MAX} printable ASCII characters"
     )))
 }
 
-fn check_key(key: &str) -> Result<(), CommandError> {
+fn check_key(key: &str) -> Result<(), ErrorResponse> {
     if (1..=KEY_BYTES_MAX).contains(&key.len()) && !key.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(CommandError::bad_request(format!(
+    Err(ErrorResponse::bad_request(format!(
         "the field `key` must be 1 to {KEY_BYTES_MAX} bytes without control characters"
     )))
 }

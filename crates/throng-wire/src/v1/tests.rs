@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::{ErrorCode, ErrorResponse};
 use crate::{Kind, Target};
 
 fn channel(name: &str) -> Target {
@@ -15,7 +16,7 @@ fn command(text: &str) -> Command {
 fn refused(text: &str) -> (&'static str, String) {
     match parse(text).command {
         Ok(command) => panic!("{text}: {command:?}"),
-        Err(error) => (error.code, error.message),
+        Err(error) => (error.code.name(), error.message.into_owned()),
     }
 }
 
@@ -92,7 +93,7 @@ fn null_is_ignored() {
 fn unknown_names_are_refused_with_the_nearest() {
     let refused = |text: &str| {
         let error = parse(text).command.unwrap_err();
-        assert_eq!(error.code, "bad_request", "{text}");
+        assert_eq!(error.code.name(), "bad_request", "{text}");
         error.message
     };
     assert_eq!(
@@ -240,7 +241,7 @@ fn deep_nesting_is_only_text() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(published_as(&format!("\"data\":{deep}")).body, deep.as_bytes());
     let received = parse(&format!(r#"{{"type":"ping","x":{deep}}}"#));
-    assert_eq!(received.command.unwrap_err().code, "bad_request");
+    assert_eq!(received.command.unwrap_err().code.name(), "bad_request");
 }
 
 #[test]
@@ -285,11 +286,13 @@ fn answers_read_as_in_the_reference() {
         r#"{"type":"gap","channel":"a","missed":12,"id":"k-9"}"#
     );
     assert_eq!(
-        answer(|out| error(out, "bad_name", "no \"good\"", None)),
+        answer(|out| error(out, &ErrorResponse::new(ErrorCode::BadName, "no \"good\""), None)),
         r#"{"type":"error","code":"bad_name","message":"no \"good\""}"#
     );
     assert_eq!(
-        answer(|out| error_body(out, "bad_name", "the channel name is empty")),
+        answer(|out| {
+            error_body(out, &ErrorResponse::new(ErrorCode::BadName, "the channel name is empty"));
+        }),
         r#"{"error":"bad_name","message":"the channel name is empty"}"#
     );
     assert_eq!(answer(|out| pong(out, Some(&reference))), r#"{"type":"pong","ref":"r"}"#);

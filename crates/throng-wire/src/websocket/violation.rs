@@ -1,5 +1,7 @@
 //! What a peer can do wrong, and the close code that tells it.
 
+use super::close_code;
+
 /// A breach of RFC 6455 or of the message limit. The connection is closed with its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
@@ -35,14 +37,14 @@ impl Violation {
     /// The close code that the peer is told.
     pub fn close_code(self) -> u16 {
         match self {
-            Violation::TooLarge => 1009,
-            Violation::NotUtf8 => 1007,
-            _ => 1002,
+            Violation::TooLarge => close_code::MESSAGE_TOO_BIG,
+            Violation::NotUtf8 => close_code::INVALID_PAYLOAD,
+            _ => close_code::PROTOCOL_ERROR,
         }
     }
 
     /// One sentence for the close reason and the log.
-    pub fn sentence(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
             Violation::Masking => "the frame's mask bit is wrong",
             Violation::ReservedBits => "a reserved bit is set",

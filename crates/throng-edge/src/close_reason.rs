@@ -1,0 +1,117 @@
+//! Why a worker ends a connection: what the client is told, and what is counted.
+
+use throng_core::Counter;
+use throng_wire::ErrorCode;
+use throng_wire::websocket::{Violation, close_code};
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// Its last response is written. If that was an error, the error is counted, not the close.
+    Complete,
+    /// The client has closed it, or is gone.
+    Peer,
+    /// The kernel cannot watch the socket.
+    SocketError,
+    /// It asked for nothing in time.
+    Idle,
+    /// The client answered no ping.
+    Silent,
+    /// Messages that the client has not read are gone, and the lag policy is to close.
+    Lagging,
+    /// The server is shutting down.
+    Draining,
+    /// It buffers too much, or delivery does not keep up.
+    Overload,
+    /// Its request head is incomplete and another connection needs the place.
+    Evicted,
+    /// More pipelined input than one request head may have.
+    Pipelining,
+    /// A frame that breaks RFC 6455 or is too large.
+    Violation(Violation),
+    /// A binary frame on `throng.v1`.
+    BinaryCommand,
+    /// What a frame asks for is refused, and no answer can say so: the protocol has none.
+    Refused(ErrorCode),
+}
+
+impl CloseReason {
+    /// The code and the reason of the close frame; `None` where a WebSocket is told nothing.
+    pub(crate) fn close_frame(self) -> Option<(u16, &'static str)> {
+        let of_error = |code: ErrorCode| code.close_code().map(|close| (close, code.message()));
+        match self {
+            CloseReason::Silent => Some((close_code::SILENT, "a ping was not answered in time")),
+            CloseReason::Lagging => {
+                let message =
+                    "lagged behind: messages not read yet are gone; resume with the last id";
+                Some((close_code::LAGGING, message))
+            }
+            CloseReason::Draining => of_error(ErrorCode::Draining),
+            CloseReason::Overload => of_error(ErrorCode::Busy),
+            CloseReason::Violation(violation) => {
+                Some((violation.close_code(), violation.message()))
+            }
+            CloseReason::BinaryCommand => {
+                Some((close_code::UNSUPPORTED_DATA, "throng.v1 is spoken in text frames"))
+            }
+            CloseReason::Refused(code) => of_error(code),
+            CloseReason::Complete
+            | CloseReason::Peer
+            | CloseReason::SocketError
+            | CloseReason::Idle
+            | CloseReason::Evicted
+            | CloseReason::Pipelining => None,
+        }
+    }
+
+    /// What counts it by reason, beside [`Counter::Closed`], which counts every connection.
+    pub(crate) fn counter(self) -> Option<Counter> {
+        match self {
+            CloseReason::Complete => None,
+            CloseReason::Peer => Some(Counter::ClosedByPeer),
+            CloseReason::SocketError => Some(Counter::ClosedByError),
+            CloseReason::Idle => Some(Counter::ClosedIdle),
+            CloseReason::Silent => Some(Counter::ClosedSilent),
+            CloseReason::Lagging => Some(Counter::ClosedBehind),
+            CloseReason::Draining => Some(Counter::ClosedDraining),
+            CloseReason::Overload => Some(Counter::ClosedOverload),
+            CloseReason::Evicted => Some(Counter::ClosedForRoom),
+            CloseReason::Pipelining
+            | CloseReason::Violation(_)
+            | CloseReason::BinaryCommand
+            | CloseReason::Refused(_) => Some(Counter::ClosedForViolation),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_frame_has_the_close_code_of_its_error() {
+        for &code in ErrorCode::ALL {
+            let sent = CloseReason::Refused(code).close_frame().map(|(close_code, _)| close_code);
+            assert_eq!(sent, code.close_code(), "{code}");
+        }
+    }
+
+    #[test]
+    fn every_close_code_is_in_the_list() {
+        let reasons = [
+            CloseReason::Silent,
+            CloseReason::Lagging,
+            CloseReason::Draining,
+            CloseReason::Overload,
+            CloseReason::BinaryCommand,
+            CloseReason::Violation(Violation::Masking),
+            CloseReason::Violation(Violation::NotUtf8),
+            CloseReason::Violation(Violation::TooLarge),
+            CloseReason::Refused(ErrorCode::Forbidden),
+        ];
+        let mut sent: Vec<u16> =
+            reasons.iter().filter_map(|reason| Some(reason.close_frame()?.0)).collect();
+        sent.sort_unstable();
+        assert_eq!(sent, close_code::ALL);
+    }
+}

@@ -1,0 +1,14 @@
+//! The errors that clients see: their codes, and how each transport writes them.
+//!
+//! Parsers return an [`ErrorResponse`]; the owner of the socket counts it and writes it. The codes
+//! are one vocabulary for HTTP, `throng.v1` and the lines of a batch; `docs/reference/http.md`
+//! lists them.
+
+mod code;
+mod for_subscriber;
+mod response;
+mod retry;
+
+pub use code::ErrorCode;
+pub use response::{ErrorResponse, ResponseOptions, reason_phrase};
+pub use retry::{Retry, RetryAfter};

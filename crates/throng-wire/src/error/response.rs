@@ -1,0 +1,214 @@
+//! An error with its message, and the HTTP response that carries it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::{ErrorCode, RetryAfter};
+use crate::date::Date;
+use crate::response::{push_connection, push_cors, push_date, push_header, push_nosniff};
+use crate::v1;
+
+/// Why a request, a command or a line of a batch is refused, as the client is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorResponse {
+    /// The code, for programs.
+    pub code: ErrorCode,
+    /// One sentence for people: what is wrong and, where it helps, what would be right.
+    pub message: Cow<'static, str>,
+}
+
+/// What the writer of a response knows about the connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ResponseOptions<'a> {
+    /// Whether the connection stays open for another request.
+    pub keep_alive: bool,
+    /// The request's origin, if its pages may read the response.
+    pub allow_origin: Option<&'a str>,
+    /// When the client may try again: for exactly the codes that have a [`Retry`](super::Retry).
+    pub retry_after: Option<RetryAfter>,
+    /// When the response is made.
+    pub date: Option<Date>,
+}
+
+impl ErrorResponse {
+    /// An error with a message of its own.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorCode::BadRequest, message)
+    }
+
+    pub(crate) fn bad_parameter(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorCode::BadParameter, message)
+    }
+
+    /// Only clients on the same machine may see this; see [`is_local`](crate::is_local).
+    pub fn not_local() -> Self {
+        let message = "status and metrics are served by the admin listener (--admin-listen); \
+            without one, by a server that listens on loopback, under a loopback address";
+        Self::new(ErrorCode::Forbidden, message)
+    }
+
+    /// A request for more than `channels_max` channels.
+    pub fn too_many_channels(channels_max: usize) -> Self {
+        let message = format!("one connection may follow at most {channels_max} channels");
+        Self::new(ErrorCode::TooManyChannels, message)
+    }
+
+    /// A message of more than `bytes_max` bytes.
+    pub fn message_too_large(bytes_max: usize) -> Self {
+        let message = format!("a message may have at most {bytes_max} bytes");
+        Self::new(ErrorCode::TooLarge, message)
+    }
+
+    /// A request head that is not complete after the head timeout.
+    pub fn slow_head() -> Self {
+        Self::new(ErrorCode::TooSlow, "the request head did not arrive in time")
+    }
+
+    /// The body of the response, one line of JSON.
+    pub fn body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(32 + self.message.len());
+        v1::error_body(&mut body, self);
+        body.push(b'\n');
+        body
+    }
+
+    /// Appends the whole HTTP response.
+    pub fn write_response(&self, out: &mut Vec<u8>, options: &ResponseOptions<'_>) {
+        debug_assert_eq!(options.retry_after.is_some(), self.code.retry().is_some(), "{self}");
+        let body = self.body();
+        let status = self.code.status();
+        let reason = reason_phrase(status);
+        out.extend_from_slice(format!("HTTP/1.1 {status} {reason}\r\n").as_bytes());
+        push_header(out, "Content-Type", "application/json");
+        push_header(out, "Content-Length", &body.len().to_string());
+        push_header(out, "Cache-Control", "no-store");
+        push_nosniff(out);
+        push_date(out, options.date);
+        if let Some(retry_after) = options.retry_after {
+            push_header(out, "Retry-After", &retry_after.seconds().to_string());
+        }
+        if self.code == ErrorCode::UpgradeRequired {
+            push_header(out, "Upgrade", "websocket");
+            push_header(out, "Sec-WebSocket-Version", "13");
+        }
+        push_cors(out, options.allow_origin);
+        push_connection(out, options.keep_alive);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&body);
+    }
+}
+
+impl From<ErrorCode> for ErrorResponse {
+    /// The error with its default message.
+    fn from(code: ErrorCode) -> Self {
+        Self::new(code, code.message())
+    }
+}
+
+impl fmt::Display for ErrorResponse {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}: {}", self.code.status(), self.code, self.message)
+    }
+}
+
+impl std::error::Error for ErrorResponse {}
+
+/// The words after a status that Throng sends; `Error` for any other status.
+pub fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        101 => "Switching Protocols",
+        200 => "OK",
+        201 => "Created",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        421 => "Misdirected Request",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(error: &ErrorResponse, options: &ResponseOptions<'_>) -> String {
+        let mut out = Vec::new();
+        error.write_response(&mut out, options);
+        String::from_utf8(out).expect("a response is text")
+    }
+
+    #[test]
+    fn an_error_is_a_whole_response() {
+        let error = ErrorResponse::new(ErrorCode::BadName, "say \"hi\"\n");
+        let body = String::from_utf8(error.body()).unwrap();
+        assert_eq!(body, "{\"error\":\"bad_name\",\"message\":\"say \\\"hi\\\"\\n\"}\n");
+        assert_eq!(error.to_string(), "400 bad_name: say \"hi\"\n");
+        assert_eq!(
+            written(&error, &ResponseOptions::default()),
+            format!(
+                "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
+                Content-Length: {}\r\nCache-Control: no-store\r\n\
+                X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{body}",
+                body.len(),
+            )
+        );
+    }
+
+    #[test]
+    fn options_become_headers() {
+        let options = ResponseOptions {
+            keep_alive: true,
+            allow_origin: Some("http://a"),
+            retry_after: Some(RetryAfter::from_ms(6_001)),
+            date: None,
+        };
+        let text = written(&ErrorCode::Full.into(), &options);
+        assert!(!text.contains("close"));
+        assert!(text.contains("\r\nRetry-After: 7\r\n"));
+        assert!(text.contains("\r\nAccess-Control-Allow-Origin: http://a\r\nVary: Origin\r\n"));
+    }
+
+    #[test]
+    fn a_missing_upgrade_is_named() {
+        let text = written(&ErrorCode::UpgradeRequired.into(), &ResponseOptions::default());
+        assert!(text.contains("\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"));
+    }
+
+    #[test]
+    fn every_status_has_its_words() {
+        for code in ErrorCode::ALL {
+            assert_ne!(reason_phrase(code.status()), "Error", "{code}");
+        }
+    }
+
+    #[test]
+    fn an_origin_cannot_end_its_header() {
+        let options = ResponseOptions {
+            allow_origin: Some("http://a\r\nSet-Cookie: x"),
+            ..Default::default()
+        };
+        let text = written(&ErrorCode::BadName.into(), &options);
+        assert!(!text.contains("Set-Cookie") && !text.contains("Access-Control-Allow-Origin"));
+    }
+}
