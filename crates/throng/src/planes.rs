@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use throng_control::{Arrival, WorkerFigures};
 use throng_core::Listener;
-use throng_edge::{Edge, Figures, Inlets};
+use throng_edge::{Edge, Figures, WorkerHandoffs};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
@@ -21,7 +21,7 @@ use tokio::net::UnixDatagram;
 pub struct Handover {
     /// Shared, because it is needed again for draining.
     edge: Arc<Edge>,
-    /// A duplicate of the arrivals' descriptor, by which the runtime learns that one is there. It
+    /// A duplicate of the receiver's descriptor, by which the runtime learns of handoffs. It
     /// is a Unix socket; nothing is read through this type, so that its kind does not matter.
     watched: UnixDatagram,
 }
@@ -29,7 +29,7 @@ pub struct Handover {
 impl Handover {
     /// Must be called within the runtime.
     pub fn new(edge: Arc<Edge>) -> io::Result<Handover> {
-        let duplicate = edge.arrivals.as_fd().try_clone_to_owned()?;
+        let duplicate = edge.to_control.as_fd().try_clone_to_owned()?;
         let watched = UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?;
         Ok(Handover { edge, watched })
     }
@@ -38,7 +38,7 @@ impl Handover {
 impl throng_control::Arrivals for Handover {
     async fn next(&mut self) -> io::Result<Option<Arrival>> {
         // "None now" is what tells the runtime to wait for the next one.
-        let receive = || self.edge.arrivals.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
+        let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
         Ok(Some(Arrival { stream: arrival.stream, bytes: arrival.bytes }))
     }
@@ -47,8 +47,8 @@ impl throng_control::Arrivals for Handover {
 /// The workers, as the control plane sees them.
 #[derive(Debug)]
 pub struct Workers {
-    /// The way to them.
-    pub inlets: Inlets,
+    /// Hands connections off to them.
+    pub handoffs: WorkerHandoffs,
     /// What they tell about themselves.
     pub figures: Figures,
 }
@@ -60,7 +60,7 @@ impl throng_control::Edge for Workers {
         stream: TcpStream,
         bytes: &[u8],
     ) -> Result<(), TcpStream> {
-        self.inlets.hand_back(listener, &stream, bytes).map_err(|_| stream)
+        self.handoffs.send(listener, &stream, bytes).map_err(|_| stream)
     }
 
     fn subscribers(&self) -> u64 {
