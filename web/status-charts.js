@@ -1,17 +1,17 @@
 /**
- * The charts of the status page: small ones of the last 15 minutes, drawn by uPlot, which lies beside
- * this file. All of them share one pointer: what is under it is told in each card.
+ * The charts of the status page: the last 15 minutes, drawn by uPlot, whose files are in `vendor/`.
+ * All charts share one cursor: each card shows the values under it.
  */
 
 const WINDOW_S = 15 * 60;
 const HEIGHT_PX = 104;
 const MINUTE_S = 60;
-/** Two samples that are further apart than this have a hole between them. */
-const HOLE_S = 2.5;
+/** If two samples are further apart than this, the line has a gap between them. */
+const GAP_S = 2.5;
 
-/** How much of their colour areas have: in a stack, and under a line. */
-const STACK_SHARE = 0.7;
-const FILL_SHARE = 0.14;
+/** The opacity of areas: in a stack, and under a line. */
+const STACK_OPACITY = 0.7;
+const FILL_OPACITY = 0.14;
 
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 
@@ -19,15 +19,15 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-function faded(hex, share) {
-  const alpha = Math.round(share * 255).toString(16).padStart(2, "0");
+function faded(hex, opacity) {
+  const alpha = Math.round(opacity * 255).toString(16).padStart(2, "0");
   return `${hex}${alpha}`;
 }
 
 /**
- * One chart in `element`. `lines` are `{key, label, colour, isFilled}`; with `isStacked` each stands
- * on those before it. `format` writes a value at the axis, `onPoint` is told which row the pointer is
- * at, or null.
+ * One chart in `element`. `lines` are `{key, label, colour, isFilled}`; with `isStacked` each is
+ * drawn on top of the previous ones. `format` makes the label of a value on the axis. `onPoint` is
+ * called with the row under the pointer, or null.
  */
 export class Chart {
   #element;
@@ -55,26 +55,26 @@ export class Chart {
     return { min: last / 1000 - WINDOW_S, max: last / 1000 };
   }
 
-  /** Columns for uPlot: times, then what each line draws. */
+  /** Columns for uPlot: the times, then the values of each line. */
   #data() {
     const { lines, isStacked, isLog } = this.#options;
     const columns = [[], ...lines.map(() => [])];
     let before = null;
     for (const row of this.#rows) {
       const time = row.time_ms / 1000;
-      if (before !== null && time - before > HOLE_S) {
+      if (before !== null && time - before > GAP_S) {
         columns[0].push(before + 1);
         for (const column of columns.slice(1)) column.push(null);
       }
       before = time;
       columns[0].push(time);
       let sum = 0;
-      lines.forEach(({ key }, nth) => {
+      lines.forEach(({ key }, index) => {
         let value = row[key] ?? null;
-        // Nothing is below zero on a logarithmic scale, nor is zero.
+        // A logarithmic scale has no zero.
         if (isLog && value !== null) value = Math.max(value, 0.001);
         if (isStacked && value !== null) value = sum += value;
-        columns[nth + 1].push(value);
+        columns[index + 1].push(value);
       });
     }
     return columns;
@@ -134,14 +134,14 @@ export class Chart {
           size: 46,
           gap: 4,
           splits: (_, __, low, high) => (isLog ? powers(low, high) : thirds(high, isBytes)),
-          // Of a logarithmic scale uPlot would leave some out.
+          // Without this uPlot leaves out some labels of a logarithmic scale.
           filter: (_, splits) => splits,
           values: (_, splits) => splits.map(format),
         },
       ],
       series: [
         {},
-        ...lines.map((it, nth) => this.#series(it, nth)),
+        ...lines.map((line, index) => this.#series(line, index)),
       ],
       bands: this.#bands(),
       hooks: {
@@ -150,29 +150,29 @@ export class Chart {
     };
   }
 
-  #series({ label, colour: name, isFilled }, nth) {
+  #series({ label, colour: name, isFilled }, index) {
     const stroke = colour(name);
     const { isStacked } = this.#options;
-    const isLowest = nth === 0;
+    const isLowest = index === 0;
     return {
       label,
       stroke,
-      // In a stack areas say it all: the lines of those that are nothing would lie on others.
+      // A stack has areas only: the line of a zero value would cover the line below it.
       width: isStacked ? 0 : 1.5,
-      points: { show: false, filter: (plot, at) => lonely(plot.data[at]), fill: stroke, size: 3 },
+      points: { show: false, filter: (plot, at) => isolated(plot.data[at]), fill: stroke, size: 3 },
       fill: isFilled && (!isStacked || isLowest)
-        ? faded(stroke, isStacked ? STACK_SHARE : FILL_SHARE)
+        ? faded(stroke, isStacked ? STACK_OPACITY : FILL_OPACITY)
         : undefined,
     };
   }
 
-  /** Between two lines of a stack. */
+  /** The areas between the lines of a stack. */
   #bands() {
     const { lines, isStacked } = this.#options;
     if (!isStacked) return [];
-    return lines.slice(1).map((line, nth) => ({
-      series: [nth + 2, nth + 1],
-      fill: faded(colour(line.colour), STACK_SHARE),
+    return lines.slice(1).map((line, index) => ({
+      series: [index + 2, index + 1],
+      fill: faded(colour(line.colour), STACK_OPACITY),
     }));
   }
 
@@ -185,12 +185,12 @@ export class Chart {
   }
 }
 
-/** The indices of values without neighbours: no line shows them. */
-function lonely(column) {
-  const isThere = (at) => column[at] !== null && column[at] !== undefined;
+/** The indices of values without neighbours, which a line does not show. */
+function isolated(column) {
+  const isPresent = (at) => column[at] !== null && column[at] !== undefined;
   const found = [];
   for (let at = 0; at < column.length; at += 1) {
-    if (isThere(at) && !isThere(at - 1) && !isThere(at + 1)) found.push(at);
+    if (isPresent(at) && !isPresent(at - 1) && !isPresent(at + 1)) found.push(at);
   }
   return found;
 }
@@ -205,12 +205,13 @@ function ago(seconds) {
   return minutes === 15 ? "" : `−${minutes} min`;
 }
 
-/** Two or three lines at values that are round, in tens or in the units of bytes. */
+/** Two or three grid lines at round values: decimal, or in units of bytes. */
 function thirds(high, isBytes) {
   const rough = high / 3;
   const unit = isBytes ? 1024 ** Math.floor(Math.log(rough) / Math.log(1024)) : 1;
   const scale = unit * 10 ** Math.floor(Math.log10(rough / unit));
-  const step = [1, 2, 2.5, 5, 10].map((it) => it * scale).find((it) => it >= rough) ?? rough;
+  const steps = [1, 2, 2.5, 5, 10].map((factor) => factor * scale);
+  const step = steps.find((candidate) => candidate >= rough) ?? rough;
   const splits = [];
   for (let at = 0; at <= high; at += step) splits.push(at);
   return splits;
@@ -225,7 +226,7 @@ function powers(low, high) {
   return splits;
 }
 
-/** Whole powers of ten around what there is. */
+/** The range of a logarithmic axis: the powers of ten around the values. */
 function logRange(low, high) {
   if (low === null || high === null || low === undefined) return [0.01, 10];
   return [10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high * 1.01))];

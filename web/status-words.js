@@ -1,4 +1,4 @@
-/** How the status page writes numbers, times and reasons. No element is touched here. */
+/** Formats the numbers, times and reasons of the status page. Does not touch the document. */
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const ONE_DECIMAL = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -6,7 +6,7 @@ const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignif
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/** What stands for a number that there is none of. */
+/** Stands for a missing number. */
 export const NONE = "–";
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
@@ -14,10 +14,10 @@ const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 /** 1,000,000 */
 export const count = (value) => (isNumber(value) ? WHOLE.format(value) : NONE);
 
-/** 1.23M: where there is little room. */
+/** 1.23M, where space is short. */
 export const compact = (value) => (isNumber(value) ? COMPACT.format(value) : NONE);
 
-/** Three digits that count: 61.9, 8.2, 512. */
+/** About three significant digits: 61.9, 8.2, 512. */
 function threeDigits(value) {
   if (value >= 100) return WHOLE.format(value);
   return ONE_DECIMAL.format(value);
@@ -50,16 +50,16 @@ export function milliseconds(value) {
   return `${ONE_DECIMAL.format(value / 1000)} s`;
 }
 
-/** 200 µs, 10 ms, 1 s: at an axis, where values are round. */
+/** 200 µs, 10 ms, 1 s: labels of an axis, where values are round. */
 export function roundMilliseconds(value) {
   if (value < 1) return `${COMPACT.format(value * 1000)} µs`;
   return value < 1000 ? `${COMPACT.format(value)} ms` : `${COMPACT.format(value / 1000)} s`;
 }
 
-/** 20 MiB, at an axis. */
+/** 20 MiB: labels of an axis. */
 export const roundBytes = (value) => (value === 0 ? "0" : bytes(value));
 
-/** 42%, of one core. */
+/** 42%: a share of one core. */
 export const percent = (share) => (isNumber(share) ? `${WHOLE.format(share * 100)}%` : NONE);
 
 /** 1.35 */
@@ -87,8 +87,10 @@ const REASONS = {
   refused: {
     head: "malformed request",
     too_slow: "too slow",
-    origin: "origin (data plane)",
-    origin_refused: "origin",
+    origin: "origin not allowed (subscription)",
+    origin_refused: "origin not allowed",
+    host: "host not allowed (subscription)",
+    host_refused: "host not allowed",
     subscribe: "bad subscription",
     full: "full",
     busy: "busy",
@@ -99,26 +101,27 @@ const REASONS = {
     draining: "draining",
   },
   dropped: {
-    behind: "skipped by subscribers behind",
-    unread: "no longer held for those who do not read",
-    evicted: "history, before its time",
+    skipped: "skipped by a slow subscriber",
+    unread: "no longer buffered for clients that do not read",
+    evicted: "dropped early from history",
   },
   closed: {
-    peer: "by the client",
-    socket_error: "by a socket error",
-    protocol_violation: "for a violation of the protocol",
-    behind: "too far behind",
-    silent: "a ping not answered",
+    peer: "closed by the client",
+    socket_error: "socket error",
+    protocol_violation: "protocol violation",
+    lag: "over the lag limit",
+    ping_timeout: "ping not answered",
     idle: "idle",
-    draining: "sent home by a stop",
-    overload: "for holding too much",
+    draining: "server shutdown",
+    overload: "too much buffered",
+    evicted: "evicted for a new connection",
   },
 };
 
-/** A reason in words; one that this page does not know is written as the server has it. */
+/** The text of a reason; for an unknown one the name that the server uses. */
 export const reason = (table, name) => REASONS[table][name] ?? name.replaceAll("_", " ");
 
-/** The reasons of a table in the order in which they are always shown. */
+/** The reasons of a table, in an order that does not change from sample to sample. */
 export const reasons = (table, present) => {
   const known = Object.keys(REASONS[table]).filter((name) => name in present);
   const others = Object.keys(present).filter((name) => !(name in REASONS[table])).sort();

@@ -1,10 +1,10 @@
 /**
- * The status page. One sample a second comes as an event; what was before is asked for once, and
- * again for what was missed while the server was away.
+ * The status page. Each second a sample arrives as an event. The history is fetched when the page
+ * connects: first all of it, after a lost connection the missing part.
  *
- * Layout: the cards, what is known, what is shown, the way to the server.
+ * Layout: the cards, the data, the display, the connection to the server.
  *
- * Invariant: `rows` are in the order of time, one a sample, at most a quarter of an hour.
+ * Invariant: `rows` has one row for each sample of at most the last 15 minutes, sorted by time.
  */
 
 import { Chart } from "./status-charts.js";
@@ -12,23 +12,23 @@ import * as words from "./status-words.js";
 
 const WINDOW_MS = 15 * 60_000;
 const HISTORY_MAX = 900;
-/** Samples come every second; without one for so long something is wrong. */
+/** Samples arrive every second; after this time without one the page warns. */
 const STALE_MS = 4_000;
-/** After a refusal the browser does not try again by itself. */
+/** Minimum time before a reconnect after an error status, for which the browser has none. */
 const RETRY_MS = 2_000;
-/** Descriptions of charts are for reading, not for following. */
+/** How often the descriptions of charts, for screen readers, are renewed. */
 const DESCRIBE_MS = 10_000;
 const WORKERS_SHOWN = 64;
 
 const $ = (id) => document.getElementById(id);
 
-/* The cards. `figure` is the number that counts, `aside` what stands beside it. */
+/* The cards. `value` is the large number, `aside` the text beside it. */
 
 const CARDS = [
   {
     title: "Connections",
-    figure: (it) => words.count(it.connections.total),
-    aside: (it) => `room for ${words.count(it.connections.room)}`,
+    value: (sample) => words.count(sample.connections.total),
+    aside: (sample) => `capacity ${words.count(sample.connections.capacity)}`,
     format: words.compact,
     isStacked: true,
     lines: [
@@ -42,17 +42,17 @@ const CARDS = [
   },
   {
     title: "Deliveries",
-    figure: (it) => words.rate(it.deliveries.per_s),
-    aside: (it) => `${words.bytes(it.sent_bytes.per_s)}/s`,
+    value: (sample) => words.rate(sample.deliveries.per_s),
+    aside: (sample) => `${words.bytes(sample.sent_bytes.per_s)}/s`,
     format: words.compact,
-    lines: [{ key: "deliveries_per_s", label: "a second", colour: "hue-0", isFilled: true }],
+    lines: [{ key: "deliveries_per_s", label: "per second", colour: "hue-0", isFilled: true }],
     legend: words.rate,
-    note: (it) => `${words.count(it.deliveries.total)} since the start`,
+    note: (sample) => `${words.count(sample.deliveries.total)} since the start`,
   },
   {
     title: "Publish to last write",
-    figure: (it) => words.milliseconds(it.latency.minute.p50_ms),
-    aside: (it) => `p99 ${words.milliseconds(it.latency.minute.p99_ms)}, last minute`,
+    value: (sample) => words.milliseconds(sample.latency.minute.p50_ms),
+    aside: (sample) => `p99 ${words.milliseconds(sample.latency.minute.p99_ms)}, last minute`,
     format: words.roundMilliseconds,
     isLog: true,
     lines: [
@@ -63,26 +63,26 @@ const CARDS = [
   },
   {
     title: "Messages in",
-    figure: (it) => words.rate(it.messages_in.per_s),
-    aside: (it) => `${words.count(it.channels)} channels`,
+    value: (sample) => words.rate(sample.messages_in.per_s),
+    aside: (sample) => `${words.count(sample.channels)} channels`,
     format: words.compact,
-    lines: [{ key: "messages_in_per_s", label: "a second", colour: "hue-3", isFilled: true }],
+    lines: [{ key: "messages_in_per_s", label: "per second", colour: "hue-3", isFilled: true }],
     legend: words.rate,
-    note: (it) => `${words.count(it.messages_in.total)} since the start`,
+    note: (sample) => `${words.count(sample.messages_in.total)} since the start`,
   },
   {
     title: "Accepted connections",
-    figure: (it) => words.rate(it.accepted.per_s),
+    value: (sample) => words.rate(sample.accepted.per_s),
     aside: () => "",
     format: words.compact,
-    lines: [{ key: "accepted_per_s", label: "a second", colour: "hue-3", isFilled: true }],
+    lines: [{ key: "accepted_per_s", label: "per second", colour: "hue-3", isFilled: true }],
     legend: words.rate,
-    note: (it) => `${words.count(it.accepted.total)} since the start`,
+    note: (sample) => `${words.count(sample.accepted.total)} since the start`,
   },
   {
     title: "Processor",
-    figure: (it) => words.cores(sum(it.cpu.workers) + (it.cpu.control ?? 0)),
-    aside: (it) => `of ${words.count(it.cpu.cores)} cores`,
+    value: (sample) => words.cores(sum(sample.cpu.workers) + (sample.cpu.control ?? 0)),
+    aside: (sample) => `of ${words.count(sample.cpu.cores)} cores`,
     format: (value) => value.toFixed(1),
     floor: 0.3,
     isStacked: true,
@@ -94,17 +94,17 @@ const CARDS = [
   },
   {
     title: "HTTP requests",
-    figure: (it) => words.rate(it.http.per_s),
+    value: (sample) => words.rate(sample.http.per_s),
     aside: () => "",
     format: words.compact,
-    lines: [{ key: "http_per_s", label: "a second", colour: "hue-4", isFilled: true }],
+    lines: [{ key: "http_per_s", label: "per second", colour: "hue-4", isFilled: true }],
     legend: words.rate,
-    note: (it) => `${words.count(it.http.total)} since the start`,
+    note: (sample) => `${words.count(sample.http.total)} since the start`,
   },
   {
     title: "HTTP response time",
-    figure: (it) => words.milliseconds(it.http.minute.mean_ms),
-    aside: (it) => `p99 ${words.milliseconds(it.http.minute.p99_ms)}, last minute`,
+    value: (sample) => words.milliseconds(sample.http.minute.mean_ms),
+    aside: (sample) => `p99 ${words.milliseconds(sample.http.minute.p99_ms)}, last minute`,
     format: words.roundMilliseconds,
     isLog: true,
     lines: [
@@ -115,16 +115,16 @@ const CARDS = [
   },
   {
     title: "Memory",
-    figure: (it) => words.bytes(it.memory.resident_bytes),
-    aside: (it) => (it.memory.per_connection_bytes === null
+    value: (sample) => words.bytes(sample.memory.resident_bytes),
+    aside: (sample) => (sample.memory.per_connection_bytes === null
       ? "resident"
-      : `${words.bytes(it.memory.per_connection_bytes)} a connection`),
+      : `${words.bytes(sample.memory.per_connection_bytes)} per connection`),
     format: words.roundBytes,
     floor: 1024,
     isBytes: true,
     lines: [
       { key: "resident_bytes", label: "server", colour: "hue-0" },
-      { key: "tcp_buffer_bytes", label: "kernel’s TCP buffers", colour: "hue-4" },
+      { key: "tcp_buffer_bytes", label: "kernel TCP buffers", colour: "hue-4" },
     ],
     legend: words.bytes,
   },
@@ -132,8 +132,8 @@ const CARDS = [
 
 const REFUSALS = {
   title: "Refused and dropped",
-  figure: (it) => words.rate(it.refused_per_s + it.dropped_per_s),
-  aside: (it) => (it.draining ? "draining" : ""),
+  value: (sample) => words.rate(sample.refused_per_s + sample.dropped_per_s),
+  aside: (sample) => (sample.draining ? "draining" : ""),
   format: words.compact,
   lines: [
     { key: "refused_per_s", label: "refused", colour: "hue-2" },
@@ -152,10 +152,10 @@ function element(tag, className, text = "") {
   return made;
 }
 
-/** A card on the page: shows samples and rows. */
+/** A card on the page: a value, a chart and a table. */
 class Card {
   #card;
-  #figure = element("p", "figure", words.NONE);
+  #value = element("p", "figure", words.NONE);
   #aside = element("p", "aside");
   #readings = new Map();
   #note = element("span", "note");
@@ -171,10 +171,10 @@ class Card {
   constructor(card, place) {
     this.#card = card;
     const head = element("div", "head");
-    head.append(this.#figure, this.#aside);
+    head.append(this.#value, this.#aside);
     const legend = element("div", "legend");
     const list = element("dl", "");
-    // Where there is one line, the figure says what it is.
+    // With only one line, the large number is its value.
     for (const { key, label, colour } of card.lines.length > 1 ? card.lines : []) {
       const pair = element("div", colour);
       const reading = element("dd", "", words.NONE);
@@ -185,14 +185,14 @@ class Card {
     if (list.children.length > 0) legend.append(list);
     legend.append(this.#note);
     this.#picture.setAttribute("role", "img");
-    this.#picture.setAttribute("aria-label", `${card.title}: nothing yet`);
+    this.#picture.setAttribute("aria-label", `${card.title}: no data yet`);
     place.prepend(element("h2", "", card.title), head, this.#picture, legend,
       this.#table());
     this.#chart = new Chart(this.#picture, { ...card, onPoint: (row) => this.#point(row) });
   }
 
   show(sample, rows) {
-    this.#figure.textContent = this.#card.figure(sample);
+    this.#value.textContent = this.#card.value(sample);
     this.#aside.textContent = this.#card.aside(sample);
     this.#sample = sample;
     this.#last = rows.at(-1) ?? null;
@@ -202,7 +202,7 @@ class Card {
     this.#showTable();
   }
 
-  /** What the chart shows, for those who cannot point at it: a row a minute, made while open. */
+  /** The chart as a table, for users without a pointer: a row a minute, filled while open. */
   #table() {
     const table = element("table", "");
     table.setAttribute("aria-label", `${this.#card.title}, by minute`);
@@ -228,16 +228,16 @@ class Card {
     ]));
   }
 
-  /** Says in words what the chart shows. */
+  /** Describes the chart in words, for screen readers. */
   describe(rows) {
     const { title, lines, legend } = this.#card;
-    const told = lines.map(({ key, label }) => {
+    const parts = lines.map(({ key, label }) => {
       const values = rows.map((row) => row[key]).filter((value) => value != null);
-      if (values.length === 0) return `${label}: nothing`;
+      if (values.length === 0) return `${label}: no data`;
       const [least, most] = [Math.min(...values), Math.max(...values)];
       return `${label}: now ${legend(values.at(-1))}, from ${legend(least)} to ${legend(most)}`;
     });
-    const label = `${title}, the last 15 minutes. ${told.join("; ")}`;
+    const label = `${title}, the last 15 minutes. ${parts.join("; ")}`;
     this.#picture.setAttribute("aria-label", label);
   }
 
@@ -246,7 +246,7 @@ class Card {
     this.#read();
   }
 
-  /** Under the chart stands what is under the pointer, or what is now. */
+  /** Shows the values under the pointer below the chart, or the current ones. */
   #read() {
     const row = this.#pointed ?? this.#last;
     if (!row) return;
@@ -263,70 +263,70 @@ class Card {
   }
 }
 
-/* What is known. */
+/* The data. */
 
 let rows = [];
 let newest = null;
-/** When the newest sample came, by this page's clock. */
-let takenAt = 0;
-/** Samples of the last minute, for what has changed since. */
+/** When the newest sample arrived, by the clock of this page. */
+let receivedAt = 0;
+/** The samples of the last minute, for the changes since. */
 let minute = [];
 
-/** What the charts draw of a sample, as the server's history has it. */
-function rowOf(it) {
+/** The chart values of a sample, named as in the server's history. */
+function rowOf(sample) {
   return {
-    time_ms: it.time_ms,
-    websocket: it.connections.websocket,
-    sse: it.connections.sse,
-    stream: it.connections.stream,
-    poll: it.connections.poll,
-    control: it.connections.control,
-    accepted_per_s: it.accepted.per_s,
-    messages_in_per_s: it.messages_in.per_s,
-    deliveries_per_s: it.deliveries.per_s,
-    latency_p50_ms: it.latency.second.p50_ms,
-    latency_p99_ms: it.latency.second.p99_ms,
-    http_per_s: it.http.per_s,
-    http_mean_ms: it.http.second.mean_ms,
-    http_p99_ms: it.http.second.p99_ms,
-    cpu_workers: sum(it.cpu.workers),
-    cpu_control: it.cpu.control,
-    refused_per_s: it.refused_per_s,
-    dropped_per_s: it.dropped_per_s,
-    resident_bytes: it.memory.resident_bytes,
-    tcp_buffer_bytes: it.kernel.tcp_buffer_bytes,
+    time_ms: sample.time_ms,
+    websocket: sample.connections.websocket,
+    sse: sample.connections.sse,
+    stream: sample.connections.stream,
+    poll: sample.connections.poll,
+    control: sample.connections.control,
+    accepted_per_s: sample.accepted.per_s,
+    messages_in_per_s: sample.messages_in.per_s,
+    deliveries_per_s: sample.deliveries.per_s,
+    latency_p50_ms: sample.latency.second.p50_ms,
+    latency_p99_ms: sample.latency.second.p99_ms,
+    http_per_s: sample.http.per_s,
+    http_mean_ms: sample.http.second.mean_ms,
+    http_p99_ms: sample.http.second.p99_ms,
+    cpu_workers: sum(sample.cpu.workers),
+    cpu_control: sample.cpu.control,
+    refused_per_s: sample.refused_per_s,
+    dropped_per_s: sample.dropped_per_s,
+    resident_bytes: sample.memory.resident_bytes,
+    tcp_buffer_bytes: sample.kernel.tcp_buffer_bytes,
   };
 }
 
-/** Takes rows in that may be known already, from before or in between. */
-function take(more) {
+/** Adds rows. They may be older than others, or known already. */
+function addRows(more) {
   const byTime = new Map([...rows, ...more].map((row) => [row.time_ms, row]));
   rows = [...byTime.values()].sort((one, other) => one.time_ms - other.time_ms);
   const oldest = (rows.at(-1)?.time_ms ?? 0) - WINDOW_MS;
   rows = rows.filter((row) => row.time_ms >= oldest);
 }
 
-function takeHistory(columns) {
+function addHistory(columns) {
   const names = Object.keys(columns);
-  take(columns.time_ms.map((_, nth) => Object.fromEntries(
-    names.map((name) => [name, columns[name][nth]]),
+  addRows(columns.time_ms.map((_, index) => Object.fromEntries(
+    names.map((name) => [name, columns[name][index]]),
   )));
 }
 
-function takeSample(sample) {
+function addSample(sample) {
   if (sample.started_ms !== newest?.started_ms) minute = [];
   newest = sample;
-  takenAt = performance.now();
-  minute = [...minute, sample].filter((it) => it.time_ms > sample.time_ms - 60_000);
-  take([rowOf(sample)]);
+  receivedAt = performance.now();
+  minute = [...minute, sample].filter((other) => other.time_ms > sample.time_ms - 60_000);
+  addRows([rowOf(sample)]);
 }
 
-/** By how much a reason's count has grown within the last minute. */
-function grown(table, name) {
+/** How much the count of a reason has grown in the last minute. */
+function growth(table, name) {
   return (newest[table][name] ?? 0) - (minute[0][table][name] ?? 0);
 }
 
-/* What is shown. */
+/* The display. */
 
 function newCard() {
   const card = element("section", "card");
@@ -334,7 +334,7 @@ function newCard() {
   return card;
 }
 
-// Without this script they would stand there empty.
+// Hidden in the HTML, because without this script they would be empty.
 for (const id of ["link", "facts", "main"]) $(id).hidden = false;
 
 const cards = [
@@ -342,14 +342,14 @@ const cards = [
   new Card(REFUSALS, $("refusals")),
 ];
 let describedAt = -Infinity;
-/** Whether the server has been asked for what was before this page: its answer, or none. */
-let isHistoryAsked = false;
+/** Whether the request for the history has ended, with or without a response. */
+let isHistoryKnown = false;
 
 function show() {
   if (!newest || document.hidden) return;
   for (const card of cards) card.show(newest, rows);
-  // A description holds for a while, so it waits for the history instead of leaving it out.
-  if (isHistoryAsked && performance.now() - describedAt > DESCRIBE_MS) {
+  // Descriptions are not renewed for a while, so the first one waits for the history.
+  if (isHistoryKnown && performance.now() - describedAt > DESCRIBE_MS) {
     describedAt = performance.now();
     for (const card of cards) card.describe(rows);
   }
@@ -374,17 +374,17 @@ function showWorkers() {
     item.append(element("span", "name"), bar, element("span", "value"), element("span", "held"));
     list.append(item);
   }
-  shown.forEach((share, nth) => {
-    const [name, bar, value, held] = list.children[nth].children;
-    name.textContent = nth;
+  shown.forEach((share, index) => {
+    const [name, bar, value, held] = list.children[index].children;
+    name.textContent = index;
     bar.firstElementChild.style.width = `${Math.min(100, share * 100)}%`;
     value.textContent = words.percent(share);
-    held.textContent = words.count(newest.connections.workers[nth]);
+    held.textContent = words.count(newest.connections.workers[index]);
   });
   list.dataset.size = shown.length > 8 ? "many" : "few";
   const rest = workers.length - shown.length;
   $("workers-rest").textContent = rest > 0
-    ? `and ${words.count(rest)} more; the busiest of all ${words.percent(Math.max(...workers))}`
+    ? `and ${words.count(rest)} more; the busiest worker: ${words.percent(Math.max(...workers))}`
     : "";
 }
 
@@ -395,32 +395,32 @@ function showMemory() {
     ["resident", words.bytes(memory.resident_bytes)],
     ["private", words.bytes(memory.private_bytes)],
     ["private at the start", words.bytes(memory.private_at_start_bytes)],
-    ["messages kept", words.bytes(memory.log_bytes)],
-    ["a connection", each === null ? "from 1,000 on" : words.bytes(each)],
-    ["kernel: what waits in TCP buffers", words.bytes(kernel.tcp_buffer_bytes)],
-    ["kernel: the sockets themselves", kernel.socket_slab_bytes === null
-      ? "told to root only" : words.bytes(kernel.socket_slab_bytes)],
-    ["kernel: TCP sockets in use", words.count(kernel.tcp_sockets)],
+    ["messages in logs", words.bytes(memory.log_bytes)],
+    ["per connection", each === null ? "from 1,000 connections" : words.bytes(each)],
+    ["kernel: data in TCP buffers", words.bytes(kernel.tcp_buffer_bytes)],
+    ["kernel: TCP sockets", kernel.socket_slab_bytes === null
+      ? "root only" : words.bytes(kernel.socket_slab_bytes)],
+    ["kernel: number of TCP sockets", words.count(kernel.tcp_sockets)],
   ]);
 }
 
 function reasonRows(table) {
   return words.reasons(table, newest[table]).map((name) => {
-    const more = grown(table, name);
+    const more = growth(table, name);
     const text = words.reason(table, name);
     return [table === "dropped" ? `message ${text}` : text,
       more > 0 ? `+${words.count(more)}` : "", words.count(newest[table][name])];
   });
 }
 
-/** Rows of a heading and values; those that are there already keep their elements. */
+/** Fills a table with rows of a heading and values. Existing rows keep their elements. */
 function showTable(place, lines) {
   const body = typeof place === "string" ? $(place) : place;
-  const all = lines.length > 0 ? lines : [["nothing so far"]];
+  const all = lines.length > 0 ? lines : [["none so far"]];
   body.classList.toggle("none", lines.length === 0);
   while (body.rows.length > all.length) body.deleteRow(-1);
-  all.forEach((line, nth) => {
-    const row = body.rows[nth] ?? body.insertRow();
+  all.forEach((line, index) => {
+    const row = body.rows[index] ?? body.insertRow();
     while (row.cells.length < line.length) {
       const cell = row.cells.length === 0 ? element("th", "") : element("td", "");
       if (row.cells.length === 0) cell.scope = "row";
@@ -442,36 +442,36 @@ function showLink(state, text, notice = "") {
   $("notice").hidden = notice === "";
 }
 
-/* The way to the server. */
+/* The connection to the server. */
 
 let events;
 let heardAt = performance.now();
 
-/** Asks for what is not known: all of it, or what came since the newest row. */
-async function askForHistory() {
-  // The server's clock may be another than this machine's.
-  const missing = newest ? Math.ceil((performance.now() - takenAt) / 1000) + 5 : HISTORY_MAX;
+/** Fetches the history: all of it, or what is missing since the newest row. */
+async function fetchHistory() {
+  // By the clock of this page: the server's clock may differ.
+  const missing = newest ? Math.ceil((performance.now() - receivedAt) / 1000) + 5 : HISTORY_MAX;
   const count = Math.min(HISTORY_MAX, Math.max(5, missing));
   try {
     const response = await fetch(`status.json?history=${count}`, { cache: "no-store" });
     if (response.ok) {
       const { history, ...sample } = await response.json();
-      takeHistory(history);
-      if (!newest || sample.time_ms > newest.time_ms) takeSample(sample);
+      addHistory(history);
+      if (!newest || sample.time_ms > newest.time_ms) addSample(sample);
       describedAt = -Infinity;
     }
   } catch {
-    // The stream says when the server is there again, and asks anew.
+    // The page fetches it again when the stream reconnects.
   }
-  isHistoryAsked = true;
+  isHistoryKnown = true;
   show();
 }
 
 function lost(since) {
   const notice = newest
-    ? `The server does not answer since ${words.clock(since)}. What you see is from before; `
-      + "this page goes on by itself when the server is back."
-    : "The server does not answer. This page goes on by itself when it does.";
+    ? `The server has not answered since ${words.clock(since)}. This page shows earlier data and `
+      + "reconnects by itself."
+    : "The server does not answer. This page reconnects by itself.";
   showLink("lost", "lost", notice);
 }
 
@@ -479,13 +479,13 @@ function connect() {
   events = new EventSource("status/stream");
   events.onopen = () => {
     heardAt = performance.now();
-    askForHistory();
+    fetchHistory();
   };
   events.onmessage = ({ data }) => {
     heardAt = performance.now();
-    takeSample(JSON.parse(data));
+    addSample(JSON.parse(data));
     showLink(newest.draining ? "draining" : "live", newest.draining ? "stopping" : "live",
-      newest.draining ? "The server is stopping." : "");
+      newest.draining ? "The server is shutting down." : "");
     show();
   };
   events.onerror = () => {
@@ -499,8 +499,8 @@ function connect() {
 setInterval(() => {
   const isLive = $("link").dataset.state === "live";
   if (isLive && performance.now() - heardAt > STALE_MS) {
-    showLink("late", "late", "No sample has come for some seconds: the server or the way to it is "
-      + "slow.");
+    showLink("late", "late", "No sample has arrived for some seconds: the server or the "
+      + "network is slow.");
   }
 }, 1000);
 

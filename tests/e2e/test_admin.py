@@ -39,7 +39,7 @@ def test_status_and_metrics_are_at_the_admin_listener_only(serve, listen):
         assert admin.get("/health").text == "ok\n"
         assert admin.get("/", follow_redirects=False).headers["Location"] == "/status"
         assert "Throng status" in admin.get("/status").text
-        assert admin.get("/status.json").json()["connections"]["room"] > 0
+        assert admin.get("/status.json").json()["connections"]["capacity"] > 0
         assert "throng_connections " in admin.get("/metrics").text
         assert admin.head("/status/stream").status_code == 200
         assert first_sample(admin)["connections"]["status"] == 1

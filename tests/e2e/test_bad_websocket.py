@@ -113,14 +113,14 @@ FRAMES = {
 @pytest.mark.parametrize("case", FRAMES)
 def test_frames(server, channel, case, path):
     data, code = FRAMES[case]
-    before = count(server, 'closed_total{reason="protocol')
+    before = count(server, 'disconnects_total{reason="protocol')
     protocol = "throng.v1" if "subscribe" in path else None
     with RawWebSocket(server, path.format(channel, channel), protocol) as connection:
         connection.send_anyway(data)
         closed, reason = connection.read_close()
     assert closed == code, reason
     assert "\n" not in reason and len(reason) <= 123
-    assert_counted(server, before, 'closed_total{reason="protocol')
+    assert_counted(server, before, 'disconnects_total{reason="protocol')
     server.wait_for_connections(channel, 0)
     assert server.history(channel)["messages"] == []
 

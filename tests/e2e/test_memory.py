@@ -7,7 +7,7 @@ import time
 from support.raw import BINARY, TEXT, Closed, Raw, RawWebSocket, frame
 from support.server import eventually
 
-OVERLOAD = 'throng_closed_total{reason="overload"}'
+OVERLOAD = 'throng_disconnects_total{reason="overload"}'
 MIB = 1 << 20
 
 

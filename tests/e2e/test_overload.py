@@ -142,7 +142,7 @@ def test_heads_that_do_not_end_give_way(serve, channel):
         # The newest has not.
         halves[-1].send(": x\r\n\r\n")
         assert halves[-1].read_response().status == 200
-        assert server.metrics()['throng_closed_total{reason="room"}'] >= CROWD / 2
+        assert server.metrics()['throng_disconnects_total{reason="evicted"}'] >= CROWD / 2
 
 
 def test_silent_requests_give_way_to_new_ones(serve, channel):
@@ -160,7 +160,7 @@ def test_silent_requests_give_way_to_new_ones(serve, channel):
                 silent.request("POST", f"/channels/{channel}", length)
                 assert silent.read_head().status == 100
         assert is_served(server, channel)
-        assert server.metrics()["throng_http_closed_for_room_total"] >= CROWD / 2
+        assert server.metrics()["throng_http_connections_evicted_total"] >= CROWD / 2
 
 
 def test_refused_clients_that_stay_do_not_keep_others_out(serve, channel):
@@ -249,7 +249,7 @@ def test_a_full_server_is_seen_by_a_few_viewers(serve, channel, is_admin):
             leave = ExitStack()
             stack.enter_context(leave)
             sample = leave.enter_context(status_stream(server, is_admin))
-            assert sample["connections"]["room"] == CONNECTIONS_MAX
+            assert sample["connections"]["capacity"] == CONNECTIONS_MAX
             assert sample["connections"]["sse"] == CONNECTIONS_MAX
         refused_events(server, channel)
         with status_stream(server, is_admin) as sample:

@@ -60,7 +60,7 @@ def test_policy_close_on_websocket(serve, channel, witnesses):
                 got.append(number_of(payload.decode()))
         assert int.from_bytes(payload[:2], "big") == 4000
         assert got == list(range(len(got))) and len(got) < TOTAL
-    closed = [n for name, n in server.metrics().items() if "behind" in name and "closed" in name]
+    closed = [n for name, n in server.metrics().items() if "lag" in name and "disconnects" in name]
     assert sum(closed) == 1
 
 

@@ -43,12 +43,12 @@ def test_connections_are_counted_by_transport(serve, channel, transport):
             head = f"GET /channels/{channel}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             waiting.sendall(head.encode())
             eventually(lambda: counted(1), "a long-poll that waits")
-            name = 'throng_parked_connections{transport="poll"}'
+            name = 'throng_subscribed_connections{transport="poll"}'
             assert server.metrics()[name] == 1
     else:
         with subscribe(transport, server, f"/channels/{channel}"):
             eventually(lambda: counted(1), f"a connection over {transport}")
-            name = f'throng_parked_connections{{transport="{transport}"}}'
+            name = f'throng_subscribed_connections{{transport="{transport}"}}'
             assert server.metrics()[name] == 1
     eventually(lambda: counted(0), f"no connection over {transport}")
 
@@ -97,7 +97,7 @@ def test_the_machine_is_told(server):
     assert sample["memory"]["per_connection_bytes"] is None, "too few for a quotient"
     assert sample["kernel"]["tcp_sockets"] > 0
     assert len(sample["cpu"]["workers"]) == len(sample["connections"]["workers"])
-    assert sample["connections"]["room"] > 0
+    assert sample["connections"]["capacity"] > 0
 
 
 def test_history_comes_by_column(serve):

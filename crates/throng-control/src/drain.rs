@@ -1,9 +1,9 @@
-//! The shutdown, as requests see it.
+//! The state of a graceful shutdown, as requests see it.
 //!
-//! What was accepted is still to be delivered, so the workers must not send anybody home before
-//! the last publication is made. Therefore publications are counted, from the moment at which they
-//! are no longer refused to their answer; nothing else is waited for. One whose body has not come
-//! yet could hold up everybody, and so its client gets only a moment.
+//! An accepted message must still be delivered, so the workers must not close their connections
+//! before the last publication is made. Therefore publications are counted from the moment they
+//! pass the check for a drain until they are answered. Nothing else delays the workers. A body that
+//! is still arriving would delay them too, so its client gets [`Drain::cut_body`]'s timeout only.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,16 +11,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::http::answer::Refused;
-use throng_wire::ErrorCode;
-
-/// Whether the server is shutting down, and what is still under way.
+/// Whether the server is shutting down, and how many publications are in progress.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    /// Once it has begun, when publications under way are given up.
+    /// When publications in progress are abandoned; `None` until the drain begins.
     deadline: watch::Sender<Option<Instant>>,
+    /// Publications in progress. The workers drain once this is zero.
     publications: AtomicUsize,
-    has_settled: Notify,
+    /// Notified when `publications` drops to zero.
+    finished: Notify,
 }
 
 impl Default for Drain {
@@ -28,13 +27,13 @@ impl Default for Drain {
         Drain {
             deadline: watch::Sender::new(None),
             publications: AtomicUsize::new(0),
-            has_settled: Notify::new(),
+            finished: Notify::new(),
         }
     }
 }
 
 impl Drain {
-    /// From now on publications are refused, and those under way are waited for until `deadline`.
+    /// Begins the drain. New publications are refused, those in progress have until `deadline`.
     pub(crate) fn begin(&self, deadline: Instant) {
         self.deadline.send_replace(Some(deadline));
     }
@@ -43,48 +42,79 @@ impl Drain {
         self.deadline.borrow().is_some()
     }
 
-    /// Waits for the beginning. Returns the deadline.
-    pub(crate) async fn beginning(&self) -> Instant {
+    /// Waits until the drain begins. Returns the deadline.
+    pub(crate) async fn begun(&self) -> Instant {
         let mut deadline = self.deadline.subscribe();
         match deadline.wait_for(Option::is_some).await.map(|deadline| *deadline) {
             Ok(Some(deadline)) => deadline,
-            // The sender is here.
+            // Not reached: `self` owns the sender, and `wait_for` returns `Some` only.
             _ => std::future::pending().await,
         }
     }
 
-    /// Waits for as long as the next piece of a body may still take: until the shutdown begins, and
-    /// then for `patience`, within the deadline.
-    pub(crate) async fn wait_with(&self, patience: Duration) {
-        let deadline = self.beginning().await;
-        sleep_until(deadline.min(Instant::now() + patience)).await;
+    /// Ready when the next piece of a body is overdue: `timeout` after the drain has begun, and at
+    /// the deadline at the latest. Never ready without a drain.
+    pub(crate) async fn cut_body(&self, timeout: Duration) {
+        let deadline = self.begun().await;
+        sleep_until(deadline.min(Instant::now() + timeout)).await;
     }
 
-    /// A publication begins. The shutdown waits for it while what this returns is there.
-    pub(crate) fn publication(&self) -> Result<Publication<'_>, Refused> {
-        // Counted before it is asked, so that none slips through between the two.
+    /// Begins a publication, which delays the shutdown until the returned guard is dropped.
+    pub(crate) fn begin_publication(&self) -> Result<PublicationGuard<'_>, Draining> {
+        // Count first, check second: the other way round, a drain that begins in between would not
+        // wait for this publication.
         self.publications.fetch_add(1, Ordering::SeqCst);
-        let publication = Publication(self);
-        if self.has_begun() { Err(Refused::from(ErrorCode::Draining)) } else { Ok(publication) }
+        let guard = PublicationGuard(self);
+        if self.has_begun() { Err(Draining) } else { Ok(guard) }
     }
 
-    /// Waits until no publication is under way.
-    pub(crate) async fn settled(&self) {
+    /// Waits until no publication is in progress.
+    pub(crate) async fn publications_finished(&self) {
         while self.publications.load(Ordering::SeqCst) > 0 {
-            self.has_settled.notified().await;
+            self.finished.notified().await;
         }
     }
 }
 
-/// A publication that is under way.
-#[derive(Debug)]
-pub(crate) struct Publication<'a>(&'a Drain);
+/// The server is shutting down and accepts no more publications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Draining;
 
-impl Drop for Publication<'_> {
+/// A publication in progress.
+#[derive(Debug)]
+pub(crate) struct PublicationGuard<'a>(&'a Drain);
+
+impl Drop for PublicationGuard<'_> {
     fn drop(&mut self) {
         if self.0.publications.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // Kept until somebody waits, so that it cannot come between looking and waiting.
-            self.0.has_settled.notify_one();
+            // `notify_one` stores a permit, so a notification between the check and the wait of
+            // `publications_finished` is not lost.
+            self.0.finished.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_drain_refuses_publications_and_waits_for_those_in_progress() {
+        let drain = Drain::default();
+        let publication = drain.begin_publication().unwrap();
+        drain.begin(Instant::now());
+        assert_eq!(drain.begin_publication().unwrap_err(), Draining);
+        let mut finished = Box::pin(drain.publications_finished());
+        assert!(futures_are_pending(&mut finished).await);
+        drop(publication);
+        finished.await;
+    }
+
+    /// Whether the future is pending when polled once.
+    async fn futures_are_pending<F: Future + Unpin>(future: &mut F) -> bool {
+        std::future::poll_fn(|cx| {
+            std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())
+        })
+        .await
     }
 }

@@ -1,5 +1,5 @@
-//! What the control plane needs of the data plane, and nothing more: sockets that come, sockets
-//! that go back, figures. The binary joins the two.
+//! What the control plane needs of the data plane: sockets that arrive, sockets that it hands back,
+//! and the workers' metrics. The binary connects the two planes.
 
 use std::future::Future;
 use std::io;
@@ -8,35 +8,35 @@ use std::sync::Arc;
 
 use throng_core::{Counters, Listener};
 
-/// A socket that a worker has handed over.
+/// A socket that a worker has handed off to the control plane.
 #[derive(Debug)]
 pub struct Arrival {
-    /// The socket, nonblocking already.
+    /// The socket, in nonblocking mode.
     pub stream: TcpStream,
-    /// What was read from it already; begins with a request head.
+    /// What the worker has read from it; begins with a request head.
     pub bytes: Vec<u8>,
 }
 
-/// Where sockets come from.
+/// The source of sockets.
 pub trait Arrivals: Send {
-    /// The next one; `None` when there will be no more. Dropping the future must not lose a socket.
+    /// The next socket; `None` after the last one. Dropping the future must not lose a socket.
     fn next(&mut self) -> impl Future<Output = io::Result<Option<Arrival>>> + Send;
 }
 
-/// One worker's figures.
+/// The metrics of one worker.
 #[derive(Debug, Clone)]
-pub struct WorkerFigures {
-    /// Connections it holds now.
+pub struct WorkerMetrics {
+    /// Connections that it holds now.
     pub connections: u64,
-    /// What it has counted.
+    /// Its counters.
     pub counters: Arc<Counters>,
 }
 
-/// The data plane, as seen from here.
+/// The data plane.
 pub trait Edge: Send + Sync {
-    /// Gives a socket to a worker, one with room if there is one. `bytes` were read from it and
-    /// begin with the head of a request that subscribes; one of the admin listener asks for the
-    /// samples, and may. When the worker does not take it the socket comes back.
+    /// Hands a socket off to a worker, preferably one with free places. `bytes` have been read from
+    /// the socket and begin with the head of a request that subscribes; on the admin listener, with
+    /// a permitted request for the status stream. Returns the socket if no worker accepts it.
     fn hand_back(
         &self,
         listener: Listener,
@@ -44,15 +44,12 @@ pub trait Edge: Send + Sync {
         bytes: &[u8],
     ) -> Result<(), TcpStream>;
 
-    /// Places of subscribers that are taken. Asked for each arrival.
+    /// Places for subscribers that are taken. Called for each arrival.
     fn subscribers(&self) -> u64;
 
-    /// Whether all workers have ended: they take no more sockets.
+    /// Whether all workers have ended and accept no more sockets.
     fn has_ended(&self) -> bool;
 
-    /// Connections that the workers hold now.
-    fn connections(&self) -> u64;
-
-    /// The figures of all workers, in order.
-    fn workers(&self) -> Vec<WorkerFigures>;
+    /// The metrics of all workers, in the order of their ids.
+    fn workers(&self) -> Vec<WorkerMetrics>;
 }

@@ -4,16 +4,18 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `answer` | responses and error responses |
 //! | `body` | request bodies, limited in size, time and total memory |
-//! | `caller` | which listener and client a request comes from |
-//! | `names` | the resources that paths name |
 //! | `origin` | origin and host checks, CORS response headers |
+//! | `names` | the resources of the API, and the paths that name them |
 //! | `query` | query parameters |
+//! | `large_answer` | responses whose memory is limited until clients have read them |
+//! | `answer` | responses and error responses |
+//! | `caller` | which listener and client a request comes from |
 
 pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod caller;
+pub(crate) mod large_answer;
 pub(crate) mod names;
 pub(crate) mod origin;
 pub(crate) mod query;

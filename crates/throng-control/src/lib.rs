@@ -1,8 +1,8 @@
-//! The control plane: everything in the HTTP reference that is not a long-lived subscription.
+//! The control plane: every request of the HTTP reference that is not a long-lived subscription.
 //!
-//! A worker of the data plane that reads a request which does not subscribe gives the socket to
-//! [`serve()`], with the bytes it has read. Here hyper speaks HTTP on it for as long as the client
-//! keeps the connection; when the client asks to subscribe, the socket goes back.
+//! A worker of the data plane that reads a request which does not subscribe hands the socket off to
+//! [`serve()`], with the bytes it has read. Here hyper serves the connection for as long as the
+//! client keeps it. When the client asks to subscribe, the socket is handed back to a worker.
 //!
 //! # Layout
 //!
@@ -10,39 +10,45 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`fn@serve`], `serve/admin` | the two listeners, their connection limits, shutdown |
-//! | `service` | routes each request to the API or a page |
+//! | `serve` | accepts the sockets of both listeners, limits their number, shuts down |
+//! | `service` | routes each request to its endpoint |
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS` |
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
+//! | `status` | the samples behind the status page |
 //! | `socket` | the life of a control connection |
-//! | `status` | the sampler behind the status page |
-//! | [`control`] | what all connections share |
+//! | `control` | the state that all connections share |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
-//! | `drain`, `metrics`, `memory_quota` | shutdown state, counters, memory that requests share |
-//! | [`edge`] | what the control plane needs of the data plane, as two traits |
+//! | `drain` | the state of a shutdown |
+//! | `edge` | what the control plane needs of the data plane, as two traits |
+//! | `memory_quota` | memory that many requests share |
+//! | `metrics` | what the control plane counts |
+//! | `settings` | limits and timeouts |
+//!
+//! The last five do not use each other.
 //!
 //! # Invariants
 //!
 //! * A request that subscribes never reaches hyper, and no byte of it is lost on the way back.
-//! * What a client says last is answered before its connection goes anywhere.
-//! * Every refusal has a code of the reference, and is counted under it.
-//! * What may become large is counted against a limit of all connections together: bodies until
-//!   they are worked off, answers until they are taken.
-
-pub mod control;
-pub mod edge;
+//! * The last request of a client is answered before its connection is closed or handed off.
+//! * Every refusal has an error code of the reference, and is counted under it.
+//! * Everything that may become large is limited for all connections together: bodies until they
+//!   are published, responses until clients have read them.
 
 mod api;
+mod control;
 mod drain;
+mod edge;
 mod http;
 mod memory_quota;
 mod metrics;
 mod pages;
 mod serve;
 mod service;
+mod settings;
 mod socket;
 mod status;
 
-pub use control::{Control, Settings};
-pub use edge::{Arrival, Arrivals, Edge, WorkerFigures};
+pub use control::Control;
+pub use edge::{Arrival, Arrivals, Edge, WorkerMetrics};
 pub use serve::serve;
+pub use settings::Settings;

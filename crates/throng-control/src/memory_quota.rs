@@ -1,4 +1,5 @@
-//! Memory that many requests share, with a limit. When it is used up, what holds most gives way.
+//! Memory that many requests share, with a limit. When it is used up, the largest reservations are
+//! evicted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,180 +8,203 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// What holds less than this never gives way.
-const FLOOR_BYTES: u64 = 64 << 10;
+/// A smaller reservation is never evicted.
+const EVICTABLE_BYTES_MIN: u64 = 64 << 10;
 
-/// A level in bytes, and who makes it up.
-#[derive(Debug, Default)]
-pub(crate) struct Pot(Mutex<Level>);
-
-#[derive(Debug, Default)]
-struct Level {
-    bytes: u64,
-    /// Of these, what has been told to give way and has not done so yet.
-    leaving_bytes: u64,
-    next_number: u64,
-    /// What may be told to give way; the last one first.
-    movable: BTreeMap<Place, Movable>,
-}
-
-/// What holds `bytes` until it is told not to.
+/// A limit in bytes, and what is reserved of it.
 #[derive(Debug)]
-struct Movable {
-    bytes: u64,
-    cut: Arc<Cut>,
+pub(crate) struct MemoryQuota {
+    bytes_max: u64,
+    state: Mutex<State>,
 }
 
-/// The larger, to a power of two, comes later, and among equals the older.
+#[derive(Debug, Default)]
+struct State {
+    /// All reserved bytes.
+    bytes: u64,
+    /// The part of `bytes` that has been evicted and not released yet.
+    evicted_bytes: u64,
+    /// The number of the newest reservation.
+    newest: u64,
+    /// What may be evicted; the last entry goes first.
+    evictable: BTreeMap<Rank, Evictable>,
+}
+
+#[derive(Debug)]
+struct Evictable {
+    bytes: u64,
+    signal: Arc<EvictionSignal>,
+}
+
+/// Orders reservations for eviction: a larger one, to a power of two, ranks higher, and of those of
+/// about one size the older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    size: u32,
+struct Rank {
+    size_class: u32,
     number: Reverse<u64>,
 }
 
-/// Tells somebody to give way.
+/// Tells the owner of a reservation that it has been evicted.
 #[derive(Debug, Default)]
-pub(crate) struct Cut {
-    is_cut: AtomicBool,
+pub(crate) struct EvictionSignal {
+    is_evicted: AtomicBool,
     notify: Notify,
 }
 
-impl Cut {
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::SeqCst);
+impl EvictionSignal {
+    fn set(&self) {
+        self.is_evicted.store(true, Ordering::SeqCst);
         self.notify.notify_waiters();
     }
 
-    /// Ready once it is told.
+    /// Waits for the eviction; ready at once if there was one.
     pub(crate) async fn wait(&self) {
+        // Created before the check, so that it does not miss an eviction after the check.
         let notified = self.notify.notified();
-        if !self.is_cut.load(Ordering::SeqCst) {
+        if !self.is_evicted.load(Ordering::SeqCst) {
             notified.await;
         }
     }
 }
 
-impl Pot {
-    /// Bytes in all.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.lock().bytes
+impl MemoryQuota {
+    /// A quota of `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> MemoryQuota {
+        MemoryQuota { bytes_max, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Level> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Reserved bytes. May exceed the limit while evicted reservations are released.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What one request takes of a pot; given back when dropped.
+/// What one request holds of a quota; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    pot: Arc<Pot>,
+pub(crate) struct Reservation {
+    quota: Arc<MemoryQuota>,
+    /// Tells reservations of one size apart: they are numbered by age.
     number: u64,
     bytes: u64,
-    /// Whom to tell, if it may have to give way.
-    cut: Option<Arc<Cut>>,
-    /// Its place among those that have not been told.
-    place: Option<Place>,
+    /// Signals the eviction; `None` if the reservation is pinned.
+    signal: Option<Arc<EvictionSignal>>,
+    /// The key in `State::evictable`. The entry is removed on eviction, the key stays here.
+    rank: Option<Rank>,
 }
 
-impl Share {
-    /// Nothing yet. It stays for as long as it likes.
-    pub(crate) fn of(pot: &Arc<Pot>) -> Share {
-        let mut level = pot.lock();
-        level.next_number += 1;
-        let number = level.next_number;
-        drop(level);
-        Share { pot: Arc::clone(pot), number, bytes: 0, cut: None, place: None }
+impl Reservation {
+    /// An empty reservation. It is pinned: it is not evicted.
+    pub(crate) fn new(quota: &Arc<MemoryQuota>) -> Reservation {
+        let mut state = quota.state();
+        state.newest += 1;
+        let number = state.newest;
+        drop(state);
+        Reservation { quota: Arc::clone(quota), number, bytes: 0, signal: None, rank: None }
     }
 
-    /// From now on it may have to give way: `cut` tells.
-    pub(crate) fn set_movable(&mut self, cut: &Arc<Cut>) {
-        self.cut = Some(Arc::clone(cut));
-        let pot = Arc::clone(&self.pot);
-        self.put(&mut pot.lock(), self.bytes);
+    /// Allows the reservation to be evicted, which `signal` announces.
+    pub(crate) fn set_evictable(&mut self, signal: &Arc<EvictionSignal>) {
+        self.signal = Some(Arc::clone(signal));
+        let quota = Arc::clone(&self.quota);
+        self.set_bytes(&mut quota.state(), self.bytes);
     }
 
-    /// From now on it stays, unless it was told before.
-    pub(crate) fn set_fixed(&mut self) {
-        let pot = Arc::clone(&self.pot);
-        let mut level = pot.lock();
-        if self.was_told(&level) {
+    /// Excludes the reservation from further evictions. Has no effect after an eviction.
+    pub(crate) fn pin(&mut self) {
+        let quota = Arc::clone(&self.quota);
+        let mut state = quota.state();
+        if self.is_evicted(&state) {
             return;
         }
-        self.cut = None;
-        if let Some(place) = self.place.take() {
-            level.movable.remove(&place);
+        self.signal = None;
+        if let Some(rank) = self.rank.take() {
+            state.evictable.remove(&rank);
         }
     }
 
-    /// Whether it has been told to give way. What it holds counts as leaving, until it is dropped.
-    fn was_told(&self, level: &Level) -> bool {
-        self.place.is_some_and(|place| !level.movable.contains_key(&place))
+    /// Whether it was evicted. Its bytes count as evicted until it is dropped.
+    fn is_evicted(&self, state: &State) -> bool {
+        self.rank.is_some_and(|rank| !state.evictable.contains_key(&rank))
     }
 
-    /// Takes more, unless it was told to give way, or the pot would hold more than `max` and
-    /// nothing larger can give way.
-    pub(crate) fn grow_within(&mut self, bytes: usize, max: u64) -> bool {
-        let pot = Arc::clone(&self.pot);
-        let mut level = pot.lock();
-        if self.was_told(&level) {
+    /// Reserves `bytes` more, and evicts others if the limit requires it. Fails if this reservation
+    /// was evicted, or if all others that may be evicted are smaller than it.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        self.grow_within(bytes, self.quota.bytes_max)
+    }
+
+    /// Like [`grow`](Reservation::grow), but `bytes` alone may exceed the limit.
+    pub(crate) fn grow_oversized(&mut self, bytes: usize) -> bool {
+        self.grow_within(bytes, self.quota.bytes_max.max(bytes as u64))
+    }
+
+    fn grow_within(&mut self, bytes: usize, bytes_max: u64) -> bool {
+        let quota = Arc::clone(&self.quota);
+        let mut state = quota.state();
+        if self.is_evicted(&state) {
             return false;
         }
         let bytes = self.bytes + bytes as u64;
-        while level.bytes - level.leaving_bytes - self.bytes + bytes > max {
-            if !level.make_room(size_of_place(bytes), self.number) {
+        while state.bytes - state.evicted_bytes - self.bytes + bytes > bytes_max {
+            if !state.evict(size_class(bytes), self.number) {
                 return false;
             }
         }
-        self.put(&mut level, bytes);
+        self.set_bytes(&mut state, bytes);
         true
     }
 
-    /// Corrects what was taken for less or more.
-    pub(crate) fn settle(&mut self, bytes: usize) {
-        let pot = Arc::clone(&self.pot);
-        self.put(&mut pot.lock(), bytes as u64);
+    /// Sets the size, without regard to the limit.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        let quota = Arc::clone(&self.quota);
+        self.set_bytes(&mut quota.state(), bytes as u64);
     }
 
-    /// Holds `bytes` from now on.
-    fn put(&mut self, level: &mut Level, bytes: u64) {
-        let was_told = self.was_told(level);
-        if was_told {
-            level.leaving_bytes = level.leaving_bytes - self.bytes + bytes;
-        } else if let Some(place) = self.place.take() {
-            level.movable.remove(&place);
+    fn set_bytes(&mut self, state: &mut State, bytes: u64) {
+        let is_evicted = self.is_evicted(state);
+        if is_evicted {
+            state.evicted_bytes = state.evicted_bytes - self.bytes + bytes;
+        } else if let Some(rank) = self.rank.take() {
+            state.evictable.remove(&rank);
         }
-        level.bytes = level.bytes - self.bytes + bytes;
+        state.bytes = state.bytes - self.bytes + bytes;
         self.bytes = bytes;
-        if let Some(cut) = self.cut.as_ref().filter(|_| !was_told && bytes >= FLOOR_BYTES) {
-            let place = Place { size: size_of_place(bytes), number: Reverse(self.number) };
-            level.movable.insert(place, Movable { bytes, cut: Arc::clone(cut) });
-            self.place = Some(place);
+        let is_evictable = !is_evicted && bytes >= EVICTABLE_BYTES_MIN;
+        if let Some(signal) = self.signal.as_ref().filter(|_| is_evictable) {
+            let rank = Rank { size_class: size_class(bytes), number: Reverse(self.number) };
+            state.evictable.insert(rank, Evictable { bytes, signal: Arc::clone(signal) });
+            self.rank = Some(rank);
         }
     }
 }
 
-/// How many bits so many bytes have.
-fn size_of_place(bytes: u64) -> u32 {
+/// The number of bits of `bytes`.
+fn size_class(bytes: u64) -> u32 {
     u64::BITS - bytes.leading_zeros()
 }
 
-impl Level {
-    /// Tells the largest to give way, but for `own`, if it is no smaller than `size`. Returns
-    /// whether there was one.
-    fn make_room(&mut self, size: u32, own: u64) -> bool {
-        let largest = self.movable.keys().rev().find(|place| place.number.0 != own).copied();
-        let Some(place) = largest.filter(|place| place.size >= size) else { return false };
-        let Some(Movable { bytes, cut }) = self.movable.remove(&place) else { return false };
-        cut.cut();
-        self.leaving_bytes += bytes;
+impl State {
+    /// Evicts the reservation of the highest rank other than `own`, if its size class is at least
+    /// `size_class_min`. Returns whether there was one.
+    fn evict(&mut self, size_class_min: u32, own: u64) -> bool {
+        let highest = self.evictable.keys().rev().find(|rank| rank.number.0 != own).copied();
+        let Some(rank) = highest.filter(|rank| rank.size_class >= size_class_min) else {
+            return false;
+        };
+        let Some(Evictable { bytes, signal }) = self.evictable.remove(&rank) else { return false };
+        signal.set();
+        self.evicted_bytes += bytes;
         true
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.settle(0);
+        self.resize(0);
     }
 }
 
@@ -189,97 +213,117 @@ mod tests {
     use super::*;
 
     const UNIT: usize = 64 << 10;
-    const MAX: u64 = 10 * UNIT as u64;
 
-    fn share(pot: &Arc<Pot>, units: usize) -> (Share, Arc<Cut>) {
-        let (mut share, cut) = (Share::of(pot), Arc::new(Cut::default()));
-        assert!(share.grow_within(units * UNIT, MAX), "{units}");
-        share.set_movable(&cut);
-        (share, cut)
+    fn quota(units: usize) -> Arc<MemoryQuota> {
+        Arc::new(MemoryQuota::new((units * UNIT) as u64))
     }
 
-    fn is_cut(cut: &Cut) -> bool {
-        cut.is_cut.load(Ordering::SeqCst)
+    fn reserve(quota: &Arc<MemoryQuota>, units: usize) -> (Reservation, Arc<EvictionSignal>) {
+        let (mut reservation, signal) = (Reservation::new(quota), Arc::default());
+        assert!(reservation.grow(units * UNIT), "{units}");
+        reservation.set_evictable(&signal);
+        (reservation, signal)
+    }
+
+    fn is_evicted(signal: &EvictionSignal) -> bool {
+        signal.is_evicted.load(Ordering::SeqCst)
+    }
+
+    fn expect_unused(quota: &MemoryQuota) {
+        let state = quota.state();
+        assert_eq!((state.bytes, state.evicted_bytes, state.evictable.len()), (0, 0, 0));
     }
 
     #[test]
-    fn shares_are_given_back() {
-        let pot = Arc::new(Pot::default());
-        let mut first = Share::of(&pot);
-        let mut second = Share::of(&pot);
-        assert!(first.grow_within(6, 10));
-        assert!(!second.grow_within(5, 10));
-        assert!(second.grow_within(4, 10));
-        assert!(!first.grow_within(1, 10));
-        first.settle(2);
-        assert_eq!(pot.bytes(), 6);
-        first.settle(20);
-        assert_eq!(pot.bytes(), 24);
+    fn reservations_share_the_limit_and_are_released_when_dropped() {
+        let quota = Arc::new(MemoryQuota::new(10));
+        let mut first = Reservation::new(&quota);
+        let mut second = Reservation::new(&quota);
+        assert!(first.grow(6));
+        assert!(!second.grow(5));
+        assert!(second.grow(4));
+        assert!(!first.grow(1));
+        first.resize(2);
+        assert_eq!(quota.bytes(), 6);
+        first.resize(20);
+        assert_eq!(quota.bytes(), 24);
         drop(first);
-        assert_eq!(pot.bytes(), 4);
+        assert_eq!(quota.bytes(), 4);
         drop(second);
-        assert_eq!(pot.bytes(), 0);
+        assert_eq!(quota.bytes(), 0);
     }
 
     #[test]
-    fn the_largest_gives_way_and_among_equals_the_oldest() {
-        let pot = Arc::new(Pot::default());
-        let (small, small_cut) = share(&pot, 1);
-        let (first, first_cut) = share(&pot, 4);
-        let (second, second_cut) = share(&pot, 5);
-        let (third, third_cut) = share(&pot, 1);
-        assert!(is_cut(&first_cut) && !is_cut(&second_cut) && !is_cut(&small_cut));
-        assert_eq!(pot.bytes(), 11 * UNIT as u64, "it has not gone yet");
-        let (fourth, fourth_cut) = share(&pot, 3);
-        assert!(!is_cut(&second_cut) && !is_cut(&third_cut), "its room is taken already");
-        let mut large = Share::of(&pot);
-        assert!(!large.grow_within(8 * UNIT, MAX), "nothing is as large");
-        let (fifth, _) = share(&pot, 4);
-        assert!(is_cut(&second_cut) && !is_cut(&fourth_cut) && !is_cut(&small_cut));
+    fn only_a_reservation_of_its_own_may_exceed_the_limit() {
+        let quota = Arc::new(MemoryQuota::new(10));
+        let (mut first, mut second) = (Reservation::new(&quota), Reservation::new(&quota));
+        assert!(!first.grow(11));
+        assert!(first.grow_oversized(11));
+        assert!(!second.grow_oversized(1));
+    }
+
+    #[test]
+    fn the_largest_is_evicted_first_and_of_equals_the_oldest() {
+        let quota = quota(10);
+        let (small, small_signal) = reserve(&quota, 1);
+        let (first, first_signal) = reserve(&quota, 4);
+        let (second, second_signal) = reserve(&quota, 5);
+        let (third, third_signal) = reserve(&quota, 1);
+        let evicted =
+            [&first_signal, &second_signal, &small_signal].map(|signal| is_evicted(signal));
+        assert_eq!(evicted, [true, false, false]);
+        assert_eq!(quota.bytes(), 11 * UNIT as u64, "the evicted one is not released yet");
+        let (fourth, fourth_signal) = reserve(&quota, 3);
+        let evicted = [&second_signal, &third_signal].map(|signal| is_evicted(signal));
+        assert_eq!(evicted, [false, false], "evicted bytes do not count against the limit");
+        let mut large = Reservation::new(&quota);
+        assert!(!large.grow(8 * UNIT), "all others are smaller");
+        let (fifth, _) = reserve(&quota, 4);
+        let evicted =
+            [&second_signal, &fourth_signal, &small_signal].map(|signal| is_evicted(signal));
+        assert_eq!(evicted, [true, false, false]);
         drop((small, first, second, third, fourth, fifth, large));
-        let level = pot.lock();
-        assert_eq!((level.bytes, level.leaving_bytes, level.movable.len()), (0, 0, 0));
+        expect_unused(&quota);
     }
 
     #[test]
-    fn what_is_fixed_or_small_stays() {
-        let pot = Arc::new(Pot::default());
-        let (mut fixed, fixed_cut) = share(&pot, 6);
-        fixed.set_fixed();
-        let mut small = Share::of(&pot);
-        assert!(small.grow_within(UNIT - 1, MAX));
-        small.set_movable(&fixed_cut);
-        let mut other = Share::of(&pot);
-        assert!(!other.grow_within(4 * UNIT, MAX));
-        assert!(other.grow_within(3 * UNIT, MAX));
-        assert!(!is_cut(&fixed_cut));
-        drop((fixed, small, other));
-        assert_eq!(pot.bytes(), 0);
+    fn pinned_and_small_reservations_are_not_evicted() {
+        let quota = quota(10);
+        let (mut pinned, pinned_signal) = reserve(&quota, 6);
+        pinned.pin();
+        let mut small = Reservation::new(&quota);
+        assert!(small.grow(UNIT - 1));
+        small.set_evictable(&pinned_signal);
+        let mut other = Reservation::new(&quota);
+        assert!(!other.grow(4 * UNIT));
+        assert!(other.grow(3 * UNIT));
+        assert!(!is_evicted(&pinned_signal));
+        drop((pinned, small, other));
+        expect_unused(&quota);
     }
 
     #[test]
-    fn what_was_told_too_late_is_given_back_all_the_same() {
-        let pot = Arc::new(Pot::default());
-        let (mut told, told_cut) = share(&pot, 9);
-        let (other, _) = share(&pot, 9);
-        assert!(is_cut(&told_cut));
-        assert!(!told.grow_within(UNIT, MAX), "it is to leave");
-        told.set_fixed();
-        drop((told, other));
-        let level = pot.lock();
-        assert_eq!((level.bytes, level.leaving_bytes, level.movable.len()), (0, 0, 0));
+    fn a_reservation_pinned_after_its_eviction_is_released_all_the_same() {
+        let quota = quota(10);
+        let (mut evicted, signal) = reserve(&quota, 9);
+        let (other, _) = reserve(&quota, 9);
+        assert!(is_evicted(&signal));
+        assert!(!evicted.grow(UNIT), "an evicted reservation cannot grow");
+        evicted.pin();
+        drop((evicted, other));
+        expect_unused(&quota);
     }
 
     #[tokio::test]
-    async fn all_who_wait_hear_it_before_and_after() {
-        let cut = Arc::new(Cut::default());
+    async fn the_signal_wakes_waiters_and_stays_set() {
+        let signal = Arc::new(EvictionSignal::default());
         let waiting = tokio::spawn({
-            let cut = Arc::clone(&cut);
-            async move { cut.wait().await }
+            let signal = Arc::clone(&signal);
+            async move { signal.wait().await }
         });
         tokio::task::yield_now().await;
-        cut.cut();
-        waiting.await.expect("it ends");
-        cut.wait().await;
+        signal.set();
+        waiting.await.expect("the wait ends");
+        signal.wait().await;
     }
 }

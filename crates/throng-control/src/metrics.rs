@@ -1,61 +1,98 @@
-//! What the control plane itself counts.
+//! What the control plane counts. To add a counter, add a row to the table below.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_core::Histogram;
 
-use crate::memory_quota::Pot;
-use throng_wire::ErrorCode;
+macro_rules! counters {
+    ($($variant:ident $name:literal $help:literal,)*) => {
+        /// An event that the control plane counts.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum HttpCounter { $(#[doc = $help] $variant,)* }
 
-/// A count or a level that many tasks change.
-#[derive(Debug, Default)]
-pub(crate) struct Figure(AtomicU64);
+        impl HttpCounter {
+            /// All counters, in the order of the table.
+            pub(crate) const ALL: &'static [HttpCounter] = &[$(HttpCounter::$variant,)*];
 
-impl Figure {
-    pub(crate) fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
+            /// The metric's name, without the prefix `throng_`.
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(HttpCounter::$variant => $name,)* }
+            }
 
-    pub(crate) fn subtract(&self, amount: u64) {
-        self.0.fetch_sub(amount, Ordering::Relaxed);
-    }
+            /// The metric's help text.
+            pub(crate) const fn help(self) -> &'static str {
+                match self { $(HttpCounter::$variant => $help,)* }
+            }
+        }
+    };
+}
 
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+counters! {
+    Requests "http_requests_total" "HTTP requests to the control plane.",
+    Published "http_messages_published_total" "Messages published over HTTP.",
+    Handoffs "http_handoffs_to_workers_total"
+        "Control connections handed off to a worker because they subscribe.",
+    Evicted "http_connections_evicted_total"
+        "Idle control connections closed to make room for new ones.",
+    Aborted "http_responses_aborted_total"
+        "Connections closed in the middle of a response because unread responses exceeded their \
+        quota.",
+}
+
+/// The counters of the control plane. Any thread may update them.
+#[derive(Debug)]
+pub(crate) struct HttpMetrics {
+    counts: [AtomicU64; HttpCounter::ALL.len()],
+    /// Open control connections.
+    connections: AtomicU64,
+    /// Time from a request's head to its complete response, without writing it.
+    durations: Histogram,
+}
+
+impl Default for HttpMetrics {
+    fn default() -> HttpMetrics {
+        HttpMetrics {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            connections: AtomicU64::new(0),
+            durations: Histogram::default(),
+        }
     }
 }
 
-/// The figures, as `/metrics` names them.
-#[derive(Debug, Default)]
-pub(crate) struct Figures {
-    /// Connections now.
-    pub(crate) connections: Figure,
-    /// Requests answered.
-    pub(crate) requests: Figure,
-    /// How long their answers took: from the head to the answer, without writing it.
-    pub(crate) responses: Histogram,
-    /// Messages accepted.
-    pub(crate) published: Figure,
-    /// Connections closed to make room for others.
-    pub(crate) closed_for_room: Figure,
-    /// Connections that went back to a worker to subscribe.
-    pub(crate) handed_back: Figure,
-    /// Bytes of messages that have arrived in part, or are being worked on.
-    pub(crate) message_bodies: Arc<Pot>,
-    /// The same of batches.
-    pub(crate) batch_bodies: Arc<Pot>,
-    /// Bytes of what clients have read of logs and workers, and not taken yet.
-    pub(crate) pages: Arc<Pot>,
-    /// Bytes of what publishers have been answered, and not taken yet.
-    pub(crate) receipts: Arc<Pot>,
-    /// Connections cut off because others needed the room of their answers.
-    pub(crate) cut: Figure,
-    refused: [Figure; ErrorCode::ALL.len()],
-}
+impl HttpMetrics {
+    /// Counts one event.
+    pub(crate) fn count(&self, counter: HttpCounter) {
+        self.counts[counter as usize].fetch_add(1, Ordering::Relaxed);
+    }
 
-impl Figures {
-    pub(crate) fn refused(&self, code: ErrorCode) -> &Figure {
-        &self.refused[code as usize]
+    /// How many of these events there were since the start.
+    pub(crate) fn get(&self, counter: HttpCounter) -> u64 {
+        self.counts[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// A connection has been opened.
+    pub(crate) fn connection_opened(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection has been closed or handed off.
+    pub(crate) fn connection_closed(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Open control connections.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Records how long a request took.
+    pub(crate) fn record_duration(&self, duration_us: u64) {
+        self.durations.record_shared(duration_us);
+    }
+
+    /// How long requests took.
+    pub(crate) fn durations(&self) -> &Histogram {
+        &self.durations
     }
 }

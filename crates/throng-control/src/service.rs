@@ -1,4 +1,4 @@
-//! Sends each request to where it is answered, and gives every answer its last headers.
+//! Routes each request to its endpoint, and completes the headers of every response.
 
 use std::sync::Arc;
 
@@ -10,56 +10,58 @@ use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_core::clock;
+use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
 
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Refused};
+use crate::http::answer::{self, Answer, ApiError};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
-use crate::http::{body, origin};
-use crate::{api, pages};
-use throng_wire::ErrorCode;
+use crate::http::origin;
+use crate::metrics::HttpCounter;
+use crate::status::history::StatusHistory;
+use crate::{api, pages, status};
 
-/// Answers requests. The API is matched by hand, because publishing is what the control plane does
-/// all day; pages, figures and health go through a router.
+/// Answers requests. The API is matched by hand, because most requests publish; pages, metrics and
+/// health go through a router.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pages: Router,
 }
 
 impl Service {
-    pub(crate) fn new(control: Arc<Control>) -> Service {
-        Service { pages: pages::router(control) }
+    pub(crate) fn new(control: Arc<Control>, history: Arc<StatusHistory>) -> Service {
+        Service { pages: pages::router(control, status::json::route(history)) }
     }
 
-    /// The answer to one request.
+    /// The response to one request.
     pub(crate) async fn answer(&self, control: &Control, request: Request<Incoming>) -> Answer {
-        control.figures.requests.add(1);
-        let asked_us = clock::now_us();
+        control.metrics.count(HttpCounter::Requests);
+        let start_us = clock::now_us();
         let (head, mut body) = request.into_parts();
         let origin = origin::check(&control.settings, &head);
         let (result, origin) = match origin {
             Ok(origin) => (self.respond(control, &head, &mut body).await, origin),
-            Err(refused) => (Err(refused), None),
+            Err(error) => (Err(error), None),
         };
-        let mut answer = result.unwrap_or_else(|refused| refused.into_answer(control));
+        let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));
         answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if let Some(origin) = origin {
             origin::expose(&mut answer, origin);
         }
-        // What follows chunks is not looked for: see `gate`.
+        // A request with chunks is the connection's last: see `socket::request_boundary`.
         let is_last = answer.headers().contains_key(CONNECTION)
             || head.headers.contains_key(TRANSFER_ENCODING)
             || control.is_draining()
-            || !body::discard(control, &head.headers, &mut body).await;
+            || !control.bodies.discard(&control.drain, &head.headers, &mut body).await;
         if is_last {
             answer::close(&mut answer);
         }
-        let took_us = clock::now_us().saturating_sub(asked_us);
-        control.figures.responses.record_shared(took_us);
+        let duration_us = clock::now_us().saturating_sub(start_us);
+        control.metrics.record_duration(duration_us);
         if tracing::enabled!(tracing::Level::DEBUG) {
-            log(&head, &answer, took_us);
+            log(&head, &answer, duration_us);
         }
         answer
     }
@@ -69,7 +71,7 @@ impl Service {
         control: &Control,
         head: &Parts,
         body: &mut Incoming,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, ApiError> {
         match Resource::of(head.uri.path()) {
             Some(resource) => answer_api(control, head, body, resource).await,
             None => Ok(self.page(head).await),
@@ -85,13 +87,14 @@ impl Service {
     }
 }
 
-/// Logs a request and its answer, with the code of an error.
-fn log(head: &Parts, answer: &Answer, took_us: u64) {
-    let path = without_query(head.uri.path_and_query().map_or("", |it| it.as_str()).as_bytes());
+/// Logs a request with its status, and with the error code if there is one.
+fn log(head: &Parts, answer: &Answer, duration_us: u64) {
+    let target = head.uri.path_and_query().map_or("", |target| target.as_str());
+    let path = without_query(target.as_bytes());
     let (method, status) = (&head.method, answer.status().as_u16());
     let code = answer.extensions().get::<ErrorCode>().map(|code| code.name()).unwrap_or_default();
     let peer = Caller::of(head).peer.map(|peer| peer.to_string()).unwrap_or_default();
-    tracing::debug!("{method} {path} {status} {code} peer={peer} us={took_us}");
+    tracing::debug!("{method} {path} {status} {code} peer={peer} us={duration_us}");
 }
 
 async fn answer_api(
@@ -99,7 +102,7 @@ async fn answer_api(
     head: &Parts,
     body: &mut Incoming,
     resource: Resource<'_>,
-) -> Result<Answer, Refused> {
+) -> Result<Answer, ApiError> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match resource {
         _ if head.method == Method::OPTIONS => Ok(api::options::answer(head, resource)),
@@ -117,12 +120,12 @@ async fn answer_api(
         Resource::Log(kind, name, Part::Presence) if is_read => {
             api::presence::answer(control, head, kind, name).await
         }
-        // A `GET` of these never gets here: the gate takes it out.
+        // A `GET` of these does not get here: it closes the request boundary.
         Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
             if head.method == Method::HEAD =>
         {
             api::head::answer(control, head)
         }
-        _ => Err(Refused::method(resource.methods())),
+        _ => Err(ApiError::method(resource.methods())),
     }
 }

@@ -14,6 +14,6 @@
 pub(crate) mod close;
 pub(crate) mod connection;
 pub(crate) mod connection_set;
-pub(crate) mod deadlines;
-pub(crate) mod inspect;
-pub(crate) mod request_boundary;
+mod deadlines;
+mod inspect;
+mod request_boundary;

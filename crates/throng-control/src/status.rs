@@ -1,72 +1,29 @@
-//! What the server tells about itself, once a second: `/status`, `/status.json`, `/status/stream`.
+//! What the server reports about itself, once a second: `/status.json` and `/status/stream`.
 //!
-//! One sampler reads what is counted anyway and makes a [`Sample`] of it, whatever the number of
-//! viewers. The sample is published to an internal log, which viewers follow on the data plane like
-//! any other SSE subscriber: a thousand of them cost one encoding and a thousand cursors. The last
-//! [`SAMPLES_MAX`] are kept here, so that a page just opened shows the last quarter of an hour.
-//! They are not in the log, because there they would be counted against the operator's limit on
-//! history, and be the first to go when it is reached.
+//! One sampler reads counters that are kept anyway and makes a sample of them, whatever the number
+//! of viewers. It publishes the sample to an internal log, which viewers follow on the data plane
+//! like any other SSE subscriber: a thousand viewers cost one encoding and a thousand cursors. The
+//! history is kept here and not in that log: there it would count against the operator's limit on
+//! history, and be evicted first when the limit is reached.
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `sample` | one sample, as it is told |
-//! | `sampler` | the loop, and what it must remember from one sample to the next |
-//! | `machine` | what the kernel tells of this process and of its sockets |
-//! | `history` | many samples, by column |
+//! | `sampler` | the loop that makes the samples |
+//! | `json` | the handler of `/status.json` |
+//! | `totals` | the counters of which a sample's rates are made |
+//! | `minute` | durations over the last minute |
+//! | `history` | the samples of the last quarter of an hour |
+//! | `columns` | the values of samples by column, for charts |
+//! | `host` | what the kernel reports about this process and its sockets |
+//! | `sample` | one sample, as it is serialized |
 
-mod history;
-mod machine;
+mod columns;
+pub(crate) mod history;
+mod host;
+pub(crate) mod json;
+mod minute;
 mod sample;
-mod sampler;
-
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use history::Row;
-pub(crate) use sample::Sample;
-pub(crate) use sampler::Sampler;
-
-/// Samples that are kept: a quarter of an hour.
-pub(crate) const SAMPLES_MAX: usize = 900;
-
-/// What is kept of the samples.
-#[derive(Debug, Default)]
-pub(crate) struct Status(Mutex<Kept>);
-
-#[derive(Debug, Default)]
-struct Kept {
-    newest: Option<Sample>,
-    /// Of all samples, the newest among them, what charts show.
-    rows: VecDeque<Row>,
-}
-
-impl Status {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps one more, and drops what is too old.
-    pub(crate) fn add(&self, sample: Sample) {
-        let mut kept = self.kept();
-        if kept.rows.len() == SAMPLES_MAX {
-            kept.rows.pop_front();
-        }
-        kept.rows.push_back(history::row(&sample));
-        kept.newest = Some(sample);
-    }
-
-    /// The newest sample as JSON, with up to `history` of the last ones by column; nothing before
-    /// the first one.
-    pub(crate) fn json(&self, history: Option<usize>) -> Option<Vec<u8>> {
-        let kept = self.kept();
-        let columns = history.map(|count| {
-            let skipped = kept.rows.len().saturating_sub(count);
-            history::columns(kept.rows.iter().skip(skipped))
-        });
-        let newest = kept.newest.clone()?;
-        drop(kept);
-        Some(sample::with_history(&newest, columns))
-    }
-}
+pub(crate) mod sampler;
+mod totals;

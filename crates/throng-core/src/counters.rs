@@ -1,96 +1,117 @@
-//! What each worker counts.
+//! What each worker counts. To add a counter, add a row to the table below.
 //!
-//! Each set has one writer, so that counting is a plain load and store; anybody may read.
+//! Each set of counters has one writer, so that counting is a plain load and store. Any thread may
+//! read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::histogram::Histogram;
 
+/// Declares [`Counter`]. A row gives a metric's name and help text, and its counter in braces; a
+/// metric with a label has one counter for each value of the label.
 macro_rules! counters {
-    ($($variant:ident $name:literal $help:literal,)*) => {
-        /// One thing that is counted.
+    ($($metric:literal $help:literal $(by $label:ident)?
+        { $($variant:ident $($value:literal)?),+ $(,)? })*) => {
+        /// One thing that a worker counts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
-        pub enum Counter { $(#[doc = $help] $variant,)* }
+        pub enum Counter { $($(#[doc = $help] $variant,)+)* }
 
         impl Counter {
-            /// All of them.
-            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+            /// All counters. Those of one metric are consecutive.
+            pub const ALL: &'static [Counter] = &[$($(Counter::$variant,)+)*];
 
-            /// The name under which it is published, without prefix. What stands in braces are
-            /// labels.
-            pub fn name(self) -> &'static str {
-                match self { $(Counter::$variant => $name,)* }
+            /// The metric's name, without the prefix `throng_`.
+            pub fn metric(self) -> &'static str {
+                match self { $($(Counter::$variant => $metric,)+)* }
             }
 
-            /// One sentence about it.
+            /// The metric's help text.
             pub fn help(self) -> &'static str {
-                match self { $(Counter::$variant => $help,)* }
+                match self { $($(Counter::$variant => $help,)+)* }
+            }
+
+            /// The name of the metric's label; `None` for a metric without one.
+            pub fn label(self) -> Option<&'static str> {
+                match self { $($(Counter::$variant)|+ => counters!(@label $($label)?),)* }
+            }
+
+            /// The value of the label; empty for a metric without one.
+            pub fn label_value(self) -> &'static str {
+                match self { $($(Counter::$variant => concat!($($value)?),)+)* }
             }
         }
     };
+    (@label) => { None };
+    (@label $label:ident) => { Some(stringify!($label)) };
 }
 
 counters! {
-    Accepted "connections_accepted_total" "Connections accepted.",
-    AcceptFailed "accept_failures_total"
-        "Times that no connection could be accepted for want of descriptors or memory.",
-    RingFailed "io_uring_failures_total"
-        "Workers whose io_uring failed: their fan-outs take a call for each subscriber since.",
-    RingSends "io_uring_sends_total" "Writes that went through io_uring, many in one call.",
-    Closed "connections_closed_total" "Connections closed, for whatever reason.",
-    HandedToControl "connections_handed_to_control_total"
-        "Connections handed to the control plane.",
-    HandedToWorker "connections_handed_to_worker_total"
-        "Connections handed to another worker for want of room.",
-    SubscribedWebSocket "subscriptions_total{transport=\"websocket\"}"
-        "Connections parked, by transport.",
-    SubscribedSse "subscriptions_total{transport=\"sse\"}" "Connections parked, by transport.",
-    SubscribedStream "subscriptions_total{transport=\"stream\"}"
-        "Connections parked, by transport.",
-    SubscribedPoll "subscriptions_total{transport=\"poll\"}" "Connections parked, by transport.",
-    SubscribedStatus "subscriptions_total{transport=\"status\"}"
-        "Connections parked, by transport.",
-    Published "messages_published_total" "Messages accepted from connections of this worker.",
-    Deliveries "deliveries_total" "Messages written to subscribers.",
-    StatusDeliveries "status_deliveries_total" "Samples written to viewers of the status page.",
-    SentBytes "sent_bytes_total" "Bytes written to subscribers.",
-    Blocked "writes_blocked_total" "Writes that the socket did not take whole.",
-    Postponed "turns_postponed_total"
-        "Times that a connection was to be written more than others could wait for.",
-    Heartbeats "heartbeats_total" "Heartbeats sent, without pings.",
-    Pings "pings_total" "Pings sent, which want an answer.",
-    Gaps "gaps_total" "Resumes or subscribers that were told of a gap.",
-    MissedMessages "messages_missed_total"
-        "Messages that a subscriber behind did not get (policy skip).",
-    DroppedForRoom "messages_dropped_for_room_total"
-        "Messages no longer held for subscribers that do not read, as those took too much in all.",
-    RefusedHead "refused_total{reason=\"head\"}" "Connections or requests refused, by reason.",
-    RefusedSlowHead "refused_total{reason=\"too_slow\"}"
-        "Connections or requests refused, by reason.",
-    RefusedOrigin "refused_total{reason=\"origin\"}" "Connections or requests refused, by reason.",
-    RefusedHost "refused_total{reason=\"host\"}" "Connections or requests refused, by reason.",
-    RefusedSubscribe "refused_total{reason=\"subscribe\"}"
-        "Connections or requests refused, by reason.",
-    RefusedFull "refused_total{reason=\"full\"}" "Connections or requests refused, by reason.",
-    RefusedBusy "refused_total{reason=\"busy\"}" "Connections or requests refused, by reason.",
-    RefusedDraining "refused_total{reason=\"draining\"}"
-        "Connections or requests refused, by reason.",
-    RefusedCommand "refused_total{reason=\"command\"}"
-        "Connections or requests refused, by reason.",
-    ClosedByPeer "closed_total{reason=\"peer\"}" "Connections closed, by reason.",
-    ClosedByError "closed_total{reason=\"socket_error\"}" "Connections closed, by reason.",
-    ClosedForViolation "closed_total{reason=\"protocol_violation\"}"
-        "Connections closed, by reason.",
-    ClosedBehind "closed_total{reason=\"behind\"}" "Connections closed, by reason.",
-    ClosedSilent "closed_total{reason=\"silent\"}" "Connections closed, by reason.",
-    ClosedIdle "closed_total{reason=\"idle\"}" "Connections closed, by reason.",
-    ClosedDraining "closed_total{reason=\"draining\"}" "Connections closed, by reason.",
-    ClosedOverload "closed_total{reason=\"overload\"}" "Connections closed, by reason.",
-    ClosedForRoom "closed_total{reason=\"room\"}" "Connections closed, by reason.",
+    "connections_accepted_total" "Connections accepted." { Accepted }
+    "accept_failures_total"
+        "Connections that could not be accepted because descriptors or memory were short."
+        { AcceptFailed }
+    "io_uring_failures_total"
+        "Workers that stopped using io_uring because it failed: each subscriber of a fan-out takes \
+        a system call since."
+        { RingFailed }
+    "io_uring_sends_total" "Writes that went through io_uring, many in one system call."
+        { RingSends }
+    "connections_closed_total" "Connections closed, for any reason." { Closed }
+    "handoffs_total" "Connections that a worker handed off, by recipient." by to {
+        HandedToControl "control",
+        HandedToWorker "worker",
+    }
+    "connections_subscribed_total" "Connections that subscribed, by transport." by transport {
+        SubscribedWebSocket "websocket",
+        SubscribedSse "sse",
+        SubscribedStream "stream",
+        SubscribedPoll "poll",
+        SubscribedStatus "status",
+    }
+    "websocket_messages_published_total" "Messages published over WebSockets." { Published }
+    "deliveries_total" "Messages written to subscribers." { Deliveries }
+    "status_deliveries_total" "Samples written to viewers of the status page."
+        { StatusDeliveries }
+    "sent_bytes_total" "Bytes written to subscribers." { SentBytes }
+    "writes_blocked_total" "Writes that a socket did not take completely." { Blocked }
+    "deliveries_deferred_total"
+        "Writes to one connection that were split so that other connections get their turn."
+        { Postponed }
+    "heartbeats_sent_total" "Heartbeats sent, without pings." { Heartbeats }
+    "pings_sent_total" "Pings sent." { Pings }
+    "gaps_total" "Subscribers that were told of a gap." { Gaps }
+    "messages_skipped_total"
+        "Messages that a subscriber did not get because it exceeded its lag limit (policy skip)."
+        { MissedMessages }
+    "replay_messages_evicted_total"
+        "Messages no longer buffered for slow subscribers because the replay buffers were full."
+        { DroppedForRoom }
+    "refused_total" "Connections and requests that a worker refused, by reason." by reason {
+        RefusedHead "head",
+        RefusedSlowHead "too_slow",
+        RefusedOrigin "origin",
+        RefusedHost "host",
+        RefusedSubscribe "subscribe",
+        RefusedFull "full",
+        RefusedBusy "busy",
+        RefusedDraining "draining",
+        RefusedCommand "command",
+    }
+    "disconnects_total" "Connections that ended, by reason." by reason {
+        ClosedByPeer "peer",
+        ClosedByError "socket_error",
+        ClosedForViolation "protocol_violation",
+        ClosedBehind "lag",
+        ClosedSilent "ping_timeout",
+        ClosedIdle "idle",
+        ClosedDraining "draining",
+        ClosedOverload "overload",
+        ClosedForRoom "evicted",
+    }
 }
 
-/// How many there are.
+/// The number of counters.
 pub const COUNTERS: usize = Counter::ALL.len();
 
 /// How a parked connection gets its messages.
@@ -173,5 +194,26 @@ impl Counters {
     /// Connections that are parked now.
     pub fn parked(&self, parked: Parked) -> u64 {
         self.parked[parked as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_a_metric_are_consecutive_and_have_different_labels() {
+        let mut metrics: Vec<&str> = Vec::new();
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            if metrics.last() != Some(&counter.metric()) {
+                assert!(!metrics.contains(&counter.metric()), "{counter:?}");
+                metrics.push(counter.metric());
+            }
+            let twin = |other: &&Counter| {
+                (other.metric(), other.label_value()) == (counter.metric(), counter.label_value())
+            };
+            assert_eq!(Counter::ALL[..index].iter().find(twin), None);
+            assert_eq!(counter.label().is_some(), !counter.label_value().is_empty());
+        }
     }
 }

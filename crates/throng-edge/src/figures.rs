@@ -53,8 +53,8 @@ impl WorkerFigures {
 
 /// A place kept at a worker for one connection on its way there. Dropping it gives it back.
 ///
-/// While the connection is on its way, the handoff's header stands for the place
-/// ([`has_place`](crate::net::HandoffHeader::has_place)): its receiver has the place again.
+/// While the connection is under way the hand-over stands for it
+/// ([`HandOver::has_place`](crate::net::HandOver)): whoever receives that has the place again.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct KeptPlace<'a>(&'a WorkerFigures);

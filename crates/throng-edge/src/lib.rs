@@ -11,32 +11,36 @@
 //! | [`settings`] | what the data plane can be told |
 //! | [`limits`] | how much it takes on |
 //! | [`start`] | from settings to running workers, and the ways to and from the control plane |
-//! | [`event_loop`] | the thread of a worker: its sleep, fan-out permits, steering of connections |
+//! | `event_loop` | the thread of a worker |
 //! | [`worker`] | what happens to connections, as a state machine |
 //! | [`connection`] | what a connection costs and owns |
 //! | `outbound` | bytes that wait for a socket |
 //! | [`framing`] | how a message looks on a connection |
 //! | [`net`] | what a worker needs of the world |
 //! | [`figures`] | what workers tell about themselves |
+//! | `relay` | which workers fan out |
+//! | `steering` | which workers take new connections |
 //! | `sys` | the kernel's side; all `unsafe` |
 //!
 //! # Invariants
 //!
 //! * A parked connection of one channel costs 32 bytes here and 24 in the roster; it owns no buffer
 //!   and no timer.
-//! * A descriptor belongs to one table: sockets cross threads only through `sys::handoff`.
+//! * A descriptor belongs to one table: sockets cross threads only through `sys::hand_over`.
 //! * No loop over connections or subscribers runs unbounded.
 
 mod close_reason;
 pub mod connection;
-pub mod event_loop;
+mod event_loop;
 pub mod figures;
 pub mod framing;
 pub mod limits;
 pub mod net;
 mod outbound;
+mod relay;
 pub mod settings;
 pub mod start;
+mod steering;
 mod sys;
 pub mod worker;
 
@@ -44,7 +48,6 @@ pub use figures::{Figures, WorkerFigures};
 pub use limits::Limits;
 pub use settings::{HEAD_BYTES_MAX, Settings};
 pub use start::{
-    ControlHandoffs, Edge, Handoff, Plan, SendMethod, StartError, WorkerBusyError, WorkerHandoffs,
-    listen_admin,
+    Arrival, Arrivals, Edge, HandBackError, Inlets, Plan, Sends, StartError, listen_admin,
 };
-pub use sys::process::release_unused_memory;
+pub use sys::heap::release_unused;

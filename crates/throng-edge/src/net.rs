@@ -20,10 +20,10 @@ pub enum Transfer {
     Gone,
 }
 
-/// Bytes for one socket.
+/// What one socket is to be sent.
 #[derive(Debug, Clone, Copy)]
-pub struct WriteRequest<'a, S> {
-    /// The socket to write to.
+pub struct Parcel<'a, S> {
+    /// To whom.
     pub socket: &'a S,
     /// At least one byte.
     pub bytes: &'a [u8],
@@ -31,21 +31,20 @@ pub struct WriteRequest<'a, S> {
 
 /// What goes with a connection that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandoffHeader {
+pub struct HandOver {
     /// Where it came in.
     pub listener: Listener,
     /// Whether a place is kept for it where it goes.
     pub has_place: bool,
 }
 
-impl HandoffHeader {
+impl HandOver {
     /// From one worker to another, which keeps a place for it.
-    pub const TO_WORKER: HandoffHeader =
-        HandoffHeader { listener: Listener::Public, has_place: true };
+    pub const TO_WORKER: HandOver = HandOver { listener: Listener::Public, has_place: true };
 
     /// Between the planes: no place is kept.
-    pub const fn between_planes(listener: Listener) -> HandoffHeader {
-        HandoffHeader { listener, has_place: false }
+    pub const fn between_planes(listener: Listener) -> HandOver {
+        HandOver { listener, has_place: false }
     }
 }
 
@@ -60,15 +59,11 @@ pub trait Net {
     /// Writes from `slices`, in order, as much as the socket takes.
     fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
 
-    /// Writes each request, in order, as much as its socket takes, and appends one transfer for
-    /// each to `transfers`. The requests are for different sockets.
-    fn write_each(
-        &mut self,
-        requests: &[WriteRequest<'_, Self::Socket>],
-        transfers: &mut Vec<Transfer>,
-    ) {
-        for request in requests {
-            transfers.push(self.write(request.socket, &[IoSlice::new(request.bytes)]));
+    /// Writes each parcel, in order, as much as its socket takes, and appends what became of each
+    /// to `transfers`. The sockets are different ones.
+    fn write_each(&mut self, parcels: &[Parcel<'_, Self::Socket>], transfers: &mut Vec<Transfer>) {
+        for parcel in parcels {
+            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
         }
     }
 
@@ -98,7 +93,7 @@ pub trait Net {
     fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
 
     /// Hands the socket, and what was read from it, to another worker as
-    /// [`HandoffHeader::TO_WORKER`]; returns it if that takes no more.
+    /// [`HandOver::TO_WORKER`]; returns it if that takes no more.
     fn to_worker(
         &mut self,
         worker: WorkerId,

@@ -13,13 +13,13 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Whether fan-outs go through io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IoUringSetting {
-    /// Where the kernel has it and allows it.
+pub enum IoUring {
+    /// Where the kernel has it and lets us.
     #[default]
     Auto,
-    /// Always: without it the data plane does not start.
+    /// Or else the data plane does not start.
     On,
-    /// Never.
+    /// One `send` a subscriber.
     Off,
 }
 
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
     pub connections_max: usize,
     /// Whether fan-outs go through io_uring.
-    pub io_uring: IoUringSetting,
+    pub io_uring: IoUring,
     /// Origins whose pages may connect, beside the server's own.
     pub allowed_origins: Vec<String>,
     /// Host names under which it answers, beside addresses and those of these origins.
@@ -84,7 +84,7 @@ impl Default for Settings {
             has_admin_listener: false,
             workers: 0,
             connections_max: 0,
-            io_uring: IoUringSetting::Auto,
+            io_uring: IoUring::Auto,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             heartbeat: Duration::from_secs(25),

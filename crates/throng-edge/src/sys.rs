@@ -3,22 +3,27 @@
 //!
 //! | module | reason for `unsafe` |
 //! |---|---|
-//! | `process` | a thread gets a descriptor table of its own; one function of the C library |
-//! | `io_uring`, `linux_aio` | the kernel is given addresses |
+//! | `private_table` | a thread gets a descriptor table of its own |
+//! | `heap` | one function of the C library |
+//! | `ring` | io_uring is told addresses |
+//! | `aio` | so is Linux AIO |
 //! | `options` | socket options that no library sets |
-//! | `batch`, `epoll`, `handoff`, `listener`, `sockets` | none |
+//! | `listener`, `poll`, `hand_over`, `sockets` | none |
 
 #[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod io_uring;
+pub(crate) mod aio;
 #[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod linux_aio;
+pub(crate) mod heap;
 #[allow(unsafe_code, reason = "see the module's doc")]
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod process;
+mod private_table;
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod ring;
 
-mod batch;
-pub(crate) mod epoll;
-pub(crate) mod handoff;
+pub(crate) mod hand_over;
 pub(crate) mod listener;
+pub(crate) mod poll;
 pub(crate) mod sockets;
+
+pub(crate) use private_table::unshare;

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use throng_core::WorkerId;
-use throng_edge::net::{Net, Transfer, WriteRequest};
+use throng_edge::net::{Net, Parcel, Transfer};
 
 use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
@@ -88,19 +88,15 @@ impl Net for FakeNet {
         transfer
     }
 
-    fn write_each(
-        &mut self,
-        requests: &[WriteRequest<'_, FakeSocket>],
-        transfers: &mut Vec<Transfer>,
-    ) {
+    fn write_each(&mut self, parcels: &[Parcel<'_, FakeSocket>], transfers: &mut Vec<Transfer>) {
         self.notes.saw("write: to several at once");
-        let is_shared = |pair: &[WriteRequest<'_, _>]| std::ptr::eq(pair[0].bytes, pair[1].bytes);
-        let is_answer = |pair: &[WriteRequest<'_, _>]| pair[0].bytes.starts_with(b"HTTP/1.1 200");
-        if requests.windows(2).any(|pair| is_shared(pair) && is_answer(pair)) {
+        let is_shared = |pair: &[Parcel<'_, _>]| std::ptr::eq(pair[0].bytes, pair[1].bytes);
+        let is_answer = |pair: &[Parcel<'_, _>]| pair[0].bytes.starts_with(b"HTTP/1.1 200");
+        if parcels.windows(2).any(|pair| is_shared(pair) && is_answer(pair)) {
             self.notes.saw("poll: one answer to several");
         }
-        for request in requests {
-            transfers.push(self.write(request.socket, &[IoSlice::new(request.bytes)]));
+        for parcel in parcels {
+            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
         }
     }
 

@@ -22,11 +22,9 @@ mod seat;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use throng_core::{Counter, Mailbox};
 use throng_edge::Figures;
-use throng_edge::event_loop::permits::PermitHolder;
 
 use crate::Check;
 use crate::client::{Client, Tamper, Terms, View};
@@ -68,8 +66,6 @@ pub struct World {
     mailboxes: Vec<Arc<Mailbox>>,
     model: Model,
     seats: Vec<Seat>,
-    /// Competes with the workers for permits to fan out.
-    rival: PermitHolder,
     control: Control,
     clients: Vec<Client>,
     figures: Figures,
@@ -112,11 +108,6 @@ impl World {
 
     fn now_ms(&self) -> u64 {
         self.stamp.now().now_ms
-    }
-
-    /// The time since the beginning, as the workers' threads see it.
-    fn now(&self) -> Duration {
-        Duration::from_millis(self.now_ms() - BEGINNING_MS)
     }
 
     fn count(&self, counter: Counter) -> u64 {

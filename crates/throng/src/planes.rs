@@ -10,9 +10,9 @@ use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throng_control::{Arrival, WorkerFigures};
+use throng_control::{Arrival, WorkerMetrics};
 use throng_core::Listener;
-use throng_edge::{Edge, Figures, WorkerHandoffs};
+use throng_edge::{Edge, Figures, Inlets};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
@@ -21,7 +21,7 @@ use tokio::net::UnixDatagram;
 pub struct Handover {
     /// Shared, because it is needed again for draining.
     edge: Arc<Edge>,
-    /// A duplicate of the receiver's descriptor, by which the runtime learns of handoffs. It
+    /// A duplicate of the arrivals' descriptor, by which the runtime learns that one is there. It
     /// is a Unix socket; nothing is read through this type, so that its kind does not matter.
     watched: UnixDatagram,
 }
@@ -29,7 +29,7 @@ pub struct Handover {
 impl Handover {
     /// Must be called within the runtime.
     pub fn new(edge: Arc<Edge>) -> io::Result<Handover> {
-        let duplicate = edge.to_control.as_fd().try_clone_to_owned()?;
+        let duplicate = edge.arrivals.as_fd().try_clone_to_owned()?;
         let watched = UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?;
         Ok(Handover { edge, watched })
     }
@@ -38,7 +38,7 @@ impl Handover {
 impl throng_control::Arrivals for Handover {
     async fn next(&mut self) -> io::Result<Option<Arrival>> {
         // "None now" is what tells the runtime to wait for the next one.
-        let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
+        let receive = || self.edge.arrivals.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
         Ok(Some(Arrival { stream: arrival.stream, bytes: arrival.bytes }))
     }
@@ -47,8 +47,8 @@ impl throng_control::Arrivals for Handover {
 /// The workers, as the control plane sees them.
 #[derive(Debug)]
 pub struct Workers {
-    /// Hands connections off to them.
-    pub handoffs: WorkerHandoffs,
+    /// The way to them.
+    pub inlets: Inlets,
     /// What they tell about themselves.
     pub figures: Figures,
 }
@@ -60,7 +60,7 @@ impl throng_control::Edge for Workers {
         stream: TcpStream,
         bytes: &[u8],
     ) -> Result<(), TcpStream> {
-        self.handoffs.send(listener, &stream, bytes).map_err(|_| stream)
+        self.inlets.hand_back(listener, &stream, bytes).map_err(|_| stream)
     }
 
     fn subscribers(&self) -> u64 {
@@ -72,13 +72,8 @@ impl throng_control::Edge for Workers {
         self.figures.workers().iter().all(|worker| worker.is_ended.load(Ordering::Acquire))
     }
 
-    fn connections(&self) -> u64 {
-        let workers = self.figures.workers().iter();
-        workers.map(|worker| u64::from(worker.connections.load(Ordering::Relaxed))).sum()
-    }
-
-    fn workers(&self) -> Vec<WorkerFigures> {
-        let figures = self.figures.workers().iter().map(|worker| WorkerFigures {
+    fn workers(&self) -> Vec<WorkerMetrics> {
+        let figures = self.figures.workers().iter().map(|worker| WorkerMetrics {
             connections: u64::from(worker.connections.load(Ordering::Relaxed)),
             counters: Arc::clone(&worker.counters),
         });

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
 use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
-use throng_edge::{Edge, Figures, Limits, Plan, SendMethod, StartError};
+use throng_edge::{Edge, Figures, Limits, Plan, Sends, StartError};
 use throng_host::preflight::{self, Preflight, Tables, Wanted};
 use throng_units::Count;
 use throng_units::format::count;
@@ -74,9 +74,9 @@ pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<(
     let banner = banner(settings, &plan, admin.as_ref())?;
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
-    log_send_method(&edge.send_method);
+    log_sends(&edge.sends);
 
-    let workers = Workers { handoffs: edge.to_workers.clone(), figures: edge.figures.clone() };
+    let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, signals))?;
 
@@ -102,7 +102,7 @@ async fn control_plane(
     let doors = Arc::clone(&edge);
     let drain = async move {
         let name = signals.next().await;
-        doors.stop_accepting();
+        doors.close_doors();
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; once more to stop at once");
         tokio::spawn(async move {
@@ -136,7 +136,7 @@ fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
             most_bytes = bytes.max(most_bytes);
             if most_bytes - bytes >= RELEASE_BYTES.max(most_bytes / 2) {
                 most_bytes = bytes;
-                tokio::task::spawn_blocking(throng_edge::release_unused_memory);
+                tokio::task::spawn_blocking(throng_edge::release_unused);
             }
         }
     })
@@ -202,19 +202,19 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn log_send_method(method: &SendMethod) {
-    let how = match method {
-        SendMethod::IoUring => "fan-outs go through io_uring",
-        SendMethod::LinuxAio { .. } => "fan-outs go through Linux AIO",
-        SendMethod::Single { .. } => "fan-outs take a call for each subscriber",
+fn log_sends(sends: &Sends) {
+    let how = match sends {
+        Sends::Ring => "fan-outs go through io_uring",
+        Sends::Aio { .. } => "fan-outs go through Linux AIO",
+        Sends::Single { .. } => "fan-outs take a call for each subscriber",
     };
     tracing::debug!("{how}");
-    if let SendMethod::LinuxAio { without_io_uring: Some(reason) }
-    | SendMethod::Single { without_io_uring: Some(reason), .. } = method
+    if let Sends::Aio { without_ring: Some(reason) }
+    | Sends::Single { without_ring: Some(reason), .. } = sends
     {
         tracing::info!("io_uring cannot be used: {reason}; {how}");
     }
-    if let SendMethod::Single { without_aio, .. } = method {
+    if let Sends::Single { without_aio, .. } = sends {
         tracing::info!("Linux AIO cannot be used: {without_aio}; {how}");
     }
 }

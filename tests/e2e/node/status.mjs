@@ -72,7 +72,7 @@ function largeSample() {
     time_ms: Date.now(), version: "0.1.0", started_ms: Date.now() - 999 * 86_400_000,
     draining: false,
     connections: { total: 1_000_000, websocket: 400_000, sse: 300_000, stream: 200_000,
-      poll: 100_000, status: 1000, control: 1000, other: 12, room: 2_000_000,
+      poll: 100_000, status: 1000, control: 1000, other: 12, capacity: 2_000_000,
       workers: Array(200).fill(19_999) },
     channels: 1_000_000, accepted: rate, messages_in: rate, deliveries: rate, sent_bytes: rate,
     latency: spans, http: { ...rate, ...spans },
@@ -81,7 +81,7 @@ function largeSample() {
       log_bytes: 1e9, per_connection_bytes: 61.9 },
     kernel: { tcp_sockets: 2_000_000, tcp_buffer_bytes: 9e10, socket_slab_bytes: 9e9 },
     refused_per_s: 99_999.9, refused: reasons, dropped_per_s: 0.1,
-    dropped: { behind: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
+    dropped: { skipped: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
   };
 }
 
@@ -188,7 +188,7 @@ const SCENARIOS = {
   async admin() {
     const page = await open({ viewport: { width: 1280, height: 900 } });
     await isLink(page, "live");
-    await reads(page, "Connections", ".aside", "room for");
+    await reads(page, "Connections", ".aside", "capacity");
     await page.screenshot({ path: picture, fullPage: true });
     return [page];
   },
@@ -199,7 +199,7 @@ const SCENARIOS = {
     assert.equal(await page.locator("#notice").isVisible(), false);
     await say("live");
     await isLink(page, "lost");
-    await page.locator("#notice", { hasText: "does not answer" }).waitFor();
+    await page.locator("#notice", { hasText: "has not answered" }).waitFor();
     await say("lost");
     await isLink(page, "live");
     await page.locator("#notice").waitFor({ state: "hidden" });
@@ -212,7 +212,7 @@ const SCENARIOS = {
     assert.equal(await scrollsSideways(page), false);
     const large = await open({ viewport: PHONE, isMobile: true }, withLargeSample);
     await reads(large, "Connections", ".figure", "1,000,000");
-    await reads(large, "Memory", ".aside", "61.9 B a connection");
+    await reads(large, "Memory", ".aside", "61.9 B per connection");
     await large.locator("#workers-rest", { hasText: "and 136 more" }).waitFor();
     assert.equal(await scrollsSideways(large), false);
     return [page, large];

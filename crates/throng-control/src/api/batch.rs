@@ -1,66 +1,71 @@
-//! `POST /publish`: many messages, one JSON object a line; one answer line each, in order.
+//! `POST /publish`: a batch of messages, one JSON object per line. The response has one line for
+//! each of them, in the same order.
 
 use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_core::{Action, Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
-use throng_wire::v1;
+use throng_wire::{ErrorCode, ErrorResponse, v1};
 
-use crate::api::{permit, publish};
+use super::parameters::permit;
+use super::publish;
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Refused};
-use crate::http::{body, query};
-use throng_wire::{ErrorCode, ErrorResponse};
+use crate::http::answer::{Answer, ApiError};
+use crate::http::{body, large_answer, query};
 
-/// Lines of one batch. Each is answered, and the shortest lines have answers fifty times as long:
-/// the size of the batch alone does not bound them.
+/// Maximum number of lines of a batch. The response to a line can be fifty times as long as the
+/// line, so the limit on a batch's size does not limit the response enough.
 const LINES_MAX: usize = 10_000;
 
-/// An answer line has at most so many bytes, about; room for them all is taken beforehand, so that
-/// a batch is not refused half-way.
-const ANSWER_LINE_BYTES: usize = 256;
+/// Approximate maximum size of a response line. Memory for all lines is reserved before the first
+/// message is published, so that a batch is not refused half-way.
+const ANSWER_LINE_BYTES_MAX: usize = 256;
 
-/// After so many lines other requests get their turn: a message's fan-out to the workers may take
-/// some microseconds.
+/// Number of lines after which other requests get their turn: queueing a message for the workers
+/// may take some microseconds.
 const LINES_PER_TURN: usize = 64;
 
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
     body: &mut Incoming,
-) -> Result<Answer, Refused> {
-    let _publication = control.drain.publication()?;
-    permit(control, head, Action::PublishBatch)?;
+) -> Result<Answer, ApiError> {
+    let _publication = control.drain.begin_publication()?;
+    permit(&*control.access, head, Action::PublishBatch)?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
-    let bytes = body::read(control, &head.headers, body, body::Kind::Batch).await?;
+    let kind = body::Kind::Batch;
+    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     if bytes.trim_ascii_start().starts_with(b"[") {
-        let sentence = "a batch is one JSON object a line, not an array; none was published";
-        return Err(Refused::new(ErrorCode::BadJson, sentence));
+        let message = "a batch has one JSON object per line and is not an array; no message was \
+            published";
+        return Err(ApiError::new(ErrorCode::BadJson, message));
     }
     let count = lines(&bytes).count();
     if count > LINES_MAX {
-        let sentence = format!(
-            "the batch has {count} lines, and {LINES_MAX} are the most; none was published"
+        let message = format!(
+            "the batch has {count} lines; the maximum is {LINES_MAX}; no message was published"
         );
-        return Err(Refused::new(ErrorCode::TooLarge, sentence));
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
     }
-    let room = answer::room(control, &control.figures.receipts, count * ANSWER_LINE_BYTES)?;
+    let reservation =
+        large_answer::reserve(&control.publish_answers, count * ANSWER_LINE_BYTES_MAX)?;
     let mut answers = Vec::new();
-    for (nth, line) in lines(&bytes).enumerate() {
-        if nth % LINES_PER_TURN == LINES_PER_TURN - 1 {
+    for (index, line) in lines(&bytes).enumerate() {
+        if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
         match publish_line(control, head, line).await {
             Ok(published) => publish::write_published(&mut answers, &published),
-            Err(refused) => {
-                refused.count(control);
-                v1::error_body(&mut answers, &refused.error);
+            Err(error) => {
+                control.refusals.record(error.code);
+                v1::error_body(&mut answers, &error);
             }
         }
         answers.push(b'\n');
     }
-    Ok(answer::large(HeaderValue::from_static("application/x-ndjson"), answers, room))
+    let content_type = HeaderValue::from_static("application/x-ndjson");
+    Ok(large_answer::answer(content_type, answers, reservation))
 }
 
 /// The lines that are not empty.
@@ -68,20 +73,24 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-async fn publish_line(control: &Control, head: &Parts, line: &[u8]) -> Result<Published, Refused> {
+async fn publish_line(
+    control: &Control,
+    head: &Parts,
+    line: &[u8],
+) -> Result<Published, ErrorResponse> {
     let line = std::str::from_utf8(line)
-        .map_err(|_| Refused::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
+        .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit(control, head, Action::Publish(&channel))?;
+    permit(&*control.access, head, Action::Publish(&channel))?;
     let bytes_max = control.settings.message_bytes_max;
     if item.publication.body.len() > bytes_max {
-        return Err(ErrorResponse::message_too_large(bytes_max).into());
+        return Err(ErrorResponse::message_too_large(bytes_max));
     }
     let except = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
     let publication = Publication { channel, body, content_type, idempotency_key, except };
-    publish::hand_in(control, publication).await
+    publish::publish(control, publication).await
 }

@@ -1,34 +1,38 @@
-//! `HEAD` of the URLs that subscribe: what the same `GET` would be told, without a subscription.
+//! `HEAD` of the URLs that subscribe: the response head of the same `GET`, without a subscription.
 //!
-//! Three things differ, as the reference says. There is no `Throng-Connection`, because nothing is
-//! connected. A long-poll is not waited for: without messages it is told what the `GET` would be
-//! once its time is up. And where the `GET` of one would say in `Throng-Id` what comes after its
-//! body, here stands what comes before it: whoever goes on from there has not seen the body.
+//! Three things differ from the `GET`, as the reference says:
+//!
+//! * There is no `Throng-Connection`, because there is no subscription.
+//! * A long-poll does not wait. Without messages the response is that of a `GET` that timed out.
+//! * For a long-poll with messages `Throng-Id` is the id before the body, not the id after it: the
+//!   client has not seen the body, and continues from this id.
 
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{StatusCode, Version};
-use throng_core::{Action, ChannelName, HistoryQuery, Listener, MessageId, Position, Start};
+use throng_core::{
+    Action, ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, Start, clock,
+};
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
-
-use crate::api::{permit, set_id};
-use crate::control::Control;
-use crate::http::answer::{self, Answer, Refused, THRONG_RECOVERED};
-use crate::http::caller::Caller;
-use crate::http::origin;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-/// The request has passed its limits already.
+use super::parameters::{permit, set_id};
+use crate::control::Control;
+use crate::http::answer::{self, Answer, ApiError, THRONG_RECOVERED};
+use crate::http::caller::Caller;
+use crate::http::origin;
+
+/// The head has passed the limits of the settings already.
 const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
 
-/// Asks proxies not to collect what should arrive at once.
+/// Tells nginx not to buffer the response.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused> {
+pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
     if control.is_draining() {
-        return Err(Refused::from(ErrorCode::Draining));
+        return Err(ErrorCode::Draining.into());
     }
     let request = as_get(head)?;
     if request.is_status() {
@@ -43,24 +47,24 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
     for channel in &channels {
-        permit(control, head, Action::Subscribe(channel))?;
+        permit(&*control.access, head, Action::Subscribe(channel))?;
     }
     let starts = Start::of_request(&request)?;
-    let places: Vec<_> = channels
+    let cursors: Vec<_> = channels
         .iter()
         .zip(starts)
-        .map(|(channel, start)| Place::find(control, channel, start))
+        .map(|(channel, start)| Cursor::find(&*control.engine, channel, start))
         .collect();
-    let is_empty = places.iter().all(|place| !place.has_backlog);
+    let is_empty = cursors.iter().all(|cursor| !cursor.has_backlog);
     let is_poll = matches!(request.transport, Transport::Poll { .. });
     let status = if is_poll && is_empty { StatusCode::NO_CONTENT } else { StatusCode::OK };
     let mut answer = answer::empty(status);
-    if !places.is_empty() {
-        set_id(&mut answer, Position(places.iter().map(|place| place.cursor).collect()));
+    if !cursors.is_empty() {
+        set_id(&mut answer, Position(cursors.iter().map(|cursor| cursor.id).collect()));
     }
     let headers = answer.headers_mut();
-    let told = places.iter().filter_map(|place| place.is_recovered);
-    if let Some(is_recovered) = told.reduce(|all, one| all && one) {
+    let recovered = cursors.iter().filter_map(|cursor| cursor.is_recovered);
+    if let Some(is_recovered) = recovered.reduce(|all, one| all && one) {
         let value = HeaderValue::from_static(if is_recovered { "true" } else { "false" });
         headers.insert(THRONG_RECOVERED, value);
     }
@@ -78,39 +82,39 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, Refused>
 }
 
 /// Where a subscription of one channel would start.
-struct Place {
-    /// The id after which it would.
-    cursor: MessageId,
-    /// Whether messages are there already.
+struct Cursor {
+    /// The id of the last message before the subscription.
+    id: MessageId,
+    /// Whether the log has messages after `id`.
     has_backlog: bool,
-    /// If an id was given, whether everything after it is there.
+    /// Whether the log has all messages after the requested id; `None` if none was requested.
     is_recovered: Option<bool>,
 }
 
-impl Place {
-    /// Finds out what [`Engine::follow`](throng_core::Engine::follow) would say, without following.
-    fn find(control: &Control, channel: &ChannelName, start: Start) -> Place {
+impl Cursor {
+    /// Finds what [`Engine::follow`] would return, without following.
+    fn find(engine: &dyn Engine, channel: &ChannelName, start: Start) -> Cursor {
         let (query, limit) = match start {
             Start::Live => (HistoryQuery::Newest, 0),
             Start::Last(count) => (HistoryQuery::Newest, count),
-            // The oldest of them is enough to know where the gap ends.
+            // The oldest message is enough to know where a gap ends.
             Start::After(id) => (HistoryQuery::After(id), 1),
         };
-        let history = control.engine.history(control.now_ms(), channel, query, limit);
+        let history = engine.history(clock::now_ms(), channel, query, limit);
         let is_recovered = history.is_recovered;
         let first = history.messages.first();
-        let cursor = match (start, first) {
+        let id = match (start, first) {
             (Start::After(id), _) if is_recovered == Some(true) => id,
             (_, Some(first)) => MessageId { offset: first.previous, ..history.head },
             (_, None) => history.head,
         };
-        Place { cursor, has_backlog: first.is_some(), is_recovered }
+        Cursor { id, has_backlog: first.is_some(), is_recovered }
     }
 }
 
-/// What the same request would ask for as a `GET`. It is put together again for the reader that
-/// the workers have too, so that both refuse the same.
-fn as_get(head: &Parts) -> Result<Box<Request>, Refused> {
+/// The subscription that the same request with `GET` asks for. The head is serialized again for the
+/// parser that the workers use, so that both planes refuse the same requests.
+fn as_get(head: &Parts) -> Result<Box<Request>, ApiError> {
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     let version = if head.version == Version::HTTP_10 { "1.0" } else { "1.1" };
     let mut bytes = format!("GET {target} HTTP/{version}\r\n").into_bytes();
@@ -124,15 +128,15 @@ fn as_get(head: &Parts) -> Result<Box<Request>, Refused> {
     match head::parse(&bytes, LIMITS)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
             Route::Subscribe(request) => Ok(request),
-            Route::Other => Err(Refused::from(ErrorCode::NotFound)),
+            Route::Other => Err(ErrorCode::NotFound.into()),
         },
         Parsed::Incomplete => {
-            Err(Refused::new(ErrorCode::BadRequest, "the request head is malformed"))
+            Err(ApiError::new(ErrorCode::BadRequest, "the request head is malformed"))
         }
     }
 }
 
-/// What would follow, as far as that is known before a message comes.
+/// The content type of the body; `None` if it depends on the message, and for WebSockets.
 fn content_type(request: &Request) -> Option<&'static str> {
     match request.transport {
         Transport::Sse => Some("text/event-stream"),

@@ -1,46 +1,46 @@
-//! `GET /channels/{channel}/history`: a page of what the log keeps.
+//! `GET /channels/{channel}/history`: a page of the messages that the log keeps.
 
 use std::sync::Arc;
 
 use http::request::Parts;
-use throng_core::{Action, HistoryQuery, Kind, Message};
+use throng_core::{Action, HistoryQuery, Kind, Message, clock};
 use throng_wire::v1;
 
-use crate::api::{id, limit, permit, set_id};
+use super::parameters::{id, limit, permit, set_id};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, Refused};
-use crate::http::{names, query};
+use crate::http::answer::{self, Answer, ApiError};
+use crate::http::{large_answer, names, query};
 
-/// Envelopes of one page, in bytes; what does not fit is the next page's. The limit on messages is
-/// not enough, and nor are the bytes that a log keeps: as JSON, a byte may be six.
+/// Maximum size of the envelopes of a page; the rest is on the next page. Neither the limit on the
+/// number of messages nor the size of a log is tight enough: a byte may take six in JSON.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// About what a message's envelope measures beside its body.
+/// Approximate size of an envelope without the message's body.
 const ENVELOPE_BYTES: usize = 128;
 
-/// What an answer holds beside envelopes, about.
-const REST_BYTES: usize = 512;
+/// Approximate size of a response without its envelopes.
+const FRAME_BYTES: usize = 512;
 
 pub(crate) fn answer(
     control: &Control,
     head: &Parts,
     kind: Kind,
     segment: &str,
-) -> Result<Answer, Refused> {
+) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(control, head, Action::ReadHistory(&channel))?;
+    permit(&*control.access, head, Action::ReadHistory(&channel))?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit", "before", "after"])?;
-    let asked = match (id(query, "before")?, id(query, "after")?) {
+    let requested = match (id(query, "before")?, id(query, "after")?) {
         (None, None) => HistoryQuery::Newest,
         (Some(before), None) => HistoryQuery::Before(before),
         (None, Some(after)) => HistoryQuery::After(after),
         (Some(_), Some(_)) => {
-            return Err(Refused::parameter("`before` and `after` exclude each other"));
+            return Err(ApiError::parameter("`before` and `after` exclude each other"));
         }
     };
-    let history = control.engine.history(control.now_ms(), &channel, asked, limit(query)?);
-    let envelopes = match asked {
+    let history = control.engine.history(clock::now_ms(), &channel, requested, limit(query)?);
+    let envelopes = match requested {
         HistoryQuery::After(_) => encode(history.messages.iter()),
         HistoryQuery::Newest | HistoryQuery::Before(_) => {
             let mut envelopes = encode(history.messages.iter().rev());
@@ -49,8 +49,8 @@ pub(crate) fn answer(
         }
     };
     let has_more = history.has_more || envelopes.len() < history.messages.len();
-    let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + REST_BYTES;
-    let room = answer::room(control, &control.figures.pages, bytes)?;
+    let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
+    let reservation = large_answer::reserve(&control.read_answers, bytes)?;
     let mut body = Vec::with_capacity(bytes);
     v1::history_body(
         &mut body,
@@ -60,12 +60,12 @@ pub(crate) fn answer(
         has_more,
         history.is_recovered,
     );
-    let mut answer = answer::large(answer::JSON, body, room);
+    let mut answer = large_answer::answer(answer::JSON, body, reservation);
     set_id(&mut answer, history.head);
     Ok(answer)
 }
 
-/// The envelopes of as many messages as fit into a page: one does always.
+/// The envelopes of the first messages, up to the size of a page, and at least one.
 fn encode<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Vec<Vec<u8>> {
     let mut bytes = 0;
     let encoded = messages.map(|message| {

@@ -1,4 +1,4 @@
-//! `OPTIONS`: the methods of a path, and what a browser asks before it lets a page use the API.
+//! `OPTIONS`: the methods of a path, and the preflight requests of browsers (CORS).
 
 use http::StatusCode;
 use http::header::{
@@ -10,10 +10,10 @@ use http::request::Parts;
 use crate::http::answer::{self, Answer};
 use crate::http::names::Resource;
 
-/// Request headers that pages may set. `Authorization` is for a proxy in front that checks it.
+/// Request headers that pages may set. `Authorization` is there for proxies that check it.
 const HEADERS: &str =
     "Authorization, Content-Type, Idempotency-Key, Throng-Exclude, Last-Event-ID, Prefer";
-/// A browser asks again after this, in seconds: Chromium remembers no longer.
+/// How long browsers may cache the response, in seconds: the longest that Chromium accepts.
 const MAX_AGE: &str = "7200";
 
 pub(crate) fn answer(head: &Parts, resource: Resource<'_>) -> Answer {

@@ -1,19 +1,22 @@
-//! `POST` and `PUT /channels/{channel}`, `/users/{user}`: one message.
+//! `POST` and `PUT` of `/channels/{channel}` and `/users/{user}`: publishes one message.
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
-use throng_core::{Action, Body, ChannelName, ConnectionName, Kind, Publication, Published};
+use throng_core::{
+    Action, Body, ChannelName, ConnectionName, Engine, Kind, Publication, Published, clock,
+};
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
+use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::api::{ANSWER_TIMEOUT, permit};
+use super::parameters::{WORKERS_TIMEOUT, permit};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, IDEMPOTENCY_KEY, Refused, THRONG_EXCLUDE};
-use crate::http::body;
-use crate::http::{names, query};
+use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
+use crate::http::{body, names, query};
+use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
     control: &Control,
@@ -21,21 +24,25 @@ pub(crate) async fn answer(
     body: &mut Incoming,
     kind: Kind,
     segment: &str,
-) -> Result<Answer, Refused> {
-    let _publication = control.drain.publication()?;
+) -> Result<Answer, ApiError> {
+    let _publication = control.drain.begin_publication()?;
     let channel = names::from_segment(kind, segment)?;
-    permit(control, head, Action::Publish(&channel))?;
+    permit(&*control.access, head, Action::Publish(&channel))?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
-    let bytes = body::read(control, &head.headers, body, body::Kind::Message).await?;
-    let published = publish(control, channel, &bytes, options).await?;
+    let kind = body::Kind::Message;
+    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+    let (body, content_type) = Body::parse(&bytes, options.content_type)?;
+    let Options { idempotency_key, except, .. } = options;
+    let publication = Publication { channel, body, content_type, idempotency_key, except };
+    let published = publish(control, publication).await?;
     let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut body = Vec::with_capacity(96);
     write_published(&mut body, &published);
     Ok(answer::json(status, body))
 }
 
-/// What the headers say of a message.
+/// What the request headers say about the message.
 struct Options<'a> {
     content_type: Option<&'a str>,
     idempotency_key: Option<Box<str>>,
@@ -43,7 +50,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn of(headers: &'a HeaderMap) -> Result<Options<'a>, Refused> {
+    fn of(headers: &'a HeaderMap) -> Result<Options<'a>, ApiError> {
         let content_type = match headers.get(CONTENT_TYPE) {
             None => None,
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
@@ -60,77 +67,71 @@ impl<'a> Options<'a> {
     }
 }
 
-async fn publish(
-    control: &Control,
-    channel: ChannelName,
-    bytes: &[u8],
-    options: Options<'_>,
-) -> Result<Published, Refused> {
-    let (body, content_type) = Body::parse(bytes, options.content_type)?;
-    let Options { idempotency_key, except, .. } = options;
-    hand_in(control, Publication { channel, body, content_type, idempotency_key, except }).await
-}
-
-/// Publishes, and counts it.
-pub(super) async fn hand_in(
+/// Publishes a message and counts it. The number of subscribers in the result leaves out the
+/// excluded sender.
+pub(super) async fn publish(
     control: &Control,
     publication: Publication,
-) -> Result<Published, Refused> {
-    let spared = match publication.except {
-        Some(connection) => follows(control, &publication.channel, connection).await,
+) -> Result<Published, ErrorResponse> {
+    let excludes_subscriber = match publication.except {
+        Some(connection) => follows(&*control.engine, &publication.channel, connection).await,
         None => false,
     };
-    match control.engine.publish(control.now_ms(), publication) {
+    match control.engine.publish(clock::now_ms(), publication) {
         Ok(mut published) => {
-            published.subscribers = published.subscribers.saturating_sub(u64::from(spared));
-            control.figures.published.add(u64::from(!published.is_duplicate));
+            let excluded = u64::from(excludes_subscriber);
+            published.subscribers = published.subscribers.saturating_sub(excluded);
+            if !published.is_duplicate {
+                control.metrics.count(HttpCounter::Published);
+            }
             Ok(published)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether the connection that a message is not for follows its channel; "no" if its worker is too
-/// busy to say.
-async fn follows(control: &Control, channel: &ChannelName, connection: ConnectionName) -> bool {
-    let (done, asked) = oneshot::channel();
-    let answer = move |follows| {
-        // Whoever asked may have gone.
-        let _ = done.send(follows);
+/// Whether a connection follows a channel; `false` if its worker is too busy to answer.
+async fn follows(engine: &dyn Engine, channel: &ChannelName, connection: ConnectionName) -> bool {
+    let (sender, receiver) = oneshot::channel();
+    let done = move |follows| {
+        // Fails only if the client has gone and nothing waits for the result.
+        let _ = sender.send(follows);
     };
-    control.engine.follows(channel, connection, Box::new(answer));
-    matches!(timeout(ANSWER_TIMEOUT, asked).await, Ok(Ok(true)))
+    engine.follows(channel, connection, Box::new(done));
+    matches!(timeout(WORKERS_TIMEOUT, receiver).await, Ok(Ok(true)))
 }
 
-/// A content type is repeated in response headers, so it must not contain a line break.
-fn check_content_type(text: &str) -> Result<&str, Refused> {
+/// Subscribers get the content type in response headers, so it must not contain a line break.
+fn check_content_type(text: &str) -> Result<&str, ApiError> {
     if text.len() <= CONTENT_TYPE_BYTES_MAX && text.bytes().all(is_printable) {
         return Ok(text);
     }
-    Err(Refused::parameter(format!(
+    Err(ApiError::parameter(format!(
         "a content type is at most {CONTENT_TYPE_BYTES_MAX} printable characters"
     )))
 }
 
-fn check_key(text: &str) -> Result<&str, Refused> {
+fn check_key(text: &str) -> Result<&str, ApiError> {
     if (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_printable) {
         return Ok(text);
     }
-    Err(Refused::parameter(format!(
+    Err(ApiError::parameter(format!(
         "an idempotency key is 1 to {KEY_BYTES_MAX} printable characters"
     )))
 }
 
-pub(super) fn parse_connection(text: &str) -> Result<ConnectionName, Refused> {
-    text.parse()
-        .map_err(|_| Refused::parameter("the connection to leave out is not a `Throng-Connection`"))
+pub(super) fn parse_connection(text: &str) -> Result<ConnectionName, ErrorResponse> {
+    text.parse().map_err(|_| {
+        let message = "the excluded connection is not the value of a `Throng-Connection`";
+        ErrorResponse::new(ErrorCode::BadParameter, message)
+    })
 }
 
 fn is_printable(byte: u8) -> bool {
     (b' '..=b'~').contains(&byte)
 }
 
-/// `{"id":…,"subscribers":…}`.
+/// Writes `{"id":…,"subscribers":…}`.
 pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
     let Published { id, subscribers, is_duplicate } = published;
     v1::published_body(out, &id.to_string(), *subscribers, *is_duplicate);

@@ -1,57 +1,58 @@
-//! Request bodies: limited in size, in time, and all together.
+//! Request bodies, limited in size, in time and in total memory.
 
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, EXPECT};
 use hyper::body::{Body as _, Incoming};
+use throng_wire::ErrorCode;
 use tokio::time::{sleep, timeout};
 
-use crate::control::Control;
-use crate::http::answer::Refused;
-use crate::memory_quota::{Cut, Pot, Share};
-use throng_wire::ErrorCode;
+use super::answer::ApiError;
+use crate::drain::Drain;
+use crate::memory_quota::{EvictionSignal, MemoryQuota, Reservation};
+use crate::settings::Settings;
 
 /// What a body is to hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// The body of one message, up to `max-message-bytes`.
+    /// One message, up to `max-message-bytes`.
     Message,
-    /// Messages of a batch, one a line, up to `max-batch-bytes`.
+    /// A batch of messages, up to `max-batch-bytes`.
     Batch,
 }
 
-impl Kind {
-    fn bytes_max(self, control: &Control) -> usize {
-        match self {
-            Kind::Message => control.settings.message_bytes_max,
-            Kind::Batch => control.settings.batch_bytes_max,
-        }
+/// The limits of one kind of body.
+#[derive(Debug)]
+struct Limits {
+    /// Maximum size of one body.
+    bytes_max: usize,
+    /// Memory of all bodies of this kind that are arriving or being published.
+    quota: Arc<MemoryQuota>,
+}
+
+impl Limits {
+    fn new(bytes_max: usize, quota_bytes: u64) -> Limits {
+        Limits { bytes_max, quota: Arc::new(MemoryQuota::new(quota_bytes)) }
     }
 
-    /// What it takes of while it arrives, and how much of that there is.
-    fn pot(self, control: &Control) -> (&Arc<Pot>, u64) {
-        match self {
-            Kind::Message => {
-                (&control.figures.message_bodies, control.settings.partial_messages_bytes_max)
-            }
-            Kind::Batch => {
-                (&control.figures.batch_bodies, control.settings.partial_batches_bytes_max)
-            }
-        }
+    fn too_large(&self) -> ApiError {
+        let message = format!("the request body is larger than {} bytes", self.bytes_max);
+        ApiError::new(ErrorCode::TooLarge, message).closing()
     }
 }
 
-/// A body that has arrived.
+/// A body that has arrived completely.
 #[derive(Debug)]
 pub(crate) struct Whole {
     bytes: Bytes,
-    /// What it takes of its pot; nothing if it came in one piece, which is small.
-    _share: Option<Share>,
+    /// Its share of the quota; `None` for a body that came in one piece, which is small.
+    _reservation: Option<Reservation>,
 }
 
 impl Deref for Whole {
@@ -62,118 +63,158 @@ impl Deref for Whole {
     }
 }
 
-/// Reads the whole body.
-pub(crate) async fn read(
-    control: &Control,
-    headers: &HeaderMap,
-    body: &mut Incoming,
-    kind: Kind,
-) -> Result<Whole, Refused> {
-    let bytes_max = kind.bytes_max(control);
-    // Refused before a byte of it is read, or `100 Continue` is sent.
-    if announced(headers).is_some_and(|bytes| bytes > bytes_max as u64) {
-        return Err(too_large(bytes_max));
-    }
-    let reading = collect(control, body, kind);
-    timeout(control.settings.body_timeout, reading).await.unwrap_or_else(|_| Err(too_slow()))
+/// Reads request bodies.
+#[derive(Debug)]
+pub(crate) struct BodyReader {
+    message: Limits,
+    batch: Limits,
+    /// Time for a complete body.
+    body_timeout: Duration,
+    /// Time between two pieces of a body.
+    idle_timeout: Duration,
+    /// The same, once the server is shutting down.
+    drain_body_timeout: Duration,
 }
 
-/// Reads what is left of a body that nobody wanted, because the next request stands behind it.
-/// Returns whether it is worth waiting for that one.
-pub(crate) async fn discard(control: &Control, headers: &HeaderMap, body: &mut Incoming) -> bool {
-    if body.is_end_stream() {
-        return true;
+impl BodyReader {
+    pub(crate) fn new(settings: &Settings) -> BodyReader {
+        BodyReader {
+            message: Limits::new(settings.message_bytes_max, settings.partial_messages_bytes_max),
+            batch: Limits::new(settings.batch_bytes_max, settings.partial_batches_bytes_max),
+            body_timeout: settings.body_timeout,
+            idle_timeout: settings.idle_timeout,
+            drain_body_timeout: settings.drain_body_timeout,
+        }
     }
-    // Who has been answered without `100 Continue` may or may not send the body.
-    let is_coming = !headers.contains_key(EXPECT)
-        && announced(headers).is_some_and(|n| n <= control.settings.message_bytes_max as u64);
-    let reading = async { while let Ok(Some(_)) = next(control, body).await {} };
-    is_coming
-        && timeout(control.settings.body_timeout, reading).await.is_ok()
-        && body.is_end_stream()
+
+    /// Memory of bodies that are arriving or being published.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.message.quota.bytes() + self.batch.quota.bytes()
+    }
+
+    fn limits(&self, kind: Kind) -> &Limits {
+        match kind {
+            Kind::Message => &self.message,
+            Kind::Batch => &self.batch,
+        }
+    }
+
+    /// Reads a complete body.
+    pub(crate) async fn read(
+        &self,
+        drain: &Drain,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+        kind: Kind,
+    ) -> Result<Whole, ApiError> {
+        let limits = self.limits(kind);
+        // Checked before the first read, which makes hyper send `100 Continue`.
+        if announced(headers).is_some_and(|bytes| bytes > limits.bytes_max as u64) {
+            return Err(limits.too_large());
+        }
+        let reading = self.collect(drain, body, limits);
+        timeout(self.body_timeout, reading).await.unwrap_or_else(|_| Err(too_slow()))
+    }
+
+    /// Reads and drops the rest of a body, because the next request follows it. Returns whether the
+    /// connection can be kept for that request.
+    pub(crate) async fn discard(
+        &self,
+        drain: &Drain,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+    ) -> bool {
+        if body.is_end_stream() {
+            return true;
+        }
+        // A client that expects `100 Continue` and got a final response instead may or may not send
+        // the body.
+        let is_coming = !headers.contains_key(EXPECT)
+            && announced(headers).is_some_and(|bytes| bytes <= self.message.bytes_max as u64);
+        let reading = async { while let Ok(Some(_)) = self.next(drain, body).await {} };
+        is_coming && timeout(self.body_timeout, reading).await.is_ok() && body.is_end_stream()
+    }
+
+    async fn collect(
+        &self,
+        drain: &Drain,
+        body: &mut Incoming,
+        limits: &Limits,
+    ) -> Result<Whole, ApiError> {
+        // Most messages are a single piece, which is used without a copy.
+        let first = self.next(drain, body).await?.unwrap_or_default();
+        if first.len() > limits.bytes_max {
+            return Err(limits.too_large());
+        }
+        if body.is_end_stream() {
+            return Ok(Whole { bytes: first, _reservation: None });
+        }
+        let eviction = Arc::new(EvictionSignal::default());
+        let mut reservation = Reservation::new(&limits.quota);
+        reservation.set_evictable(&eviction);
+        if !reservation.grow(first.len()) {
+            return Err(too_many());
+        }
+        let mut whole = BytesMut::from(first);
+        loop {
+            let piece = tokio::select! {
+                biased;
+                () = eviction.wait() => return Err(too_many()),
+                piece = self.next(drain, body) => piece?,
+            };
+            let Some(piece) = piece else { break };
+            if whole.len() + piece.len() > limits.bytes_max {
+                return Err(limits.too_large());
+            }
+            if !reservation.grow(piece.len()) {
+                return Err(too_many());
+            }
+            whole.extend_from_slice(&piece);
+        }
+        // From here on it is published, which must not stop half-way.
+        reservation.pin();
+        Ok(Whole { bytes: whole.freeze(), _reservation: Some(reservation) })
+    }
+
+    /// The next piece of the body; `None` at its end. Trailers are skipped. Fails if no piece
+    /// arrives in time, which is less time once the server is shutting down.
+    async fn next(&self, drain: &Drain, body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
+        loop {
+            let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+            let frame = tokio::select! {
+                biased;
+                frame = frame => frame,
+                () = sleep(self.idle_timeout) => return Err(too_slow()),
+                () = drain.cut_body(self.drain_body_timeout) => {
+                    return Err(ApiError::from(ErrorCode::Draining).closing());
+                }
+            };
+            match frame {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(piece) = frame.into_data() {
+                        return Ok(Some(piece));
+                    }
+                }
+                Some(Err(_)) => {
+                    let message = "the request body does not end as its length or chunks say";
+                    return Err(ApiError::new(ErrorCode::BadLength, message).closing());
+                }
+            }
+        }
+    }
 }
 
-/// The length that the head announces.
+/// The `Content-Length`.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_slow() -> Refused {
-    Refused::new(ErrorCode::TooSlow, "the request body did not arrive in time").closing()
+fn too_slow() -> ApiError {
+    ApiError::new(ErrorCode::TooSlow, "the request body did not arrive in time").closing()
 }
 
-fn too_large(bytes_max: usize) -> Refused {
-    let sentence = format!("the request body is larger than {bytes_max} bytes");
-    Refused::new(ErrorCode::TooLarge, sentence).closing()
-}
-
-async fn collect(control: &Control, body: &mut Incoming, kind: Kind) -> Result<Whole, Refused> {
-    let (bytes_max, (pot, pot_bytes_max)) = (kind.bytes_max(control), kind.pot(control));
-    // Most messages are one piece, and are not copied then.
-    let first = next(control, body).await?.unwrap_or_default();
-    if first.len() > bytes_max {
-        return Err(too_large(bytes_max));
-    }
-    if body.is_end_stream() {
-        return Ok(Whole { bytes: first, _share: None });
-    }
-    let cut = Arc::new(Cut::default());
-    let mut share = Share::of(pot);
-    share.set_movable(&cut);
-    if !share.grow_within(first.len(), pot_bytes_max) {
-        return Err(too_many());
-    }
-    let mut whole = BytesMut::from(first);
-    loop {
-        let piece = tokio::select! {
-            biased;
-            () = cut.wait() => return Err(too_many()),
-            piece = next(control, body) => piece?,
-        };
-        let Some(piece) = piece else { break };
-        if whole.len() + piece.len() > bytes_max {
-            return Err(too_large(bytes_max));
-        }
-        if !share.grow_within(piece.len(), pot_bytes_max) {
-            return Err(too_many());
-        }
-        whole.extend_from_slice(&piece);
-    }
-    // It is acted upon now, and not to be stopped half-way.
-    share.set_fixed();
-    Ok(Whole { bytes: whole.freeze(), _share: Some(share) })
-}
-
-fn too_many() -> Refused {
-    let sentence = "too many large requests at once; try again later";
-    Refused::new(ErrorCode::Busy, sentence).closing()
-}
-
-/// The next piece; trailers are skipped. A client that sends nothing for long is not waited for,
-/// nor one that is slow when the server shuts down.
-async fn next(control: &Control, body: &mut Incoming) -> Result<Option<Bytes>, Refused> {
-    loop {
-        let settings = &control.settings;
-        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        let frame = tokio::select! {
-            biased;
-            frame = frame => frame,
-            () = sleep(settings.idle_timeout) => return Err(too_slow()),
-            () = control.drain.wait_with(settings.drain_patience) => {
-                return Err(Refused::from(ErrorCode::Draining).closing());
-            }
-        };
-        match frame {
-            None => return Ok(None),
-            Some(Ok(frame)) => {
-                if let Ok(piece) = frame.into_data() {
-                    return Ok(Some(piece));
-                }
-            }
-            Some(Err(_)) => {
-                let sentence = "the request body does not end as its length or chunks say";
-                return Err(Refused::new(ErrorCode::BadLength, sentence).closing());
-            }
-        }
-    }
+fn too_many() -> ApiError {
+    let message = "too many large requests at once; try again later";
+    ApiError::new(ErrorCode::Busy, message).closing()
 }

@@ -1,26 +1,26 @@
-//! What a path names.
+//! The resources of the API, and the paths that name them.
 
 use throng_core::{ChannelName, Kind};
-use throng_wire::{NameError, Target, check_name};
+use throng_wire::{ErrorCode, NameError, Target, check_name};
 
-use crate::http::answer::Refused;
-use crate::http::query::percent_decoded;
+use super::answer::ApiError;
+use super::query::percent_decoded;
 
-/// What of a channel or user is asked for.
+/// The part of a channel or user that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The channel itself: publish or subscribe.
+    /// The channel itself, to publish or subscribe to.
     Itself,
-    /// What its log keeps.
+    /// The messages that its log keeps.
     History,
-    /// Who follows it.
+    /// Its subscribers.
     Presence,
 }
 
 /// A path of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource<'a> {
-    /// `/channels/{name}`, `/users/{name}` and what is below; the name is as it stands in the path.
+    /// `/channels/{name}`, `/users/{name}` and the paths below. The name is percent-encoded.
     Log(Kind, &'a str, Part),
     /// `/subscribe`
     Subscribe,
@@ -31,7 +31,7 @@ pub(crate) enum Resource<'a> {
 }
 
 impl<'a> Resource<'a> {
-    /// What `path` names; `None` if it is not of the API.
+    /// The resource at `path`; `None` if the path is not one of the API.
     pub(crate) fn of(path: &'a str) -> Option<Resource<'a>> {
         let (kind, rest) = if let Some(rest) = path.strip_prefix("/channels/") {
             (Kind::Channel, rest)
@@ -53,7 +53,7 @@ impl<'a> Resource<'a> {
         }
     }
 
-    /// The methods it takes, as `Allow` lists them.
+    /// The methods that it takes, in the form of the header `Allow`.
     pub(crate) fn methods(self) -> &'static str {
         match self {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
@@ -65,27 +65,26 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// The same name, as the wire formats know it.
+/// The channel in the form that the wire formats use.
 pub(crate) fn target(channel: &ChannelName) -> Target {
     Target { kind: channel.kind(), name: channel.name().to_owned() }
 }
 
-/// The channel or user of a path segment, which is percent-encoded.
-pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Refused> {
+/// The channel or user that a percent-encoded path segment names.
+pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, ApiError> {
+    let refused = |error: NameError| ApiError::new(ErrorCode::BadName, error.to_string());
     let noun = kind.noun();
-    let name = percent_decoded(segment).ok_or(NameError::NotUtf8(noun))?;
-    check_name(&name, noun)?;
+    let name = percent_decoded(segment).ok_or_else(|| refused(NameError::NotUtf8(noun)))?;
+    check_name(&name, noun).map_err(refused)?;
     Ok(ChannelName::new(kind, &name))
 }
 
 #[cfg(test)]
 mod tests {
-    use throng_wire::ErrorCode;
-
     use super::*;
 
     #[test]
-    fn paths_are_told_apart() {
+    fn a_path_names_one_resource_or_none() {
         let log = |name, part| Some(Resource::Log(Kind::Channel, name, part));
         assert_eq!(Resource::of("/channels/a%2Fb"), log("a%2Fb", Part::Itself));
         assert_eq!(Resource::of("/channels/"), log("", Part::Itself));

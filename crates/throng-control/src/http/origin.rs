@@ -1,5 +1,4 @@
-//! Who may use the server, by the page's origin and the host that it asks for, and what a page may
-//! see of an answer.
+//! Checks the `Origin` and `Host` of requests, and lets pages read the responses (CORS).
 
 use std::net::Ipv4Addr;
 
@@ -10,21 +9,20 @@ use http::request::Parts;
 use http::uri::Authority;
 use throng_core::Listener;
 use throng_wire::subscribe::Request;
-use throng_wire::{ErrorResponse, Site, is_local};
+use throng_wire::{ErrorCode, ErrorResponse, Site, is_local};
 
-use crate::control::Settings;
-use crate::http::answer::{Answer, Refused};
-use crate::http::caller::Caller;
-use throng_wire::ErrorCode;
+use super::answer::{Answer, ApiError};
+use super::caller::Caller;
+use crate::settings::Settings;
 
-/// Response headers that a page may read.
+/// Response headers that pages may read.
 const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";
 
-/// The one path that answers under every host name, as probes ask under names of their own. It
-/// tells nothing but that the server runs.
+/// The only path that answers under any host name, because probes use names of their own. It
+/// reveals nothing but that the server runs.
 const HEALTH: &str = "/health";
 
-/// Whether a page of this origin may talk to the server under this host.
+/// Whether pages of this origin may use the server under this host name.
 pub(crate) fn is_allowed(
     settings: &Settings,
     listener: Listener,
@@ -42,8 +40,8 @@ fn site(settings: &Settings, listener: Listener) -> Site<'_> {
             hosts: &settings.allowed_hosts,
             is_same_port_only: false,
         },
-        // Its pages are its own alone. A browser may reach it wherever it listens, so that it is as
-        // strict about names as a server on loopback.
+        // Only its own pages may use it. A browser may reach it at any address, so it checks host
+        // names as strictly as a server on loopback.
         Listener::Admin => Site {
             listen: Ipv4Addr::LOCALHOST.into(),
             origins: &[],
@@ -53,25 +51,26 @@ fn site(settings: &Settings, listener: Listener) -> Site<'_> {
     }
 }
 
-/// Refuses a request for the samples that came in at the admin listener, unless it may be answered.
-pub(crate) fn check_viewer(settings: &Settings, request: &Request) -> Result<(), Refused> {
+/// Checks a subscription on the admin listener. Only the status stream is allowed there.
+pub(crate) fn check_viewer(settings: &Settings, request: &Request) -> Result<(), ApiError> {
     if !request.is_status() {
-        let sentence = "channels are not followed at the admin listener, but at the public one";
-        return Err(Refused::new(ErrorCode::NotFound, sentence));
+        let message = "the admin listener serves no subscriptions to channels; subscribe at the \
+            public listener";
+        return Err(ApiError::new(ErrorCode::NotFound, message));
     }
     let site = site(settings, Listener::Admin);
     Ok(site.check(request.origin.as_deref(), request.host.as_deref())?)
 }
 
-/// The host that a request is for. An authority in the target stands above the header, as it does
-/// for the workers.
+/// The host that a request is for. An authority in the target overrides the header, as it does in
+/// the workers.
 fn host(head: &Parts) -> Option<&str> {
     let host = head.uri.authority().map(Authority::as_str);
     host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok()))
 }
 
-/// Refuses a request that may not see the status. [`check`] has been passed.
-pub(crate) fn check_status(settings: &Settings, head: &Parts) -> Result<(), Refused> {
+/// Refuses a request that may not see the status. Call it after [`check`].
+pub(crate) fn check_status(settings: &Settings, head: &Parts) -> Result<(), ApiError> {
     let is_shown = match Caller::of(head).listener {
         Listener::Admin => true,
         Listener::Public => !settings.has_admin_listener && is_local(host(head), settings.listen),
@@ -79,8 +78,8 @@ pub(crate) fn check_status(settings: &Settings, head: &Parts) -> Result<(), Refu
     if is_shown { Ok(()) } else { Err(ErrorResponse::not_local().into()) }
 }
 
-/// Refuses a request that may not see the metrics. [`check`] has been passed.
-pub(crate) fn check_metrics(settings: &Settings, head: &Parts) -> Result<(), Refused> {
+/// Refuses a request that may not see the metrics. Call it after [`check`].
+pub(crate) fn check_metrics(settings: &Settings, head: &Parts) -> Result<(), ApiError> {
     let is_shown = match Caller::of(head).listener {
         Listener::Admin => true,
         Listener::Public => {
@@ -90,23 +89,24 @@ pub(crate) fn check_metrics(settings: &Settings, head: &Parts) -> Result<(), Ref
     if is_shown { Ok(()) } else { Err(ErrorResponse::not_local().into()) }
 }
 
-/// The origin of a request that is answered, if it has one.
-pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderValue>, Refused> {
+/// Checks origin and host of a request. Returns the origin, if there is one: its pages may read the
+/// response.
+pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderValue>, ApiError> {
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let origin = origins.next();
     if origins.next().is_some() {
-        return Err(Refused::new(ErrorCode::BadRequest, "the header `Origin` is given twice"));
+        return Err(ApiError::new(ErrorCode::BadRequest, "the header `Origin` is given twice"));
     }
     if origin.is_none() && head.uri.path() == HEALTH {
         return Ok(None);
     }
-    // Bytes that are not text are the origin of nobody.
+    // An `Origin` that is not text becomes the empty string, which no setting allows.
     let text = origin.map(|origin| origin.to_str().unwrap_or_default());
     site(settings, Caller::of(head).listener).check(text, host(head))?;
     Ok(origin.cloned())
 }
 
-/// Lets a page of `origin` read the answer.
+/// Lets pages of `origin` read the response.
 pub(crate) fn expose(answer: &mut Answer, origin: HeaderValue) {
     let headers = answer.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

@@ -1,55 +1,55 @@
-//! The query part of a URL: `&` between pairs, `=` within, `+` for a space, percent-encoding.
+//! Query parameters: pairs separated by `&`, percent-encoded, with `+` for a space.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use throng_wire::unknown;
 
-use crate::http::answer::Refused;
+use super::answer::ApiError;
 
-/// The pairs in order. What is not UTF-8 is refused.
+/// The pairs in order, decoded. A pair that is not percent-encoded UTF-8 is an error.
 pub(crate) fn pairs(
     query: &str,
-) -> impl Iterator<Item = Result<(Cow<'_, str>, Cow<'_, str>), Refused>> {
+) -> impl Iterator<Item = Result<(Cow<'_, str>, Cow<'_, str>), ApiError>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         Ok((decode(name)?, decode(value)?))
     })
 }
 
-/// Refuses parameters that are none of the `known` ones, and what is given twice: two values
-/// contradict each other. The workers are as strict.
-pub(crate) fn check(query: &str, known: &[&str]) -> Result<(), Refused> {
+/// Refuses parameters that are not `known`, and repeated ones, because two values contradict each
+/// other. The workers apply the same rules.
+pub(crate) fn check(query: &str, known: &[&str]) -> Result<(), ApiError> {
     let mut seen = Vec::new();
     for pair in pairs(query) {
         let (name, value) = pair?;
         match known.iter().find(|known| **known == name) {
             Some(name) if seen.contains(name) => {
-                return Err(Refused::parameter(format!("the parameter `{name}` is given twice")));
+                return Err(ApiError::parameter(format!("the parameter `{name}` is given twice")));
             }
             Some(name) => seen.push(name),
             None => match unknown::parameter(&name, &value, known) {
                 None => {}
-                Some(sentence) => return Err(Refused::parameter(sentence)),
+                Some(message) => return Err(ApiError::parameter(message)),
             },
         }
     }
     Ok(())
 }
 
-/// The first value of `name`.
-pub(crate) fn find<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, Refused> {
+/// The value of the first parameter called `name`.
+pub(crate) fn find<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, ApiError> {
     for pair in pairs(query) {
-        let (this, value) = pair?;
-        if this == name {
+        let (pair_name, value) = pair?;
+        if pair_name == name {
             return Ok(Some(value));
         }
     }
     Ok(None)
 }
 
-fn decode(text: &str) -> Result<Cow<'_, str>, Refused> {
-    let refused = || Refused::parameter("a query parameter is not percent-encoded UTF-8");
+fn decode(text: &str) -> Result<Cow<'_, str>, ApiError> {
+    let refused = || ApiError::parameter("a query parameter is not percent-encoded UTF-8");
     if text.contains('+') {
         let text = text.replace('+', " ");
         let decoded = percent_decoded(&text).ok_or_else(refused)?;
@@ -58,8 +58,8 @@ fn decode(text: &str) -> Result<Cow<'_, str>, Refused> {
     percent_decoded(text).ok_or_else(refused)
 }
 
-/// `None` if a percent sign is not followed by two digits, or the result is not UTF-8: the workers
-/// are as strict.
+/// Decodes percent-encoding; `None` if a percent sign is not followed by two hexadecimal digits, or
+/// if the result is not UTF-8. The workers apply the same rules.
 pub(crate) fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     let is_well_formed = text.split('%').skip(1).all(|part| {
         let digits = part.as_bytes().get(..2);

@@ -1,16 +1,18 @@
-//! `/metrics`: counters and levels in the Prometheus text format.
+//! `/metrics`: counters, gauges and histograms in the Prometheus text format.
 
 use std::fmt::Write as _;
 
 use throng_core::{Counter, Parked, Snapshot};
-
-use crate::control::Control;
 use throng_wire::ErrorCode;
 
-/// What all names begin with.
+use crate::control::Control;
+use crate::edge::WorkerMetrics;
+use crate::metrics::HttpCounter;
+
+/// The prefix of all names.
 const PREFIX: &str = "throng_";
 
-/// Upper bounds of the buckets of a histogram, in microseconds, as they are written in seconds.
+/// Upper bounds of the buckets of a histogram, in microseconds, and as the label in seconds.
 const BUCKETS: [(u64, &str); 16] = [
     (100, "0.0001"),
     (250, "0.00025"),
@@ -31,116 +33,120 @@ const BUCKETS: [(u64, &str); 16] = [
 ];
 
 /// The whole page.
-pub(crate) fn text(control: &Control) -> String {
+pub(super) fn text(control: &Control) -> String {
     let mut page = Page(String::with_capacity(8 << 10));
     let workers = control.edge.workers();
-    let figures = &control.figures;
-
-    let in_control = figures.connections.get();
-    let parked: u64 = workers.iter().map(|worker| worker.connections).sum();
-    page.gauge("connections", "Open connections of both planes.", parked + in_control);
-    page.gauge("control_connections", "Open connections of the control plane.", in_control);
-    page.describe("worker_connections", "Open connections of each worker.", "gauge");
-    for (nth, worker) in workers.iter().enumerate() {
-        page.sample("worker_connections", &format!("{{worker=\"{nth}\"}}"), worker.connections);
-    }
-
-    page.describe("parked_connections", "Connections parked now, by transport.", "gauge");
-    for parked in Parked::ALL {
-        let labels = format!("{{transport=\"{}\"}}", parked.name());
-        let count = workers.iter().map(|worker| worker.counters.parked(parked)).sum();
-        page.sample("parked_connections", &labels, count);
-    }
-
-    let mut described = "";
-    for counter in Counter::ALL.iter().copied() {
-        let (name, labels) = split(counter.name());
-        if name != described {
-            page.describe(name, counter.help(), "counter");
-            described = name;
-        }
-        page.sample(name, labels, workers.iter().map(|worker| worker.counters.get(counter)).sum());
-    }
-
-    page.counter("http_requests_total", "Requests to the control plane.", figures.requests.get());
-    page.counter(
-        "http_messages_published_total",
-        "Messages accepted over HTTP.",
-        figures.published.get(),
-    );
-    page.counter(
-        "http_handed_back_total",
-        "Connections that went back to a worker to subscribe.",
-        figures.handed_back.get(),
-    );
-    page.counter(
-        "http_closed_for_room_total",
-        "Silent connections that were closed to make room for others.",
-        figures.closed_for_room.get(),
-    );
-    page.gauge(
-        "http_partial_body_bytes",
-        "Bytes of request bodies that are still arriving or being worked on.",
-        figures.message_bodies.bytes() + figures.batch_bodies.bytes(),
-    );
-    page.gauge(
-        "http_unread_answer_bytes",
-        "Bytes of large answers that clients have not taken yet.",
-        figures.pages.bytes() + figures.receipts.bytes(),
-    );
-    page.counter(
-        "http_cut_total",
-        "Connections cut off in the middle of a large answer, as others needed its room.",
-        figures.cut.get(),
-    );
-    let help = "Requests and lines of batches that the control plane refused.";
-    page.describe("http_refused_total", help, "counter");
-    for code in ErrorCode::ALL.iter().copied() {
-        let labels = format!("{{code=\"{}\"}}", code.name());
-        page.sample("http_refused_total", &labels, figures.refused(code).get());
-    }
-
-    page.histogram(
-        "http_response_seconds",
-        "From the head of a request to the control plane to its whole answer.",
-        &Snapshot::of([&figures.responses].into_iter()),
-    );
+    connections(&mut page, control, &workers);
+    worker_counters(&mut page, &workers);
+    http(&mut page, control);
     page.histogram(
         "publish_to_last_write_seconds",
-        "From accepting a message to its last write to a subscriber.",
+        "Time from accepting a message to writing it to the last subscriber.",
         &Snapshot::of(workers.iter().map(|worker| &worker.counters.latency)),
     );
-
     engine(&mut page, control);
-    page.gauge("draining", "Whether the server is shutting down.", control.is_draining().into());
-    page.gauge("uptime_seconds", "Seconds since the start.", control.started.elapsed().as_secs());
+    page.gauge("draining", "1 while the server is shutting down.", control.is_draining().into());
+    page.gauge("uptime_seconds", "Time since the start.", control.started.elapsed().as_secs());
     page.0
 }
 
-fn engine(page: &mut Page, control: &Control) {
-    let figures = control.engine.figures();
-    page.gauge("log_channels", "Channels and users known.", figures.channels);
-    page.gauge("log_messages", "Messages kept.", figures.messages);
-    page.gauge("log_bytes", "Bytes of messages kept.", figures.bytes);
-    page.counter("log_published_total", "Messages accepted, however sent.", figures.published);
-    page.counter("log_busy_total", "Messages refused because delivery was behind.", figures.busy);
-    page.counter("log_duplicates_total", "Repeated idempotency keys.", figures.duplicates);
-    page.counter(
-        "log_evicted_total",
-        "Messages dropped before their time for want of memory.",
-        figures.evicted,
+fn connections(page: &mut Page, control: &Control, workers: &[WorkerMetrics]) {
+    let in_control = control.metrics.connections();
+    let on_workers: u64 = workers.iter().map(|worker| worker.connections).sum();
+    page.gauge("connections", "Open connections of both planes.", on_workers + in_control);
+    page.gauge("http_connections", "Open connections of the control plane.", in_control);
+    page.describe("worker_connections", "Open connections of each worker.", "gauge");
+    for (index, worker) in workers.iter().enumerate() {
+        page.sample("worker_connections", &format!("{{worker=\"{index}\"}}"), worker.connections);
+    }
+    let help = "Connections that are subscribed now, by transport.";
+    page.describe("subscribed_connections", help, "gauge");
+    for parked in Parked::ALL {
+        let labels = format!("{{transport=\"{}\"}}", parked.name());
+        let count = workers.iter().map(|worker| worker.counters.parked(parked)).sum();
+        page.sample("subscribed_connections", &labels, count);
+    }
+}
+
+fn worker_counters(page: &mut Page, workers: &[WorkerMetrics]) {
+    let mut described = "";
+    for counter in Counter::ALL.iter().copied() {
+        let metric = counter.metric();
+        if metric != described {
+            page.describe(metric, counter.help(), "counter");
+            described = metric;
+        }
+        let labels = match counter.label() {
+            Some(label) => format!("{{{label}=\"{}\"}}", counter.label_value()),
+            None => String::new(),
+        };
+        page.sample(
+            metric,
+            &labels,
+            workers.iter().map(|worker| worker.counters.get(counter)).sum(),
+        );
+    }
+}
+
+fn http(page: &mut Page, control: &Control) {
+    for counter in HttpCounter::ALL.iter().copied() {
+        page.counter(counter.name(), counter.help(), control.metrics.get(counter));
+    }
+    page.gauge(
+        "http_buffered_request_bytes",
+        "Request bodies that are still arriving or being published.",
+        control.bodies.buffered_bytes(),
+    );
+    page.gauge(
+        "http_buffered_response_bytes",
+        "Large responses that clients have not read yet.",
+        control.read_answers.bytes() + control.publish_answers.bytes(),
+    );
+    let help = "Requests, and lines of batches, that the control plane refused, by error code.";
+    page.describe("http_refused_total", help, "counter");
+    for code in ErrorCode::ALL.iter().copied() {
+        let labels = format!("{{code=\"{}\"}}", code.name());
+        page.sample("http_refused_total", &labels, control.refusals.count(code));
+    }
+    page.histogram(
+        "http_request_duration_seconds",
+        "Time from the head of a request to the control plane to its complete response.",
+        &Snapshot::of([control.metrics.durations()].into_iter()),
     );
 }
 
-/// Name and labels of a counter's full name.
-fn split(full: &str) -> (&str, &str) {
-    full.split_at(full.find('{').unwrap_or(full.len()))
+fn engine(page: &mut Page, control: &Control) {
+    let engine = control.engine.figures();
+    page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
+    page.gauge("log_messages", "Messages that the logs keep.", engine.messages);
+    page.gauge("log_bytes", "Size of the messages that the logs keep.", engine.bytes);
+    page.counter(
+        "log_messages_published_total",
+        "Messages published over any transport.",
+        engine.published,
+    );
+    page.counter(
+        "log_publications_refused_total",
+        "Messages refused because a worker's queue was full.",
+        engine.busy,
+    );
+    page.counter(
+        "log_duplicate_publications_total",
+        "Messages not published because their idempotency key was repeated.",
+        engine.duplicates,
+    );
+    page.counter(
+        "log_messages_evicted_total",
+        "Messages dropped early because all logs together reached their limit.",
+        engine.evicted,
+    );
 }
 
+/// The text of the page so far.
 struct Page(String);
 
 impl Page {
-    // Writing to memory does not fail, hence the ignored results below.
+    // The ignored results below are `Ok`: writing to a string does not fail.
 
     fn describe(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {PREFIX}{name} {help}");
@@ -156,7 +162,7 @@ impl Page {
         self.sample(name, "", value);
     }
 
-    /// All of it is taken from one snapshot, so that the buckets add up.
+    /// Adds a histogram from one snapshot, so that its buckets, sum and count are consistent.
     fn histogram(&mut self, name: &str, help: &str, times: &Snapshot) {
         self.describe(name, help, "histogram");
         let bucket = format!("{name}_bucket");
@@ -173,28 +179,5 @@ impl Page {
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.describe(name, help, "counter");
         self.sample(name, "", value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_split_off() {
-        assert_eq!(split("a_total{b=\"c\"}"), ("a_total", "{b=\"c\"}"));
-        assert_eq!(split("a_total"), ("a_total", ""));
-    }
-
-    #[test]
-    fn counters_of_one_name_stand_together() {
-        let mut seen = Vec::new();
-        for counter in Counter::ALL {
-            let (name, _) = split(counter.name());
-            if seen.last() != Some(&name) {
-                assert!(!seen.contains(&name), "{name} would be described twice");
-                seen.push(name);
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection's end: back to a worker, or last words and a close that does not destroy them.
+//! How a control connection ends: handed off to a worker, or closed after a final response.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
@@ -6,165 +6,201 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use throng_core::Listener;
+use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::inspect;
+use super::request_boundary::{Closed, RequestBoundary};
 use crate::control::Control;
-use crate::http::answer::Refused;
-use crate::socket::inspect;
-use crate::socket::request_boundary::{Closed, Gate};
-use throng_wire::{ErrorCode, ErrorResponse};
+use crate::metrics::HttpCounter;
 
-/// A client that takes nothing of its last answers for so long is given up.
+/// How long a client may take nothing of its final responses before the connection is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a last answer the client gets so long to read it before the socket is closed for good,
-/// because closing a socket with unread bytes destroys what was written to it.
-const LINGER: Duration = Duration::from_secs(2);
-/// What it still sends meanwhile is thrown away, up to so many bytes.
+/// How long a lingering close waits for the client to close first. A socket that is closed with
+/// unread input is reset, which destroys what was written to it.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum input that a lingering close reads and drops.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
-/// How hyper's part of a connection ended.
+/// Why hyper's part of a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// All is answered, or the client is gone.
+pub(super) enum End {
+    /// All requests are answered, or the client has disconnected.
     Finished,
-    /// The gate has closed.
-    Gate,
-    /// The server is shutting down, and of the next request the head has come in part.
+    /// The request boundary has closed.
+    Boundary,
+    /// The server is shutting down, and the head of the next request is incomplete.
     Draining,
-    /// A head has begun and does not end.
+    /// A request head was not complete in time.
     SlowHead,
-    /// Nothing has come or gone for too long.
+    /// The connection made no progress.
     Idle,
-    /// The socket is broken.
-    Broken,
-    /// Its answers take room that others need.
-    Cut,
+    /// Writing to the socket failed.
+    WriteFailed,
+    /// The memory of its responses was evicted.
+    Evicted,
 }
 
-/// What comes after hyper. An error is the client's: it is gone.
-pub(crate) async fn take_leave(
+/// What becomes of a connection after hyper.
+enum Next {
+    /// Close it at once: the client has disconnected, or there is nothing to tell it.
+    Drop,
+    /// Write the collected responses and close.
+    Close,
+    /// Respond with an error and close.
+    Refuse(ErrorResponse),
+    /// Hand it off to a worker.
+    HandOff,
+}
+
+/// Ends a connection after hyper's part. An error means that the client has disconnected.
+pub(super) async fn finish(
     control: &Control,
     listener: Listener,
-    mut gate: Gate,
+    mut boundary: RequestBoundary,
     end: End,
 ) -> io::Result<()> {
-    let refused = match end {
-        End::Broken | End::Idle | End::Cut => return Ok(()),
-        End::Finished if gate.is_clean() && !gate.has_output() => return Ok(()),
-        End::Finished => None,
-        End::Draining => Some(Refused::from(ErrorCode::Draining)),
-        End::SlowHead => Some(ErrorResponse::slow_head().into()),
-        End::Gate => match gate.take_closed() {
-            // While the workers are there they know better: something may be ready for a long-poll.
-            Some(Closed::Subscription(_))
-                if control.is_draining() && (gate.heads() == 0 || control.edge.has_ended()) =>
-            {
-                Some(Refused::from(ErrorCode::Draining))
-            }
-            Some(Closed::Subscription(refusal)) if listener == Listener::Admin => {
-                let checked = refusal.map_or(Ok(()), |refusal| Err(refusal.into()));
-                match checked.and_then(|()| inspect::check_viewer(&control.settings, gate.unread()))
-                {
-                    Ok(()) => return hand_back(control, listener, gate).await,
-                    Err(refused) => Some(refused),
-                }
-            }
-            Some(Closed::Subscription(refusal)) if gate.heads() == 0 => {
-                // The worker took it for something else: giving it back would send it to and fro
-                // for ever.
-                Some(refusal.map_or_else(not_for_here, Refused::from))
-            }
-            Some(Closed::Subscription(_)) => return hand_back(control, listener, gate).await,
-            Some(Closed::Refused(refusal)) => Some(refusal.into()),
-            None => None,
-        },
+    let error = match next(control, listener, &mut boundary, end) {
+        Next::Drop => return Ok(()),
+        Next::HandOff => return hand_off(control, listener, boundary).await,
+        Next::Close => None,
+        Next::Refuse(error) => Some(error),
     };
-    let (stream, unread, out) = gate.into_parts();
-    say_and_close(control, listener, stream, &unread, out, refused).await
+    let (stream, unread, out) = boundary.into_parts();
+    respond_and_close(control, listener, stream, &unread, out, error).await
 }
 
-/// Refuses a connection for want of room, and for want of room to wait until it has heard. Mostly
-/// its request was read whole, and then the words survive.
+fn next(control: &Control, listener: Listener, boundary: &mut RequestBoundary, end: End) -> Next {
+    match end {
+        End::WriteFailed | End::Idle | End::Evicted => Next::Drop,
+        End::Finished if boundary.is_clean() && !boundary.has_output() => Next::Drop,
+        End::Finished => Next::Close,
+        End::Draining => Next::Refuse(ErrorCode::Draining.into()),
+        End::SlowHead => Next::Refuse(ErrorResponse::slow_head()),
+        End::Boundary => match boundary.take_closed() {
+            None => Next::Close,
+            Some(Closed::Malformed(error)) => Next::Refuse(error),
+            Some(Closed::Subscription(error)) => subscribe(control, listener, boundary, error),
+        },
+    }
+}
+
+/// What becomes of a connection whose next request subscribes. `error` is what a worker would
+/// respond with, if anything.
+fn subscribe(
+    control: &Control,
+    listener: Listener,
+    boundary: &RequestBoundary,
+    error: Option<ErrorResponse>,
+) -> Next {
+    let is_first = boundary.heads() == 0;
+    // During a drain the workers decide as long as they run: a long-poll may have messages waiting.
+    if control.is_draining() && (is_first || control.edge.has_ended()) {
+        return Next::Refuse(ErrorCode::Draining.into());
+    }
+    if listener == Listener::Admin {
+        if let Some(error) = error {
+            return Next::Refuse(error);
+        }
+        return match inspect::check_viewer(&control.settings, boundary.unread()) {
+            Ok(()) => Next::HandOff,
+            Err(error) => Next::Refuse(error.error),
+        };
+    }
+    if is_first {
+        // A worker handed this request off because it did not see a subscription. Handing it back
+        // would start an endless exchange.
+        return Next::Refuse(error.unwrap_or_else(|| {
+            let message = "the control plane does not serve subscriptions";
+            ErrorResponse::new(ErrorCode::BadRequest, message)
+        }));
+    }
+    Next::HandOff
+}
+
+/// Responds `full` to the request that begins `bytes`, and closes the socket without lingering.
+/// Usually the request was read completely, so that the close destroys nothing.
 pub(crate) fn refuse_full_at_once(control: &Control, mut stream: StdTcpStream, bytes: &[u8]) {
-    let mut words = Vec::new();
+    let mut out = Vec::new();
     let full = ErrorCode::Full.into();
     let peer = || stream.peer_addr();
-    write_refusal(control, Listener::Public, peer, &full, bytes, &mut words);
-    // So few bytes fit into an empty socket, or it is broken.
-    let _ = stream.write(&words);
+    write_error(control, Listener::Public, peer, &full, bytes, &mut out);
+    // The empty send buffer of a new socket takes all of it, unless the client has disconnected.
+    let _ = stream.write(&out);
 }
 
-/// Refuses a connection for want of room. `bytes` begin with its request.
+/// Responds `full` to the request that begins `bytes`, and closes the socket.
 pub(crate) async fn refuse_full(
     control: &Control,
     stream: TcpStream,
     bytes: &[u8],
 ) -> io::Result<()> {
     let full = ErrorCode::Full.into();
-    let nothing = BytesMut::new();
-    say_and_close(control, Listener::Public, stream, bytes, nothing, Some(full)).await
+    let out = BytesMut::new();
+    respond_and_close(control, Listener::Public, stream, bytes, out, Some(full)).await
 }
 
-fn not_for_here() -> Refused {
-    Refused::new(ErrorCode::BadRequest, "the control plane does not serve subscriptions")
-}
-
-/// Gives the socket back to a worker, with the request that subscribes. The answers to the
-/// requests before it are written first.
-async fn hand_back(control: &Control, listener: Listener, gate: Gate) -> io::Result<()> {
-    let (mut stream, unread, mut out) = gate.into_parts();
+/// Hands the socket off to a worker, with the request that subscribes. The responses to previous
+/// requests are written first.
+async fn hand_off(
+    control: &Control,
+    listener: Listener,
+    boundary: RequestBoundary,
+) -> io::Result<()> {
+    let (mut stream, unread, mut out) = boundary.into_parts();
     write_all(&mut stream, &mut out).await?;
     match control.edge.hand_back(listener, stream.into_std()?, &unread) {
         Ok(()) => {
-            control.figures.handed_back.add(1);
+            control.metrics.count(HttpCounter::Handoffs);
             Ok(())
         }
         Err(stream) => {
             let stream = TcpStream::from_std(stream)?;
             let busy = ErrorCode::Busy.into();
-            say_and_close(control, listener, stream, &unread, out, Some(busy)).await
+            respond_and_close(control, listener, stream, &unread, out, Some(busy)).await
         }
     }
 }
 
-/// Writes what is left to write and the last words, which answer the request that `unread` begins
-/// with, and closes.
-async fn say_and_close(
+/// Writes `out`, then the response with `error` to the request that begins `unread`, and closes.
+async fn respond_and_close(
     control: &Control,
     listener: Listener,
     mut stream: TcpStream,
     unread: &[u8],
     mut out: BytesMut,
-    refused: Option<Refused>,
+    error: Option<ErrorResponse>,
 ) -> io::Result<()> {
-    if let Some(refused) = refused {
-        let mut words = Vec::new();
-        write_refusal(control, listener, || stream.peer_addr(), &refused, unread, &mut words);
-        out.extend_from_slice(&words);
+    if let Some(error) = error {
+        let mut response = Vec::new();
+        write_error(control, listener, || stream.peer_addr(), &error, unread, &mut response);
+        out.extend_from_slice(&response);
     }
     write_all(&mut stream, &mut out).await?;
-    linger(stream).await
+    lingering_close(stream).await
 }
 
-/// Appends a refusal of the request that `unread` begins with. `peer` is asked for the log alone.
-fn write_refusal(
+/// Appends the response with `error` to the request that begins `unread`. `peer` is called only if
+/// requests are logged.
+fn write_error(
     control: &Control,
     listener: Listener,
     peer: impl FnOnce() -> io::Result<SocketAddr>,
-    refused: &Refused,
+    error: &ErrorResponse,
     unread: &[u8],
     out: &mut Vec<u8>,
 ) {
     if tracing::enabled!(tracing::Level::DEBUG) {
-        let (status, code) = (refused.error.code.status(), refused.error.code);
+        let (status, code) = (error.code.status(), error.code);
         let request = throng_wire::log::request_line(unread);
         let peer = peer().map(|peer| peer.to_string()).unwrap_or_default();
         tracing::debug!("{request} {status} {code} peer={peer}");
     }
-    let (origin, subscription) = inspect::reader(unread, &control.settings, listener);
-    refused.write_raw(control, origin.as_deref(), subscription.as_deref(), out);
+    let (origin, subscription) =
+        inspect::origin_and_subscription(unread, &control.settings, listener);
+    control.refusals.write(error, origin.as_deref(), subscription.as_deref(), out);
 }
 
 async fn write_all(stream: &mut TcpStream, out: &mut BytesMut) -> io::Result<()> {
@@ -176,8 +212,8 @@ async fn write_all(stream: &mut TcpStream, out: &mut BytesMut) -> io::Result<()>
     Ok(())
 }
 
-/// Closes a socket from which something may still come, so that the last answer survives.
-async fn linger(mut stream: TcpStream) -> io::Result<()> {
+/// Shuts down writing, and closes the socket once the client has closed its side.
+async fn lingering_close(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut scratch = vec![0; 8 << 10];
     let mut left = LINGER_BYTES_MAX;
@@ -189,7 +225,7 @@ async fn linger(mut stream: TcpStream) -> io::Result<()> {
             }
         }
     };
-    // Either way the time is up.
-    let _ = timeout(LINGER, read_all).await;
+    // The socket is closed after a timeout, too.
+    let _ = timeout(LINGER_TIMEOUT, read_all).await;
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! One socket's life in the control plane, from the worker that handed it over to its end.
+//! Serves one socket, from the worker that handed it off to its close or the way back.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use http::Request;
@@ -16,117 +16,151 @@ use hyper_util::rt::TokioIo;
 use throng_core::Listener;
 use tokio::net::TcpStream;
 
+use super::close::{self, End};
+use super::connection_set::Activity;
+use super::deadlines::{Deadlines, Missed};
+use super::request_boundary::{RequestBoundary, SharedBoundary};
 use crate::control::Control;
 use crate::edge::Arrival;
-use crate::http::answer::OWN_CUT;
+use crate::http::answer::Answer;
 use crate::http::caller::Caller;
-use crate::memory_quota::Cut;
-use crate::service::Service;
-use crate::socket::close::{self, End};
-use crate::socket::connection_set::Activity;
-use crate::socket::deadlines::{Deadlines, Missed};
-use crate::socket::request_boundary::{Gate, Handle};
+use crate::http::large_answer::CONNECTION_EVICTION;
+use crate::memory_quota::EvictionSignal;
+use crate::metrics::HttpCounter;
 
-/// Hyper's buffer for a head, in bytes, is larger than the largest head by this: it refuses one
-/// that fills the buffer.
+/// Hyper refuses a head that fills its buffer, so the buffer is larger than the largest head by
+/// this number of bytes.
 const HEAD_SPARE_BYTES: usize = 1 << 10;
-/// Nor is the buffer ever smaller than this, because bodies pass through it too.
+/// Minimum size of hyper's buffer, because bodies pass through it, too.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 
-/// Serves one socket until it ends or goes back to a worker.
-pub(crate) async fn run(
-    control: &Control,
-    service: Service,
+/// A connection of the control plane, which counts as open until this is dropped.
+pub(crate) struct Connection {
+    control: Arc<Control>,
+    /// The listener that accepted it. It decides which requests are allowed.
     listener: Listener,
-    arrival: Arrival,
-    activity: &Activity,
-) {
-    let Ok(stream) = TcpStream::from_std(arrival.stream) else {
-        return;
-    };
-    let is_logged = tracing::enabled!(tracing::Level::DEBUG);
-    let peer = if is_logged { stream.peer_addr().ok() } else { None };
-    let gate = Gate::new(stream, &arrival.bytes, control.settings.head_bytes_max);
-    drop(arrival.bytes);
-    let handle = Handle(Arc::new(Mutex::new(gate)));
-    let caller = Caller { listener, peer };
-    let cut = Arc::new(Cut::default());
-    let serving = serve(control, &service, caller, handle.clone(), &cut, activity);
-    let end = OWN_CUT.scope(Arc::clone(&cut), serving).await;
-    let Some(gate) = Arc::into_inner(handle.0) else {
-        return;
-    };
-    let gate = gate.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Who is gone needs no farewell.
-    let _ = close::take_leave(control, listener, gate, end).await;
 }
 
-/// Tells a client that there is no room for it.
-pub(crate) async fn refuse(control: &Control, arrival: Arrival) {
-    if let Ok(stream) = TcpStream::from_std(arrival.stream) {
-        // As above.
-        let _ = close::refuse_full(control, stream, &arrival.bytes).await;
+impl Connection {
+    pub(crate) fn open(control: &Arc<Control>, listener: Listener) -> Connection {
+        control.metrics.connection_opened();
+        Connection { control: Arc::clone(control), listener }
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Serves a socket until it is closed or handed off to a worker. `answer` makes the response to
+    /// a request. The state of the connection is reported to `activity`.
+    pub(crate) async fn run<F>(
+        &self,
+        arrival: Arrival,
+        activity: &Activity,
+        answer: impl Fn(Request<Incoming>) -> F,
+    ) where
+        F: Future<Output = Answer>,
+    {
+        let Ok(stream) = TcpStream::from_std(arrival.stream) else { return };
+        let is_logged = tracing::enabled!(tracing::Level::DEBUG);
+        let peer = if is_logged { stream.peer_addr().ok() } else { None };
+        let caller = Caller { listener: self.listener, peer };
+        let head_bytes_max = self.control.settings.head_bytes_max;
+        let boundary = RequestBoundary::new(stream, &arrival.bytes, head_bytes_max);
+        drop(arrival.bytes);
+        let boundary = SharedBoundary::new(boundary);
+        let eviction = Arc::new(EvictionSignal::default());
+        let answer = |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(caller);
+            answer(request)
+        };
+        let serving = serve(&self.control, boundary.clone(), &eviction, activity, answer);
+        let end = CONNECTION_EVICTION.scope(Arc::clone(&eviction), serving).await;
+        let Some(boundary) = boundary.into_inner() else { return };
+        // An error means that the client has disconnected, which ends the connection as well.
+        let _ = close::finish(&self.control, self.listener, boundary, end).await;
+    }
+
+    /// Responds `full` to the request of a socket, and closes it.
+    pub(crate) async fn refuse(&self, arrival: Arrival) {
+        if let Ok(stream) = TcpStream::from_std(arrival.stream) {
+            // As above.
+            let _ = close::refuse_full(&self.control, stream, &arrival.bytes).await;
+        }
     }
 }
 
-/// Hyper's part.
-async fn serve(
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.control.metrics.connection_closed();
+    }
+}
+
+/// Runs hyper until the connection ends or its next request is not hyper's.
+async fn serve<F>(
     control: &Control,
-    service: &Service,
-    caller: Caller,
-    handle: Handle,
-    cut: &Cut,
+    boundary: SharedBoundary,
+    eviction: &EvictionSignal,
     activity: &Activity,
-) -> End {
+    answer: impl Fn(Request<Incoming>) -> F,
+) -> End
+where
+    F: Future<Output = Answer>,
+{
     let answers = AtomicU64::new(0);
+    // Whether a response has told the client that it is the last one.
     let has_closed = AtomicBool::new(false);
-    let answer = service_fn(|mut request: Request<Incoming>| async {
-        request.extensions_mut().insert(caller);
-        let answer = service.answer(control, request).await;
-        has_closed.fetch_or(answer.headers().contains_key(CONNECTION), Ordering::Relaxed);
-        answers.fetch_add(1, Ordering::Relaxed);
-        Ok::<_, Infallible>(answer)
+    let answer = service_fn(|request: Request<Incoming>| {
+        let answer = answer(request);
+        async {
+            let answer = answer.await;
+            has_closed.fetch_or(answer.headers().contains_key(CONNECTION), Ordering::Relaxed);
+            answers.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let head_bytes_max = control.settings.head_bytes_max;
     let connection = http1::Builder::new()
         .half_close(true)
-        // As the workers write them.
+        // The spelling of the workers' responses.
         .title_case_headers(true)
         .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES_MIN.max(head_bytes_max + HEAD_SPARE_BYTES))
-        .serve_connection(TokioIo::new(handle.clone()), answer);
+        .serve_connection(TokioIo::new(boundary.clone()), answer);
     let mut connection = pin!(connection);
-    let mut draining = pin!(control.drain.beginning());
-    let mut cut = pin!(cut.wait());
+    let mut draining = pin!(control.drain.begun());
+    let mut evicted = pin!(eviction.wait());
     let mut is_draining = false;
     let mut deadlines = Deadlines::new(&control.settings);
     std::future::poll_fn(|cx| {
         let mut is_finished = connection.as_mut().poll(cx).is_ready();
-        // Only now, so that a request that is here already is answered.
+        // After hyper, so that a request that has arrived already is answered.
         if !is_finished && !is_draining && draining.as_mut().poll(cx).is_ready() {
             is_draining = true;
             connection.as_mut().graceful_shutdown();
             is_finished = connection.as_mut().poll(cx).is_ready();
         }
-        let mut gate = handle.lock();
-        if gate.is_done() {
-            return Poll::Ready(End::Gate);
+        let mut boundary = boundary.lock();
+        if boundary.is_done() {
+            return Poll::Ready(End::Boundary);
         }
         if is_finished {
-            // Behind an answer that says so nothing may come.
-            let is_cut = is_draining && gate.is_mid_head() && !has_closed.load(Ordering::Relaxed);
-            return Poll::Ready(if is_cut { End::Draining } else { End::Finished });
+            // A response with `Connection: close` must stay the last one.
+            let refuses_next =
+                is_draining && boundary.is_mid_head() && !has_closed.load(Ordering::Relaxed);
+            return Poll::Ready(if refuses_next { End::Draining } else { End::Finished });
         }
-        if let Poll::Ready(Err(_)) = gate.poll_drain(cx) {
-            return Poll::Ready(End::Broken);
+        if let Poll::Ready(Err(_)) = boundary.poll_flush(cx) {
+            return Poll::Ready(End::WriteFailed);
         }
-        if cut.as_mut().poll(cx).is_ready() {
-            control.figures.cut.add(1);
-            return Poll::Ready(End::Cut);
+        if evicted.as_mut().poll(cx).is_ready() {
+            control.metrics.count(HttpCounter::Aborted);
+            return Poll::Ready(End::Evicted);
         }
         let answers = answers.load(Ordering::Relaxed);
-        activity.tell(gate.progress(), answers < gate.heads() && gate.has_whole_request());
-        deadlines.poll(cx, &gate, answers).map(|missed| match missed {
+        let is_busy = answers < boundary.heads() && boundary.has_whole_request();
+        activity.report(boundary.progress(), is_busy);
+        deadlines.poll(cx, &boundary, answers).map(|missed| match missed {
             Missed::Head => End::SlowHead,
             Missed::Idle => End::Idle,
         })

@@ -1,9 +1,9 @@
-//! The connections of the control plane, and which of them gives way when there is no room.
+//! The open connections of a listener, and which of them is evicted when a new one needs its place.
 //!
-//! A connection on which the client has the next word, because its next request has not come whole
-//! or because it does not take its answer, costs its client nothing. Were it to keep its place, a
-//! few of them would keep everybody else out. So the one that has been silent for longest is closed
-//! for a new one.
+//! A connection that waits for its client, because the next request has not arrived completely or
+//! because the client does not read the response, costs the client nothing. If such connections
+//! kept their places, a few clients could keep all others out. So the one that has made no progress
+//! for longest is closed for a new connection.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,61 +12,63 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Connections looked at for one that gives way, at most: the next search goes on from there.
-const LOOKS_MAX: usize = 256;
+/// Maximum number of connections that one search for an idle connection checks. The next search
+/// continues with the next connection.
+const CHECKS_MAX: usize = 256;
 
-/// Shorter queues are not worth looking through.
-const SWEEP_MIN: usize = 128;
+/// Below this length the queue is not searched for tasks that have ended.
+const COMPACT_MIN: usize = 128;
 
-/// What a connection tells about itself.
+/// What a connection reports about itself, so that an idle one can be found.
 #[derive(Debug)]
 pub(crate) struct Activity(AtomicU64);
 
 impl Activity {
-    /// Of one that has not had its first turn: its request, which is here, waits for us.
+    /// The activity of a connection whose task has not run yet: its request is here and waits for
+    /// the server.
     fn new() -> Activity {
         let activity = Activity(AtomicU64::new(0));
-        activity.tell(0, true);
+        activity.report(0, true);
         activity
     }
 
-    /// Records the connection's activity. `progress` changes whenever bytes come or go; `is_ours`
-    /// is set while the client waits for the server.
-    pub(crate) fn tell(&self, progress: u64, is_ours: bool) {
-        self.0.store(progress << 1 | u64::from(is_ours), Ordering::Relaxed);
+    /// Reports the connection's state. `progress` changes whenever bytes are read or written;
+    /// `is_busy` is set while the client waits for the server.
+    pub(crate) fn report(&self, progress: u64, is_busy: bool) {
+        self.0.store(progress << 1 | u64::from(is_busy), Ordering::Relaxed);
     }
 }
 
-/// Told by none: a connection that was never looked at is not silent.
-const UNSEEN: u64 = u64::MAX;
+/// No connection reports this value, so a connection is never idle at its first check.
+const UNCHECKED: u64 = u64::MAX;
 
 /// One connection in the queue.
 #[derive(Debug)]
-struct Guest {
+struct Entry {
     task: AbortHandle,
     activity: Arc<Activity>,
-    /// What it told when it was looked at last.
-    seen: u64,
+    /// What the connection had reported at the last check.
+    last_report: u64,
 }
 
-impl Guest {
-    /// Whether nothing has come or gone since the last look, and the client has the next word.
-    fn is_silent(&mut self) -> bool {
-        let told = self.activity.0.load(Ordering::Relaxed);
-        let is_ours = told & 1 == 1;
-        std::mem::replace(&mut self.seen, told) == told && !is_ours
+impl Entry {
+    /// Whether the connection waits for its client and has made no progress since the last check.
+    fn is_idle(&mut self) -> bool {
+        let report = self.activity.0.load(Ordering::Relaxed);
+        let is_busy = report & 1 == 1;
+        std::mem::replace(&mut self.last_report, report) == report && !is_busy
     }
 }
 
-/// All of them.
+/// The tasks of the open connections.
 #[derive(Debug, Default)]
-pub(crate) struct Guests {
+pub(crate) struct ConnectionSet {
     tasks: JoinSet<()>,
-    /// Those that were looked at last come last.
-    queue: VecDeque<Guest>,
+    /// In the order of their last check, the longest ago first. May contain tasks that have ended.
+    queue: VecDeque<Entry>,
 }
 
-impl Guests {
+impl ConnectionSet {
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -75,45 +77,47 @@ impl Guests {
         self.tasks.is_empty()
     }
 
-    /// Takes a connection in.
+    /// Adds a connection, which `serve` serves until it ends.
     pub(crate) fn spawn<F>(&mut self, serve: impl FnOnce(Arc<Activity>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if self.queue.len() >= SWEEP_MIN.max(2 * self.tasks.len()) {
-            self.queue.retain(|guest| !guest.task.is_finished());
+        if self.queue.len() >= COMPACT_MIN.max(2 * self.tasks.len()) {
+            self.queue.retain(|entry| !entry.task.is_finished());
         }
         let activity = Arc::new(Activity::new());
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
-        self.queue.push_back(Guest { task, activity, seen: UNSEEN });
+        self.queue.push_back(Entry { task, activity, last_report: UNCHECKED });
     }
 
-    /// Closes the connection that has been silent for longest. Returns whether there is one.
-    pub(crate) fn make_way(&mut self) -> bool {
-        for _ in 0..LOOKS_MAX.min(2 * self.queue.len()) {
-            let Some(mut guest) = self.queue.pop_front() else { break };
-            if guest.task.is_finished() {
+    /// Closes the connection that has been idle for longest. Returns whether there is one.
+    pub(crate) fn evict_idle(&mut self) -> bool {
+        // Twice around, because the first check of a connection only records its state.
+        for _ in 0..CHECKS_MAX.min(2 * self.queue.len()) {
+            let Some(mut entry) = self.queue.pop_front() else { break };
+            if entry.task.is_finished() {
                 continue;
             }
-            if guest.is_silent() {
-                guest.task.abort();
+            if entry.is_idle() {
+                entry.task.abort();
                 return true;
             }
-            self.queue.push_back(guest);
+            self.queue.push_back(entry);
         }
         false
     }
 
-    /// Waits for one to end; `None` if there is none.
+    /// Waits until a connection ends; `None` if there is none.
     pub(crate) async fn join_next(&mut self) -> Option<()> {
         self.tasks.join_next().await.map(drop)
     }
 
+    /// Closes all connections without waiting for their tasks.
     pub(crate) fn abort_all(&mut self) {
         self.tasks.abort_all();
     }
 
-    /// Ends all of them.
+    /// Closes all connections and waits for their tasks.
     pub(crate) async fn shutdown(&mut self) {
         self.tasks.shutdown().await;
     }
@@ -123,61 +127,61 @@ impl Guests {
 mod tests {
     use super::*;
 
-    /// Connections that never end, and what each of them tells.
-    fn guests(count: usize) -> (Guests, Vec<Arc<Activity>>) {
-        let mut guests = Guests::default();
-        let mut told = Vec::new();
+    /// Connections that never end, and the activity of each.
+    fn connections(count: usize) -> (ConnectionSet, Vec<Arc<Activity>>) {
+        let mut set = ConnectionSet::default();
+        let mut activities = Vec::new();
         for _ in 0..count {
-            guests.spawn(|activity| {
-                told.push(activity);
+            set.spawn(|activity| {
+                activities.push(activity);
                 std::future::pending()
             });
         }
-        (guests, told)
+        (set, activities)
     }
 
     #[tokio::test]
-    async fn the_one_that_has_been_silent_for_longest_gives_way() {
-        let (mut guests, told) = guests(3);
-        told.iter().for_each(|activity| activity.tell(0, false));
-        told[0].tell(5, false);
-        assert!(guests.make_way());
-        guests.join_next().await;
-        assert_eq!(Arc::strong_count(&told[0]), 1, "all were silent since the first look");
-        told[1].tell(7, false);
-        assert!(guests.make_way());
-        guests.join_next().await;
-        assert_eq!(Arc::strong_count(&told[2]), 1);
+    async fn the_connection_idle_for_longest_is_evicted() {
+        let (mut set, activities) = connections(3);
+        activities.iter().for_each(|activity| activity.report(0, false));
+        activities[0].report(5, false);
+        assert!(set.evict_idle());
+        set.join_next().await;
+        assert_eq!(Arc::strong_count(&activities[0]), 1, "all are idle since the first check");
+        activities[1].report(7, false);
+        assert!(set.evict_idle());
+        set.join_next().await;
+        assert_eq!(Arc::strong_count(&activities[2]), 1);
     }
 
     #[tokio::test]
-    async fn one_that_waits_for_us_stays() {
-        let (mut guests, told) = guests(2);
-        told.iter().for_each(|activity| activity.tell(1, true));
-        assert!(!guests.make_way());
-        told[1].tell(2, false);
-        assert!(guests.make_way());
-        guests.join_next().await;
-        assert_eq!((guests.len(), Arc::strong_count(&told[0])), (1, 2));
+    async fn a_connection_that_waits_for_the_server_is_kept() {
+        let (mut set, activities) = connections(2);
+        activities.iter().for_each(|activity| activity.report(1, true));
+        assert!(!set.evict_idle());
+        activities[1].report(2, false);
+        assert!(set.evict_idle());
+        set.join_next().await;
+        assert_eq!((set.len(), Arc::strong_count(&activities[0])), (1, 2));
     }
 
     #[tokio::test]
-    async fn one_that_has_not_had_its_first_turn_stays() {
-        let (mut guests, told) = guests(2);
-        told[0].tell(1, true);
-        assert!(!guests.make_way());
-        told[1].tell(0, false);
-        assert!(guests.make_way());
+    async fn a_connection_whose_task_has_not_run_is_kept() {
+        let (mut set, activities) = connections(2);
+        activities[0].report(1, true);
+        assert!(!set.evict_idle());
+        activities[1].report(0, false);
+        assert!(set.evict_idle());
     }
 
     #[tokio::test]
-    async fn those_that_have_ended_do_not_pile_up() {
-        let mut guests = Guests::default();
+    async fn ended_connections_do_not_accumulate_in_the_queue() {
+        let mut set = ConnectionSet::default();
         for _ in 0..1000 {
-            guests.spawn(|_| std::future::ready(()));
-            guests.join_next().await;
-            assert!(guests.queue.len() <= SWEEP_MIN);
+            set.spawn(|_| std::future::ready(()));
+            set.join_next().await;
+            assert!(set.queue.len() <= COMPACT_MIN);
         }
-        assert!(!guests.make_way());
+        assert!(!set.evict_idle());
     }
 }

@@ -1,12 +1,13 @@
-//! Whose the next request is, and where it ends, decided before hyper sees a byte of it.
+//! Inspects the next request before hyper sees a byte of it: which plane serves it, and where it
+//! ends.
 //!
 //! Called by the [request boundary](crate::socket::request_boundary). It uses the same parsers as
 //! the workers: if the planes disagreed about a request, its connection would be handed back and
 //! forth forever. These parsers also refuse every ambiguous request, which is how requests are
 //! smuggled behind others.
 //!
-//! What hyper would refuse is refused here as well: its own refusals are neither worded as in the
-//! reference nor counted.
+//! What hyper would refuse is refused here: hyper's own responses have no error code and are not
+//! counted.
 
 use http::Uri;
 use throng_core::Listener;
@@ -14,96 +15,87 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::control::Settings;
-use crate::http::answer::Refused;
+use crate::http::answer::ApiError;
 use crate::http::origin;
+use crate::settings::Settings;
 
-/// No body is longer, whatever the limits are set to: sums of lengths do not overflow, and hyper
-/// takes the length.
+/// Maximum length of a body, whatever the settings are: sums of lengths do not overflow, and hyper
+/// accepts the length.
 const BODY_BYTES_MAX: u64 = 1 << 62;
 
-/// No request target for hyper is longer: its type for them holds no more. A `GET` that subscribes
-/// may be, and never gets here.
+/// Maximum length of a request target: the limit of hyper's type for them. The target of a request
+/// that subscribes may be longer, because hyper does not see it.
 const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 
-/// What follows a head.
+/// The body that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Body {
-    /// So many bytes.
+pub(super) enum Body {
+    /// A body of this many bytes.
     Length(u64),
-    /// Chunks; hyper finds their end, and nothing may follow.
+    /// Chunks. Only hyper knows where they end, so the request is the connection's last.
     Chunked,
 }
 
-/// What the bytes at the start of a request are.
+/// The result of an inspection.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Inspection {
-    /// A head that has not ended yet.
+pub(super) enum Inspection {
+    /// The head is not complete.
     Partial,
     /// A request for hyper.
-    Request {
-        /// The length of its head.
-        head_bytes: usize,
-        /// What follows.
-        body: Body,
-    },
-    /// A request for a worker, which may well refuse it: then with these words.
+    Request { head_bytes: usize, body: Body },
+    /// A request for a worker, with the error that the worker would respond with, if any.
     Subscription(Option<ErrorResponse>),
-    /// Not to be served; what follows cannot be made sense of.
-    Refused(ErrorResponse),
+    /// A malformed request. Where the next one begins is unknown.
+    Malformed(ErrorResponse),
 }
 
-/// Looks at what begins with a request head.
-pub(crate) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
+/// Inspects `bytes`, which begin with a request head.
+pub(super) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
     let (head, head_bytes) = match head::parse(bytes, Limits { head_bytes_max }) {
         Ok(Parsed::Incomplete) => return Inspection::Partial,
         Ok(Parsed::Complete { head, length }) => (head, length),
-        Err(refusal) => return Inspection::Refused(refusal),
+        Err(error) => return Inspection::Malformed(error),
     };
     match subscribe::route(&head) {
         Ok(Route::Subscribe(_)) => return Inspection::Subscription(None),
-        Err(refusal) => return Inspection::Subscription(Some(refusal)),
+        Err(error) => return Inspection::Subscription(Some(error)),
         Ok(Route::Other) => {}
     }
     let target = raw_target(bytes);
     if target.len() > TARGET_BYTES_MAX {
-        let sentence = format!("the request target is longer than {TARGET_BYTES_MAX} bytes");
-        return Inspection::Refused(ErrorResponse::new(ErrorCode::UriTooLong, sentence));
+        let message = format!("the request target is longer than {TARGET_BYTES_MAX} bytes");
+        return Inspection::Malformed(ErrorResponse::new(ErrorCode::UriTooLong, message));
     }
     if Uri::try_from(target).is_err() {
-        let sentence = "the request target has a character that must be percent-encoded";
-        return Inspection::Refused(ErrorResponse::new(ErrorCode::BadRequest, sentence));
+        let message = "the request target has a character that must be percent-encoded";
+        return Inspection::Malformed(ErrorResponse::new(ErrorCode::BadRequest, message));
     }
     if head.is_chunked() {
         return Inspection::Request { head_bytes, body: Body::Chunked };
     }
-    match head.content_length().unwrap_or(0) {
-        length if length <= BODY_BYTES_MAX => {
-            Inspection::Request { head_bytes, body: Body::Length(length) }
-        }
-        length => {
-            let sentence = format!("nobody takes a request body of {length} bytes");
-            Inspection::Refused(ErrorResponse::new(ErrorCode::TooLarge, sentence))
-        }
+    let length = head.content_length().unwrap_or(0);
+    if length > BODY_BYTES_MAX {
+        let message = format!("a request body of {length} bytes is too large");
+        return Inspection::Malformed(ErrorResponse::new(ErrorCode::TooLarge, message));
     }
+    Inspection::Request { head_bytes, body: Body::Length(length) }
 }
 
-/// Whether the request that `bytes` begin with, which came in at the admin listener, may go to a
-/// worker.
-pub(crate) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), Refused> {
+/// Checks a request of the admin listener, which begins `bytes`: may it be handed off to a worker?
+pub(super) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), ApiError> {
     let limits = Limits { head_bytes_max: settings.head_bytes_max };
     match head::parse(bytes, limits)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
             Route::Subscribe(request) => origin::check_viewer(settings, &request),
-            Route::Other => Err(Refused::from(ErrorCode::NotFound)),
+            Route::Other => Err(ErrorCode::NotFound.into()),
         },
-        Parsed::Incomplete => Err(Refused::from(ErrorCode::NotFound)),
+        Parsed::Incomplete => Err(ErrorCode::NotFound.into()),
     }
 }
 
-/// To whom a refusal of the request that `bytes` begin with goes: its origin, if its pages may read
-/// the answer, and what it asks for, if it subscribes and its origin may.
-pub(crate) fn reader(
+/// What the error response to the request that begins `bytes` depends on: the origin, if its pages
+/// may read the response, and the subscription, if the request subscribes and its origin may.
+pub(super) fn origin_and_subscription(
     bytes: &[u8],
     settings: &Settings,
     listener: Listener,
@@ -124,7 +116,7 @@ pub(crate) fn reader(
     (origin.map(str::to_owned), subscription)
 }
 
-/// The target as it stands in a well-formed head.
+/// The request target of a well-formed head, not decoded.
 fn raw_target(head: &[u8]) -> &[u8] {
     head.trim_ascii_start().split(|byte| *byte == b' ').nth(1).unwrap_or_default()
 }
@@ -138,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_gets_of_channels_users_and_subscribe_are_for_a_worker() {
+    fn only_a_get_that_subscribes_is_for_a_worker() {
         for target in ["/channels/a", "/users/a%2Fb?since=a-1", "/subscribe?channel=a/b"] {
             let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
             assert_eq!(of(&head), Inspection::Subscription(None), "{target}");
@@ -154,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_measured() {
+    fn the_body_has_the_length_of_the_headers_or_is_chunked() {
         let post = |fields: &str| of(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\nrest"));
         let body = |inspection| match inspection {
             Inspection::Request { body, .. } => Some(body),

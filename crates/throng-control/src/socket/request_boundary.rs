@@ -1,20 +1,19 @@
-//! The socket as hyper sees it: one request at a time, and no subscription ever.
+//! The socket as hyper sees it: one request at a time, and no subscription.
 //!
-//! # What it is for
-//!
-//! A kept-alive connection may ask to subscribe, and then belongs to a worker. So every head passes
-//! [`framing`] first, and hyper is given exactly the bytes of the requests that are its own. When
-//! something else comes, the gate closes: hyper waits for bytes that never arrive, its connection
-//! is dropped once it has flushed all answers, and nothing of the next request is lost.
+//! A kept-alive connection may ask to subscribe, and then belongs to a worker. So each head is
+//! [inspected](super::inspect) first, and hyper reads exactly the bytes of the requests that it
+//! serves. At any other request the boundary closes: hyper waits for bytes that never arrive, its
+//! connection is dropped once it has flushed all responses, and no byte of the next request is
+//! lost.
 //!
 //! # Invariants
 //!
-//! * Bytes reach hyper in order, and none beyond the request that it is working on.
-//! * After a chunked request the gate gives hyper whatever comes, because only hyper knows where
-//!   the chunks end; the answer to it ends the connection.
-//! * What hyper writes is collected and leaves at the end of a turn of the connection's task, so
-//!   that pipelined requests share a system call. The task must call [`Gate::poll_drain`] before it
-//!   sleeps.
+//! * Hyper reads bytes in order, and none beyond the request that it serves.
+//! * From a chunked request on hyper reads everything, because only hyper knows where the chunks
+//!   end. The response to that request ends the connection.
+//! * What hyper writes is collected and written to the socket when the connection's task has run,
+//!   so that the responses to pipelined requests share a system call. The task must call
+//!   [`RequestBoundary::poll_flush`] before it sleeps.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -28,54 +27,59 @@ use tokio::net::TcpStream;
 
 use throng_wire::ErrorResponse;
 
-use crate::socket::inspect::{self, Body, Inspection};
+use super::inspect::{Body, Inspection, inspect};
 
-/// Bytes read at once: most requests are smaller.
+/// Number of bytes to read at once. Most requests are smaller.
 const READ_BYTES: usize = 8 << 10;
-/// Collected answers beyond this are written before hyper may add to them. A client that reads
-/// nothing keeps so much here, beside what is counted with its answer.
+/// Maximum size of collected responses: more is written to the socket before hyper may add to it. A
+/// client that reads nothing occupies this memory, in addition to the quota for large responses.
 const OUT_BYTES_MAX: usize = 16 << 10;
-/// An empty buffer larger than this is given back.
+/// An empty buffer with more capacity than this is freed.
 const OUT_BYTES_KEPT: usize = 4 << 10;
-/// Stands for "as long as hyper reads".
-const WITHOUT_END: u64 = u64::MAX;
+/// The value of `readable` while hyper may read without end.
+const UNLIMITED: u64 = u64::MAX;
 
-/// Why the gate has closed.
+/// Why the boundary has closed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// The next request subscribes; a worker may have these objections.
+pub(super) enum Closed {
+    /// The next request subscribes; with the error that a worker would respond with, if any.
     Subscription(Option<ErrorResponse>),
-    /// The next request is not to be served.
-    Refused(ErrorResponse),
+    /// The next request is malformed.
+    Malformed(ErrorResponse),
 }
 
-/// A socket and what is on its way through it.
+/// A socket, and the bytes between it and hyper.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(super) struct RequestBoundary {
     stream: TcpStream,
+    /// Maximum size of a request head.
     head_bytes_max: usize,
-    /// Read, and not given to hyper yet.
+    /// Bytes that were read from the socket and not yet by hyper.
     unread: BytesMut,
-    /// Of the coming bytes, so many are hyper's.
-    open: u64,
+    /// Bytes hyper may still read before the next head.
+    readable: u64,
+    /// Set once the next request is not hyper's. Hyper reads nothing from then on.
     closed: Option<Closed>,
-    /// Whether hyper has flushed since the gate closed.
+    /// Whether hyper has flushed its responses since the boundary closed.
     is_flushed: bool,
+    /// Responses of hyper that are not written to the socket yet.
     out: BytesMut,
-    /// Heads let through.
+    /// Number of heads that hyper has been given. Compared with the number of responses it tells
+    /// whether a request is in progress.
     heads: u64,
-    /// Bytes that came or went: whether anything happens at all.
+    /// Bytes read from and written to the socket so far. While it does not change, the connection
+    /// makes no progress.
     progress: u64,
 }
 
-impl Gate {
-    /// A gate in front of `stream`, from which `bytes` were read already.
-    pub(crate) fn new(stream: TcpStream, bytes: &[u8], head_bytes_max: usize) -> Gate {
-        Gate {
+impl RequestBoundary {
+    /// A boundary for `stream`, from which `bytes` were read already.
+    pub(super) fn new(stream: TcpStream, bytes: &[u8], head_bytes_max: usize) -> RequestBoundary {
+        RequestBoundary {
             stream,
             head_bytes_max,
             unread: BytesMut::from(bytes),
-            open: 0,
+            readable: 0,
             closed: None,
             is_flushed: false,
             out: BytesMut::new(),
@@ -84,61 +88,60 @@ impl Gate {
         }
     }
 
-    /// Whether the gate has closed and hyper has nothing more to say.
-    pub(crate) fn is_done(&self) -> bool {
+    /// Whether the boundary has closed and hyper has written all responses.
+    pub(super) fn is_done(&self) -> bool {
         self.closed.is_some() && self.is_flushed
     }
 
-    /// Why the gate has closed.
-    pub(crate) fn take_closed(&mut self) -> Option<Closed> {
+    /// Takes the reason why the boundary has closed.
+    pub(super) fn take_closed(&mut self) -> Option<Closed> {
         self.closed.take()
     }
 
-    /// Whether a head has begun that hyper has not been given. Empty lines are not the beginning of
-    /// one: clients of old send them after a body.
-    pub(crate) fn is_mid_head(&self) -> bool {
-        self.open == 0 && self.unread.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+    /// Whether a head has begun that hyper has not been given. Empty lines do not begin a head:
+    /// some old clients send them after a body.
+    pub(super) fn is_mid_head(&self) -> bool {
+        self.readable == 0 && self.unread.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
     }
 
-    /// Whether hyper has been given all of the request that it is at.
-    pub(crate) fn has_whole_request(&self) -> bool {
-        self.open == 0
+    /// Whether hyper has read all of the request that it serves.
+    pub(super) fn has_whole_request(&self) -> bool {
+        self.readable == 0
     }
 
-    /// Whether nothing is known to follow that nobody has read: such a socket can be closed
-    /// without the risk that its last answer is lost with it.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.open == 0 && self.unread.is_empty()
+    /// Whether no known input is unread. Such a socket can be closed without a reset, which could
+    /// destroy its last response.
+    pub(super) fn is_clean(&self) -> bool {
+        self.readable == 0 && self.unread.is_empty()
     }
 
-    /// Bytes that were read and not yet given to hyper; they begin with the next request.
-    pub(crate) fn unread(&self) -> &[u8] {
+    /// Bytes that hyper has not read; they begin with the next request.
+    pub(super) fn unread(&self) -> &[u8] {
         &self.unread
     }
 
-    /// Heads let through so far.
-    pub(crate) fn heads(&self) -> u64 {
+    /// Number of heads that hyper has been given.
+    pub(super) fn heads(&self) -> u64 {
         self.heads
     }
 
-    /// Changes whenever bytes come or go.
-    pub(crate) fn progress(&self) -> u64 {
+    /// A value that changes whenever bytes are read from or written to the socket.
+    pub(super) fn progress(&self) -> u64 {
         self.progress
     }
 
-    /// Whether there are answers that the client has not taken yet.
-    pub(crate) fn has_output(&self) -> bool {
+    /// Whether there are responses that are not written to the socket yet.
+    pub(super) fn has_output(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// The socket, what was read from it and belongs to nobody yet, and what is still to be
-    /// written.
-    pub(crate) fn into_parts(self) -> (TcpStream, BytesMut, BytesMut) {
+    /// The socket, the bytes that hyper has not read, and the responses that are not written.
+    pub(super) fn into_parts(self) -> (TcpStream, BytesMut, BytesMut) {
         (self.stream, self.unread, self.out)
     }
 
-    /// Writes what was collected, as far as the socket takes it.
-    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes the collected responses. Pending while the socket is blocked.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.out.is_empty() {
             return Poll::Ready(Ok(()));
         }
@@ -158,7 +161,8 @@ impl Gate {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads some more; 0 at the end. While there is nothing to read, nothing is kept to read into.
+    /// Reads from the socket; returns 0 at the end of input. Keeps no buffer while it waits for
+    /// input.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.stream.poll_read_ready(cx)?.is_pending() {
             if self.unread.is_empty() {
@@ -172,19 +176,19 @@ impl Gate {
         Poll::Ready(Ok(read))
     }
 
-    /// Takes of `slices` what there is room for.
+    /// Collects what hyper writes, up to the maximum.
     fn poll_collect(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.out.len() >= OUT_BYTES_MAX {
-            ready!(self.poll_drain(cx))?;
+            ready!(self.poll_flush(cx))?;
         }
         let before = self.out.len();
         for slice in slices {
-            let room = OUT_BYTES_MAX - self.out.len();
-            self.out.extend_from_slice(&slice[..slice.len().min(room)]);
+            let free = OUT_BYTES_MAX - self.out.len();
+            self.out.extend_from_slice(&slice[..slice.len().min(free)]);
         }
         Poll::Ready(Ok(self.out.len() - before))
     }
@@ -194,67 +198,75 @@ impl Gate {
             if self.closed.is_some() {
                 return Poll::Pending;
             }
-            if self.open > 0 {
+            if self.readable > 0 {
                 if self.unread.is_empty() && ready!(self.poll_fill(cx))? == 0 {
                     return Poll::Ready(Ok(()));
                 }
-                self.give(into);
+                self.pass_to_hyper(into);
                 return Poll::Ready(Ok(()));
             }
-            if !self.look() && self.closed.is_none() && ready!(self.poll_fill(cx))? == 0 {
+            if !self.inspect_next() && self.closed.is_none() && ready!(self.poll_fill(cx))? == 0 {
                 return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// Hands hyper what is its own of what is there.
-    fn give(&mut self, into: &mut ReadBuf<'_>) {
-        let open = usize::try_from(self.open).unwrap_or(usize::MAX);
-        let bytes = self.unread.len().min(into.remaining()).min(open);
+    /// Passes on the bytes that hyper may read.
+    fn pass_to_hyper(&mut self, into: &mut ReadBuf<'_>) {
+        let readable = usize::try_from(self.readable).unwrap_or(usize::MAX);
+        let bytes = self.unread.len().min(into.remaining()).min(readable);
         into.put_slice(&self.unread[..bytes]);
         self.unread.advance(bytes);
-        if self.open != WITHOUT_END {
-            self.open -= bytes as u64;
+        if self.readable != UNLIMITED {
+            self.readable -= bytes as u64;
         }
     }
 
-    /// Looks at the next head. Returns whether it is hyper's.
-    fn look(&mut self) -> bool {
+    /// Inspects the next head. Returns whether hyper serves the request.
+    fn inspect_next(&mut self) -> bool {
         if self.unread.is_empty() {
             return false;
         }
-        match inspect::inspect(&self.unread, self.head_bytes_max) {
+        match inspect(&self.unread, self.head_bytes_max) {
             Inspection::Partial => return false,
             Inspection::Request { head_bytes, body } => {
-                self.open = match body {
+                self.readable = match body {
                     Body::Length(body_bytes) => body_bytes.saturating_add(head_bytes as u64),
-                    Body::Chunked => WITHOUT_END,
+                    Body::Chunked => UNLIMITED,
                 };
                 self.heads += 1;
                 return true;
             }
-            Inspection::Subscription(refusal) => {
-                self.closed = Some(Closed::Subscription(refusal));
-            }
-            Inspection::Refused(refusal) => self.closed = Some(Closed::Refused(refusal)),
+            Inspection::Subscription(error) => self.closed = Some(Closed::Subscription(error)),
+            Inspection::Malformed(error) => self.closed = Some(Closed::Malformed(error)),
         }
         self.is_flushed = false;
         false
     }
 }
 
-/// Hyper's hold on a [`Gate`]. The connection's task holds it too; the two never run at once, so
-/// the lock is always free.
+/// A [`RequestBoundary`] that hyper and the connection's task share. The task polls hyper, so the
+/// two never run at the same time, and the lock is never contended.
 #[derive(Debug, Clone)]
-pub(crate) struct Handle(pub(crate) Arc<Mutex<Gate>>);
+pub(super) struct SharedBoundary(Arc<Mutex<RequestBoundary>>);
 
-impl Handle {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Gate> {
+impl SharedBoundary {
+    pub(super) fn new(boundary: RequestBoundary) -> SharedBoundary {
+        SharedBoundary(Arc::new(Mutex::new(boundary)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RequestBoundary> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The boundary itself, once hyper has dropped its handle; `None` before.
+    pub(super) fn into_inner(self) -> Option<RequestBoundary> {
+        let boundary = Arc::into_inner(self.0)?;
+        Some(boundary.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl AsyncRead for Handle {
+impl AsyncRead for SharedBoundary {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -264,7 +276,7 @@ impl AsyncRead for Handle {
     }
 }
 
-impl AsyncWrite for Handle {
+impl AsyncWrite for SharedBoundary {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -285,14 +297,14 @@ impl AsyncWrite for Handle {
         true
     }
 
-    /// Hyper calls this when it has handed over everything it has.
+    /// Hyper calls this when it has written all it has. The socket is written to later.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.lock().is_flushed = true;
         Poll::Ready(Ok(()))
     }
 
-    /// Hyper is done when everything is written; the socket may still be needed.
+    /// Hyper calls this at its end. The socket stays open: it may still be needed.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lock().poll_drain(cx)
+        self.lock().poll_flush(cx)
     }
 }

@@ -1,5 +1,5 @@
-//! One sample, as `/status.json` and the page's stream tell it; `docs/reference/status.md` says
-//! what each field is.
+//! One sample, as `/status.json` and `/status/stream` serialize it. `docs/reference/status.md`
+//! documents each field.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 use throng_core::Snapshot;
 
-/// Counts by reason; those that have not occurred are left out.
+/// Counts by reason. Reasons that have not occurred are left out.
 pub(super) type Reasons = BTreeMap<&'static str, u64>;
 
-/// The server at one moment, and the second before it.
+/// The state of the server, and what happened since the previous sample.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Sample {
     pub(super) time_ms: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Sample {
     pub(super) messages_in: Rate,
     pub(super) deliveries: Rate,
     pub(super) sent_bytes: Rate,
-    pub(super) latency: Spans,
+    pub(super) latency: Durations,
     pub(super) http: Http,
     pub(super) cpu: Cpu,
     pub(super) memory: Memory,
@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     pub(super) closed: Reasons,
 }
 
-/// Connections now.
+/// Open connections.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Connections {
     pub(super) total: u64,
@@ -46,29 +46,29 @@ pub(super) struct Connections {
     pub(super) status: u64,
     pub(super) control: u64,
     pub(super) other: u64,
-    pub(super) room: u64,
+    pub(super) capacity: u64,
     pub(super) workers: Vec<u64>,
 }
 
-/// How often something happened.
+/// How many events there were.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Rate {
-    /// Since the start.
+    /// Events since the server started.
     pub(super) total: u64,
-    /// Since the sample before.
+    /// Events a second since the previous sample.
     pub(super) per_s: f64,
 }
 
-/// Times of the last second and of the last minute.
+/// The distribution of durations over the last second and the last minute.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Spans {
-    pub(super) second: Times,
-    pub(super) minute: Times,
+pub(super) struct Durations {
+    pub(super) second: Distribution,
+    pub(super) minute: Distribution,
 }
 
-/// How long something took. Without any of it there is no time to tell.
+/// The distribution of durations over one period. Without any there is no mean nor percentile.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Times {
+pub(super) struct Distribution {
     pub(super) count: u64,
     pub(super) mean_ms: Option<f64>,
     pub(super) p50_ms: Option<f64>,
@@ -81,18 +81,18 @@ pub(super) struct Http {
     #[serde(flatten)]
     pub(super) requests: Rate,
     #[serde(flatten)]
-    pub(super) times: Spans,
+    pub(super) durations: Durations,
 }
 
 impl std::ops::Deref for Http {
-    type Target = Spans;
+    type Target = Durations;
 
-    fn deref(&self) -> &Spans {
-        &self.times
+    fn deref(&self) -> &Durations {
+        &self.durations
     }
 }
 
-/// Processor time per time: 1 is one core.
+/// Processor time divided by elapsed time: 1 is one core.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Cpu {
     pub(super) cores: usize,
@@ -101,19 +101,19 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// All workers together.
+    /// The sum over all workers.
     pub(super) fn workers_sum(&self) -> Option<f64> {
         let share = self.workers.iter().copied().reduce(|sum, share| sum + share);
         share.map(|share| rounded(share, 3))
     }
 
-    /// The worker that has the most to do.
+    /// The load of the busiest worker.
     pub(super) fn busiest(&self) -> Option<f64> {
         self.workers.iter().copied().reduce(f64::max)
     }
 }
 
-/// Memory of this process.
+/// Memory of this process, in bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Memory {
     pub(super) resident_bytes: Option<u64>,
@@ -123,7 +123,7 @@ pub(super) struct Memory {
     pub(super) per_connection_bytes: Option<f64>,
 }
 
-/// Kernel memory for TCP, of the whole machine.
+/// TCP in the kernel, for the whole machine.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Kernel {
     pub(super) tcp_sockets: Option<u64>,
@@ -131,12 +131,12 @@ pub(super) struct Kernel {
     pub(super) socket_slab_bytes: Option<u64>,
 }
 
-impl Times {
-    /// What a histogram says.
-    pub(super) fn of(snapshot: &Snapshot) -> Times {
+impl Distribution {
+    /// The distribution that a histogram holds.
+    pub(super) fn of(snapshot: &Snapshot) -> Distribution {
         let ms = |us: f64| rounded(us / 1000.0, 3);
         let quantile = |share| snapshot.quantile_us(share).map(|us| ms(us as f64));
-        Times {
+        Distribution {
             count: snapshot.count(),
             mean_ms: snapshot.mean_us().map(ms),
             p50_ms: quantile(0.5),
@@ -145,7 +145,7 @@ impl Times {
     }
 }
 
-/// To so many decimals: more say nothing.
+/// Rounds to a number of decimals.
 pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
     (value * scale).round() / scale
@@ -154,12 +154,12 @@ pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
 impl Sample {
     /// As one JSON object.
     pub(super) fn json(&self) -> String {
-        // All of its keys are text and its numbers finite, so that this does not fail.
+        // Cannot fail: all keys are strings, and all numbers finite.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// The sample as one JSON object, with the field `history` if there is one.
+/// The sample as a line of JSON, with the field `history` if one is given.
 pub(super) fn with_history(sample: &Sample, history: Option<Value>) -> Vec<u8> {
     let mut json = sample.json();
     if let Some(history) = history {

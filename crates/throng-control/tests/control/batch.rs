@@ -120,5 +120,5 @@ fn a_batch_has_so_many_lines() {
     let body = format!("{}{line}", "x\n\n".repeat(9_999));
     let answers = lines(server.ask(post("/publish", &[], body)).text());
     assert_eq!((answers.len(), &answers[9_999]["id"]), (10_000, &json!("z-1")));
-    assert_eq!(server.figure("throng_http_partial_body_bytes"), 0);
+    assert_eq!(server.figure("throng_http_buffered_request_bytes"), 0);
 }

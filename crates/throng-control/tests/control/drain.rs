@@ -15,7 +15,7 @@ const SHORT: Duration = Duration::from_millis(100);
 /// A server that waits for bodies for as long as these tests may take to send them.
 fn patient() -> Server {
     let settings = Settings::default();
-    Server::with(Settings { drain_timeout: PATIENCE, drain_patience: PATIENCE, ..settings })
+    Server::with(Settings { drain_timeout: PATIENCE, drain_body_timeout: PATIENCE, ..settings })
 }
 
 /// A request that the server has certainly begun with.
@@ -120,7 +120,7 @@ fn the_workers_do_not_wait_for_anything_else() {
 #[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
     let settings =
-        Settings { drain_timeout: PATIENCE, drain_patience: SHORT, ..Settings::default() };
+        Settings { drain_timeout: PATIENCE, drain_body_timeout: SHORT, ..Settings::default() };
     let mut server = Server::with(settings);
     let mut stuck = [
         in_flight(&server),
@@ -143,7 +143,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 #[test]
 fn a_body_that_keeps_coming_is_not_waited_for_longer_than_said() {
     let settings =
-        Settings { drain_timeout: SHORT, drain_patience: PATIENCE, ..Settings::default() };
+        Settings { drain_timeout: SHORT, drain_body_timeout: PATIENCE, ..Settings::default() };
     let mut server = Server::with(settings);
     let mut stuck = in_flight(&server);
     server.begin_drain();

@@ -22,7 +22,7 @@ fn the_next_request_subscribes() {
     assert_eq!(bytes, subscription().as_bytes());
     stream.write_all(b"from the worker").unwrap();
     assert_eq!(client.read_exact(15), b"from the worker");
-    assert_eq!(server.figure("throng_http_handed_back_total"), 1);
+    assert_eq!(server.figure("throng_http_handoffs_to_workers_total"), 1);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn messages() {
         answer.expect_refusal(413, "too_large");
     }
     assert_eq!(server.refused("too_large"), 4);
-    assert_eq!(server.figure("throng_http_partial_body_bytes"), 0);
+    assert_eq!(server.figure("throng_http_buffered_request_bytes"), 0);
 }
 
 /// A client that goes on sending still gets to read why it should not.
@@ -214,7 +214,7 @@ fn connections_of_both_planes() {
     // The others are still there, but for the one that has given way to the answer above.
     silent[63].send(get("/health"));
     assert_eq!(silent[63].answer().status, 200);
-    assert!(server.figure("throng_http_closed_for_room_total") >= 1);
+    assert!(server.figure("throng_http_connections_evicted_total") >= 1);
     assert_eq!(server.refused("full"), 0);
 }
 
@@ -274,7 +274,7 @@ fn unread_answers() {
     let body = vec![1; 1_000_000];
     assert_eq!(server.ask(post("/channels/a", &[], body)).status, 201);
     let page = || server.connect(get("/channels/a/history"));
-    let unread = || server.figure("throng_http_unread_answer_bytes");
+    let unread = || server.figure("throng_http_buffered_response_bytes");
     // One alone may be larger than the limit.
     let mut stuck = page();
     while unread() < 6_000_000 {}
@@ -287,7 +287,7 @@ fn unread_answers() {
     let rest = stuck.rest_bytes();
     assert!(rest.len() < 6_000_000, "it was cut off after {} bytes", rest.len());
     while unread() > 0 {}
-    assert_eq!(server.figure("throng_http_cut_total"), 1);
+    assert_eq!(server.figure("throng_http_responses_aborted_total"), 1);
     assert_eq!(page().answer().status, 200);
     assert_eq!(server.refused("busy"), 0);
 }
@@ -297,7 +297,7 @@ fn unread_answers() {
 fn half_sent_bodies() {
     let settings = Settings { partial_batches_bytes_max: 1 << 20, ..Settings::default() };
     let server = Server::with(settings);
-    let partial = || server.figure("throng_http_partial_body_bytes");
+    let partial = || server.figure("throng_http_buffered_request_bytes");
     let begin = |bytes: usize| {
         let head = request("POST", "/publish", &["Content-Length: 1000000"]);
         let before = partial();

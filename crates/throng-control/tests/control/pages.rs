@@ -87,7 +87,7 @@ fn figures_are_prometheus_text() {
             assert!(is_whole || (is_sum && value.parse::<f64>().is_ok()), "{line}");
         }
     }
-    for name in ["throng_http_response_seconds", "throng_publish_to_last_write_seconds"] {
+    for name in ["throng_http_request_duration_seconds", "throng_publish_to_last_write_seconds"] {
         let samples = |part: &str| {
             let prefix = format!("{name}{part}");
             let values = answer.text().lines().filter_map(move |line| {

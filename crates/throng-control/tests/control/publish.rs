@@ -106,7 +106,7 @@ fn bodies_come_in_pieces_and_chunks() {
     assert_eq!((answer.status, answer.closes()), (201, true));
     client.expect_end();
     assert_eq!(server.texts("c"), ["hello!"]);
-    assert_eq!(server.figure("throng_http_partial_body_bytes"), 0);
+    assert_eq!(server.figure("throng_http_buffered_request_bytes"), 0);
 }
 
 fn request_chunked(chunks: &str) -> String {
@@ -150,7 +150,7 @@ fn a_repeated_key_publishes_once() {
     publish(&"k".repeat(129), "x").expect_refusal(400, "bad_parameter");
     publish("\u{e9}", "x").expect_refusal(400, "bad_parameter");
     assert_eq!(server.figure("throng_http_messages_published_total"), 4);
-    assert_eq!(server.figure("throng_log_duplicates_total"), 1);
+    assert_eq!(server.figure("throng_log_duplicate_publications_total"), 1);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_message_is_not_accepted_while_delivery_is_behind() {
     assert!(!answer.closes());
     assert_eq!(server.texts("a"), ["first"]);
     assert_eq!(server.refused("busy"), 1);
-    assert_eq!(server.figure("throng_log_busy_total"), 1);
+    assert_eq!(server.figure("throng_log_publications_refused_total"), 1);
 }
 
 /// Lets nobody do anything with what is called `secret`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use throng_control::{Arrival, Arrivals, Control, Edge, Settings, WorkerFigures, serve};
+use throng_control::{Arrival, Arrivals, Control, Edge, Settings, WorkerMetrics, serve};
 use throng_core::{
     Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId, Mail,
     Mailbox, MemoryEngine, Rules, Start, WorkerId,
@@ -261,19 +261,15 @@ impl Edge for FakeEdge {
     }
 
     fn subscribers(&self) -> u64 {
-        self.connections()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.connections() == 0
-    }
-
-    fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }
 
-    fn workers(&self) -> Vec<WorkerFigures> {
-        let connections = self.connections();
-        vec![WorkerFigures { connections, counters: Arc::clone(&self.counters) }]
+    fn has_ended(&self) -> bool {
+        self.subscribers() == 0
+    }
+
+    fn workers(&self) -> Vec<WorkerMetrics> {
+        let connections = self.subscribers();
+        vec![WorkerMetrics { connections, counters: Arc::clone(&self.counters) }]
     }
 }

@@ -83,7 +83,7 @@ fn viewers_get_each_sample_and_nobody_else_counts_it() {
     assert!(message.flight().is_none(), "it is not measured");
     let sample: serde_json::Value = serde_json::from_slice(message.body.bytes()).unwrap();
     assert_eq!(sample["messages_in"]["total"], 0);
-    assert_eq!(server.figure("throng_log_published_total"), 0);
+    assert_eq!(server.figure("throng_log_messages_published_total"), 0);
     assert_eq!(server.figure("throng_log_messages"), 0);
 }
 

@@ -6,7 +6,7 @@ use super::{Held, Worker};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
-use crate::net::{HandoffHeader, Net};
+use crate::net::{HandOver, Net};
 
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.
@@ -30,7 +30,7 @@ impl<N: Net> Worker<N> {
 
     /// A connection from another worker or from the control plane, with what was read from it. One
     /// of the admin listener asks for the samples, and the control plane has checked that it may.
-    pub fn handed_over(&mut self, hand_over: HandoffHeader, socket: N::Socket, bytes: &mut [u8]) {
+    pub fn handed_over(&mut self, hand_over: HandOver, socket: N::Socket, bytes: &mut [u8]) {
         let is_viewer = hand_over.listener == Listener::Admin;
         let flags = Flags::default().with(Flags::VIEWER, is_viewer);
         self.give_back_place(hand_over);
@@ -41,13 +41,13 @@ impl<N: Net> Worker<N> {
     }
 
     /// A connection was lost on its way here: no descriptor was left for it.
-    pub fn hand_over_lost(&mut self, hand_over: HandoffHeader) {
+    pub fn hand_over_lost(&mut self, hand_over: HandOver) {
         self.give_back_place(hand_over);
         self.accept_failed();
     }
 
     /// From now on the place is any subscriber's.
-    fn give_back_place(&self, hand_over: HandoffHeader) {
+    fn give_back_place(&self, hand_over: HandOver) {
         if hand_over.has_place {
             drop(self.figures.worker(self.id).kept_place());
         }

@@ -13,7 +13,7 @@ use super::poll::Shared;
 use super::{VISITS_PER_SLICE, VISITS_PER_SLICE_MIN, Worker};
 use crate::connection::{Flags, Partial, State};
 use crate::framing::Framing;
-use crate::net::{Net, Transfer, WriteRequest};
+use crate::net::{Net, Parcel, Transfer};
 
 /// Fewer than this are written one by one: hardly anything shares the call.
 const TOGETHER_MIN: usize = 4;
@@ -81,7 +81,7 @@ impl<N: Net> Worker<N> {
             let connection = connections.get(index)?;
             let is_chunked = connection.has(Flags::CHUNKED);
             let bytes = connection.framing.encode(&message, is_chunked);
-            Some(WriteRequest { socket: &connection.socket, bytes })
+            Some(Parcel { socket: &connection.socket, bytes })
         });
         let parcels: Vec<_> = parcels.collect();
         net.write_each(&parcels, transfers);

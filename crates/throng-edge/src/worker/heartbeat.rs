@@ -34,7 +34,7 @@ use super::{TICKS_PER_S, Worker};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Flags, State};
 use crate::framing::Framing;
-use crate::net::{Net, WriteRequest};
+use crate::net::{Net, Parcel};
 use looks::Looks;
 
 /// Connections that lie side by side in the slab and are looked at in the same tick.
@@ -185,7 +185,7 @@ impl<N: Net> Worker<N> {
             .iter()
             .filter_map(|beat| {
                 let socket = &connections.get(beat.index)?.socket;
-                Some(WriteRequest { socket, bytes: beat.bytes })
+                Some(Parcel { socket, bytes: beat.bytes })
             })
             .collect();
         net.write_each(&parcels, &mut transfers);

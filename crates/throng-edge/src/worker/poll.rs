@@ -15,7 +15,7 @@ use super::fan_out::Batch;
 use crate::close_reason::CloseReason;
 use crate::connection::{Flags, Poll, State};
 use crate::framing::Framing;
-use crate::net::{Net, WriteRequest};
+use crate::net::{Net, Parcel};
 
 /// Bytes in one answer, roughly: what is left comes with the next request.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -219,7 +219,7 @@ impl<N: Net> Worker<N> {
         // `shared_answer` has found each of these connections, so that none is left out.
         let parcels = polls.iter().filter_map(|&(index, nth)| {
             let socket = &connections.get(index)?.socket;
-            Some(WriteRequest { socket, bytes: &answers[nth].bytes })
+            Some(Parcel { socket, bytes: &answers[nth].bytes })
         });
         let parcels: Vec<_> = parcels.collect();
         net.write_each(&parcels, transfers);

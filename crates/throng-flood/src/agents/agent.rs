@@ -16,6 +16,7 @@ use crate::clients::{Fleet, PublishSeen, Share};
 use crate::marker::now_ns;
 use crate::plan::Plan;
 use crate::publish;
+use crate::run::clients_max;
 use crate::tally::Tally;
 use throng_units::format;
 
@@ -241,7 +242,7 @@ impl Agent<'_> {
                 total: begin.clients,
                 clock_ahead_ns: begin.clock_ahead_ns,
             };
-            let own = plan.clients_max();
+            let own = clients_max(&plan);
             Fleet::start_share(&plan, own, share).map_err(|error| error.to_string())
         });
         let fleet = match fleet {

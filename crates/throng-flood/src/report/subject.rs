@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Plan, show};
+use crate::profile::transport_name;
+use crate::run::clients_max;
 use throng_units::format::counted;
 
 /// What a run was about.
@@ -28,9 +30,9 @@ impl Subject {
     pub fn of(plan: &Plan) -> Subject {
         Subject {
             target: plan.target.url.text().to_owned(),
-            transport: plan.target.transport.to_string(),
+            transport: transport_name(plan.target.transport).to_owned(),
             profile: plan.profile.name().to_owned(),
-            clients: plan.clients_max() as u64,
+            clients: clients_max(plan) as u64,
             command: String::new(),
             plan: show::show(&plan.without_secrets()),
         }

@@ -3,15 +3,12 @@
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_core::{
     Access, Allow, Engine, Epoch, Follow, LocalId, MailLimits, Mailbox, MemoryEngine, Start,
     WorkerId,
 };
-use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
-use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::worker::{Setup, Worker};
 use throng_edge::{Figures, Limits, Settings};
 
@@ -51,15 +48,8 @@ impl World {
         let mut mail_limits = vec![terms.mail; workers];
         // The witness, which takes its mail at once.
         mail_limits.push(MailLimits::default());
-        let woken: Vec<_> = mail_limits.iter().map(|_| Arc::new(AtomicBool::new(false))).collect();
-        let mailbox = |(&limits, is_woken): (&MailLimits, &Arc<AtomicBool>)| {
-            let is_woken = Arc::clone(is_woken);
-            let wake = move || is_woken.store(true, Ordering::SeqCst);
-            Arc::new(Mailbox::with_limits(limits, wake))
-        };
-        let mailboxes: Vec<_> = mail_limits.iter().zip(&woken).map(mailbox).collect();
-        let permits = Arc::new(FanOutPermits::new(&mailboxes, random.between(1, workers)));
-        let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
+        let mailbox = |&limits| Arc::new(Mailbox::with_limits(limits, || {}));
+        let mailboxes: Vec<_> = mail_limits.iter().map(mailbox).collect();
         let post = Post::new(mailboxes.iter().cloned().zip(mail_limits));
         let logs_bytes_max = terms.logs_bytes_max.unwrap_or(LOGS_BYTES_MAX);
         let engine =
@@ -79,8 +69,7 @@ impl World {
                 mailbox: Arc::clone(&mailboxes[id]),
                 figures: figures.clone(),
             };
-            let sleep = Sleep::new(Arc::clone(&mailboxes[id]), permit(id));
-            Seat::new(Worker::new(setup, FakeNet::new(notes)), sleep, Arc::clone(&woken[id]))
+            Seat::new(Worker::new(setup, FakeNet::new(notes)))
         };
         let seats = (0..workers).map(seat).collect();
         let witnessed = vec![0; topics.len()];
@@ -92,7 +81,6 @@ impl World {
             mailboxes,
             model: Model::new(topics, epoch.to_string(), logs_bytes_max),
             seats,
-            rival: permit(workers),
             control: Control::default(),
             clients: Vec::new(),
             figures,

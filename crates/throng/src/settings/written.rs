@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use throng_core::BehindPolicy;
-use throng_edge::settings::IoUringSetting;
+use throng_edge::settings::IoUring;
 use throng_units as units;
 use toml::Value;
 
@@ -237,10 +237,10 @@ one_of! {
 
 one_of! {
     /// Whether fan-outs go through io_uring.
-    Ring(IoUringSetting), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
-    "auto" => IoUringSetting::Auto,
-    "on" => IoUringSetting::On,
-    "off" => IoUringSetting::Off
+    Ring(IoUring), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
+    "auto" => IoUring::Auto,
+    "on" => IoUring::On,
+    "off" => IoUring::Off
 }
 
 one_of! {

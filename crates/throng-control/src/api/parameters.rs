@@ -1,0 +1,58 @@
+//! What several endpoints have in common: permission, query parameters, `Throng-Id`.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::request::Parts;
+use throng_core::id::IdError;
+use throng_core::{Access, Action, MessageId, Verdict};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::http::answer::{Answer, ApiError, THRONG_ID};
+use crate::http::caller::Caller;
+use crate::http::query;
+
+/// How long an endpoint waits for the workers to answer a query before it gives up with `busy`.
+pub(super) const WORKERS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum number of entries of a page.
+const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
+
+/// Number of entries of a page if the request does not say.
+const LIMIT: usize = 100;
+
+/// Fails unless the client may do this.
+pub(super) fn permit(
+    access: &dyn Access,
+    head: &Parts,
+    action: Action<'_>,
+) -> Result<(), ErrorResponse> {
+    match access.may(Caller::of(head).listener, action) {
+        Verdict::Yes => Ok(()),
+        Verdict::No(message) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
+    }
+}
+
+/// The parameter `limit`: the number of entries of a page.
+pub(super) fn limit(query: &str) -> Result<usize, ApiError> {
+    match query::find(query, "limit")? {
+        None => Ok(LIMIT),
+        Some(text) => match text.parse() {
+            Ok(limit) if (1..=LIMIT_MAX).contains(&limit) => Ok(limit),
+            _ => Err(ApiError::parameter(format!("`limit` is a number from 1 to {LIMIT_MAX}"))),
+        },
+    }
+}
+
+/// A parameter that is a message id.
+pub(super) fn id(query: &str, name: &str) -> Result<Option<MessageId>, ApiError> {
+    let id = query::find(query, name)?.map(|text| text.parse()).transpose();
+    id.map_err(|error: IdError| error.into())
+}
+
+/// Adds the header `Throng-Id`.
+pub(super) fn set_id(answer: &mut Answer, id: impl std::fmt::Display) {
+    if let Ok(value) = HeaderValue::try_from(id.to_string()) {
+        answer.headers_mut().insert(THRONG_ID, value);
+    }
+}

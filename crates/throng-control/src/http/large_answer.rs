@@ -1,0 +1,54 @@
+//! Responses that may be large. Their memory is limited until the clients have read them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::HeaderValue;
+use throng_wire::ErrorCode;
+
+use super::answer::{self, Answer, ApiError};
+use crate::memory_quota::{EvictionSignal, MemoryQuota, Reservation};
+
+tokio::task_local! {
+    /// Tells the connection whose task this is that the memory of its responses was evicted.
+    pub(crate) static CONNECTION_EVICTION: Arc<EvictionSignal>;
+}
+
+/// Reserves memory for a response of `bytes`. Fails with `busy` if unread responses of other
+/// clients take the quota and none is large enough to be evicted.
+pub(crate) fn reserve(quota: &Arc<MemoryQuota>, bytes: usize) -> Result<Reservation, ApiError> {
+    let mut reservation = Reservation::new(quota);
+    if reservation.grow_oversized(bytes) {
+        return Ok(reservation);
+    }
+    let message = "too many responses have not been read by their clients; try again later";
+    Err(ApiError::new(ErrorCode::Busy, message))
+}
+
+/// A response that keeps its reservation until the client has read it, or until the connection is
+/// closed because the reservation was evicted.
+pub(crate) fn answer(
+    content_type: HeaderValue,
+    body: Vec<u8>,
+    mut reservation: Reservation,
+) -> Answer {
+    reservation.resize(body.len());
+    // Not set only in tests that make responses outside a connection's task.
+    let _ = CONNECTION_EVICTION.try_with(|signal| reservation.set_evictable(signal));
+    let body = Bytes::from_owner(Reserved { body, _reservation: reservation });
+    answer::complete(StatusCode::OK, content_type, body)
+}
+
+/// Bytes with the reservation for them. Hyper keeps these bytes, not a copy, until it has written
+/// them.
+struct Reserved {
+    body: Vec<u8>,
+    _reservation: Reservation,
+}
+
+impl AsRef<[u8]> for Reserved {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}

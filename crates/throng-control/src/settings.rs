@@ -1,0 +1,85 @@
+//! The settings of the control plane.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// Limits and timeouts. The binary makes them of its settings, which `docs/reference/settings.md`
+/// describes.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The address of the public listener. It decides which origins are the server's own.
+    pub listen: IpAddr,
+    /// Origins, beside the server's own, whose pages may use the API; `*` allows any.
+    pub allowed_origins: Vec<String>,
+    /// Host names that the public listener answers under, beside addresses and the hosts of
+    /// `allowed_origins`.
+    pub allowed_hosts: Vec<String>,
+    /// Whether there is an admin listener. If so, only that listener serves status and metrics.
+    pub has_admin_listener: bool,
+    /// Host names that the admin listener answers under, beside addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
+    /// Whether to serve the demo pages.
+    pub has_demo: bool,
+    /// Maximum size of the request line and headers, in bytes.
+    pub head_bytes_max: usize,
+    /// Maximum size of a message, in bytes.
+    pub message_bytes_max: usize,
+    /// Maximum size of a batch, in bytes.
+    pub batch_bytes_max: usize,
+    /// Maximum number of channels that a request may name.
+    pub channels_max: usize,
+    /// Maximum number of subscribers and control connections together. The control plane accepts a
+    /// few more, so that a server full of subscribers can still be published to.
+    pub connections_max: usize,
+    /// Maximum number of control connections: the descriptors that the process has for them.
+    pub own_connections_max: usize,
+    /// Quota for responses that clients have not read yet, in bytes: one for responses to
+    /// publishers, another one for all other responses. A single response may exceed it.
+    pub answer_bytes_max: u64,
+    /// Quota for messages that are still arriving or being published, in bytes.
+    pub partial_messages_bytes_max: u64,
+    /// Quota for batches that are still arriving or being published, in bytes.
+    pub partial_batches_bytes_max: u64,
+    /// Time from the first byte of a request head to its last.
+    pub head_timeout: Duration,
+    /// Time from the end of a request head to the end of the body.
+    pub body_timeout: Duration,
+    /// Time without progress after which a connection is closed: no request on a kept-alive
+    /// connection, nothing more of a body, or nothing taken of a response.
+    pub idle_timeout: Duration,
+    /// On shutdown, clients are told to reconnect at times spread over this window.
+    pub drain_window: Duration,
+    /// On shutdown, time for publications in progress to finish.
+    pub drain_timeout: Duration,
+    /// On shutdown, maximum time between two pieces of a request body.
+    pub drain_body_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: Ipv4Addr::LOCALHOST.into(),
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            has_admin_listener: false,
+            admin_hosts: Vec::new(),
+            has_demo: true,
+            head_bytes_max: 16 << 10,
+            message_bytes_max: 64 << 10,
+            batch_bytes_max: 8 << 20,
+            channels_max: 128,
+            connections_max: 10_000,
+            own_connections_max: 10_000,
+            // A hundred full pages of history; most pages are far smaller.
+            answer_bytes_max: 128 << 20,
+            partial_messages_bytes_max: 128 << 20,
+            partial_batches_bytes_max: 256 << 20,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(75),
+            drain_window: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            drain_body_timeout: Duration::from_secs(1),
+        }
+    }
+}

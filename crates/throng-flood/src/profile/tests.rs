@@ -1,0 +1,192 @@
+//! What each profile sends, against the documented protocols.
+
+use super::*;
+
+fn choice(url: &str) -> Choice<'_> {
+    Choice { url, table: None, transport: None, channel: None, streams: Streams::One }
+}
+
+const VALUES: Values<'static> =
+    Values { client: 3, run: 0xab, stream: 5, streams: &[5, 6], payload: b"~mark~" };
+
+/// What subscribers and publishers send, in lines.
+fn show(profile: Profile, choice: &Choice<'_>) -> Vec<String> {
+    let target = profile.target(choice).unwrap_or_else(|error| panic!("{error}"));
+    let mut lines = vec![target.url.rendered(&VALUES)];
+    let header =
+        |(name, value): &(String, Template)| format!("{name}: {}", value.rendered(&VALUES));
+    lines.extend(target.headers.iter().map(header));
+    lines.extend(target.hello.iter().map(|hello| hello.rendered(&VALUES)));
+    match target.publish.map(|publish| publish.by) {
+        Some(PublishBy::Http { method, url, headers, body }) => {
+            lines.push(format!("{method} {}", url.rendered(&VALUES)));
+            lines.extend(headers.iter().map(header));
+            lines.push(body.rendered(&VALUES));
+        }
+        Some(PublishBy::WebSocket { frame }) => lines.push(frame.rendered(&VALUES)),
+        None => {}
+    }
+    lines
+}
+
+fn refusal(profile: Profile, choice: &Choice<'_>) -> String {
+    profile.target(choice).map(|_| "a target").unwrap_err().to_string()
+}
+
+#[test]
+fn throng() {
+    let url = "http://127.0.0.1:8080";
+    assert_eq!(
+        show(Profile::Throng, &choice(url)),
+        [
+            "http://127.0.0.1:8080/channels/flood-000000ab-5",
+            "POST http://127.0.0.1:8080/channels/flood-000000ab-5",
+            "~mark~"
+        ]
+    );
+    let poll = Choice { transport: Some(Transport::LongPoll), channel: Some("a"), ..choice(url) };
+    assert_eq!(
+        show(Profile::Throng, &poll)[..2],
+        [&format!("{url}/channels/a"), "Prefer: wait=60"]
+    );
+    let friends = Choice { streams: Streams::Friends { edges: 2 }, ..choice(url) };
+    assert_eq!(
+        show(Profile::Throng, &friends)[..2],
+        [
+            &format!("{url}/subscribe?channel=flood-000000ab-5&channel=flood-000000ab-6"),
+            "POST http://127.0.0.1:8080/channels/flood-000000ab-5"
+        ]
+    );
+    // The path is the user's, and is published to as it is.
+    let own = choice("ws://h:1/users/u{stream}?history=1");
+    let lines = ["ws://h:1/users/u5?history=1", "POST http://h:1/users/u5", "~mark~"];
+    assert_eq!(show(Profile::Throng, &own), lines);
+    assert_eq!(show(Profile::Throng, &choice("http://h/subscribe?channel=a")).len(), 1);
+    assert_eq!(show(Profile::Throng, &choice("http://h/channels/{i}")).len(), 1);
+}
+
+#[test]
+fn a_file_of_urls() {
+    let urls = Arc::new(Table::urls("u", "http://h:1/channels/a\nhttp://h:1/channels/b").unwrap());
+    let choice = Choice { table: Some(&urls), ..choice("{url}") };
+    assert_eq!(show(Profile::Throng, &choice), ["http://h:1/channels/b"]);
+}
+
+#[test]
+fn nchan() {
+    let stream = Choice { transport: Some(Transport::Stream), ..choice("http://h:1/") };
+    assert_eq!(
+        show(Profile::Nchan, &stream),
+        [
+            "http://h:1/sub/flood-000000ab-5",
+            "TE: chunked",
+            "POST http://h:1/pub/flood-000000ab-5",
+            "Content-Type: text/plain",
+            "~mark~\n"
+        ]
+    );
+    let own = choice("http://h:1/sub/c{stream}");
+    assert_eq!(show(Profile::Nchan, &own)[1], "POST http://h:1/pub/c5");
+    assert_eq!(show(Profile::Nchan, &choice("http://h:1/live/c{stream}")).len(), 1);
+}
+
+#[test]
+fn centrifugo() {
+    let given = Choice { channel: Some("news:{stream}"), ..choice("ws://h:8000") };
+    assert_eq!(
+        show(Profile::Centrifugo, &given),
+        [
+            "ws://h:8000/connection/websocket",
+            "{\"id\":1,\"connect\":{\"name\":\"flood\"}}\n\
+             {\"id\":2,\"subscribe\":{\"channel\":\"news:5\"}}",
+            "POST http://h:8000/api/publish",
+            "Content-Type: application/json",
+            r#"{"channel":"news:5","data":{"flood":"~mark~"}}"#
+        ]
+    );
+    let target = Profile::Centrifugo.target(&given).unwrap();
+    let answer = r#"{"id":2,"subscribe":{}}"#;
+    assert!(matches!(target.subscribed, Subscribed::Message(text) if answer.contains(&text)));
+    assert_eq!(target.pings, [crate::plan::Ping { ask: "{}".into(), answer: "{}".into() }]);
+    let refused = r#"{"id":2,"error":{"code":103,"message":"permission denied"}}"#;
+    assert!(target.refused.iter().any(|text| refused.contains(text)));
+    assert_eq!(target.publish.unwrap().refused.as_deref(), Some("\"error\":"));
+    let sse = show(Profile::CentrifugoSse, &given);
+    let query = "cf_connect=%7B%22subs%22%3A%7B%22news:5%22%3A%7B%7D%7D%7D";
+    assert_eq!(sse[0], format!("ws://h:8000/connection/uni_sse?{query}"));
+    let target = Profile::CentrifugoSse.target(&given).unwrap();
+    let Subscribed::Message(joined) = target.subscribed else { panic!("at once") };
+    assert!(r#"{"connect":{"client":"c","subs":{"news:5":{}},"ping":25}}"#.contains(&joined));
+    let alone = r#"{"connect":{"client":"c","ping":25}}"#;
+    assert!(!alone.contains(&joined) && target.refused.iter().any(|text| alone.contains(text)));
+    let quoted = Choice { channel: Some("a\"b"), ..given };
+    assert!(refusal(Profile::Centrifugo, &quoted).contains("escaped in JSON"));
+}
+
+#[test]
+fn mercure() {
+    assert_eq!(
+        show(Profile::Mercure, &choice("http://h")),
+        [
+            "http://h/.well-known/mercure?match=flood-000000ab-5",
+            "POST http://h/.well-known/mercure",
+            "Content-Type: application/x-www-form-urlencoded",
+            "topic=flood-000000ab-5&data=~mark~"
+        ]
+    );
+    let at = |url| show(Profile::Mercure, &choice(url));
+    assert_eq!(
+        at("http://h/hub")[..2],
+        ["http://h/hub?match=flood-000000ab-5", "POST http://h/hub"]
+    );
+    assert_eq!(at("http://h/hub?match=x")[..2], ["http://h/hub?match=x", "POST http://h/hub"]);
+    assert_eq!(
+        show(Profile::Mercure0, &choice("http://h"))[0],
+        "http://h/.well-known/mercure?topic=flood-000000ab-5"
+    );
+}
+
+#[test]
+fn pusher() {
+    let lines = show(Profile::Pusher, &choice("ws://h:6001/app/key"));
+    assert_eq!(
+        lines,
+        [
+            "ws://h:6001/app/key?protocol=7&client=flood&version=1.0&flash=false",
+            r#"{"event":"pusher:subscribe","data":{"channel":"flood-000000ab-5"}}"#,
+            r#"{"event":"client-flood","channel":"flood-000000ab-5","data":{"m":"~mark~"}}"#
+        ]
+    );
+    assert!(refusal(Profile::Pusher, &choice("ws://h:6001")).ends_with("like ws://h:6001/app/KEY"));
+}
+
+#[test]
+fn plain_websocket_and_custom() {
+    let lines = show(Profile::WebSocket, &choice("ws://h:1"));
+    assert_eq!(lines, ["ws://h:1/", "~mark~"]);
+    assert_eq!(show(Profile::Custom, &choice("ws://h:1/x?y={i}")), ["ws://h:1/x?y=3"]);
+    assert!(refusal(Profile::Custom, &choice("http://h")).contains("say how messages come"));
+    let sse = Choice { transport: Some(Transport::Sse), ..choice("http://h/e") };
+    assert_eq!(show(Profile::Custom, &sse), ["http://h/e"]);
+}
+
+#[test]
+fn says_what_is_wrong() {
+    for (url, expected) in [
+        ("h/a", "\"h/a\" has no scheme; did you mean \"http://h/a\"?"),
+        ("https://h", "\"https://h\": TLS is not spoken"),
+        ("ftp://h", "\"ftp://h\" cannot be loaded: the scheme is http or ws"),
+        ("http:///x", "\"http:///x\" names no host"),
+        ("http://h/{strem}", "there is nothing to fill in for {strem}; did you mean {stream}?"),
+    ] {
+        let refusal = refusal(Profile::Throng, &choice(url));
+        assert!(refusal.starts_with(expected), "{url}: {refusal}");
+    }
+    let stream = Choice { transport: Some(Transport::Stream), ..choice("http://h") };
+    assert_eq!(refusal(Profile::Mercure, &stream), "mercure has no transport stream; it has sse");
+    let named = Choice { channel: Some("a"), ..choice("http://h/channels/b") };
+    assert!(refusal(Profile::Throng, &named).starts_with("the URL has a path"));
+    let error = "centrifuge".parse::<Profile>().unwrap_err().to_string();
+    assert_eq!(error, "there is no profile \"centrifuge\"; did you mean \"centrifugo\"?");
+    assert!("x".parse::<Profile>().unwrap_err().to_string().contains("known are throng, nchan"));
+}
