@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use throng_wire::websocket::{
-    Event, HELD_BYTES_MAX, Opcode, Reader, Step, Violation, parse_server_frame, write_close,
+    Event, Opcode, Reader, Step, UNCONSUMED_BYTES_MAX, Violation, parse_server_frame, write_close,
     write_frame,
 };
 
@@ -59,7 +59,7 @@ fn read<'p>(
             }
         }
         held.drain(..consumed);
-        assert!(held.len() <= HELD_BYTES_MAX, "{} bytes held", held.len());
+        assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
         assert!(reader.buffered_bytes() <= message_bytes_max, "more than the limit buffered");
         if reader.is_idle() {
             assert_eq!(reader.buffered_bytes(), 0);

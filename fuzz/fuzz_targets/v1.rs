@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
             check_target(&item.target, None);
             check_publication(&item.target, &item.publication);
         }
-        Err(error) => check_line(|out| v1::error_body(out, error.code, &error.message)),
+        Err(error) => check_line(|out| v1::error_body(out, &error)),
     }
     let Received { reference, command } = v1::parse(text);
     let reference = reference.as_deref();
@@ -77,6 +77,6 @@ fuzz_target!(|data: &[u8]| {
             | Command::Presence { target, .. },
         ) => check_target(&target, reference),
         Ok(Command::Ping) => check_line(|out| v1::pong(out, reference)),
-        Err(error) => check_line(|out| v1::error(out, error.code, &error.message, reference)),
+        Err(error) => check_line(|out| v1::error(out, &error, reference)),
     }
 });

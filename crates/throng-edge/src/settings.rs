@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use throng_wire::Site;
+use throng_wire::OriginPolicy;
 
 use crate::limits::Limits;
 
@@ -67,8 +67,8 @@ pub struct Settings {
 
 impl Settings {
     /// Who may talk to the server.
-    pub(crate) fn site(&self) -> Site<'_> {
-        Site {
+    pub(crate) fn origin_policy(&self) -> OriginPolicy<'_> {
+        OriginPolicy {
             listen: self.listen.ip(),
             origins: &self.allowed_origins,
             hosts: &self.allowed_hosts,

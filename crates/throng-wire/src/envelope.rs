@@ -69,14 +69,14 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
 }
 
 /// Appends a JSON string, quotes and all.
-pub fn write_json_string(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(2 + text.len());
     // Neither a Vec nor a str gives this a reason to fail.
     let _ = serde_json::to_writer(out, text);
 }
 
 /// Appends bytes as base64, with padding.
-pub fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     // The room is exactly what the padded form takes.

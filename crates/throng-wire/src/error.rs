@@ -10,5 +10,5 @@ mod response;
 mod retry;
 
 pub use code::ErrorCode;
-pub use response::{ErrorResponse, ResponseOptions, reason_phrase};
+pub use response::{ErrorResponse, ResponseOptions};
 pub use retry::{Retry, RetryAfter};

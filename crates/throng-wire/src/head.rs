@@ -12,13 +12,13 @@
 //!   the one that the whole head would get.
 //! * Nothing is allocated unless the head is refused.
 
-mod framing;
+mod body_length;
 #[cfg(test)]
 mod tests;
 
 use memchr::memchr_iter;
 
-use self::framing::{Body, Framing};
+use self::body_length::{BodyLength, Fields};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
 
@@ -71,7 +71,7 @@ pub struct Head<'a> {
     /// The version.
     pub version: Version,
     host: Option<&'a str>,
-    body: Body,
+    body: BodyLength,
     keep_alive: bool,
     headers: [httparse::Header<'a>; HEADERS_MAX],
     headers_count: usize,
@@ -116,19 +116,19 @@ impl<'a> Head<'a> {
     /// The length of the body, if the head says it.
     pub fn content_length(&self) -> Option<u64> {
         match self.body {
-            Body::Length(length) => Some(length),
-            Body::None | Body::Chunked => None,
+            BodyLength::Known(length) => Some(length),
+            BodyLength::None | BodyLength::Chunked => None,
         }
     }
 
     /// Whether the body comes in chunks.
     pub fn is_chunked(&self) -> bool {
-        self.body == Body::Chunked
+        self.body == BodyLength::Chunked
     }
 
     /// Whether at least one byte follows that belongs to the request.
     pub fn has_body(&self) -> bool {
-        !matches!(self.body, Body::None | Body::Length(0))
+        !matches!(self.body, BodyLength::None | BodyLength::Known(0))
     }
 }
 
@@ -209,7 +209,7 @@ fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, ErrorResponse> {
         _ => return Err(ErrorResponse::bad_request("the request head is malformed")),
     };
     let (authority, target) = split_target(method, target)?;
-    let Framing { host, body, keep_alive } = framing::read(&headers[..headers_count], version)?;
+    let Fields { host, body, keep_alive } = body_length::read(&headers[..headers_count], version)?;
     // RFC 9112, 3.2.2: the authority in the target stands above the header.
     let host = authority.or(host);
     Ok(Head { method, target, version, host, body, keep_alive, headers, headers_count })

@@ -13,6 +13,7 @@
 //! | [`date`] | when an answer was made |
 //! | [`websocket`] | frames, both roles |
 //! | [`sse`], [`chunk`] | server-sent events, chunked transfer coding |
+//! | [`percent`] | percent-decoding of paths and queries |
 //! | [`unknown`] | names of parameters and fields that nothing knows |
 //! | [`envelope`] | a message as one JSON object |
 //! | [`v1`], [`batch`] | the commands of `throng.v1`, the lines of a batch |
@@ -31,6 +32,7 @@ pub mod head;
 pub mod log;
 pub mod name;
 pub mod origin;
+pub mod percent;
 pub mod response;
 pub mod sse;
 pub mod subscribe;
@@ -41,4 +43,4 @@ pub mod websocket;
 pub use date::{CurrentDate, Date};
 pub use error::{ErrorCode, ErrorResponse, RetryAfter};
 pub use name::{Kind, NameError, Target, check_name};
-pub use origin::{Site, is_local};
+pub use origin::{OriginPolicy, is_local};

@@ -19,7 +19,7 @@ const HOST_BYTES_MAX: usize = 253;
 
 /// What decides who may talk to the server.
 #[derive(Debug, Clone, Copy)]
-pub struct Site<'a> {
+pub struct OriginPolicy<'a> {
     /// The address that the server listens on.
     pub listen: IpAddr,
     /// The setting `allowed-origins`: origins, `null`, or `*` for any.
@@ -30,7 +30,7 @@ pub struct Site<'a> {
     pub is_same_port_only: bool,
 }
 
-impl Site<'_> {
+impl OriginPolicy<'_> {
     /// Refuses a request with this `Origin`, sent to this `Host`, unless it may be answered. Only
     /// HTTP/1.0 knows requests without a host; no browser sends one.
     pub fn check(&self, origin: Option<&str>, host: Option<&str>) -> Result<(), ErrorResponse> {

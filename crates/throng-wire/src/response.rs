@@ -18,7 +18,7 @@ pub const MESSAGE_POLICY: &str = "sandbox; default-src 'none'";
 
 /// What a response says about the subscription that it begins.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Start<'a> {
+pub struct SubscriptionHeaders<'a> {
     /// `Throng-Id`; left out when empty.
     pub id: &'a str,
     /// `Throng-Recovered`, if the request gave an id.
@@ -41,9 +41,14 @@ pub struct PollBody<'a> {
 }
 
 /// Appends the `101` that opens a WebSocket; frames follow.
-pub fn websocket(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool, start: &Start<'_>) {
+pub fn websocket(
+    out: &mut Vec<u8>,
+    accept: &[u8; 28],
+    is_v1: bool,
+    headers: &SubscriptionHeaders<'_>,
+) {
     push_upgrade(out, accept, is_v1);
-    push_start(out, start);
+    push_subscription(out, headers);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -63,13 +68,18 @@ pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool) {
 }
 
 /// Appends the head of an event stream; events follow, in chunks if `is_chunked`.
-pub fn sse(out: &mut Vec<u8>, is_chunked: bool, start: &Start<'_>) {
-    stream(out, is_chunked, "text/event-stream", start);
+pub fn sse(out: &mut Vec<u8>, is_chunked: bool, headers: &SubscriptionHeaders<'_>) {
+    stream(out, is_chunked, "text/event-stream", headers);
 }
 
 /// Appends the head of a body that does not end; it follows, in chunks if `is_chunked`, else up to
 /// the end of the connection.
-pub fn stream(out: &mut Vec<u8>, is_chunked: bool, content_type: &str, start: &Start<'_>) {
+pub fn stream(
+    out: &mut Vec<u8>,
+    is_chunked: bool,
+    content_type: &str,
+    headers: &SubscriptionHeaders<'_>,
+) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     push_header(out, "Content-Type", content_type);
     if is_chunked {
@@ -81,7 +91,7 @@ pub fn stream(out: &mut Vec<u8>, is_chunked: bool, content_type: &str, start: &S
     push_nosniff(out);
     // Asks reverse proxies in front not to collect what should arrive now.
     push_header(out, "X-Accel-Buffering", "no");
-    push_start(out, start);
+    push_subscription(out, headers);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -91,7 +101,7 @@ pub fn poll(
     body: Option<PollBody<'_>>,
     keep_alive: bool,
     retry_after: Option<RetryAfter>,
-    start: &Start<'_>,
+    headers: &SubscriptionHeaders<'_>,
 ) {
     match body {
         None => out.extend_from_slice(b"HTTP/1.1 204 No Content\r\n"),
@@ -113,23 +123,23 @@ pub fn poll(
     if let Some(retry_after) = retry_after {
         push_header(out, "Retry-After", &retry_after.seconds().to_string());
     }
-    push_start(out, start);
+    push_subscription(out, headers);
     push_connection(out, keep_alive);
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_start(out: &mut Vec<u8>, start: &Start<'_>) {
-    push_date(out, start.date);
-    if !start.id.is_empty() {
-        push_header(out, "Throng-Id", start.id);
+fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
+    push_date(out, headers.date);
+    if !headers.id.is_empty() {
+        push_header(out, "Throng-Id", headers.id);
     }
-    if let Some(is_recovered) = start.recovered {
+    if let Some(is_recovered) = headers.recovered {
         push_header(out, "Throng-Recovered", if is_recovered { "true" } else { "false" });
     }
-    if let Some(connection) = start.connection {
+    if let Some(connection) = headers.connection {
         push_header(out, "Throng-Connection", connection);
     }
-    push_cors(out, start.allow_origin);
+    push_cors(out, headers.allow_origin);
 }
 
 /// Whether browsers show a document of this type as a page that may hold scripts.
@@ -185,7 +195,7 @@ pub(crate) fn push_header(out: &mut Vec<u8>, name: &str, value: &str) {
 mod tests {
     use super::*;
 
-    const START: Start<'_> = Start {
+    const HEADERS: SubscriptionHeaders<'_> = SubscriptionHeaders {
         id: "k3-17",
         recovered: Some(true),
         connection: Some("c1"),
@@ -193,7 +203,7 @@ mod tests {
         date: None,
     };
 
-    const START_LINES: &str = "Throng-Id: k3-17\r\nThrong-Recovered: true\r\n\
+    const HEADER_LINES: &str = "Throng-Id: k3-17\r\nThrong-Recovered: true\r\n\
         Throng-Connection: c1\r\nAccess-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
         Access-Control-Expose-Headers: \
         Throng-Id, Throng-Recovered, Throng-Connection, Retry-After\r\n";
@@ -208,29 +218,31 @@ mod tests {
     fn a_websocket_opens() {
         let accept = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
         assert_eq!(
-            written(|out| websocket(out, accept, false, &Start::default())),
+            written(|out| websocket(out, accept, false, &SubscriptionHeaders::default())),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
         );
-        let text = written(|out| websocket(out, accept, true, &START));
+        let text = written(|out| websocket(out, accept, true, &HEADERS));
         assert!(
-            text.ends_with(&format!("=\r\nSec-WebSocket-Protocol: throng.v1\r\n{START_LINES}\r\n"))
+            text.ends_with(&format!(
+                "=\r\nSec-WebSocket-Protocol: throng.v1\r\n{HEADER_LINES}\r\n"
+            ))
         );
     }
 
     #[test]
     fn streams_begin() {
         assert_eq!(
-            written(|out| sse(out, true, &START)),
+            written(|out| sse(out, true, &HEADERS)),
             format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                 Transfer-Encoding: chunked\r\nCache-Control: no-store\r\n\
                 X-Content-Type-Options: nosniff\r\n\
-                X-Accel-Buffering: no\r\n{START_LINES}\r\n"
+                X-Accel-Buffering: no\r\n{HEADER_LINES}\r\n"
             )
         );
         assert_eq!(
-            written(|out| stream(out, false, "text/plain", &Start::default())),
+            written(|out| stream(out, false, "text/plain", &SubscriptionHeaders::default())),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\
             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
             X-Accel-Buffering: no\r\n\r\n"
@@ -240,7 +252,7 @@ mod tests {
     #[test]
     fn long_polls_are_answered() {
         let body = PollBody { content_type: Some("text/plain"), length: 12 };
-        let start = Start { connection: None, allow_origin: None, ..START };
+        let start = SubscriptionHeaders { connection: None, allow_origin: None, ..HEADERS };
         assert_eq!(
             written(|out| poll(out, Some(body), true, None, &start)),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\
@@ -255,7 +267,7 @@ mod tests {
                 None,
                 false,
                 Some(RetryAfter::from_ms(1_500)),
-                &Start::default()
+                &SubscriptionHeaders::default()
             )),
             "HTTP/1.1 204 No Content\r\nCache-Control: no-store\r\nRetry-After: 2\r\n\
             Connection: close\r\n\r\n"
@@ -275,7 +287,8 @@ mod tests {
             ("text/plain; charset=utf-8", false),
         ] {
             let body = PollBody { content_type: Some(content_type), length: 1 };
-            let text = written(|out| poll(out, Some(body), true, None, &Start::default()));
+            let text =
+                written(|out| poll(out, Some(body), true, None, &SubscriptionHeaders::default()));
             let is_attached = text.contains("\r\nContent-Disposition: attachment\r\n");
             assert_eq!(is_attached, is_page, "{content_type}");
             assert!(text.contains("\r\nContent-Security-Policy: sandbox;"), "{content_type}");
@@ -285,11 +298,11 @@ mod tests {
     #[test]
     fn no_value_ends_its_header() {
         for bad in ["a\r\nX: y", "a\nb", "a\0", "\u{7f}", "ä"] {
-            let start = Start {
+            let start = SubscriptionHeaders {
                 id: bad,
                 connection: Some(bad),
                 allow_origin: Some(bad),
-                ..Start::default()
+                ..SubscriptionHeaders::default()
             };
             let text = written(|out| stream(out, true, bad, &start));
             assert!(!text.contains(bad), "{bad:?}");

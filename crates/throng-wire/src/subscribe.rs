@@ -16,10 +16,10 @@ use self::query::Query;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
 use crate::name::{Kind, NameError, STATUS, Target, check_name};
+use crate::percent::{decode_query, decode_segment};
+use crate::websocket::ACCEPT_BYTES;
 
-pub use self::handshake::{ACCEPT_BYTES, accept_for};
-pub use self::negotiate::WAIT_MS_DEFAULT;
-pub use self::query::{HISTORY_MAX, WAIT_S_MAX};
+pub use self::query::HISTORY_MAX;
 
 /// Who answers a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub enum Transport {
     /// One message a line, without end.
     Stream,
     /// One answer.
-    Poll {
+    LongPoll {
         /// For so long at most.
         wait_ms: u32,
     },
@@ -90,7 +90,7 @@ pub enum Transport {
 
 /// Which of the URLs.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum Endpoint<'a> {
     One(Kind, &'a str),
     Several,
     /// The status page's own stream.
@@ -103,11 +103,11 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         return Ok(Route::Other);
     }
     let (path, query) = head.target.split_once('?').unwrap_or((head.target, ""));
-    let Some(place) = place(path) else { return Ok(Route::Other) };
+    let Some(endpoint) = endpoint(path) else { return Ok(Route::Other) };
     if head.has_body() {
         return Err(ErrorResponse::bad_request("a request that subscribes has no body"));
     }
-    if let Place::Status = place {
+    if let Endpoint::Status = endpoint {
         for pair in query.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             query::refuse_unknown(key, value, &[])?;
@@ -116,7 +116,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     }
     let query = Query::parse(query)?;
     let transport = negotiate::transport(head, &query)?;
-    let targets = targets(place, &query)?;
+    let targets = targets(endpoint, &query)?;
     if targets.is_empty() && !matches!(transport, Transport::WebSocket { is_v1: true, .. }) {
         return Err(ErrorResponse::bad_parameter(
             "name what to follow: at least one `channel`, or a `user` (only `throng.v1` may not)",
@@ -154,43 +154,43 @@ fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
     })
 }
 
-fn place(path: &str) -> Option<Place<'_>> {
+fn endpoint(path: &str) -> Option<Endpoint<'_>> {
     match path {
-        "/subscribe" => return Some(Place::Several),
-        "/status/stream" => return Some(Place::Status),
+        "/subscribe" => return Some(Endpoint::Several),
+        "/status/stream" => return Some(Endpoint::Status),
         _ => {}
     }
     let (kind, segment) = match path.strip_prefix("/channels/") {
         Some(segment) => (Kind::Channel, segment),
         None => (Kind::User, path.strip_prefix("/users/")?),
     };
-    (!segment.contains('/')).then_some(Place::One(kind, segment))
+    (!segment.contains('/')).then_some(Endpoint::One(kind, segment))
 }
 
-fn targets(place: Place<'_>, query: &Query<'_>) -> Result<Vec<Target>, ErrorResponse> {
+fn targets(endpoint: Endpoint<'_>, query: &Query<'_>) -> Result<Vec<Target>, ErrorResponse> {
     let mut targets = Vec::with_capacity(1);
-    match place {
-        Place::One(..) if !query.channels.is_empty() => {
+    match endpoint {
+        Endpoint::One(..) if !query.channels.is_empty() => {
             return Err(ErrorResponse::bad_parameter(
                 "the parameter `channel` belongs to /subscribe; here the path names the channel",
             ));
         }
-        Place::One(Kind::User, _) if query.user.is_some() => {
+        Endpoint::One(Kind::User, _) if query.user.is_some() => {
             return Err(ErrorResponse::bad_parameter(
                 "the parameter `user` does not belong to /users; there the path names the user",
             ));
         }
-        Place::One(kind, segment) => targets.push(target(kind, query::decode(segment))?),
-        Place::Several => {
+        Endpoint::One(kind, segment) => targets.push(target(kind, decode_segment(segment))?),
+        Endpoint::Several => {
             for raw in &query.channels {
-                targets.push(target(Kind::Channel, query::decode_query(raw))?);
+                targets.push(target(Kind::Channel, decode_query(raw))?);
             }
             refuse_repeated(&targets)?;
         }
-        Place::Status => {}
+        Endpoint::Status => {}
     }
     if let Some(raw) = query.user {
-        targets.push(target(Kind::User, query::decode_query(raw))?);
+        targets.push(target(Kind::User, decode_query(raw))?);
     }
     Ok(targets)
 }

@@ -12,7 +12,7 @@ pub use answer::{
     error, error_body, gap, greeting, history, history_body, pong, presence, presence_body,
     published, published_body, subscribed, unsubscribed, welcome,
 };
-pub use command::{Command, LIMIT_MAX, REFERENCE_BYTES_MAX, Received, parse};
+pub use command::{Command, LIMIT_MAX, Received, parse};
 pub use publication::{CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX, Publication};
 /// The form of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * Which events come out, and which violation, depends on the bytes and not on how they were cut.
-//! * What is kept between two reads is bounded: [`HELD_BYTES_MAX`] by the caller, the message
+//! * What is kept between two reads is bounded: [`UNCONSUMED_BYTES_MAX`] by the caller, the message
 //!   limit by the reader.
 
 pub mod close_code;
@@ -18,10 +18,11 @@ mod reader;
 mod utf8;
 mod violation;
 
+pub(crate) use accept::ACCEPT_BYTES;
 pub use accept::accept_key;
 pub use frame::{
-    CLOSE_REASON_BYTES_MAX, CONTROL_BYTES_MAX, Opcode, ServerFrame, parse_server_frame,
-    write_close, write_frame, write_frame_head, write_masked_frame,
+    Opcode, ServerFrame, parse_server_frame, write_close, write_frame, write_frame_head,
+    write_masked_frame,
 };
-pub use reader::{Event, HELD_BYTES_MAX, Reader, Step};
+pub use reader::{Event, Reader, Step, UNCONSUMED_BYTES_MAX};
 pub use violation::Violation;

@@ -56,7 +56,7 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError
         .map(|(channel, start)| Cursor::find(&*control.engine, channel, start))
         .collect();
     let is_empty = cursors.iter().all(|cursor| !cursor.has_backlog);
-    let is_poll = matches!(request.transport, Transport::Poll { .. });
+    let is_poll = matches!(request.transport, Transport::LongPoll { .. });
     let status = if is_poll && is_empty { StatusCode::NO_CONTENT } else { StatusCode::OK };
     let mut answer = answer::empty(status);
     if !cursors.is_empty() {
@@ -142,6 +142,6 @@ fn content_type(request: &Request) -> Option<&'static str> {
         Transport::Sse => Some("text/event-stream"),
         Transport::Stream if request.envelope => Some("application/x-ndjson"),
         Transport::Stream => Some("text/plain; charset=utf-8"),
-        Transport::Poll { .. } | Transport::WebSocket { .. } => None,
+        Transport::LongPoll { .. } | Transport::WebSocket { .. } => None,
     }
 }

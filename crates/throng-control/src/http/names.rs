@@ -1,10 +1,10 @@
 //! The resources of the API, and the paths that name them.
 
 use throng_core::{ChannelName, Kind};
-use throng_wire::{ErrorCode, NameError, Target, check_name};
+use throng_wire::percent::decode_segment;
+use throng_wire::{NameError, Target, check_name};
 
 use super::answer::ApiError;
-use super::query::percent_decoded;
 
 /// The part of a channel or user that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,15 +72,16 @@ pub(crate) fn target(channel: &ChannelName) -> Target {
 
 /// The channel or user that a percent-encoded path segment names.
 pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, ApiError> {
-    let refused = |error: NameError| ApiError::new(ErrorCode::BadName, error.to_string());
     let noun = kind.noun();
-    let name = percent_decoded(segment).ok_or_else(|| refused(NameError::NotUtf8(noun)))?;
-    check_name(&name, noun).map_err(refused)?;
+    let name = decode_segment(segment).ok_or(NameError::NotUtf8(noun))?;
+    check_name(&name, noun)?;
     Ok(ChannelName::new(kind, &name))
 }
 
 #[cfg(test)]
 mod tests {
+    use throng_wire::ErrorCode;
+
     use super::*;
 
     #[test]

@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use throng_core::Listener;
 use throng_wire::subscribe::Request;
-use throng_wire::{ErrorCode, ErrorResponse, Site, is_local};
+use throng_wire::{ErrorCode, ErrorResponse, OriginPolicy, is_local};
 
 use super::answer::{Answer, ApiError};
 use super::caller::Caller;
@@ -29,12 +29,12 @@ pub(crate) fn is_allowed(
     origin: &str,
     host: Option<&str>,
 ) -> bool {
-    site(settings, listener).allows_page(origin, host)
+    policy(settings, listener).allows_page(origin, host)
 }
 
-fn site(settings: &Settings, listener: Listener) -> Site<'_> {
+fn policy(settings: &Settings, listener: Listener) -> OriginPolicy<'_> {
     match listener {
-        Listener::Public => Site {
+        Listener::Public => OriginPolicy {
             listen: settings.listen,
             origins: &settings.allowed_origins,
             hosts: &settings.allowed_hosts,
@@ -42,7 +42,7 @@ fn site(settings: &Settings, listener: Listener) -> Site<'_> {
         },
         // Only its own pages may use it. A browser may reach it at any address, so it checks host
         // names as strictly as a server on loopback.
-        Listener::Admin => Site {
+        Listener::Admin => OriginPolicy {
             listen: Ipv4Addr::LOCALHOST.into(),
             origins: &[],
             hosts: &settings.admin_hosts,
@@ -58,8 +58,8 @@ pub(crate) fn check_viewer(settings: &Settings, request: &Request) -> Result<(),
             public listener";
         return Err(ApiError::new(ErrorCode::NotFound, message));
     }
-    let site = site(settings, Listener::Admin);
-    Ok(site.check(request.origin.as_deref(), request.host.as_deref())?)
+    let policy = policy(settings, Listener::Admin);
+    Ok(policy.check(request.origin.as_deref(), request.host.as_deref())?)
 }
 
 /// The host that a request is for. An authority in the target overrides the header, as it does in
@@ -102,7 +102,7 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     }
     // An `Origin` that is not text becomes the empty string, which no setting allows.
     let text = origin.map(|origin| origin.to_str().unwrap_or_default());
-    site(settings, Caller::of(head).listener).check(text, host(head))?;
+    policy(settings, Caller::of(head).listener).check(text, host(head))?;
     Ok(origin.cloned())
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
+use throng_wire::percent::decode_query;
 use throng_wire::unknown;
 
 use super::answer::ApiError;
@@ -50,25 +50,7 @@ pub(crate) fn find<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>
 
 fn decode(text: &str) -> Result<Cow<'_, str>, ApiError> {
     let refused = || ApiError::parameter("a query parameter is not percent-encoded UTF-8");
-    if text.contains('+') {
-        let text = text.replace('+', " ");
-        let decoded = percent_decoded(&text).ok_or_else(refused)?;
-        return Ok(Cow::Owned(decoded.into_owned()));
-    }
-    percent_decoded(text).ok_or_else(refused)
-}
-
-/// Decodes percent-encoding; `None` if a percent sign is not followed by two hexadecimal digits, or
-/// if the result is not UTF-8. The workers apply the same rules.
-pub(crate) fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
-    let is_well_formed = text.split('%').skip(1).all(|part| {
-        let digits = part.as_bytes().get(..2);
-        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    });
-    if !is_well_formed {
-        return None;
-    }
-    percent_decode_str(text).decode_utf8().ok()
+    decode_query(text).ok_or_else(refused)
 }
 
 #[cfg(test)]

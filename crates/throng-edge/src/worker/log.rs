@@ -32,7 +32,7 @@ impl<N: Net> Worker<N> {
             Transport::WebSocket { .. } => (101, "websocket"),
             Transport::Sse => (200, "sse"),
             Transport::Stream => (200, "stream"),
-            Transport::Poll { .. } => (200, "poll"),
+            Transport::LongPoll { .. } => (200, "poll"),
         };
         self.log_request(index, bytes, status, transport);
     }

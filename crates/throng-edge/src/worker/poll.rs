@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use throng_core::{ConnectionName, Message, Position, SubscriptionId, Waiting};
-use throng_wire::response::{self, PollBody, Start};
+use throng_wire::response::{self, PollBody, SubscriptionHeaders};
 use throng_wire::{Date, RetryAfter};
 
 use super::Worker;
@@ -83,7 +83,7 @@ impl Answer {
         date: Date,
     ) -> Vec<u8> {
         let recovered = poll.and_then(|poll| poll.is_recovered);
-        let start = Start {
+        let headers = SubscriptionHeaders {
             id: &position.to_string(),
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,
@@ -95,7 +95,7 @@ impl Answer {
             length: self.body.len(),
         });
         let mut out = Vec::with_capacity(self.body.len() + 256);
-        response::poll(&mut out, body, is_kept, retry_after, &start);
+        response::poll(&mut out, body, is_kept, retry_after, &headers);
         out.extend_from_slice(&self.body);
         out
     }

@@ -231,7 +231,7 @@ impl<N: Net> Worker<N> {
     /// The origin of the page that may read an error.
     fn reader_of(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
-        self.settings.site().allows_page(origin, head.host()).then(|| origin.to_owned())
+        self.settings.origin_policy().allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
     /// The client has ended its side. Whoever only listens is taken to be gone.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use throng_core::{
     Action, ChannelName, Counter, Follow, Followed, Listener, Message, MessageId, Parked, Position,
-    Start as From, SubscriptionId, Verdict,
+    Start, SubscriptionId, Verdict,
 };
-use throng_wire::response::{self, Start};
+use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, is_local, v1};
 
@@ -34,7 +34,7 @@ impl<N: Net> Worker<N> {
         };
         // A long-poll that goes on is no new subscription: messages may wait for it.
         let goes_on =
-            matches!(request.transport, Transport::Poll { .. }) && request.since.is_some();
+            matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some();
         if self.doors_closed.is_some() && !goes_on {
             self.log_error(index, bytes, ErrorCode::Draining);
             self.turn_away(index, request, ErrorCode::Draining);
@@ -63,7 +63,7 @@ impl<N: Net> Worker<N> {
             self.count(Counter::Gaps);
         }
         match request.transport {
-            Transport::Poll { wait_ms } => {
+            Transport::LongPoll { wait_ms } => {
                 if !was_served {
                     self.keep_alive(index);
                 }
@@ -80,10 +80,10 @@ impl<N: Net> Worker<N> {
         &self,
         index: u32,
         request: &Request,
-    ) -> Result<(Vec<ChannelName>, Vec<From>), ErrorResponse> {
+    ) -> Result<(Vec<ChannelName>, Vec<Start>), ErrorResponse> {
         // One of the admin listener is checked already, against what holds there.
         if !self.connections.get(index).is_some_and(|it| it.has(Flags::VIEWER)) {
-            self.check_site(request)?;
+            self.check_origin(request)?;
         }
         if request.targets.len() > self.settings.channels_max {
             return Err(ErrorResponse::too_many_channels(self.settings.channels_max));
@@ -95,14 +95,14 @@ impl<N: Net> Worker<N> {
                 return Err(ErrorResponse::new(ErrorCode::Forbidden, sentence));
             }
         }
-        let starts = From::of_request(request)?;
+        let starts = Start::of_request(request)?;
         Ok((names, starts))
     }
 
     /// Whether pages of the request's origin may ask, and whether it may ask for the samples.
-    fn check_site(&self, request: &Request) -> Result<(), ErrorResponse> {
+    fn check_origin(&self, request: &Request) -> Result<(), ErrorResponse> {
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
-        self.settings.site().check(origin, host)?;
+        self.settings.origin_policy().check(origin, host)?;
         let is_elsewhere = self.settings.has_admin_listener;
         if request.is_status() && (is_elsewhere || !is_local(host, self.settings.listen.ip())) {
             return Err(ErrorResponse::not_local());
@@ -135,17 +135,17 @@ impl<N: Net> Worker<N> {
             }
             Transport::Sse if request.envelope => (Framing::SseEnvelope, flags),
             Transport::Sse => (Framing::Sse, flags),
-            Transport::Stream | Transport::Poll { .. } if request.envelope => {
+            Transport::Stream | Transport::LongPoll { .. } if request.envelope => {
                 (Framing::LineEnvelope, flags)
             }
-            Transport::Stream | Transport::Poll { .. } => (Framing::Line, flags),
+            Transport::Stream | Transport::LongPoll { .. } => (Framing::Line, flags),
         };
         let (counter, parked) = match request.transport {
             _ if request.is_status() => (Counter::SubscribedStatus, Parked::Status),
             Transport::WebSocket { .. } => (Counter::SubscribedWebSocket, Parked::WebSocket),
             Transport::Sse => (Counter::SubscribedSse, Parked::Sse),
             Transport::Stream => (Counter::SubscribedStream, Parked::Stream),
-            Transport::Poll { .. } => (Counter::SubscribedPoll, Parked::Poll),
+            Transport::LongPoll { .. } => (Counter::SubscribedPoll, Parked::Poll),
         };
         self.count(counter);
         self.counters.park(parked);
@@ -153,7 +153,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// One more subscription of the connection. Returns what the engine answered.
-    pub(super) fn follow(&mut self, index: u32, name: &ChannelName, start: From) -> Followed {
+    pub(super) fn follow(&mut self, index: u32, name: &ChannelName, start: Start) -> Followed {
         let follow = Follow {
             channel: name,
             worker: self.id,
@@ -214,7 +214,7 @@ impl<N: Net> Worker<N> {
     ) {
         let id = Position(followed.iter().map(|followed| followed.cursor).collect()).to_string();
         let connection_name = self.name_of(index).to_string();
-        let start = Start {
+        let headers = SubscriptionHeaders {
             id: &id,
             recovered: is_recovered,
             connection: Some(&connection_name),
@@ -226,12 +226,12 @@ impl<N: Net> Worker<N> {
         let is_chunked = !request.is_http10;
         match &request.transport {
             Transport::WebSocket { accept, is_v1 } => {
-                response::websocket(&mut out, accept, *is_v1, &start);
+                response::websocket(&mut out, accept, *is_v1, &headers);
             }
-            Transport::Sse => response::sse(&mut out, is_chunked, &start),
-            _ => response::stream(&mut out, is_chunked, content_type(request), &start),
+            Transport::Sse => response::sse(&mut out, is_chunked, &headers),
+            _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
         }
-        self.greet(index, &mut out, request, followed, &start);
+        self.greet(index, &mut out, request, followed, &headers);
         self.send(index, &out);
         self.scratch = out;
         self.schedule_first_heartbeat(index);
@@ -248,7 +248,7 @@ impl<N: Net> Worker<N> {
         out: &mut Vec<u8>,
         request: &Request,
         followed: &[Followed],
-        start: &Start<'_>,
+        headers: &SubscriptionHeaders<'_>,
     ) {
         let Some(connection) = self.connections.get(index) else { return };
         let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
@@ -258,7 +258,7 @@ impl<N: Net> Worker<N> {
             json.clear();
         };
         if connection.has(Flags::V1) {
-            let name = start.connection.unwrap_or_default();
+            let name = headers.connection.unwrap_or_default();
             let heartbeat_s = self.settings.heartbeat.as_secs();
             v1::welcome(&mut json, name, heartbeat_s, self.settings.channels_max);
             notice("welcome", &mut json);
@@ -268,7 +268,7 @@ impl<N: Net> Worker<N> {
             }
             return;
         }
-        if let Some(recovered) = start.recovered
+        if let Some(recovered) = headers.recovered
             && matches!(framing, Framing::Sse | Framing::SseEnvelope)
         {
             json.extend_from_slice(if recovered {
@@ -279,7 +279,7 @@ impl<N: Net> Worker<N> {
             notice("resumed", &mut json);
         }
         if request.welcome.unwrap_or(self.settings.welcome) {
-            v1::greeting(&mut json, start.connection, start.id, start.recovered);
+            v1::greeting(&mut json, headers.connection, headers.id, headers.recovered);
             notice("welcome", &mut json);
         }
     }

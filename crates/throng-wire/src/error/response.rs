@@ -117,15 +117,10 @@ impl fmt::Display for ErrorResponse {
 
 impl std::error::Error for ErrorResponse {}
 
-/// The words after a status that Throng sends; `Error` for any other status.
-pub fn reason_phrase(status: u16) -> &'static str {
+/// The words after the status of an error; `Error` for any other status.
+fn reason_phrase(status: u16) -> &'static str {
     match status {
-        101 => "Switching Protocols",
-        200 => "OK",
-        201 => "Created",
-        204 => "No Content",
         400 => "Bad Request",
-        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
@@ -133,16 +128,10 @@ pub fn reason_phrase(status: u16) -> &'static str {
         409 => "Conflict",
         413 => "Content Too Large",
         414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        421 => "Misdirected Request",
         426 => "Upgrade Required",
-        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
         501 => "Not Implemented",
-        502 => "Bad Gateway",
         503 => "Service Unavailable",
-        504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
         _ => "Error",
     }

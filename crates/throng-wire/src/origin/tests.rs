@@ -15,8 +15,9 @@ fn check(
 ) -> Result<(), &'static str> {
     let owned = |list: &[&str]| list.iter().map(|&entry| entry.to_owned()).collect::<Vec<_>>();
     let (origins, hosts) = (owned(origins), owned(hosts));
-    let site = Site { listen, origins: &origins, hosts: &hosts, is_same_port_only: false };
-    site.check(origin, host).map_err(|refusal| refusal.code.name())
+    let policy =
+        OriginPolicy { listen, origins: &origins, hosts: &hosts, is_same_port_only: false };
+    policy.check(origin, host).map_err(|refusal| refusal.code.name())
 }
 
 fn allowed_on(listen: IpAddr, origin: &str, host: &str, list: &[&str]) -> bool {
@@ -109,11 +110,11 @@ fn names_of_the_settings_are_the_servers_own() {
 
 #[test]
 fn a_refusal_says_what_to_set() {
-    let site = Site { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: false };
-    let refusal = site.check(None, Some("evil.example:8080")).unwrap_err();
+    let policy = OriginPolicy { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: false };
+    let refusal = policy.check(None, Some("evil.example:8080")).unwrap_err();
     assert_eq!(refusal.code.status(), 403);
     assert!(refusal.message.ends_with("--allowed-hosts evil.example"), "{refusal}");
-    let refusal = site.check(None, Some(&"x".repeat(300))).unwrap_err();
+    let refusal = policy.check(None, Some(&"x".repeat(300))).unwrap_err();
     assert!(!refusal.message.contains("xxx"), "{refusal}");
 }
 
@@ -242,7 +243,7 @@ fn listed_origins_are_allowed() {
 
 #[test]
 fn a_page_of_another_port_is_another_site_where_only_the_same_port_is_allowed() {
-    let site = Site { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: true };
+    let policy = OriginPolicy { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: true };
     for (origin, host, is_allowed) in [
         ("http://localhost:9090", "localhost:9090", true),
         ("http://127.0.0.1:9090", "127.0.0.1:9090", true),
@@ -252,6 +253,6 @@ fn a_page_of_another_port_is_another_site_where_only_the_same_port_is_allowed() 
         ("http://127.0.0.1:8080", "127.0.0.1:9090", false),
         ("https://localhost", "localhost:9090", false),
     ] {
-        assert_eq!(site.allows_page(origin, Some(host)), is_allowed, "{origin} {host}");
+        assert_eq!(policy.allows_page(origin, Some(host)), is_allowed, "{origin} {host}");
     }
 }

@@ -3,28 +3,30 @@
 
 use super::Transport;
 use super::handshake;
-use super::query::{Named, Query, WAIT_S_MAX, parse_seconds};
+use super::query::{NamedTransport, Query, WAIT_S_MAX, parse_seconds};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
 
 /// How long a long-poll waits that does not say: less than the idle minute of common proxies.
-pub const WAIT_MS_DEFAULT: u32 = 30_000;
+pub(super) const WAIT_MS_DEFAULT: u32 = 30_000;
 
 pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let is_upgrade = || head.has_item("upgrade", "websocket");
     let wait_ms = || query.wait_ms.or_else(|| preferred_wait_ms(head));
     match query.transport {
-        Some(Named::WebSocket) if is_upgrade() => handshake::read(head),
-        Some(Named::WebSocket) => Err(ErrorResponse::new(
+        Some(NamedTransport::WebSocket) if is_upgrade() => handshake::read(head),
+        Some(NamedTransport::WebSocket) => Err(ErrorResponse::new(
             ErrorCode::UpgradeRequired,
             "`transport=websocket` needs `Upgrade: websocket` and `Connection: Upgrade`",
         )),
-        Some(Named::Sse) => Ok(Transport::Sse),
-        Some(Named::Stream) => Ok(Transport::Stream),
-        Some(Named::Poll) => Ok(Transport::Poll { wait_ms: wait_ms().unwrap_or(WAIT_MS_DEFAULT) }),
+        Some(NamedTransport::Sse) => Ok(Transport::Sse),
+        Some(NamedTransport::Stream) => Ok(Transport::Stream),
+        Some(NamedTransport::LongPoll) => {
+            Ok(Transport::LongPoll { wait_ms: wait_ms().unwrap_or(WAIT_MS_DEFAULT) })
+        }
         None if is_upgrade() => handshake::read(head),
         None if accepts_events(head) => Ok(Transport::Sse),
-        None => Ok(wait_ms().map_or(Transport::Stream, |wait_ms| Transport::Poll { wait_ms })),
+        None => Ok(wait_ms().map_or(Transport::Stream, |wait_ms| Transport::LongPoll { wait_ms })),
     }
 }
 

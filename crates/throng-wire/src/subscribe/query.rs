@@ -3,18 +3,15 @@
 //! Parameters that are not known are refused, as they are likely misspelt. Names of channels and of
 //! the user stay as they are in the URL, for the caller to decode.
 
-use std::borrow::Cow;
-
-use percent_encoding::percent_decode_str;
-
 use crate::error::ErrorResponse;
+use crate::percent::decode_query;
 use crate::unknown;
 
 /// The most messages of history one may ask to start with.
 pub const HISTORY_MAX: u32 = 100_000;
 
 /// The longest long-poll.
-pub const WAIT_S_MAX: u32 = 300;
+pub(crate) const WAIT_S_MAX: u32 = 300;
 
 /// The parameters of a subscription.
 const KNOWN: [&str; 8] =
@@ -22,10 +19,10 @@ const KNOWN: [&str; 8] =
 
 /// What `?transport=` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum NamedTransport {
     WebSocket,
     Sse,
-    Poll,
+    LongPoll,
     Stream,
 }
 
@@ -41,7 +38,7 @@ pub(super) struct Query<'a> {
     pub wait_ms: Option<u32>,
     pub envelope: Option<bool>,
     pub welcome: Option<bool>,
-    pub transport: Option<Named>,
+    pub transport: Option<NamedTransport>,
 }
 
 impl<'a> Query<'a> {
@@ -135,12 +132,12 @@ fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {
     }
 }
 
-fn read_transport(value: &str) -> Result<Named, ErrorResponse> {
+fn read_transport(value: &str) -> Result<NamedTransport, ErrorResponse> {
     match decode_query(value).as_deref() {
-        Some("websocket") => Ok(Named::WebSocket),
-        Some("sse") => Ok(Named::Sse),
-        Some("poll") => Ok(Named::Poll),
-        Some("stream") => Ok(Named::Stream),
+        Some("websocket") => Ok(NamedTransport::WebSocket),
+        Some("sse") => Ok(NamedTransport::Sse),
+        Some("poll") => Ok(NamedTransport::LongPoll),
+        Some("stream") => Ok(NamedTransport::Stream),
         _ => Err(ErrorResponse::bad_parameter(
             "the parameter `transport` must be `websocket`, `sse`, `poll` or `stream`",
         )),
@@ -165,29 +162,4 @@ pub(super) fn parse_seconds(text: &[u8]) -> Option<u64> {
             sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
         }),
     )
-}
-
-/// Percent-decodes a part of the query, where a plus sign is a space. `None` if a percent sign is
-/// not followed by two digits or the result is not UTF-8.
-pub(super) fn decode_query(raw: &str) -> Option<Cow<'_, str>> {
-    if !raw.contains('+') {
-        return decode(raw);
-    }
-    let spaced = raw.replace('+', " ");
-    decode(&spaced).map(|text| Cow::Owned(text.into_owned()))
-}
-
-/// Percent-decodes a part of the path.
-pub(super) fn decode(raw: &str) -> Option<Cow<'_, str>> {
-    if !raw.contains('%') {
-        return Some(Cow::Borrowed(raw));
-    }
-    let is_well_formed = raw.split('%').skip(1).all(|part| match part.as_bytes() {
-        [high, low, ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
-        _ => false,
-    });
-    if !is_well_formed {
-        return None;
-    }
-    percent_decode_str(raw).decode_utf8().ok()
 }

@@ -138,7 +138,7 @@ fn an_origin_that_is_not_text_is_still_one() {
     let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nOrigin: http://\xff\r\n\r\n";
     let Ok(Route::Subscribe(request)) = route_bytes(bytes) else { panic!("refused") };
     let listen = std::net::Ipv4Addr::UNSPECIFIED.into();
-    let site = crate::Site { listen, origins: &[], hosts: &[], is_same_port_only: false };
+    let site = crate::OriginPolicy { listen, origins: &[], hosts: &[], is_same_port_only: false };
     assert!(site.check(request.origin.as_deref(), Some("a")).is_err());
     assert!(request.origin.is_some());
 }
@@ -294,7 +294,7 @@ fn the_header_with_the_id_wins_unless_it_is_empty() {
 
 #[test]
 fn transports_are_negotiated_by_headers() {
-    let poll = |wait_ms| Transport::Poll { wait_ms };
+    let poll = |wait_ms| Transport::LongPoll { wait_ms };
     for (headers, expected) in [
         ("", Transport::Stream),
         ("Accept: */*\r\n", Transport::Stream),
@@ -326,11 +326,11 @@ fn the_query_overrules_the_headers() {
     assert_eq!(transport("/channels/a?transport=sse", HANDSHAKE), Transport::Sse);
     assert_eq!(
         transport("/channels/a?transport=poll", events),
-        Transport::Poll { wait_ms: WAIT_MS_DEFAULT }
+        Transport::LongPoll { wait_ms: negotiate::WAIT_MS_DEFAULT }
     );
     assert_eq!(
         transport("/channels/a?transport=poll&wait=1", ""),
-        Transport::Poll { wait_ms: 1_000 }
+        Transport::LongPoll { wait_ms: 1_000 }
     );
     let both = format!("{HANDSHAKE}{events}");
     assert!(matches!(

@@ -13,7 +13,7 @@ use crate::subscribe::HISTORY_MAX;
 use crate::{ErrorCode, ErrorResponse, Kind, Target, check_name, unknown};
 
 /// The longest `ref` that comes back: a client names its requests with numbers or short strings.
-pub const REFERENCE_BYTES_MAX: usize = 64;
+const REFERENCE_BYTES_MAX: usize = 64;
 
 /// Entries of a page, of messages or of users, that one request may ask for, here and over HTTP.
 pub const LIMIT_MAX: u32 = 1000;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::Violation;
 
 /// The longest payload of a control frame (RFC 6455, section 5.5).
-pub const CONTROL_BYTES_MAX: usize = 125;
+pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
 /// The longest reason of a close: a control payload less the code.
-pub const CLOSE_REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
+const CLOSE_REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
 const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
@@ -63,7 +63,7 @@ pub(super) enum Sender {
 
 /// A parsed frame header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Head {
+pub(super) struct FrameHead {
     pub(super) opcode: Opcode,
     pub(super) is_final: bool,
     pub(super) mask: [u8; 4],
@@ -73,12 +73,12 @@ pub(super) struct Head {
     pub(super) payload_bytes: usize,
 }
 
-impl Head {
+impl FrameHead {
     /// Parses the header that `bytes` begins with; `None` when it has not arrived whole.
     ///
     /// The checks go in the order of the bytes: a header that is refused is refused for the same
     /// reason however much of it has arrived.
-    pub(super) fn parse(bytes: &[u8], sender: Sender) -> Result<Option<Head>, Violation> {
+    pub(super) fn parse(bytes: &[u8], sender: Sender) -> Result<Option<FrameHead>, Violation> {
         let Some(&first) = bytes.first() else { return Ok(None) };
         if first & RESERVED != 0 {
             return Err(Violation::ReservedBits);
@@ -108,7 +108,8 @@ impl Head {
         };
         // On a machine of 32 bits, what does not fit the address space is over any limit.
         let payload_bytes = usize::try_from(length).map_err(|_| Violation::TooLarge)?;
-        let head = Head { opcode, is_final, mask, bytes: bytes.len() - after.len(), payload_bytes };
+        let head =
+            FrameHead { opcode, is_final, mask, bytes: bytes.len() - after.len(), payload_bytes };
         Ok(Some(head))
     }
 
@@ -211,7 +212,7 @@ pub struct ServerFrame {
 
 /// Parses the frame that `bytes` begins with; `None` when it has not arrived whole.
 pub fn parse_server_frame(bytes: &[u8]) -> Result<Option<ServerFrame>, Violation> {
-    let Some(head) = Head::parse(bytes, Sender::Server)? else { return Ok(None) };
+    let Some(head) = FrameHead::parse(bytes, Sender::Server)? else { return Ok(None) };
     let length = head.frame_bytes();
     if bytes.len() < length {
         return Ok(None);

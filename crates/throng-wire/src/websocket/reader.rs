@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use super::Violation;
-use super::frame::{CONTROL_BYTES_MAX, Head, Opcode, Sender, apply_mask};
+use super::frame::{CONTROL_BYTES_MAX, FrameHead, Opcode, Sender, apply_mask};
 use super::utf8::{NotUtf8, Utf8};
 
 /// The most that [`Reader::next`] leaves unconsumed: a control frame but for its last byte, which
 /// is more than the longest header.
-pub const HELD_BYTES_MAX: usize = 2 + 4 + CONTROL_BYTES_MAX - 1;
+pub const UNCONSUMED_BYTES_MAX: usize = 2 + 4 + CONTROL_BYTES_MAX - 1;
 
 /// What a client sends, put together from pieces.
 ///
@@ -120,7 +120,7 @@ impl Reader {
                 return Ok(Step::Fragment { consumed });
             }
             let rest = &input[consumed..];
-            let Some(head) = Head::parse(rest, Sender::Client)? else {
+            let Some(head) = FrameHead::parse(rest, Sender::Client)? else {
                 return Ok(Step::Incomplete { consumed });
             };
             let is_whole = rest.len() >= head.frame_bytes();
@@ -139,14 +139,14 @@ impl Reader {
                 return Ok(Step::Event { event, consumed: consumed + head.frame_bytes() });
             }
             self.message_is_text = Some(is_text);
-            let Head { mask, is_final, payload_bytes: missing_bytes, .. } = head;
+            let FrameHead { mask, is_final, payload_bytes: missing_bytes, .. } = head;
             self.frame = Some(Frame { missing_bytes, mask, is_final });
             consumed += head.bytes;
         }
     }
 
     /// Whether the data frame may come now and is not too large; returns whether it holds text.
-    fn check_data(&self, head: &Head, message_bytes_max: usize) -> Result<bool, Violation> {
+    fn check_data(&self, head: &FrameHead, message_bytes_max: usize) -> Result<bool, Violation> {
         let is_text = match (head.opcode, self.message_is_text) {
             (Opcode::Continuation, Some(is_text)) => is_text,
             (Opcode::Continuation, None) => return Err(Violation::UnexpectedContinuation),
@@ -210,7 +210,7 @@ fn whole_message(is_text: bool, mask: [u8; 4], payload: &mut [u8]) -> Result<Eve
     Ok(Event::Message { is_text, payload: Cow::Borrowed(payload) })
 }
 
-fn control_event<'b>(head: &Head, payload: &'b mut [u8]) -> Result<Event<'b>, Violation> {
+fn control_event<'b>(head: &FrameHead, payload: &'b mut [u8]) -> Result<Event<'b>, Violation> {
     apply_mask(payload, head.mask);
     match head.opcode {
         Opcode::Ping => Ok(Event::Ping(payload)),

@@ -57,7 +57,7 @@ fn read<'p>(
             }
         }
         held.drain(..consumed);
-        assert!(held.len() <= HELD_BYTES_MAX, "{} bytes held", held.len());
+        assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
         assert!(reader.buffered_bytes() <= message_bytes_max, "over the limit");
         assert!(!reader.is_idle() || reader.buffered_bytes() == 0, "idle and holds something");
     }

@@ -9,25 +9,25 @@ use crate::origin::split_authority;
 
 /// How long the body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum BodyLength {
     /// The head does not speak of one.
     None,
     /// As many bytes as `Content-Length` says.
-    Length(u64),
+    Known(u64),
     /// Chunks.
     Chunked,
 }
 
-pub(super) struct Framing<'a> {
+pub(super) struct Fields<'a> {
     pub host: Option<&'a str>,
-    pub body: Body,
+    pub body: BodyLength,
     pub keep_alive: bool,
 }
 
 pub(super) fn read<'a>(
     headers: &[httparse::Header<'a>],
     version: Version,
-) -> Result<Framing<'a>, ErrorResponse> {
+) -> Result<Fields<'a>, ErrorResponse> {
     let mut host = None;
     let mut length = None;
     let mut codings = None;
@@ -58,16 +58,16 @@ pub(super) fn read<'a>(
         return Err(ErrorResponse::bad_request("the header `Host` is missing"));
     }
     let keep_alive = !has_close && (version == Version::Http11 || has_keep_alive);
-    Ok(Framing { host, body: read_body(length, codings, version)?, keep_alive })
+    Ok(Fields { host, body: read_body(length, codings, version)?, keep_alive })
 }
 
 fn read_body(
     length: Option<u64>,
     codings: Option<Codings>,
     version: Version,
-) -> Result<Body, ErrorResponse> {
+) -> Result<BodyLength, ErrorResponse> {
     let Some(codings) = codings else {
-        return Ok(length.map_or(Body::None, Body::Length));
+        return Ok(length.map_or(BodyLength::None, BodyLength::Known));
     };
     if length.is_some() {
         return Err(bad_length("`Content-Length` and `Transfer-Encoding` exclude each other"));
@@ -78,7 +78,7 @@ fn read_body(
     if codings.has_other || !codings.has_chunked {
         return Err(ErrorCode::NotImplemented.into());
     }
-    Ok(Body::Chunked)
+    Ok(BodyLength::Chunked)
 }
 
 /// The transfer codings so far, over all headers that name some.
