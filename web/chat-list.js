@@ -1,30 +1,30 @@
 /**
- * The messages of a room: those in the room, those on their way, and how the reader moves among
- * them. It knows nothing of the server; `chat.js` tells it what to show.
+ * The list of messages: those in the room, those being sent, and scrolling. It does not talk to the
+ * server; `chat.js` decides what it shows.
  *
- * Layout: the pieces of a message, the list, its two ends.
+ * Layout: the parts of a message, the list, its two ends.
  *
  * Invariants:
- * - Text of others enters the page only as text.
- * - A reader who is at the end stays there; one who has scrolled up is left where they are.
+ * - Text of other people enters the page as text, never as HTML.
+ * - A reader at the end stays at the end; a reader who has scrolled up keeps their position.
  */
 
 import { $, avatar, create, hueOf, toast } from "./chat-pieces.js";
 
-/** More are taken away at the top, so that a page left open for days stays quick. */
+/** Beyond this number the oldest messages are removed, so that a page open for days stays fast. */
 const MESSAGES_MAX = 600;
-/** Messages of one person within this time stand together. */
+/** Messages of one person within this time are grouped. */
 const GROUP_MS = 5 * 60_000;
-/** A line of comings and goings names the last of them. */
+/** Maximum number of names in a note of people who joined and left: the last ones. */
 const NOTE_PEOPLE_MAX = 3;
-/** So near to the end counts as at the end. */
+/** Maximum distance from the end that counts as at the end. */
 const END_PX = 60;
-/** Older messages are loaded when the reader is this near to the first. */
+/** Older messages are loaded within this distance of the first message. */
 const OLDER_MARGIN = "400px 0px 0px 0px";
-/** What is put in at the top is not news, and must not be read aloud. */
+/** Screen readers do not announce older messages: announcements are off for this time. */
 const QUIET_MS = 500;
 
-/** A web address in a text; no other scheme becomes a link. */
+/** Web addresses in a text. Other schemes do not become links. */
 const ADDRESS = /\bhttps?:\/\/[\p{L}\p{N}[][^\s<>"'`]*/giu;
 
 const timeFormat = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
@@ -40,14 +40,14 @@ let unreadBelow = 0;
 let isAtEnd = true;
 let quietTimer;
 
-/* The pieces of a message. */
+/* The parts of a message. */
 
-/** Text with its web addresses as links; everything stays text. */
+/** A text whose web addresses are links. */
 function linked(text) {
   const part = create("span", "text");
   let end = 0;
   for (const { 0: found, index } of text.matchAll(ADDRESS)) {
-    // What ends the sentence, or closes the bracket around it, is not part of the address.
+    // Punctuation after the address, or a closing bracket around it, is not part of it.
     let address = found.replace(/[.,;:!?]+$/, "");
     if (!address.includes("(")) address = address.replace(/\)[.,;:!?)]*$/, "");
     part.append(text.slice(end, index));
@@ -69,14 +69,14 @@ function timeOf(ms) {
   return time;
 }
 
-/** A message, to be put into the room or the outbox. `isOwn`: written in this browser. */
+/** An element for a message, in the room or the outbox. `isOwn`: sent from this browser. */
 export function toElement({ id, from, by, text, ms, isOwn }) {
   const element = create("li", `message first last${isOwn ? " own" : ""}`);
   const bubble = create("div", "bubble");
-  bubble.append(create("div", `author ${hueOf(from)}`, from || "somebody"), linked(text));
+  bubble.append(create("div", `author ${hueOf(from)}`, from || "someone"), linked(text));
   bubble.append(timeOf(ms));
   element.append(avatar(from), bubble);
-  // Namesakes do not stand together.
+  // Messages of namesakes are not grouped.
   element.dataset.from = `${from} ${by ?? ""}`;
   element.dataset.time = ms;
   if (id) element.dataset.id = id;
@@ -128,8 +128,8 @@ function dayOf(ms) {
 }
 
 /**
- * Sets how two neighbours stand: messages of one person together, a line where a day begins.
- * Returns that line, which goes between them, or nothing. `previous` may be unset.
+ * Groups two consecutive elements if they are messages of one person. Returns a heading to put
+ * between them if a day begins. `previous` may be unset.
  */
 function arrange(previous, element) {
   const ms = Number(element.dataset.time);
@@ -146,15 +146,15 @@ function arrange(previous, element) {
 }
 
 /**
- * Puts an element at the end of the room's messages, under its day. Returns whether others had to
- * go at the top.
+ * Appends an element to the messages of the room, under its day. Returns whether older messages were
+ * removed.
  */
 export function append(element) {
   const messages = $("messages");
   const day = arrange(messages.lastElementChild ?? undefined, element);
   if (day) messages.append(day);
   messages.append(element);
-  // Who reads further up would lose their place.
+  // A reader further up would lose their position.
   const isTooLong = isAtEnd && messages.childElementCount > MESSAGES_MAX;
   while (isTooLong && messages.childElementCount > MESSAGES_MAX) messages.firstElementChild.remove();
   if (element.classList.contains("message")) $("empty").hidden = true;
@@ -162,7 +162,7 @@ export function append(element) {
   return isTooLong;
 }
 
-/** Puts older messages, oldest first, before the others. The reader's place stays. */
+/** Inserts older messages, oldest first, before the others. Keeps the reader's position. */
 export function prepend(elements) {
   const messages = $("messages");
   const log = $("log");
@@ -186,12 +186,12 @@ export function prepend(elements) {
   quietTimer = setTimeout(() => log.setAttribute("aria-live", "polite"), QUIET_MS);
 }
 
-/** The id of the oldest message here. */
+/** The id of the oldest message on the page. */
 export function oldestId() {
   return document.querySelector("#messages [data-id]")?.dataset.id;
 }
 
-/** Who came and who went, each person once in a row of such notes. */
+/** Notes that a person joined or left. Consecutive notes are one, with each person once. */
 export function note(kind, from) {
   const ms = Date.now();
   let element = $("messages").lastElementChild;
@@ -204,10 +204,10 @@ export function note(kind, from) {
   element.people.delete(from);
   element.people.set(from, kind);
   const people = [...element.people].map(([who, what]) => {
-    return `${who || "somebody"} ${what === "join" ? "joined" : "left"}`;
+    return `${who || "someone"} ${what === "join" ? "joined" : "left"}`;
   });
   const others = people.length - NOTE_PEOPLE_MAX;
-  if (others > 0) people.splice(0, others, `${others} more came or went`);
+  if (others > 0) people.splice(0, others, `${others} more joined or left`);
   element.textContent = people.join(" · ");
   element.title = exactFormat.format(ms);
   keepEnd();
@@ -218,11 +218,11 @@ export function gap({ missed }) {
   const element = create("li", "gap", text);
   element.dataset.time = Date.now();
   append(element);
-  // What follows may push the line out of sight at once.
+  // Newer messages may scroll the line out of view at once.
   toast("Some messages were missed");
 }
 
-/** Takes away everything of the room before. */
+/** Removes everything of the previous room. */
 export function clear() {
   for (const id of ["messages", "outbox"]) $(id).replaceChildren();
   $("empty").hidden = true;
@@ -230,7 +230,7 @@ export function clear() {
   showEnd();
 }
 
-/** Says so when nothing was said here. */
+/** Shows a text if the room has no messages. */
 export function showWhetherEmpty() {
   $("empty").hidden = document.querySelector(".message") !== null;
 }
@@ -254,7 +254,7 @@ function showUnreadBelow(count) {
   $("to-end-text").textContent = count === 1 ? "1 new message" : `${count} new messages`;
 }
 
-/** One more message that its reader may not have seen. */
+/** Counts a message that the reader may not have seen. */
 export function countUnread() {
   if (document.hidden) unreadHidden += 1;
   if (!isAtEnd) showUnreadBelow(unreadBelow + 1);
@@ -266,7 +266,7 @@ export function showTitle() {
   document.title = `${unreadHidden > 0 ? `(${unreadHidden}) ` : ""}${room} · Throng`;
 }
 
-/** What stands before the first message: `none`, `loading` or `failed`. */
+/** Sets the state of the line before the first message: `none`, `loading` or `failed`. */
 export function showOlder(what) {
   const older = $("older");
   older.hidden = what === "none";
@@ -275,7 +275,7 @@ export function showOlder(what) {
   keepEnd();
 }
 
-/** `loadOlder` is called when the reader comes near to the first message. */
+/** Attaches the event handlers. `loadOlder` is called near the first message. */
 export function listenToPage(loadOlder) {
   const scroller = $("scroller");
   scroller.addEventListener("scroll", () => {
@@ -283,9 +283,9 @@ export function listenToPage(loadOlder) {
     isAtEnd = scrollHeight - scrollTop - clientHeight < END_PX;
     if (isAtEnd) showUnreadBelow(0);
   }, { passive: true });
-  // The keyboard of a phone, or a growing text, takes room from below.
+  // The keyboard of a phone, or a longer text, makes the list smaller.
   new ResizeObserver(keepEnd).observe(scroller);
-  // After each page it may still be near, which no event would tell.
+  // Observe again after each page: if the line is still near, there would be no event.
   const watch = new IntersectionObserver(async ([{ isIntersecting }]) => {
     if (!isIntersecting || $("older").hidden) return;
     await loadOlder();

@@ -1,4 +1,4 @@
-/** What the chat page is made of: elements, faces, short notices. */
+/** Building blocks of the chat page: elements, avatars, short notices. */
 
 const TOAST_MS = 2_500;
 
@@ -19,7 +19,7 @@ export function hueOf(text) {
   return `hue-${sum % 8}`;
 }
 
-/** A letter on the person's colour. Read aloud it would only repeat the name beside it. */
+/** A letter on the person's colour. Hidden from screen readers, which read the name beside it. */
 export function avatar(from) {
   const [initial = "?"] = from;
   const face = create("span", from ? `avatar ${hueOf(from)}` : "avatar", initial.toUpperCase());

@@ -1,8 +1,8 @@
 /**
- * What the chat page shows around the messages: people, the state of the connection, rooms,
- * questions. It knows the page and nothing of the server; `chat.js` tells it what to show.
+ * The chat page around the messages: people, the state of the connection, rooms, the dialog. It does
+ * not talk to the server; `chat.js` decides what it shows.
  *
- * Layout: people and connection, rooms, questions, controls.
+ * Layout: people and connection, rooms, the dialog, controls.
  */
 
 import { $, avatar, create } from "./chat-pieces.js";
@@ -10,7 +10,7 @@ import { showTitle } from "./chat-list.js";
 
 export { $, toast } from "./chat-pieces.js";
 
-/** A shorter loss of the connection is not worth a word. */
+/** The notice appears if the connection is lost for longer than this. */
 const NOTICE_DELAY_MS = 1_000;
 
 const TRANSPORTS = { websocket: "WebSocket", sse: "SSE", poll: "Long-poll" };
@@ -18,13 +18,13 @@ const TRANSPORTS = { websocket: "WebSocket", sse: "SSE", poll: "Long-poll" };
 let room = "";
 let noticeTimer;
 let countdownTimer;
-/** What the client says of the connection, and whether messages wait for the server too long. */
+/** The state that the client reports, and whether messages wait for the server too long. */
 let connection = { state: "idle" };
 let isOverdue = false;
 
 /* People and connection. */
 
-/** Who is here, oneself first. */
+/** Shows the people in the room, the user first. */
 export function showPeople({ users, more }, name) {
   const here = [...users].sort((a, b) => (b === name) - (a === name) || a.localeCompare(b));
   const people = here.map((user) => {
@@ -43,13 +43,13 @@ export function showMe(name) {
   $("me-avatar").replaceWith(Object.assign(avatar(name), { id: "me-avatar" }));
 }
 
-/** Messages wait for the server too long, or no longer. */
-export function showOverdue(isSo) {
-  isOverdue = isSo;
+/** Shows whether messages wait for the server too long. */
+export function showOverdue(isWaiting) {
+  isOverdue = isWaiting;
   showDot();
 }
 
-/** Green only where messages get through, as far as the page can know. */
+/** Shows the state of the connection: green only if messages get through, as far as is known. */
 function showDot() {
   let { state } = connection;
   const texts = { closed: "Offline", waiting: "Offline", connecting: "Connecting…", idle: "" };
@@ -78,7 +78,7 @@ export function showState(change) {
   else countDown(delayMs);
 }
 
-/** Sets the words of the notice, which is shown when the state is bad for long. */
+/** Sets the text of the notice, which appears when the connection is lost for some time. */
 export function notice(text) {
   $("notice-text").textContent = text;
 }
@@ -105,15 +105,15 @@ export function showRoom(to) {
   showTitle();
 }
 
-/** Takes away everything of the room before. */
+/** Removes everything of the previous room. */
 export function clearRoom() {
   $("people").replaceChildren();
   $("here").textContent = "";
 }
 
 /**
- * `rooms`: name and address of each. `go` is called with the name of the one that is chosen,
- * `forget` with that of one to be taken off the list.
+ * Shows the rooms, each with name and URL. `go` is called with the name of a chosen room, `forget`
+ * with that of a room to remove from the list.
  */
 export function showRooms(rooms, { go, forget }) {
   const byName = [...rooms].sort((a, b) => a.name.localeCompare(b.name));
@@ -129,7 +129,7 @@ export function showRooms(rooms, { go, forget }) {
     });
     const item = create("li");
     item.append(link);
-    // The last one has nowhere to go.
+    // The last room cannot be removed.
     if (rooms.length > 1) item.append(forgetButton(name, forget));
     return item;
   });
@@ -145,10 +145,10 @@ function forgetButton(name, forget) {
   return button;
 }
 
-/* Questions. */
+/* The dialog. */
 
 /**
- * Asks for one line; resolves with it as `clean` leaves it, or with nothing when it was cancelled.
+ * Asks for a line of text. Resolves with the result of `clean`, or with nothing if cancelled.
  */
 export function ask({ title, text, label, ok, clean, value = "", isRequired = false }) {
   const dialog = $("ask");
@@ -198,7 +198,7 @@ export function closeSide() {
   $("side-open").focus();
 }
 
-/** The field grows with its text. */
+/** Fits the height of the text field to its text. */
 export function fitText() {
   const field = $("text");
   field.style.height = "auto";
@@ -207,7 +207,7 @@ export function fitText() {
   $("send").disabled = field.value.trim() === "";
 }
 
-/** What the page does by itself, without a word to the server. */
+/** Attaches the event handlers that do not need the server. */
 export function listenToPage() {
   for (const event of ["online", "offline"]) addEventListener(event, showDot);
   $("text").addEventListener("input", fitText);

@@ -1,20 +1,19 @@
 /**
  * The chat page. A room is the channel `chat:{room}`; its messages are JSON:
- * `{"kind":"say","from","by","text","key"}`. `from` is a name that anybody may use, `by` a random id
- * of the browser, which tells one's own messages from those of a namesake. What others publish there
- * without that shape is shown as it is, without a name.
+ * `{"kind":"say","from","by","text","key"}`. `from` is a name, which several people may use. `by` is
+ * a random id of the browser, which tells the user's own messages from those of a namesake. Messages
+ * in any other form are shown as they are, without a name.
  *
- * Who is here is the room's presence. Whoever comes or goes publishes an empty hint to
- * `here:{room}`, so that the others ask again soon. Hints are not part of the room: they cannot
- * push what was said out of its history.
+ * The people list is the room's presence. A page that enters or leaves publishes an empty hint to
+ * `here:{room}`, so that the other pages refresh their lists soon. Hints have a channel of their own,
+ * so they do not push messages out of the room's history.
  *
- * This file talks to the server and decides; `chat-view.js` and `chat-list.js` draw.
+ * This file talks to the server and decides; `chat-view.js` and `chat-list.js` display.
  *
- * Layout: what is remembered, what is said, what was said before, who is here, the way in and out of
- * rooms, the controls.
+ * Layout: storage, messages, history, presence, entering and leaving rooms, the controls.
  *
- * Invariant: what was written is on the page at once: in the outbox until the room has it, marked
- * where it failed, and never twice (its `key` tells it from the room's copy).
+ * Invariant: a sent message is on the page at once, and only once: in the outbox, marked if it
+ * failed, until the room's copy arrives, which has the same `key`.
  */
 
 import { Throng } from "./throng.js";
@@ -27,19 +26,19 @@ const ROOMS_MAX = 12;
 const FROM_LENGTH_MAX = 40;
 const TEXT_LENGTH_MAX = 4_000;
 const PRESENCE_MS = 15_000;
-/** Everybody hears a hint at once; their questions who is here begin and are spread like this. */
+/** All pages get a hint at once; they refresh after this delay, spread over this time. */
 const HINT_DELAY_MS = 300;
 const PRESENCE_SPREAD_MS = 1_500;
-/** Whoever is missing is asked for once more: a connection that comes back has not left. */
+/** A missing person counts as gone after a second check: the connection may come back. */
 const MISSING_MS = 3_000;
-/** A message that the server has not confirmed by then is shown as waiting. */
+/** A message that the server has not confirmed after this time is shown as waiting. */
 const OVERDUE_MS = 2_000;
-/** The room's copy of a sent message may be lost to a gap: then the page keeps its own. */
+/** A gap may swallow the room's copy of a sent message: after this time the page keeps its own. */
 const COPY_DELAY_MS = 5_000;
-/** The history is on its way right behind the subscription; without any by then, there is none. */
+/** The history follows the subscription at once; if none has arrived by then, there is none. */
 const HISTORY_DELAY_MS = 400;
 
-/** Where everybody begins. */
+/** The room of a page without a room in its URL. */
 const LOBBY = "lobby";
 const TRANSPORTS = ["websocket", "sse", "poll"];
 
@@ -50,7 +49,7 @@ let me = "";
 let room = "";
 let throng;
 let chat;
-/** The keys of messages on the page, so that the outbox and the room agree. */
+/** The keys of the messages on the page, to recognise the room's copy of a sent message. */
 const shown = new Set();
 /** Elements in the outbox by key. */
 const outbox = new Map();
@@ -58,14 +57,14 @@ const outbox = new Map();
 const overdue = new Set();
 let presenceTimer;
 let presenceDueAt = Infinity;
-/** The names in the room, and those that were missing when last asked; unset before the first. */
+/** The names in the room, and those missing at the last check; unset before the first check. */
 let here;
 let missing = new Set();
 /** Whether there are messages before the oldest one on the page. */
 let hasOlder = false;
 let isLoadingOlder = false;
 
-/* What is remembered. A page may be denied its storage: then nothing is. */
+/* Storage. The browser may deny it; then nothing is remembered. */
 
 function recall(key) {
   try {
@@ -79,11 +78,11 @@ function remember(key, value) {
   try {
     localStorage.setItem(`throng.${key}`, value);
   } catch {
-    // Nothing to be done, and nothing lost but convenience.
+    // Without storage only convenience is lost.
   }
 }
 
-/** Tells this browser's messages from those of a namesake. */
+/** The id of this browser, which tells its messages from those of a namesake. */
 function ownId() {
   const id = recall("id") ?? randomKey();
   remember("id", id);
@@ -99,7 +98,7 @@ function recentRooms() {
   }
 }
 
-/** Names travel in URLs, where a slash would part them and dots alone would climb. */
+/** Cleans a name for use in a URL path: without slashes, and not only dots. */
 function clean(text) {
   const plain = text.replace(/[\p{Cc}\p{Cf}/\\]/gu, "").replace(/\s+/g, " ").trim();
   return /^\.*$/.test(plain) ? "" : [...plain].slice(0, FROM_LENGTH_MAX).join("");
@@ -110,7 +109,7 @@ function randomKey() {
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/* What is said. */
+/* Messages. */
 
 function receive({ id, data, time, replayed }) {
   const said = toSay(data);
@@ -121,7 +120,7 @@ function receive({ id, data, time, replayed }) {
   if (!isOwn && !replayed) list.countUnread();
 }
 
-/** What others may have sent, brought into shape. */
+/** Converts a message, which may have any form, into the one that this page shows. */
 function toSay(data) {
   const toText = (text) => text.slice(0, TEXT_LENGTH_MAX);
   if (typeof data === "string") return { from: "", text: toText(data) };
@@ -134,7 +133,7 @@ function toSay(data) {
   return { from, by, text: toText(data.text), key: toWord(data.key) };
 }
 
-/** Into the room; out of the outbox, if it was written here. */
+/** Adds a message to the room, and removes it from the outbox if it was sent by this page. */
 function place(key, element) {
   if (key) {
     shown.add(key);
@@ -169,7 +168,7 @@ async function send(key, text, element, channel) {
     }, COPY_DELAY_MS);
   } catch (error) {
     if (outbox.get(key) !== element) return;
-    // Its key makes it safe to send it again, whatever became of it.
+    // The key makes it safe to send the message again, even if it was published.
     list.markFailed(element, error, () => send(key, text, element, channel));
   } finally {
     clearTimeout(timer);
@@ -178,9 +177,9 @@ async function send(key, text, element, channel) {
   }
 }
 
-/* What was said before. */
+/* History. */
 
-/** The page before the oldest message here; called when the reader comes near to it. */
+/** Loads the messages before the oldest one on the page. Called when the reader scrolls near it. */
 async function loadOlder() {
   const [asked, before] = [room, list.oldestId()];
   if (!hasOlder || isLoadingOlder || !before) return;
@@ -207,10 +206,10 @@ function showOlder(isMore) {
   list.showOlder(isMore ? "loading" : "none");
 }
 
-/* Who is here. */
+/* Presence. */
 
-/** Asks after that time, or when it is due already if that is earlier; then ever again. */
-function askPresence(delayMs) {
+/** Refreshes the people list after this time, unless it is due earlier, and periodically then. */
+function refreshPresence(delayMs) {
   const dueAt = Date.now() + delayMs;
   if (dueAt >= presenceDueAt) return;
   presenceDueAt = dueAt;
@@ -222,16 +221,16 @@ function askPresence(delayMs) {
       const presence = await throng.presence(`chat:${asked}`).catch(() => undefined);
       if (presence && asked === room) showPresence(presence);
     }
-    askPresence(missing.size > 0 ? MISSING_MS : PRESENCE_MS);
+    refreshPresence(missing.size > 0 ? MISSING_MS : PRESENCE_MS);
   }, delayMs);
 }
 
-/** Shows who is here, and who came or went since the last time. */
+/** Shows the people, and notes who has joined or left since the last time. */
 function showPresence(presence) {
   view.showPeople(presence, name);
   const now = new Set(presence.users);
   const gone = new Set();
-  // A list that is cut off does not tell who has gone.
+  // An incomplete list does not tell who has left.
   if (here && !presence.more) {
     for (const user of now) if (!here.has(user) && user !== name) list.note("join", user);
     for (const user of here) {
@@ -244,12 +243,12 @@ function showPresence(presence) {
   here = new Set([...now, ...gone]);
 }
 
-/** Tells the others that somebody came or went; `isLast` lets it outlive the page. */
+/** Tells other pages to refresh their lists. With `isLast` the request outlives the page. */
 function hint(isLast) {
   throng.publish(`here:${room}`, "hint", { echo: false, keepalive: isLast }).catch(() => {});
 }
 
-/* Into and out of rooms. */
+/* Entering and leaving rooms. */
 
 function roomUrl(to) {
   const url = new URL(location.pathname, location.origin);
@@ -289,17 +288,17 @@ function enter(to) {
   list.showOlder("none");
   const entered = throng.subscribe(`chat:${room}`, { history: HISTORY_COUNT }, (message) => {
     receive(message);
-    // As many as were asked for: there may be more.
+    // The history is as long as requested, so there may be more.
     if (message.replayed && ++replayed === HISTORY_COUNT) showOlder(true);
   });
   const hints = throng.subscribe(`here:${room}`, () => {
-    askPresence(HINT_DELAY_MS + Math.random() * PRESENCE_SPREAD_MS);
+    refreshPresence(HINT_DELAY_MS + Math.random() * PRESENCE_SPREAD_MS);
   });
   chat = { entered, hints };
   entered.on("subscribed", () => {
     if (entered !== chat?.entered) return;
     hint(false);
-    askPresence(HINT_DELAY_MS);
+    refreshPresence(HINT_DELAY_MS);
     setTimeout(() => entered === chat?.entered && list.showWhetherEmpty(), HISTORY_DELAY_MS);
   });
   entered.on("gap", list.gap);
@@ -311,7 +310,7 @@ function enter(to) {
   hints.on("error", refused);
 }
 
-/** The last word goes out by a request that outlives the page. */
+/** Leaves the room. The hint outlives the page. */
 function leave() {
   if (!chat) return;
   hint(true);
@@ -320,14 +319,14 @@ function leave() {
   chat = undefined;
 }
 
-/** The rooms visited last, this one among them. */
+/** Shows the last visited rooms, including the current one. */
 function showRooms() {
   const rooms = [room, ...recentRooms().filter((each) => each !== room)].slice(0, ROOMS_MAX);
   remember("rooms", JSON.stringify(rooms));
   view.showRooms(rooms.map((each) => ({ name: each, url: roomUrl(each) })), { go, forget });
 }
 
-/** Takes a room off the list, and leaves it if it is this one. */
+/** Removes a room from the list, and leaves it if it is the current one. */
 function forget(gone) {
   const rooms = recentRooms().filter((each) => each !== gone);
   remember("rooms", JSON.stringify(rooms));
@@ -353,7 +352,7 @@ function takeName(to) {
 function askName(isRequired) {
   return view.ask({
     title: isRequired ? "Welcome" : "Change your name",
-    text: isRequired ? `What shall people in #${room} call you?` : "The room will see it.",
+    text: isRequired ? `What should people in #${room} call you?` : "Everyone in the room sees it.",
     label: "Your name",
     ok: isRequired ? "Enter the room" : "Save",
     clean,
@@ -367,8 +366,8 @@ async function changeName() {
   const to = await askName(false);
   if (!to || to === name) return;
   leave();
-  // Who a connection belongs to is settled when it opens. The farewell is on its way already,
-  // but close() would take it back.
+  // The user of a connection is fixed when it opens, so a new one is needed. close() would cancel
+  // the hint that is being sent.
   const former = throng;
   setTimeout(() => former.close(), 2_000);
   takeName(to);
@@ -380,7 +379,7 @@ async function newRoom() {
   view.closeSide();
   const to = await view.ask({
     title: "New room",
-    text: "A room is there as soon as somebody enters it. Whoever has the link can join.",
+    text: "A room exists as soon as someone enters it. Everyone with the link can join.",
     label: "Name of the room",
     ok: "Enter",
     clean,
@@ -395,7 +394,7 @@ async function share() {
     return;
   }
   try {
-    // Only pages under TLS and on this machine have a clipboard.
+    // Only pages over TLS or from this machine may use the clipboard.
     await navigator.clipboard.writeText(url);
     view.toast("Link copied");
   } catch {
@@ -418,7 +417,7 @@ function listen() {
   list.listenToPage(loadOlder);
   $("composer").addEventListener("submit", submit);
   $("text").addEventListener("keydown", (event) => {
-    // While an input method composes, Enter only chooses a word.
+    // While an input method is composing, Enter selects a word.
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
   });
   $("notice-retry").addEventListener("click", () => throng.connect());
@@ -427,12 +426,12 @@ function listen() {
   $("me").addEventListener("click", changeName);
   addEventListener("popstate", () => enter(roomOfUrl()));
   addEventListener("pagehide", leave);
-  // Back from the browser's cache, where the farewell was said.
+  // The page returns from the back/forward cache, before which it left the room.
   addEventListener("pageshow", ({ persisted }) => persisted && enter(room));
-  document.addEventListener("visibilitychange", () => document.hidden || askPresence(0));
+  document.addEventListener("visibilitychange", () => document.hidden || refreshPresence(0));
 }
 
-/** Shows the link to the status page where there is one: on loopback, without an admin listener. */
+/** Shows the link to the status page if the server serves it: on loopback, without admin listener. */
 async function linkStatus() {
   if (!/^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/i.test(location.hostname)) return;
   const link = $("status-link");
@@ -455,7 +454,7 @@ async function start() {
   connect();
   enter(room);
   view.fitText();
-  // On a phone the keyboard would cover the room at once.
+  // Not on phones, where the keyboard would cover the room.
   if (matchMedia("(hover: hover)").matches) $("text").focus();
 }
 

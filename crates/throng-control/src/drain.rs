@@ -105,13 +105,13 @@ mod tests {
         drain.begin(Instant::now());
         assert_eq!(drain.begin_publication().unwrap_err(), Draining);
         let mut finished = Box::pin(drain.publications_finished());
-        assert!(futures_are_pending(&mut finished).await);
+        assert!(is_pending(&mut finished).await);
         drop(publication);
         finished.await;
     }
 
     /// Whether the future is pending when polled once.
-    async fn futures_are_pending<F: Future + Unpin>(future: &mut F) -> bool {
+    async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
         std::future::poll_fn(|cx| {
             std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())
         })

@@ -10,7 +10,7 @@ use throng_core::{Counters, Listener};
 
 /// A socket that a worker has handed off to the control plane.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct Handoff {
     /// The socket, in nonblocking mode.
     pub stream: TcpStream,
     /// What the worker has read from it; begins with a request head.
@@ -18,9 +18,9 @@ pub struct Arrival {
 }
 
 /// The source of sockets.
-pub trait Arrivals: Send {
+pub trait HandoffReceiver: Send {
     /// The next socket; `None` after the last one. Dropping the future must not lose a socket.
-    fn next(&mut self) -> impl Future<Output = io::Result<Option<Arrival>>> + Send;
+    fn next(&mut self) -> impl Future<Output = io::Result<Option<Handoff>>> + Send;
 }
 
 /// The metrics of one worker.
@@ -37,14 +37,14 @@ pub trait Edge: Send + Sync {
     /// Hands a socket off to a worker, preferably one with free places. `bytes` have been read from
     /// the socket and begin with the head of a request that subscribes; on the admin listener, with
     /// a permitted request for the status stream. Returns the socket if no worker accepts it.
-    fn hand_back(
+    fn hand_off(
         &self,
         listener: Listener,
         stream: TcpStream,
         bytes: &[u8],
     ) -> Result<(), TcpStream>;
 
-    /// Places for subscribers that are taken. Called for each arrival.
+    /// Places for subscribers that are taken. Called for each handoff.
     fn subscribers(&self) -> u64;
 
     /// Whether all workers have ended and accept no more sockets.

@@ -49,6 +49,6 @@ mod socket;
 mod status;
 
 pub use control::Control;
-pub use edge::{Arrival, Arrivals, Edge, WorkerMetrics};
+pub use edge::{Edge, Handoff, HandoffReceiver, WorkerMetrics};
 pub use serve::serve;
 pub use settings::Settings;

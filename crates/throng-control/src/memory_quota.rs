@@ -173,6 +173,7 @@ impl Reservation {
         }
         state.bytes = state.bytes - self.bytes + bytes;
         self.bytes = bytes;
+        debug_assert!(state.evicted_bytes <= state.bytes, "{state:?}");
         let is_evictable = !is_evicted && bytes >= EVICTABLE_BYTES_MIN;
         if let Some(signal) = self.signal.as_ref().filter(|_| is_evictable) {
             let rank = Rank { size_class: size_class(bytes), number: Reverse(self.number) };

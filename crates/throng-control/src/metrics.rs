@@ -78,7 +78,8 @@ impl HttpMetrics {
 
     /// A connection has been closed or handed off.
     pub(crate) fn connection_closed(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+        let before = self.connections.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a connection was closed that was not opened");
     }
 
     /// Open control connections.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::control::Control;
-use crate::edge::Arrivals;
+use crate::edge::HandoffReceiver;
 use crate::service::Service;
 use crate::status::history::StatusHistory;
 use crate::status::sampler::Sampler;
@@ -22,7 +22,7 @@ use public::PublicConnections;
 /// whether or not the clients have read the responses.
 const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
-/// Serves the sockets of `arrivals` until `drain` is ready, or until `arrivals` ends and all
+/// Serves the sockets of `receiver` until `drain` is ready, or until `receiver` ends and all
 /// connections have ended.
 ///
 /// Once `drain` is ready, each connection ends with the request in progress, and requests to
@@ -35,7 +35,7 @@ const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 /// operators can watch the drain.
 pub async fn serve(
     control: Arc<Control>,
-    arrivals: impl Arrivals,
+    receiver: impl HandoffReceiver,
     admin: Option<TcpListener>,
     drain: impl Future<Output = ()>,
     drain_workers: impl FnOnce(),
@@ -48,7 +48,7 @@ pub async fn serve(
     let admin = admin.map(|listener| {
         tokio::spawn(admin::serve(Arc::clone(&control), service.clone(), listener, admin_ends))
     });
-    let mut public = PublicConnections::new(Arc::clone(&control), service, arrivals);
+    let mut public = PublicConnections::new(Arc::clone(&control), service, receiver);
     public.serve_until(drain).await;
     let deadline = Instant::now() + control.settings.drain_timeout;
     control.drain.begin(deadline);

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throng_control::{Arrival, WorkerMetrics};
+use throng_control::{Handoff, WorkerMetrics};
 use throng_core::Listener;
 use throng_edge::{Edge, Figures, Inlets};
 use tokio::io::Interest;
@@ -35,12 +35,12 @@ impl Handover {
     }
 }
 
-impl throng_control::Arrivals for Handover {
-    async fn next(&mut self) -> io::Result<Option<Arrival>> {
+impl throng_control::HandoffReceiver for Handover {
+    async fn next(&mut self) -> io::Result<Option<Handoff>> {
         // "None now" is what tells the runtime to wait for the next one.
         let receive = || self.edge.arrivals.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
-        Ok(Some(Arrival { stream: arrival.stream, bytes: arrival.bytes }))
+        Ok(Some(Handoff { stream: arrival.stream, bytes: arrival.bytes }))
     }
 }
 
@@ -54,7 +54,7 @@ pub struct Workers {
 }
 
 impl throng_control::Edge for Workers {
-    fn hand_back(
+    fn hand_off(
         &self,
         listener: Listener,
         stream: TcpStream,

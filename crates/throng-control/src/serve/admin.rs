@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::control::Control;
-use crate::edge::Arrival;
+use crate::edge::Handoff;
 use crate::service::Service;
 use crate::socket::close::refuse_full_at_once;
 use crate::socket::connection::Connection;
@@ -84,8 +84,8 @@ async fn run(
     if let Ok(Ok(1..)) = first
         && let Ok(stream) = stream.into_std()
     {
-        let arrival = Arrival { stream, bytes };
-        connection.run(arrival, &activity, |request| service.answer(control, request)).await;
+        let handoff = Handoff { stream, bytes };
+        connection.run(handoff, &activity, |request| service.answer(control, request)).await;
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::control::Control;
-use crate::edge::{Arrival, Arrivals};
+use crate::edge::{Handoff, HandoffReceiver};
 use crate::metrics::HttpCounter;
 use crate::service::Service;
 use crate::socket::close;
@@ -47,18 +47,18 @@ const HARD_DEADLINE: Duration = Duration::from_secs(5);
 pub(super) struct PublicConnections<A> {
     control: Arc<Control>,
     service: Service,
-    arrivals: A,
-    /// Whether `arrivals` may have more sockets.
+    receiver: A,
+    /// Whether `receiver` may have more sockets.
     is_open: bool,
     connections: ConnectionSet,
     /// Over-limit connections that are receiving their 503.
     refusals: JoinSet<()>,
 }
 
-impl<A: Arrivals> PublicConnections<A> {
-    pub(super) fn new(control: Arc<Control>, service: Service, arrivals: A) -> Self {
+impl<A: HandoffReceiver> PublicConnections<A> {
+    pub(super) fn new(control: Arc<Control>, service: Service, receiver: A) -> Self {
         let (connections, refusals) = (ConnectionSet::default(), JoinSet::new());
-        PublicConnections { control, service, arrivals, is_open: true, connections, refusals }
+        PublicConnections { control, service, receiver, is_open: true, connections, refusals }
     }
 
     /// Accepts sockets until `end` is ready, or until no connection is left and none will arrive.
@@ -122,27 +122,27 @@ impl<A: Arrivals> PublicConnections<A> {
             biased;
             Some(_) = self.connections.join_next() => {}
             Some(_) = self.refusals.join_next() => {}
-            arrival = self.arrivals.next(), if self.is_open => self.accept(arrival).await,
+            handoff = self.receiver.next(), if self.is_open => self.accept(handoff).await,
             // There are no connections, and none will arrive.
             else => std::future::pending().await,
         }
     }
 
-    async fn accept(&mut self, arrival: io::Result<Option<Arrival>>) {
-        match arrival {
-            Ok(Some(arrival)) if self.has_capacity() || self.evict_idle() => {
+    async fn accept(&mut self, handoff: io::Result<Option<Handoff>>) {
+        match handoff {
+            Ok(Some(handoff)) if self.has_capacity() || self.evict_idle() => {
                 let connection = Connection::open(&self.control, Listener::Public);
                 let service = self.service.clone();
                 self.connections.spawn(|activity| async move {
                     let answer = |request| service.answer(connection.control(), request);
-                    connection.run(arrival, &activity, answer).await;
+                    connection.run(handoff, &activity, answer).await;
                 });
             }
-            Ok(Some(arrival)) if self.refusals.len() < REFUSALS_MAX => {
+            Ok(Some(handoff)) if self.refusals.len() < REFUSALS_MAX => {
                 let connection = Connection::open(&self.control, Listener::Public);
-                self.refusals.spawn(async move { connection.refuse(arrival).await });
+                self.refusals.spawn(async move { connection.refuse(handoff).await });
             }
-            Ok(Some(Arrival { stream, bytes })) => {
+            Ok(Some(Handoff { stream, bytes })) => {
                 close::refuse_full_at_once(&self.control, stream, &bytes);
             }
             Ok(None) => self.is_open = false,

@@ -151,7 +151,7 @@ async fn hand_off(
 ) -> io::Result<()> {
     let (mut stream, unread, mut out) = boundary.into_parts();
     write_all(&mut stream, &mut out).await?;
-    match control.edge.hand_back(listener, stream.into_std()?, &unread) {
+    match control.edge.hand_off(listener, stream.into_std()?, &unread) {
         Ok(()) => {
             control.metrics.count(HttpCounter::Handoffs);
             Ok(())

@@ -21,7 +21,7 @@ use super::connection_set::Activity;
 use super::deadlines::{Deadlines, Missed};
 use super::request_boundary::{RequestBoundary, SharedBoundary};
 use crate::control::Control;
-use crate::edge::Arrival;
+use crate::edge::Handoff;
 use crate::http::answer::Answer;
 use crate::http::caller::Caller;
 use crate::http::large_answer::CONNECTION_EVICTION;
@@ -55,19 +55,19 @@ impl Connection {
     /// a request. The state of the connection is reported to `activity`.
     pub(crate) async fn run<F>(
         &self,
-        arrival: Arrival,
+        handoff: Handoff,
         activity: &Activity,
         answer: impl Fn(Request<Incoming>) -> F,
     ) where
         F: Future<Output = Answer>,
     {
-        let Ok(stream) = TcpStream::from_std(arrival.stream) else { return };
+        let Ok(stream) = TcpStream::from_std(handoff.stream) else { return };
         let is_logged = tracing::enabled!(tracing::Level::DEBUG);
         let peer = if is_logged { stream.peer_addr().ok() } else { None };
         let caller = Caller { listener: self.listener, peer };
         let head_bytes_max = self.control.settings.head_bytes_max;
-        let boundary = RequestBoundary::new(stream, &arrival.bytes, head_bytes_max);
-        drop(arrival.bytes);
+        let boundary = RequestBoundary::new(stream, &handoff.bytes, head_bytes_max);
+        drop(handoff.bytes);
         let boundary = SharedBoundary::new(boundary);
         let eviction = Arc::new(EvictionSignal::default());
         let answer = |mut request: Request<Incoming>| {
@@ -82,10 +82,10 @@ impl Connection {
     }
 
     /// Responds `full` to the request of a socket, and closes it.
-    pub(crate) async fn refuse(&self, arrival: Arrival) {
-        if let Ok(stream) = TcpStream::from_std(arrival.stream) {
+    pub(crate) async fn refuse(&self, handoff: Handoff) {
+        if let Ok(stream) = TcpStream::from_std(handoff.stream) {
             // As above.
-            let _ = close::refuse_full(&self.control, stream, &arrival.bytes).await;
+            let _ = close::refuse_full(&self.control, stream, &handoff.bytes).await;
         }
     }
 }

@@ -224,6 +224,8 @@ impl RequestBoundary {
 
     /// Inspects the next head. Returns whether hyper serves the request.
     fn inspect_next(&mut self) -> bool {
+        debug_assert_eq!(self.readable, 0, "hyper has not read all of its request");
+        debug_assert_eq!(self.closed, None, "no request is hyper's once the boundary has closed");
         if self.unread.is_empty() {
             return false;
         }

@@ -1,5 +1,5 @@
-//! Whatever comes in, the answer is one of ours: hyper's own refusals have no body, and nobody
-//! counts them.
+//! For any request head the response is one of the control plane. Hyper's own error responses have
+//! no body and are not counted.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::server::Server;
 
-/// Bytes that a request may well have, with a few that it may not.
+/// Mostly bytes that are valid in a request, and some that are not.
 fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte =
         prop_oneof![20 => 0x21_u8..0x7f, 1 => Just(b' '), 1 => 0x7f_u8..=0xff, 1 => any::<u8>()];
@@ -63,9 +63,9 @@ fn head() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn gets_an_answer_of_ours() {
+fn every_error_response_has_a_json_body() {
     let server = Server::new();
-    // What goes back comes back, with an answer.
+    // Subscriptions cannot be handed off, so they get a response, too.
     server.edge.is_full.store(true, Ordering::SeqCst);
     proptest!(|(head in head())| {
         let mut client = server.connect_again();
@@ -73,7 +73,7 @@ fn gets_an_answer_of_ours() {
         client.finish();
         let rest = client.rest_bytes();
         let rest = String::from_utf8_lossy(&rest);
-        for answer in rest.split("HTTP/1.1 ").filter(|it| it.starts_with(['4', '5'])) {
+        for answer in rest.split("HTTP/1.1 ").filter(|answer| answer.starts_with(['4', '5'])) {
             prop_assert!(answer.contains("ype: application/json\r\n"), "{answer}");
         }
     });

@@ -11,7 +11,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn each_line_is_answered_in_order() {
+fn the_response_has_a_line_for_each_message_in_order() {
     let server = Server::new();
     let body = [
         r#"{"channel":"a","data":"hello"}"#,
@@ -50,10 +50,10 @@ fn each_line_is_answered_in_order() {
     assert_eq!(history["messages"][1]["content_type"], "image/png");
     assert_eq!(history["messages"][1]["encoding"], "base64");
     assert_eq!(server.refused("bad_name"), 1);
-    assert_eq!(server.figure("throng_http_messages_published_total"), 4);
+    assert_eq!(server.metric("throng_http_messages_published_total"), 4);
 }
 
-/// Line by line it would be answered with `200`, and publish nothing.
+/// Without this check the response would be `200` with an error for each line.
 #[test]
 fn an_array_is_refused_as_a_whole() {
     let server = Server::new();
@@ -65,7 +65,7 @@ fn an_array_is_refused_as_a_whole() {
 }
 
 #[test]
-fn a_line_can_leave_one_connection_out() {
+fn a_line_can_exclude_a_connection() {
     let server = Server::new();
     server.follow(&ChannelName::channel("a"));
     let body = r#"{"channel":"a","data":"x","exclude":"0000000000000005"}"#;
@@ -78,7 +78,7 @@ fn a_line_can_leave_one_connection_out() {
 }
 
 #[test]
-fn many_lines_are_many_messages() {
+fn each_line_is_a_message() {
     let server = Server::new();
     let body: String =
         (0..1000).map(|n| format!("{{\"channel\":\"c{}\",\"data\":{n}}}\n", n % 10)).collect();
@@ -89,7 +89,7 @@ fn many_lines_are_many_messages() {
 }
 
 #[test]
-fn lines_and_batches_have_limits() {
+fn the_size_of_messages_and_batches_is_limited() {
     let server = Server::with(small());
     let line = |bytes: usize| format!(r#"{{"channel":"a","data":"{}"}}"#, "x".repeat(bytes));
     let body = [line(1000), line(1001), "\u{1}".into()].join("\n");
@@ -105,20 +105,20 @@ fn lines_and_batches_have_limits() {
     server.ask(request("GET", "/publish", &[])).expect_refusal(405, "method_not_allowed");
 }
 
-/// The shortest lines have answers fifty times as long, so that the size alone is not enough.
+/// The response to a short line is fifty times as long, so a limit on the size is not enough.
 #[test]
-fn a_batch_has_so_many_lines() {
+fn the_number_of_lines_is_limited() {
     let server = Server::new();
     let line = r#"{"channel":"a","data":1}"#;
     let refused = server.ask(post("/publish", &[], format!("{line}\n{}", "x\n".repeat(10_000))));
     refused.expect_refusal(413, "too_large");
-    let sentence = refused.json()["message"].as_str().unwrap().to_owned();
-    assert!(sentence.contains("10001 lines") && sentence.contains("10000"), "{sentence}");
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("10001 lines") && message.contains("10000"), "{message}");
     assert_eq!((server.refused("too_large"), server.refused("bad_json")), (1, 0));
     assert_eq!(server.ask(get("/channels/a/history")).json()["id"], "z-0");
-    // Empty lines are none.
+    // Empty lines do not count.
     let body = format!("{}{line}", "x\n\n".repeat(9_999));
     let answers = lines(server.ask(post("/publish", &[], body)).text());
     assert_eq!((answers.len(), &answers[9_999]["id"]), (10_000, &json!("z-1")));
-    assert_eq!(server.figure("throng_http_buffered_request_bytes"), 0);
+    assert_eq!(server.metric("throng_http_buffered_request_bytes"), 0);
 }

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longer than anything takes: whoever waits so long waits for ever.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a test waits before it fails: longer than any operation takes.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One connection.
+/// A connection to the server.
 pub struct Client {
     stream: TcpStream,
-    /// Read, and of no answer yet.
+    /// Bytes read from the socket that belong to the next response.
     unread: Vec<u8>,
 }
 
 impl Client {
     pub fn new(stream: TcpStream) -> Client {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream, unread: Vec::new() }
     }
@@ -28,7 +28,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends as much as the server takes: it may have closed already.
+    /// Sends bytes; the server may have closed the connection already.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref());
     }
@@ -39,24 +39,24 @@ impl Client {
         }
     }
 
-    /// Ends this side.
+    /// Shuts down writing.
     pub fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// The next answer.
+    /// Reads the next response.
     pub fn answer(&mut self) -> Answer {
         self.answer_with(true)
     }
 
-    /// The next answer, which is to a `HEAD`.
+    /// Reads the next response, which belongs to a `HEAD` and has no body.
     pub fn answer_to_head(&mut self) -> Answer {
         self.answer_with(false)
     }
 
     fn answer_with(&mut self, has_body: bool) -> Answer {
         let end = loop {
-            match self.unread.windows(4).position(|it| it == b"\r\n\r\n") {
+            match self.unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 Some(at) => break at + 4,
                 None => self.read_more(),
             }
@@ -87,12 +87,12 @@ impl Client {
         self.unread.extend_from_slice(&bytes[..read]);
     }
 
-    /// Waits for the end of the connection; nothing comes before it.
+    /// Waits until the server closes the connection, and expects no byte before.
     pub fn expect_end(&mut self) {
         assert_eq!(self.rest(), "");
     }
 
-    /// Everything up to the end of the connection.
+    /// Reads everything until the server closes the connection.
     pub fn rest(&mut self) -> String {
         String::from_utf8(self.rest_bytes()).unwrap()
     }
@@ -106,7 +106,7 @@ impl Client {
         bytes
     }
 
-    /// So many bytes.
+    /// Reads `count` bytes.
     pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count {
             self.read_more();
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// What the server said.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -125,9 +125,9 @@ pub struct Answer {
 
 impl Answer {
     pub fn field(&self, name: &str) -> Option<&str> {
-        let mut found = self.fields.iter().filter(|(it, _)| it == name);
+        let mut found = self.fields.iter().filter(|(field, _)| field == name);
         let value = found.next().map(|(_, value)| value.as_str());
-        assert_eq!(found.next(), None, "{name} is given once");
+        assert_eq!(found.next(), None, "{name} is repeated");
         value
     }
 
@@ -140,11 +140,11 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// That it is a refusal as the reference words them, and which one.
+    /// Expects an error response in the form of the reference. Returns its status and code.
     pub fn refusal(&self) -> (u16, String) {
         let json = self.json();
-        let sentence = json["message"].as_str().unwrap();
-        assert!(sentence.len() > 10 && !sentence.contains('\n'), "{sentence:?}");
+        let message = json["message"].as_str().unwrap();
+        assert!(message.len() > 10 && !message.contains('\n'), "{message:?}");
         assert_eq!(json.as_object().unwrap().len(), 2);
         assert_eq!(self.field("retry-after").is_some(), self.status == 503);
         assert_eq!(self.field("cache-control"), Some("no-store"));
@@ -156,7 +156,7 @@ impl Answer {
         assert_eq!(self.refusal(), (status, code.to_owned()), "{self:?}");
     }
 
-    /// Whether it is the connection's last.
+    /// Whether it is the last response of the connection.
     pub fn closes(&self) -> bool {
         self.field("connection") == Some("close")
     }
@@ -172,7 +172,7 @@ pub fn get(target: &str) -> String {
     request("GET", target, &[])
 }
 
-/// A request without a body to a host of that name.
+/// A request without a body for the host `host`.
 pub fn get_from(host: &str, target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }

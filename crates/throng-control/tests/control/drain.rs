@@ -6,20 +6,20 @@ use std::time::Duration;
 use throng_control::Settings;
 use throng_core::{ChannelName, Mail};
 
-use crate::client::{Client, PATIENCE, get, post, request};
+use crate::client::{Client, TIMEOUT, get, post, request};
 use crate::server::Server;
 
-/// Shorter than anybody wants to wait, longer than a request takes.
+/// A timeout that a test waits for: longer than a request takes.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A server that waits for bodies for as long as these tests may take to send them.
+/// A server whose timeouts do not expire while a test sends a body.
 fn patient() -> Server {
     let settings = Settings::default();
-    Server::with(Settings { drain_timeout: PATIENCE, drain_body_timeout: PATIENCE, ..settings })
+    Server::with(Settings { drain_timeout: TIMEOUT, drain_body_timeout: TIMEOUT, ..settings })
 }
 
-/// A request that the server has certainly begun with.
-fn in_flight(server: &Server) -> Client {
+/// Begins a publication, and waits until the server reads its body.
+fn in_progress(server: &Server) -> Client {
     let fields = ["Content-Length: 1", "Expect: 100-continue"];
     let mut client = server.connect(request("POST", "/channels/a", &fields));
     assert_eq!(client.answer().status, 100);
@@ -27,9 +27,9 @@ fn in_flight(server: &Server) -> Client {
 }
 
 #[test]
-fn requests_are_finished_and_idle_connections_closed() {
+fn requests_in_progress_are_answered_and_idle_connections_closed() {
     let mut server = patient();
-    let mut busy = in_flight(&server);
+    let mut busy = in_progress(&server);
     let mut idle = server.connect_again();
     let mut asking = {
         server.follow(&ChannelName::channel("b"));
@@ -49,9 +49,9 @@ fn requests_are_finished_and_idle_connections_closed() {
 }
 
 #[test]
-fn what_still_arrives_is_answered() {
+fn new_publications_and_subscriptions_are_refused_and_reads_are_answered() {
     let mut server = patient();
-    let mut busy = in_flight(&server);
+    let mut busy = in_progress(&server);
     let mut idle = server.connect_again();
     server.begin_drain();
     idle.expect_end();
@@ -60,7 +60,7 @@ fn what_still_arrives_is_answered() {
         post("/publish", &[], "{}"),
         get("/channels/a").into(),
         get("/channels/..").into(),
-        // The body is not waited for.
+        // Refused before its body arrives.
         request("POST", "/channels/a", &["Content-Length: 1"]).into(),
     ] {
         let mut client = server.connect(request);
@@ -76,38 +76,38 @@ fn what_still_arrives_is_answered() {
     let mut client = server.connect(request("HEAD", "/channels/a", &[]));
     assert_eq!(client.answer_to_head().status, 503);
     assert_eq!(server.refused("draining"), 6);
-    assert_eq!(server.figure("throng_draining"), 1);
+    assert_eq!(server.metric("throng_draining"), 1);
     busy.send("x");
     assert_eq!(busy.answer().status, 201);
     drop(busy);
     server.join();
 }
 
-/// Whatever is accepted is still to be delivered, so nobody is sent home before.
+/// An accepted message must still be delivered, so the workers keep their connections until then.
 #[test]
-fn the_workers_part_after_the_last_publication() {
+fn the_workers_drain_after_the_last_publication() {
     let mut server = patient();
-    let mut busy = in_flight(&server);
+    let mut busy = in_progress(&server);
     let mut idle = server.connect_again();
     server.begin_drain();
     idle.expect_end();
-    server.expect_no_parting();
+    server.expect_workers_not_draining();
     busy.send("x");
     assert_eq!(busy.answer().status, 201);
-    server.expect_parting();
+    server.expect_workers_draining();
     drop(busy);
     server.join();
 }
 
 #[test]
-fn the_workers_do_not_wait_for_anything_else() {
+fn the_workers_do_not_wait_for_other_requests() {
     let mut server = patient();
     server.follow(&ChannelName::channel("b"));
     let mut asking = server.connect(get("/channels/b/presence"));
     let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
     let mut unwanted = server.connect(request("POST", "/nowhere", &["Content-Length: 1"]));
     server.begin_drain();
-    server.expect_parting();
+    server.expect_workers_draining();
     question.answer([], false);
     assert_eq!(asking.answer().status, 200);
     unwanted.send("x");
@@ -116,20 +116,20 @@ fn the_workers_do_not_wait_for_anything_else() {
     server.join();
 }
 
-/// One half-sent request must not hold up the goodbye of everybody.
+/// One incomplete request must not delay the drain of the workers.
 #[test]
-fn a_body_that_does_not_come_is_not_waited_for() {
+fn a_body_that_does_not_arrive_is_refused() {
     let settings =
-        Settings { drain_timeout: PATIENCE, drain_body_timeout: SHORT, ..Settings::default() };
+        Settings { drain_timeout: TIMEOUT, drain_body_timeout: SHORT, ..Settings::default() };
     let mut server = Server::with(settings);
     let mut stuck = [
-        in_flight(&server),
+        in_progress(&server),
         server.connect(request("POST", "/channels/a", &["Content-Length: 3"]) + "x"),
         server.connect(request("POST", "/publish", &["Content-Length: 3"]) + "x"),
         server.connect(request("POST", "/channels/a", &["Transfer-Encoding: chunked"]) + "1\r\nx"),
     ];
     server.begin_drain();
-    server.expect_parting();
+    server.expect_workers_draining();
     for client in &mut stuck {
         let answer = client.answer();
         answer.expect_refusal(503, "draining");
@@ -141,21 +141,21 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_that_keeps_coming_is_not_waited_for_longer_than_said() {
+fn a_body_that_keeps_arriving_is_refused_at_the_drain_timeout() {
     let settings =
-        Settings { drain_timeout: SHORT, drain_body_timeout: PATIENCE, ..Settings::default() };
+        Settings { drain_timeout: SHORT, drain_body_timeout: TIMEOUT, ..Settings::default() };
     let mut server = Server::with(settings);
-    let mut stuck = in_flight(&server);
+    let mut stuck = in_progress(&server);
     server.begin_drain();
     stuck.answer().expect_refusal(503, "draining");
     stuck.expect_end();
-    server.expect_parting();
+    server.expect_workers_draining();
     drop(stuck);
     server.join();
 }
 
 #[test]
-fn a_head_that_has_begun_is_refused() {
+fn an_incomplete_head_is_refused() {
     let mut server = Server::new();
     let mut client = server.connect(get("/health") + "POST /channels/a HT");
     assert_eq!(client.answer().status, 200);
@@ -168,13 +168,13 @@ fn a_head_that_has_begun_is_refused() {
     server.join();
 }
 
-/// Up to the moment at which the workers have nobody left, they may hand somebody over.
+/// The workers hand off connections as long as they run.
 #[test]
-fn what_comes_while_the_workers_part_is_answered() {
+fn connections_that_arrive_while_the_workers_drain_are_answered() {
     let mut server = Server::new();
     server.edge.connections.store(2, Ordering::SeqCst);
     server.begin_drain();
-    server.expect_parting();
+    server.expect_workers_draining();
     for _ in 0..3 {
         let mut late = server.connect(post("/channels/a", &[], "x"));
         late.answer().expect_refusal(503, "draining");
@@ -185,14 +185,14 @@ fn what_comes_while_the_workers_part_is_answered() {
 }
 
 #[test]
-fn without_connections_it_ends_at_once() {
+fn a_server_without_connections_ends_at_once() {
     let mut server = Server::new();
     server.begin_drain();
     server.join();
 }
 
 #[test]
-fn a_lost_connection_is_not_the_end() {
+fn the_server_goes_on_after_a_failed_handoff() {
     let server = Server::new();
     server.lose_one();
     assert_eq!(server.ask(get("/health")).status, 200);

@@ -32,25 +32,25 @@ fn texts(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn unknown_parameters_are_refused_with_the_nearest() {
+fn an_unknown_parameter_is_refused_with_the_nearest_known_one() {
     let server = Server::new();
     let refused = |request: Vec<u8>| {
         let answer = server.ask(request);
         answer.expect_refusal(400, "bad_parameter");
         answer.json()["message"].as_str().unwrap().to_owned()
     };
-    let sentence = refused(get("/channels/a/history?befor=z-1").into());
-    assert!(sentence.ends_with("did you mean `before`?"), "{sentence}");
+    let message = refused(get("/channels/a/history?befor=z-1").into());
+    assert!(message.ends_with("did you mean `before`?"), "{message}");
     refused(get("/channels/a/history?limit=1&limit=2").into());
     refused(get("/channels/a/presence?after=z-1").into());
-    for sentence in [
+    for message in [
         refused(post("/channels/a?tokn=secret", &[], "x")),
         refused(post("/publish?secret", &[], "{}")),
     ] {
-        assert!(!sentence.contains("secret"), "{sentence}");
+        assert!(!message.contains("secret"), "{message}");
     }
     assert_eq!(server.texts("a"), [""; 0]);
-    // A client's own, against caches say.
+    // Parameters that begin with `_` are the client's own, for example against caches.
     assert_eq!(server.ask(get("/channels/a/history?_=1763756766123&")).status, 200);
 }
 
@@ -72,7 +72,7 @@ fn an_unknown_channel_is_empty() {
 }
 
 #[test]
-fn pages_go_both_ways() {
+fn pages_can_be_read_in_both_directions() {
     let server = server_with(5);
     let newest = page(&server, "?limit=2");
     assert_eq!((texts(&newest), &newest["more"]), (vec!["4", "5"], &json!(true)));
@@ -94,24 +94,24 @@ fn pages_go_both_ways() {
 }
 
 #[test]
-fn a_page_has_100_messages_unless_it_says() {
+fn a_page_has_100_messages_by_default() {
     let server = server_with(101);
     let page_of_all = page(&server, "");
     assert_eq!(page_of_all["messages"].as_array().unwrap().len(), 100);
-    // The channel keeps no more than that.
+    // The channel keeps no more messages.
     assert_eq!(page_of_all["more"], false);
 }
 
-/// Bytes count as they are sent: as JSON these are six times as long.
+/// The size of the JSON counts, which is six times that of these messages.
 #[test]
-fn a_page_has_so_many_bytes() {
+fn the_size_of_a_page_is_limited() {
     let server = Server::new();
     for _ in 0..8 {
         assert_eq!(server.ask(post("/channels/a", &[], vec![1; 60_000])).status, 201);
     }
     let ids = |page: &Value| {
         let messages = page["messages"].as_array().unwrap().iter();
-        messages.map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        messages.map(|message| message["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let newest = page(&server, "");
     assert_eq!((ids(&newest), &newest["more"]), (vec!["z-7".into(), "z-8".into()], &json!(true)));
@@ -124,7 +124,7 @@ fn a_page_has_so_many_bytes() {
 }
 
 #[test]
-fn a_page_has_one_message_at_least() {
+fn a_page_has_at_least_one_message() {
     let server = Server::with(Settings { message_bytes_max: 1 << 20, ..Settings::default() });
     for bytes in [1, 300_000, 1] {
         assert_eq!(server.ask(post("/channels/a", &[], vec![1; bytes])).status, 201);

@@ -1,10 +1,10 @@
-//! Several requests on one connection, and its end.
+//! Several requests on one connection.
 
 use crate::client::{get, post, request};
 use crate::server::Server;
 
 #[test]
-fn requests_follow_each_other() {
+fn a_connection_serves_many_requests() {
     let server = Server::new();
     let mut client = server.connect_again();
     for n in 1..=20 {
@@ -27,7 +27,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn the_client_says_which_request_is_the_last() {
+fn the_client_decides_which_request_is_the_last() {
     let server = Server::new();
     let mut client = server.connect_again();
     client.send(request("GET", "/health", &["Connection: close"]));
@@ -55,7 +55,7 @@ fn a_half_closed_connection_is_answered() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_is_no_trouble() {
+fn an_incomplete_request_is_not_executed() {
     let server = Server::new();
     let whole = post("/channels/a", &[], "hello");
     for cut in 1..whole.len() {
@@ -69,7 +69,7 @@ fn a_client_that_leaves_in_the_middle_is_no_trouble() {
 }
 
 #[test]
-fn a_body_is_sent_when_it_is_asked_for() {
+fn a_client_may_wait_for_100_continue() {
     let server = Server::new();
     let mut client = server.connect_again();
     for _ in 0..2 {
@@ -86,7 +86,7 @@ fn a_body_is_sent_when_it_is_asked_for() {
 }
 
 #[test]
-fn a_body_may_come_unasked() {
+fn a_client_need_not_wait_for_100_continue() {
     let server = Server::new();
     let mut client = server.connect_again();
     client.send(post("/channels/a", &["Expect: 100-continue"], "hello"));
@@ -98,7 +98,7 @@ fn a_body_may_come_unasked() {
 }
 
 #[test]
-fn an_upgrade_to_something_else_is_not_made() {
+fn an_upgrade_to_another_protocol_is_ignored() {
     let server = Server::new();
     let mut client = server.connect_again();
     client.send(request("GET", "/chat", &["Connection: Upgrade", "Upgrade: h2c"]));

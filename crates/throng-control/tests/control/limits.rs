@@ -1,4 +1,4 @@
-//! Everything has a limit, and a status that says so.
+//! Limits and timeouts.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use throng_core::{ChannelName, Mail};
 use crate::client::{get, post, request};
 use crate::server::{Server, small};
 
-/// Shorter than anybody wants to wait, longer than a request takes.
+/// A timeout that a test waits for: longer than a request takes.
 const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
-fn heads() {
+fn the_size_of_heads_is_limited() {
     let server = Server::with(small());
     let field = |bytes: usize| format!("X: {}", "x".repeat(bytes));
     let mut client = server.connect_again();
@@ -41,9 +41,9 @@ fn heads() {
     assert_eq!((server.refused("head_too_large"), server.refused("uri_too_long")), (3, 1));
 }
 
-/// The largest head that the settings allow passes hyper, too.
+/// The largest head that the settings allow fits into hyper's buffer.
 #[test]
-fn large_heads() {
+fn a_head_may_be_as_large_as_the_settings_allow() {
     let head_bytes_max = 64 << 10;
     let server = Server::with(Settings { head_bytes_max, ..Settings::default() });
     let spare = head_bytes_max - request("GET", "/health", &["X: "]).len();
@@ -53,10 +53,10 @@ fn large_heads() {
 }
 
 #[test]
-fn messages() {
+fn the_size_of_messages_is_limited() {
     let server = Server::with(small());
     assert_eq!(server.ask(post("/channels/a", &[], "x".repeat(1000))).status, 201);
-    // Refused before the body is there, and without asking for it.
+    // Refused before the body arrives, and without `100 Continue`.
     let fields = ["Content-Length: 1001", "Expect: 100-continue"];
     for fields in [&fields[..], &fields[..1]] {
         let mut client = server.connect(request("POST", "/channels/a", fields));
@@ -74,12 +74,12 @@ fn messages() {
         answer.expect_refusal(413, "too_large");
     }
     assert_eq!(server.refused("too_large"), 4);
-    assert_eq!(server.figure("throng_http_buffered_request_bytes"), 0);
+    assert_eq!(server.metric("throng_http_buffered_request_bytes"), 0);
 }
 
-/// A client that goes on sending still gets to read why it should not.
+/// A client that keeps sending the body can still read the response.
 #[test]
-fn the_refusal_of_a_large_body_survives_it() {
+fn the_response_to_a_large_body_is_not_lost() {
     let server = Server::new();
     let mut client = server.connect(request("POST", "/channels/a", &["Content-Length: 800000"]));
     for _ in 0..100 {
@@ -90,7 +90,7 @@ fn the_refusal_of_a_large_body_survives_it() {
 }
 
 #[test]
-fn slow_heads() {
+fn a_slow_head_is_refused() {
     let server = Server::with(Settings { head_timeout: SHORT, ..Settings::default() });
     let mut client = server.connect_again();
     client.send("GET /health HTTP/1.1\r\nHost");
@@ -102,11 +102,11 @@ fn slow_heads() {
 }
 
 #[test]
-fn heads_that_trickle() {
+fn a_head_that_trickles_is_refused() {
     let server = Server::with(Settings { head_timeout: SHORT, ..Settings::default() });
     let mut client = server.connect_again();
     client.send("GET /health HTTP/1.1\r\nX: ");
-    // Ends with the first read that says why, however long the client would go on.
+    // The client sends one byte at a time until it is refused.
     let mut trickle = server.connect_again();
     loop {
         client.try_send("x");
@@ -120,7 +120,7 @@ fn heads_that_trickle() {
 }
 
 #[test]
-fn slow_bodies() {
+fn slow_bodies_are_refused() {
     slow_bodies_with(Settings { body_timeout: SHORT, ..Settings::default() });
     slow_bodies_with(Settings { idle_timeout: SHORT, ..Settings::default() });
 }
@@ -143,7 +143,7 @@ fn slow_bodies_with(settings: Settings) {
 }
 
 #[test]
-fn a_body_that_nobody_wants_is_not_waited_for_long() {
+fn an_unneeded_body_is_not_awaited_for_longer_than_its_timeout() {
     let server = Server::with(Settings { body_timeout: SHORT, ..Settings::default() });
     let mut client = server.connect(request("POST", "/nowhere", &["Content-Length: 3"]) + "x");
     let answer = client.answer();
@@ -153,20 +153,20 @@ fn a_body_that_nobody_wants_is_not_waited_for_long() {
 }
 
 #[test]
-fn idle_connections() {
+fn idle_connections_are_closed() {
     let server = Server::with(Settings { idle_timeout: SHORT, ..Settings::default() });
     let mut client = server.connect_again();
     client.expect_end();
-    // An empty line is not the beginning of a request.
+    // An empty line does not begin a request.
     let mut client = server.connect_again();
     client.send("\r\n");
     client.expect_end();
     assert_eq!(server.refused("too_slow"), 0);
 }
 
-/// Who waits for an answer is not idle, nor slow with the next head.
+/// A connection that waits for its response is not idle, and its next head may be incomplete.
 #[test]
-fn the_server_does_not_hurry_itself() {
+fn no_timeout_applies_while_the_server_works() {
     let settings = Settings { idle_timeout: SHORT, head_timeout: SHORT, ..Settings::default() };
     let server = Server::with(settings);
     server.follow(&ChannelName::channel("a"));
@@ -181,7 +181,7 @@ fn the_server_does_not_hurry_itself() {
 }
 
 #[test]
-fn connections() {
+fn an_idle_connection_is_closed_for_a_new_one() {
     let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
     let mut first = server.connect_again();
     let mut second = server.connect(get("/health"));
@@ -192,9 +192,9 @@ fn connections() {
 }
 
 #[test]
-fn everybody_is_told_that_there_is_no_room() {
+fn all_connections_over_the_limit_get_full() {
     let server = Server::with(Settings { own_connections_max: 0, ..Settings::default() });
-    // More than are waited for.
+    // More than the number of lingering refusals.
     let mut all: Vec<_> = (0..100).map(|_| server.connect(get("/health"))).collect();
     for client in &mut all {
         client.answer().expect_refusal(503, "full");
@@ -202,25 +202,25 @@ fn everybody_is_told_that_there_is_no_room() {
     }
 }
 
-/// Subscribers take room, too. Beside a full house of them there is room for a few connections, and
-/// the one that has been silent for longest gives way to the next.
+/// Subscribers count, too. A server full of subscribers has places for a few more connections;
+/// beyond them the one that has been idle for longest is closed.
 #[test]
-fn connections_of_both_planes() {
+fn subscribers_count_against_the_limit_of_connections() {
     let server = Server::with(Settings { connections_max: 10, ..Settings::default() });
     server.edge.connections.store(10, Ordering::SeqCst);
     let mut silent: Vec<_> = (0..64).map(|_| server.connect_again()).collect();
     assert_eq!(server.ask(get("/health")).status, 200);
     silent[0].expect_end();
-    // The others are still there, but for the one that has given way to the answer above.
+    // The others are open, except the one that was evicted for the request above.
     silent[63].send(get("/health"));
     assert_eq!(silent[63].answer().status, 200);
-    assert!(server.figure("throng_http_connections_evicted_total") >= 1);
+    assert!(server.metric("throng_http_connections_evicted_total") >= 1);
     assert_eq!(server.refused("full"), 0);
 }
 
-/// A body that does not come is no reason to keep a place.
+/// A body that does not arrive does not protect its connection.
 #[test]
-fn half_sent_requests_give_way() {
+fn incomplete_requests_are_evicted() {
     let server = Server::with(Settings { own_connections_max: 2, ..Settings::default() });
     let fields = ["Content-Length: 9", "Expect: 100-continue"];
     let mut stuck: Vec<_> =
@@ -232,9 +232,9 @@ fn half_sent_requests_give_way() {
     stuck[0].expect_end();
 }
 
-/// Those for whose answer we are to blame keep their places: then there is no room.
+/// A connection that waits for the server is not evicted, so a new one is refused.
 #[test]
-fn requests_that_wait_for_us_keep_their_places() {
+fn requests_that_wait_for_the_server_are_not_evicted() {
     let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
     server.follow(&ChannelName::channel("b"));
     let mut asking = server.connect(get("/channels/b/presence"));
@@ -249,10 +249,10 @@ fn requests_that_wait_for_us_keep_their_places() {
     assert_eq!(server.refused("full"), 1);
 }
 
-/// A request line may be as long as the head. Where hyper's own type for it holds less, the refusal
-/// is ours.
+/// A request line may be as long as the head. Hyper's type for targets is smaller; the response to
+/// longer ones is the control plane's.
 #[test]
-fn long_targets() {
+fn the_length_of_targets_is_limited() {
     let server = Server::new();
     let target = |bytes: usize| format!("/health?{}", "x".repeat(bytes - "/health?".len()));
     assert_eq!(server.ask(get(&target(15_000))).status, 200);
@@ -263,41 +263,41 @@ fn long_targets() {
     server.ask(get(&target(65_535))).expect_refusal(414, "uri_too_long");
 }
 
-/// Answers that nobody reads fill the memory only so far, and cost those who do not read them.
+/// Unread responses have a memory quota. Beyond it the connection that does not read is closed.
 #[test]
-fn unread_answers() {
+fn the_memory_of_unread_responses_is_limited() {
     let message_bytes_max = 1 << 20;
     let answer_bytes_max = 1 << 20;
     let settings = Settings { message_bytes_max, answer_bytes_max, ..Settings::default() };
     let server = Server::with(settings);
-    // Six times as long as JSON, and more than any socket takes from a server unread.
+    // As JSON six times as long, and more than the socket buffers take.
     let body = vec![1; 1_000_000];
     assert_eq!(server.ask(post("/channels/a", &[], body)).status, 201);
     let page = || server.connect(get("/channels/a/history"));
-    let unread = || server.figure("throng_http_buffered_response_bytes");
-    // One alone may be larger than the limit.
+    let unread = || server.metric("throng_http_buffered_response_bytes");
+    // A single response may exceed the limit.
     let mut stuck = page();
     while unread() < 6_000_000 {}
-    // Those who publish have room of their own, and short answers are given always.
+    // Responses to publishers have another quota, and short responses none.
     let batch = r#"{"channel":"b","data":1}"#;
     assert_eq!(server.ask(post("/publish", &[], batch)).status, 200);
     assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
-    // Whoever asks later for as much gets it, instead of the one that does not read.
+    // A later response of the same size evicts the unread one.
     assert_eq!(server.ask(get("/channels/a/history?limit=2")).status, 200);
     let rest = stuck.rest_bytes();
-    assert!(rest.len() < 6_000_000, "it was cut off after {} bytes", rest.len());
+    assert!(rest.len() < 6_000_000, "not cut off: {} bytes", rest.len());
     while unread() > 0 {}
-    assert_eq!(server.figure("throng_http_responses_aborted_total"), 1);
+    assert_eq!(server.metric("throng_http_responses_aborted_total"), 1);
     assert_eq!(page().answer().status, 200);
     assert_eq!(server.refused("busy"), 0);
 }
 
-/// Bodies that do not come to their end cost those who began them.
+/// Incomplete bodies have a memory quota. Beyond it the largest is refused.
 #[test]
-fn half_sent_bodies() {
+fn the_memory_of_incomplete_bodies_is_limited() {
     let settings = Settings { partial_batches_bytes_max: 1 << 20, ..Settings::default() };
     let server = Server::with(settings);
-    let partial = || server.figure("throng_http_buffered_request_bytes");
+    let partial = || server.metric("throng_http_buffered_request_bytes");
     let begin = |bytes: usize| {
         let head = request("POST", "/publish", &["Content-Length: 1000000"]);
         let before = partial();
@@ -307,7 +307,7 @@ fn half_sent_bodies() {
     };
     let mut largest = begin(500_000);
     let mut small = begin(100_000);
-    // A message is no batch.
+    // Messages have another quota than batches.
     let message = request("POST", "/channels/a", &["Content-Length: 2"]);
     let mut other = server.connect(message + "x");
     let mut last = server.connect(request("POST", "/publish", &["Content-Length: 900000"]));
@@ -319,7 +319,7 @@ fn half_sent_bodies() {
     other.send("x");
     assert_eq!(other.answer().status, 201);
     small.send("\n".repeat(900_000));
-    // Its first line is no JSON.
+    // Status 200, although its first line is not JSON.
     assert_eq!(small.answer().status, 200);
     while partial() > 0 {}
 }

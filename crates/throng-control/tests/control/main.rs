@@ -1,14 +1,13 @@
-//! The control plane over real sockets: `serve` with the real engine, a made-up data plane, and
-//! clients that speak raw bytes.
+//! The control plane over real sockets: `serve` with the real engine, a fake data plane, and
+//! clients that send and read raw bytes.
 //!
-//! Nothing here measures time. Where a deadline is the matter, it is set small, and the test waits
-//! for what follows from it.
+//! Nothing here measures time. A test of a timeout sets it small and waits for the effect.
 
 mod any_request;
 mod batch;
 mod client;
 mod drain;
-mod hand_back;
+mod handoff;
 mod history;
 mod keep_alive;
 mod limits;

@@ -1,4 +1,4 @@
-//! `HEAD`, `OPTIONS`, and methods that there are not.
+//! `HEAD`, `OPTIONS`, and unknown methods.
 
 use std::num::NonZeroU32;
 
@@ -10,13 +10,13 @@ use crate::server::{Server, small};
 fn head(server: &Server, target: &str, fields: &[&str]) -> Answer {
     let mut client = server.connect(request("HEAD", target, fields) + &get("/health"));
     let answer = client.answer_to_head();
-    // No body came between.
+    // The next response follows at once: there is no body.
     assert_eq!(client.answer().text(), "ok\n", "{target}");
     answer
 }
 
 #[test]
-fn head_of_a_subscription_says_where_it_would_start() {
+fn head_of_a_subscription_has_the_id_where_it_would_start() {
     let server = Server::new();
     server.ask(post("/channels/a", &[], "x"));
     server.ask(post("/users/u", &[], "x"));
@@ -31,14 +31,14 @@ fn head_of_a_subscription_says_where_it_would_start() {
     assert_eq!(ids("/users/u").as_deref(), Some("z-1"));
     assert_eq!(ids("/channels/b?user=u").as_deref(), Some("z-0,z-1"));
     assert_eq!(ids("/subscribe?user=u&channel=b&channel=a").as_deref(), Some("z-0,z-1,z-1"));
-    server.edge.expect_nothing_back();
+    server.edge.expect_no_handoff();
 }
 
-/// Whoever goes on from the id must not skip what the same `GET` would have begun with.
+/// A client that continues from the id must not miss a message that the same `GET` would deliver.
 #[test]
 fn head_of_a_subscription_starts_where_get_does() {
     let server = Server::new();
-    // More than are kept.
+    // More messages than the log keeps.
     for _ in 0..103 {
         server.ask(post("/channels/a", &[], "x"));
     }
@@ -72,9 +72,9 @@ fn head_of_a_subscription_starts_where_get_does() {
             server.engine.unfollow(0, followed.channel, WorkerId(0));
             let cursor = followed.cursor.to_string();
             assert_eq!(answer.field("throng-id"), Some(&*cursor), "{name}{query}");
-            let recovered = followed.is_recovered.map(|it| it.to_string());
-            let told = answer.field("throng-recovered");
-            assert_eq!(told, recovered.as_deref(), "{name}{query}");
+            let recovered = followed.is_recovered.map(|recovered| recovered.to_string());
+            let field = answer.field("throng-recovered");
+            assert_eq!(field, recovered.as_deref(), "{name}{query}");
         }
     }
     let both = head(&server, "/subscribe?channel=never&channel=a&history=5", &[]);
@@ -82,35 +82,35 @@ fn head_of_a_subscription_starts_where_get_does() {
 }
 
 #[test]
-fn head_of_a_subscription_says_what_would_come() {
+fn head_of_a_subscription_has_the_status_and_headers_of_get() {
     let server = Server::new();
     server.ask(post("/channels/full", &[], "x"));
-    let told = |target: &str, fields: &[&str]| {
+    let head_of = |target: &str, fields: &[&str]| {
         let answer = head(&server, target, fields);
         assert_eq!(answer.field("throng-connection"), None);
         assert_eq!(answer.field("content-length"), None);
         let field = |name: &str| answer.field(name).map(str::to_owned);
-        let said = ["content-type", "cache-control", "x-accel-buffering"].map(field);
-        (answer.status, said.map(Option::unwrap_or_default))
+        let headers = ["content-type", "cache-control", "x-accel-buffering"].map(field);
+        (answer.status, headers.map(Option::unwrap_or_default))
     };
     let stream = |status, kind: &str| (status, [kind, "no-store", "no"].map(String::from));
     let poll = |status| (status, ["", "no-store", ""].map(String::from));
     let events = ["Accept: text/event-stream"];
-    assert_eq!(told("/channels/a", &[]), stream(200, "text/plain; charset=utf-8"));
+    assert_eq!(head_of("/channels/a", &[]), stream(200, "text/plain; charset=utf-8"));
     let lines = stream(200, "application/x-ndjson");
-    assert_eq!(told("/channels/a?envelope=true", &[]), lines);
-    assert_eq!(told("/channels/a", &events), stream(200, "text/event-stream"));
-    assert_eq!(told("/channels/a?wait=0", &[]), poll(204));
-    assert_eq!(told("/channels/a?wait=300", &[]), poll(204));
-    assert_eq!(told("/channels/full?wait=0", &[]), poll(204));
-    assert_eq!(told("/channels/full?wait=0&since=z-1", &[]), poll(204));
-    assert_eq!(told("/channels/full?wait=0&since=z-0", &[]), poll(200));
-    assert_eq!(told("/channels/full?transport=poll&history=1", &[]), poll(200));
-    assert_eq!(told("/channels/full?transport=poll&since=y-7", &[]), poll(200));
+    assert_eq!(head_of("/channels/a?envelope=true", &[]), lines);
+    assert_eq!(head_of("/channels/a", &events), stream(200, "text/event-stream"));
+    assert_eq!(head_of("/channels/a?wait=0", &[]), poll(204));
+    assert_eq!(head_of("/channels/a?wait=300", &[]), poll(204));
+    assert_eq!(head_of("/channels/full?wait=0", &[]), poll(204));
+    assert_eq!(head_of("/channels/full?wait=0&since=z-1", &[]), poll(204));
+    assert_eq!(head_of("/channels/full?wait=0&since=z-0", &[]), poll(200));
+    assert_eq!(head_of("/channels/full?transport=poll&history=1", &[]), poll(200));
+    assert_eq!(head_of("/channels/full?transport=poll&since=y-7", &[]), poll(200));
 }
 
 #[test]
-fn head_of_a_subscription_knows_gaps() {
+fn head_of_a_subscription_reports_gaps() {
     let server = Server::new();
     server.ask(post("/channels/a", &[], "x"));
     let recovered = |target: &str, fields: &[&str]| {
@@ -172,7 +172,7 @@ fn head_of_a_page_has_the_headers_of_get() {
 }
 
 #[test]
-fn options_name_the_methods() {
+fn options_lists_the_methods() {
     let server = Server::new();
     for (target, methods) in [
         ("/channels/a", "GET, HEAD, OPTIONS, POST, PUT"),

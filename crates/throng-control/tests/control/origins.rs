@@ -1,4 +1,4 @@
-//! Pages of other origins.
+//! Checks of `Origin` and `Host`.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ fn server() -> Server {
     Server::with(Settings { allowed_origins, ..Settings::default() })
 }
 
-/// Others can reach it by a name of its own.
+/// A server that other machines can reach, under any name.
 fn public() -> Server {
     let listen = Ipv4Addr::UNSPECIFIED.into();
     Server::with(Settings { listen, ..Settings::default() })
@@ -34,7 +34,7 @@ fn requests(origin: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn allowed_pages_may_read_the_answer() {
+fn pages_of_allowed_origins_may_read_the_response() {
     let server = server();
     let refusals = [
         request("GET", "/channels/../history", &[ALLOWED]),
@@ -54,7 +54,7 @@ fn allowed_pages_may_read_the_answer() {
 }
 
 #[test]
-fn other_pages_are_refused() {
+fn pages_of_other_origins_are_refused() {
     let server = server();
     let others = [
         "Origin: https://other.example",
@@ -90,7 +90,7 @@ fn own_and_loopback_pages_are_allowed() {
         assert_eq!(answer.status, 200, "{origin}");
         assert_eq!(answer.field("access-control-allow-origin"), Some(origin));
     }
-    // The authority in the target stands above the header.
+    // The authority in the target overrides the header.
     let target = "http://other.example/channels/a/history";
     let answer = server.ask(request("GET", target, &["Origin: http://throng.example"]));
     answer.expect_refusal(403, "origin_refused");
@@ -98,9 +98,9 @@ fn own_and_loopback_pages_are_allowed() {
     assert_eq!(answer.status, 200);
 }
 
-/// DNS rebinding: the name of the page leads to this machine.
+/// DNS rebinding: the host name of the page resolves to this machine.
 #[test]
-fn a_page_whose_name_leads_to_loopback_is_not_our_own() {
+fn a_page_whose_name_resolves_to_loopback_is_not_the_servers_own() {
     let server = Server::new();
     let ask = |host: &str, origin: &str| {
         server.ask(format!(
@@ -117,9 +117,9 @@ fn a_page_whose_name_leads_to_loopback_is_not_our_own() {
     }
 }
 
-/// A browser sends no `Origin` with a `GET` to its own host: rebinding shows in `Host` alone.
+/// A browser sends no `Origin` with a `GET` to the page's own host: only `Host` reveals rebinding.
 #[test]
-fn a_name_that_leads_to_loopback_reads_nothing() {
+fn a_page_whose_name_resolves_to_loopback_reads_nothing() {
     let server = Server::new();
     assert_eq!(server.ask(post("/channels/a", &[], "secret")).status, 201);
     let paths = [
@@ -142,7 +142,7 @@ fn a_name_that_leads_to_loopback_reads_nothing() {
     let head = "HEAD /channels/a HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     assert_eq!(server.connect(head).answer_to_head().status, 403);
     assert_eq!(server.refused("host_refused"), 3 * paths.len() as u64 + 1);
-    // Probes ask under names of their own, and learn that the server runs.
+    // Probes use names of their own, and learn only that the server runs.
     assert_eq!(server.ask(get_from("10-0-0-7.pod.cluster.local", "/health")).status, 200);
     for host in ["localhost:8080", "localhost.", "127.0.0.1", "[::1]:8080", "192.168.0.7:1"] {
         assert_eq!(server.texts_at(host, "a"), ["secret"], "{host}");
@@ -152,7 +152,7 @@ fn a_name_that_leads_to_loopback_reads_nothing() {
 }
 
 #[test]
-fn hosts_are_named_in_the_settings() {
+fn the_settings_list_allowed_hosts() {
     let allowed_origins = vec!["https://page.example".into()];
     let allowed_hosts = vec!["throng".into(), "push.example".into()];
     for listen in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
@@ -169,12 +169,12 @@ fn hosts_are_named_in_the_settings() {
             .ask(get_from("evil.example", "/channels/a/history"))
             .expect_refusal(403, "host_refused");
     }
-    // Others can reach it, and it does not know all of its names.
+    // A server that other machines can reach does not know all of its names.
     assert_eq!(public().ask(get_from("any.example", "/channels/a/history")).status, 200);
 }
 
 #[test]
-fn any_origin_may_be_allowed() {
+fn a_star_allows_any_origin() {
     let server =
         Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::default() });
     let answer = server.ask(request("GET", "/health", &["Origin: null"]));
@@ -183,7 +183,7 @@ fn any_origin_may_be_allowed() {
 }
 
 #[test]
-fn browsers_may_ask_before() {
+fn preflight_requests_are_answered() {
     let fields = [ALLOWED, "Access-Control-Request-Method: POST"];
     let server = server();
     let answer = server.ask(request("OPTIONS", "/channels/a", &fields));

@@ -1,4 +1,4 @@
-//! Everything that is not the API.
+//! Pages, files, health and metrics.
 
 use std::sync::atomic::Ordering;
 
@@ -6,13 +6,13 @@ use crate::client::{get, post, request};
 use crate::server::Server;
 
 #[test]
-fn the_root_leads_to_the_chat() {
+fn the_root_redirects_to_the_chat() {
     let answer = Server::new().ask(get("/"));
     assert_eq!((answer.status, answer.field("location")), (302, Some("/chat")));
 }
 
 #[test]
-fn files_are_served_and_remembered() {
+fn files_are_served_and_revalidated() {
     let server = Server::new();
     for (path, content_type) in [
         ("/chat", "text/html; charset=utf-8"),
@@ -49,7 +49,7 @@ fn health_is_ok() {
 }
 
 #[test]
-fn other_paths_lead_nowhere() {
+fn unknown_paths_are_not_found() {
     let server = Server::new();
     for path in ["/x", "/chat/", "/channels", "/channels/a/", "/channels/a/b/c", "//chat", "/%00"] {
         server.ask(get(path)).expect_refusal(404, "not_found");
@@ -58,7 +58,7 @@ fn other_paths_lead_nowhere() {
 }
 
 #[test]
-fn figures_are_prometheus_text() {
+fn metrics_are_valid_prometheus_text() {
     let server = Server::new();
     server.ask(post("/channels/a", &[], "x"));
     server.edge.connections.store(7, Ordering::SeqCst);
@@ -101,6 +101,6 @@ fn figures_are_prometheus_text() {
         assert_eq!(buckets.last(), Some(&("{le=\"+Inf\"}".to_owned(), count[0].1)), "{name}");
         assert!(buckets.len() > 2 && samples("_sum").len() == 1, "{name}");
     }
-    assert_eq!(server.figure("throng_worker_connections{worker=\"0\"}"), 7);
-    assert_eq!(server.figure("throng_log_messages"), 1);
+    assert_eq!(server.metric("throng_worker_connections{worker=\"0\"}"), 7);
+    assert_eq!(server.metric("throng_log_messages"), 1);
 }

@@ -7,7 +7,7 @@ use crate::client::{get, request};
 use crate::server::Server;
 
 #[test]
-fn nobody_is_there() {
+fn an_unknown_channel_has_no_subscribers() {
     let answer = Server::new().ask(get("/channels/a/presence"));
     let expected = json!({"channel": "a", "connections": 0, "users": [], "more": false});
     assert_eq!(answer.json(), expected);
@@ -15,7 +15,7 @@ fn nobody_is_there() {
 }
 
 #[test]
-fn the_workers_are_asked() {
+fn the_workers_report_the_users() {
     let server = Server::new();
     let user = ChannelName::user("ann");
     server.follow(&user);

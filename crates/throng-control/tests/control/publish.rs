@@ -1,4 +1,4 @@
-//! `POST` and `PUT` of one message.
+//! `POST` and `PUT`: publishing one message.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::client::{get, post, request};
 use crate::server::{EPOCH, Server};
 
 #[test]
-fn a_message_gets_an_id_and_subscribers() {
+fn the_response_has_the_id_and_the_number_of_subscribers() {
     let server = Server::new();
     let answer = server.ask(post("/channels/a", &[], "hello"));
     assert_eq!(answer.status, 201);
@@ -26,7 +26,7 @@ fn a_message_gets_an_id_and_subscribers() {
     let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
     assert_eq!(message.body.bytes(), b"two");
     assert_eq!(message.id.to_string(), format!("{EPOCH}-2"));
-    assert_eq!(server.figure("throng_http_messages_published_total"), 2);
+    assert_eq!(server.metric("throng_http_messages_published_total"), 2);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn the_content_type_decides_what_a_body_is() {
 }
 
 #[test]
-fn bodies_come_in_pieces_and_chunks() {
+fn a_body_may_arrive_in_pieces_or_chunks() {
     let server = Server::new();
     let body = "x".repeat(60_000);
     let request = post("/channels/a", &[], &body);
@@ -106,7 +106,7 @@ fn bodies_come_in_pieces_and_chunks() {
     assert_eq!((answer.status, answer.closes()), (201, true));
     client.expect_end();
     assert_eq!(server.texts("c"), ["hello!"]);
-    assert_eq!(server.figure("throng_http_buffered_request_bytes"), 0);
+    assert_eq!(server.metric("throng_http_buffered_request_bytes"), 0);
 }
 
 fn request_chunked(chunks: &str) -> String {
@@ -114,7 +114,7 @@ fn request_chunked(chunks: &str) -> String {
 }
 
 #[test]
-fn a_body_that_ends_early_is_no_message() {
+fn a_body_that_ends_early_is_not_published() {
     let server = Server::new();
     for request in [
         request("POST", "/channels/c", &["Content-Length: 10"]) + "short",
@@ -132,7 +132,7 @@ fn a_body_that_ends_early_is_no_message() {
 }
 
 #[test]
-fn a_repeated_key_publishes_once() {
+fn a_repeated_idempotency_key_publishes_once() {
     let server = Server::new();
     let publish = |key: &str, body: &str| {
         server.ask(post("/channels/a", &[&format!("Idempotency-Key: {key}")], body))
@@ -149,12 +149,12 @@ fn a_repeated_key_publishes_once() {
     publish("", "x").expect_refusal(400, "bad_parameter");
     publish(&"k".repeat(129), "x").expect_refusal(400, "bad_parameter");
     publish("\u{e9}", "x").expect_refusal(400, "bad_parameter");
-    assert_eq!(server.figure("throng_http_messages_published_total"), 4);
-    assert_eq!(server.figure("throng_log_duplicate_publications_total"), 1);
+    assert_eq!(server.metric("throng_http_messages_published_total"), 4);
+    assert_eq!(server.metric("throng_log_duplicate_publications_total"), 1);
 }
 
 #[test]
-fn a_message_can_leave_one_connection_out() {
+fn a_message_can_exclude_a_connection() {
     let server = Server::new();
     server.follow(&ChannelName::channel("a"));
     server.follow(&ChannelName::channel("a"));
@@ -174,7 +174,7 @@ fn a_message_can_leave_one_connection_out() {
 }
 
 #[test]
-fn a_message_is_not_accepted_while_delivery_is_behind() {
+fn a_message_is_refused_while_a_workers_queue_is_full() {
     let server = Server::new();
     let channel = ChannelName::channel("a");
     server.follow(&channel);
@@ -189,10 +189,10 @@ fn a_message_is_not_accepted_while_delivery_is_behind() {
     assert!(!answer.closes());
     assert_eq!(server.texts("a"), ["first"]);
     assert_eq!(server.refused("busy"), 1);
-    assert_eq!(server.figure("throng_log_publications_refused_total"), 1);
+    assert_eq!(server.metric("throng_log_publications_refused_total"), 1);
 }
 
-/// Lets nobody do anything with what is called `secret`.
+/// Denies every action on channels and users called `secret`.
 struct Secrecy;
 
 impl Access for Secrecy {
@@ -212,7 +212,7 @@ impl Access for Secrecy {
 }
 
 #[test]
-fn access_is_asked_for_everything() {
+fn every_action_is_checked() {
     let server = Server::with_access(Settings::default(), Arc::new(Secrecy));
     for request in [
         post("/channels/secret", &[], "x"),

@@ -1,4 +1,4 @@
-//! `serve` with the real engine, and a data plane that does only what a test tells it.
+//! `serve` with the real engine and a fake data plane that the test controls.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use throng_control::{Arrival, Arrivals, Control, Edge, Settings, WorkerMetrics, serve};
+use throng_control::{Control, Edge, Handoff, HandoffReceiver, Settings, WorkerMetrics, serve};
 use throng_core::{
     Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId, Mail,
     Mailbox, MemoryEngine, Rules, Start, WorkerId,
@@ -17,26 +17,26 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::client::{Answer, Client, PATIENCE, get, get_from};
+use crate::client::{Answer, Client, TIMEOUT, get, get_from};
 
-/// What ids begin with here.
+/// The epoch of all ids in these tests.
 pub const EPOCH: &str = "z";
 
-/// A server, and the end of the data plane that the test plays.
+/// A server, with the data plane's side of its connections.
 pub struct Server {
     pub engine: Arc<MemoryEngine>,
     pub edge: Arc<FakeEdge>,
     runtime: Runtime,
     serving: JoinHandle<()>,
     listener: TcpListener,
-    arrivals: UnboundedSender<io::Result<Arrival>>,
+    handoffs: UnboundedSender<io::Result<Handoff>>,
     drain: Option<oneshot::Sender<()>>,
-    parted: mpsc::Receiver<()>,
+    workers_draining: mpsc::Receiver<()>,
     mailbox: Arc<Mailbox>,
     woken: mpsc::Receiver<()>,
 }
 
-/// Small enough that a test reaches every limit at once.
+/// Settings whose limits a test reaches quickly.
 pub fn small() -> Settings {
     Settings {
         head_bytes_max: 2000,
@@ -60,7 +60,7 @@ impl Server {
         Server::prepared(settings, access, |_| ())
     }
 
-    /// A server with whose engine `prepare` does something while the control plane is starting.
+    /// A server whose engine `prepare` uses before the control plane starts.
     pub fn prepared(
         settings: Settings,
         access: Arc<dyn Access>,
@@ -68,22 +68,22 @@ impl Server {
     ) -> Server {
         let (wake, woken) = mpsc::channel();
         let mailbox = Arc::new(Mailbox::new(move || {
-            // A test that has ended listens no more.
+            // Fails only after the test has ended.
             let _ = wake.send(());
         }));
         let mailboxes = vec![Arc::clone(&mailbox)];
         let rules = Arc::new(Rules::default());
         let epoch = Epoch::numbered(35);
         let engine = Arc::new(MemoryEngine::new(epoch, rules, mailboxes, 1 << 30));
-        let (give, handed_back) = mpsc::channel();
+        let (give, handed_off) = mpsc::channel();
         let edge = Arc::new(FakeEdge {
             is_full: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             give,
-            handed_back: Mutex::new(handed_back),
+            handed_off: Mutex::new(handed_off),
             counters: Arc::default(),
         });
-        let (arrivals, arriving) = unbounded_channel();
+        let (handoffs, receiver) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
         let control =
             Control::new(Arc::clone(&engine) as _, access, Arc::clone(&edge) as _, settings);
@@ -93,85 +93,86 @@ impl Server {
             .enable_all()
             .build()
             .unwrap();
-        // A test that does not drain drops its end with the server, and not before.
+        // A test without a drain drops the sender at its end, which must not start the drain.
         let drain_begins = async move {
             if draining.await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
-        let (part, parted) = mpsc::channel();
-        let part = move || {
+        let (drain_workers, workers_draining) = mpsc::channel();
+        let drain_workers = move || {
             // As above.
-            let _ = part.send(());
+            let _ = drain_workers.send(());
         };
-        let arriving = Arriving(arriving);
+        let receiver = TestReceiver(receiver);
         let admin = None;
-        let serving = runtime.spawn(serve(Arc::new(control), arriving, admin, drain_begins, part));
+        let control = Arc::new(control);
+        let serving = runtime.spawn(serve(control, receiver, admin, drain_begins, drain_workers));
         Server {
             engine,
             edge,
             runtime,
             serving,
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            arrivals,
+            handoffs,
             drain: Some(drain),
-            parted,
+            workers_draining,
             mailbox,
             woken,
         }
     }
 
-    /// A connection from which a worker has read `bytes`.
+    /// Opens a connection that a worker hands off after it has read `bytes`.
     pub fn connect(&self, bytes: impl Into<Vec<u8>>) -> Client {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = self.listener.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
-        self.arrivals.send(Ok(Arrival { stream: accepted, bytes: bytes.into() })).unwrap();
+        self.handoffs.send(Ok(Handoff { stream: accepted, bytes: bytes.into() })).unwrap();
         Client::new(stream)
     }
 
-    /// A connection that has had one answer already: the control plane's own.
+    /// Opens a connection and makes one request on it, so that hyper serves it already.
     pub fn connect_again(&self) -> Client {
         let mut client = self.connect(get("/health"));
         client.answer();
         client
     }
 
-    /// The answer to a request on a connection of its own.
+    /// Makes a request on a new connection.
     pub fn ask(&self, request: impl Into<Vec<u8>>) -> Answer {
         self.connect(request).answer()
     }
 
-    /// A connection is lost on its way here.
+    /// Makes receiving a connection fail once.
     pub fn lose_one(&self) {
-        self.arrivals.send(Err(io::ErrorKind::Other.into())).unwrap();
+        self.handoffs.send(Err(io::ErrorKind::Other.into())).unwrap();
     }
 
     pub fn begin_drain(&mut self) {
         self.drain.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits until the workers are told to send everybody home.
-    pub fn expect_parting(&self) {
-        self.parted.recv_timeout(PATIENCE).unwrap();
+    /// Waits until the server tells the workers to drain.
+    pub fn expect_workers_draining(&self) {
+        self.workers_draining.recv_timeout(TIMEOUT).unwrap();
     }
 
-    /// That the workers have not been told so yet, once the drain has begun. Whoever is answered
-    /// has been taken in after the server has looked whether they are to be told.
-    pub fn expect_no_parting(&self) {
+    /// Expects that a drain has begun and the workers have not been told to drain. The server
+    /// accepts the new connection after it has decided whether to tell them.
+    pub fn expect_workers_not_draining(&self) {
         assert_eq!(self.ask(get("/health")).status, 503);
-        assert!(self.parted.try_recv().is_err());
+        assert!(self.workers_draining.try_recv().is_err());
     }
 
     /// Waits until `serve` has returned.
     pub fn join(self) {
         let Server { runtime, serving, .. } = self;
-        let joined = async { tokio::time::timeout(PATIENCE, serving).await };
+        let joined = async { tokio::time::timeout(TIMEOUT, serving).await };
         runtime.block_on(joined).expect("it ends").unwrap();
         runtime.shutdown_timeout(Duration::ZERO);
     }
 
-    /// One subscription of the only worker.
+    /// Adds a subscription of the only worker.
     pub fn follow(&self, channel: &ChannelName) {
         let local_if_new = LocalId(NonZeroU32::MIN);
         let worker = WorkerId(0);
@@ -188,30 +189,30 @@ impl Server {
                 return mail.remove(0);
             }
             if self.mailbox.doze() {
-                self.woken.recv_timeout(PATIENCE).unwrap();
+                self.woken.recv_timeout(TIMEOUT).unwrap();
                 self.mailbox.rouse();
             }
         }
     }
 
-    /// A figure of `/metrics`, by its full name.
-    pub fn figure(&self, name: &str) -> u64 {
+    /// The value of a metric, by its name with labels.
+    pub fn metric(&self, name: &str) -> u64 {
         let page = self.ask(get("/metrics"));
         let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("{name} is not counted")).parse().unwrap()
+        line.unwrap_or_else(|| panic!("{name} is missing")).parse().unwrap()
     }
 
-    /// How often a code was given.
+    /// How many responses had this error code.
     pub fn refused(&self, code: &str) -> u64 {
-        self.figure(&format!("throng_http_refused_total{{code=\"{code}\"}}"))
+        self.metric(&format!("throng_http_refused_total{{code=\"{code}\"}}"))
     }
 
-    /// What a channel keeps.
+    /// The messages that a channel keeps.
     pub fn texts(&self, channel: &str) -> Vec<String> {
         self.texts_at("127.0.0.1", channel)
     }
 
-    /// What a channel keeps, as it is told under the name of that host.
+    /// The messages that a channel keeps, requested from the host `host`.
     pub fn texts_at(&self, host: &str, channel: &str) -> Vec<String> {
         let target = format!("/channels/{channel}/history?limit=1000");
         let answer = self.ask(get_from(host, &target));
@@ -221,38 +222,38 @@ impl Server {
     }
 }
 
-struct Arriving(UnboundedReceiver<io::Result<Arrival>>);
+struct TestReceiver(UnboundedReceiver<io::Result<Handoff>>);
 
-impl Arrivals for Arriving {
-    async fn next(&mut self) -> io::Result<Option<Arrival>> {
+impl HandoffReceiver for TestReceiver {
+    async fn next(&mut self) -> io::Result<Option<Handoff>> {
         self.0.recv().await.transpose()
     }
 }
 
-/// The workers, as the control plane sees them.
+/// A data plane of one worker.
 pub struct FakeEdge {
-    /// Whether nobody has room.
+    /// Whether the worker accepts no connection.
     pub is_full: AtomicBool,
-    /// Connections that the only worker holds.
+    /// Connections of the worker.
     pub connections: AtomicU64,
     give: mpsc::Sender<(TcpStream, Vec<u8>)>,
-    handed_back: Mutex<mpsc::Receiver<(TcpStream, Vec<u8>)>>,
+    handed_off: Mutex<mpsc::Receiver<(TcpStream, Vec<u8>)>>,
     counters: Arc<Counters>,
 }
 
 impl FakeEdge {
-    /// The next connection that comes back.
-    pub fn handed_back(&self) -> (TcpStream, Vec<u8>) {
-        self.handed_back.lock().unwrap().recv_timeout(PATIENCE).unwrap()
+    /// Waits for the next connection that is handed off to the worker.
+    pub fn handed_off(&self) -> (TcpStream, Vec<u8>) {
+        self.handed_off.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
-    pub fn expect_nothing_back(&self) {
-        assert!(self.handed_back.lock().unwrap().try_recv().is_err());
+    pub fn expect_no_handoff(&self) {
+        assert!(self.handed_off.lock().unwrap().try_recv().is_err());
     }
 }
 
 impl Edge for FakeEdge {
-    fn hand_back(&self, _: Listener, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
+    fn hand_off(&self, _: Listener, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
         if self.is_full.load(Ordering::SeqCst) {
             return Err(stream);
         }

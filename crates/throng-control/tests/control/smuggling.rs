@@ -1,21 +1,21 @@
-//! Requests that others might read differently: refused, with nothing behind them carried out.
+//! Request smuggling: ambiguous requests are refused, and nothing after them is executed.
 
 use crate::client::{get, post, request};
 use crate::server::{Server, small};
 
-/// What must not be carried out.
-fn behind() -> Vec<u8> {
+/// A request that must not be executed.
+fn smuggled() -> Vec<u8> {
     post("/channels/smuggled", &[], "x")
 }
 
-/// The whole head, given the lines between the first and the empty one.
+/// A request head with these header lines.
 fn with(lines: &str) -> String {
     format!("POST /channels/a HTTP/1.1\r\n{lines}\r\n\r\n")
 }
 
 #[track_caller]
 fn refused(server: &Server, request: impl AsRef<[u8]>, status: u16, code: &str) {
-    let bytes = [request.as_ref(), &behind()].concat();
+    let bytes = [request.as_ref(), &smuggled()].concat();
     let what = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
     for is_first in [true, false] {
         let mut client = if is_first { server.connect(&*bytes) } else { server.connect_again() };
@@ -30,13 +30,13 @@ fn refused(server: &Server, request: impl AsRef<[u8]>, status: u16, code: &str) 
 }
 
 #[track_caller]
-fn nothing_got_through(server: &Server) {
+fn expect_nothing_smuggled(server: &Server) {
     assert_eq!(server.texts("smuggled"), [""; 0]);
-    server.edge.expect_nothing_back();
+    server.edge.expect_no_handoff();
 }
 
 #[test]
-fn lengths() {
+fn ambiguous_lengths_are_refused() {
     let server = Server::new();
     for lines in [
         "Host: 127.0.0.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
@@ -61,52 +61,52 @@ fn lengths() {
     let old = "POST /channels/a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
     refused(&server, old, 400, "bad_length");
     assert_eq!(server.refused("bad_length"), 34);
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
 #[test]
-fn lengths_that_would_overflow() {
+fn lengths_that_would_overflow_are_refused() {
     let server = Server::new();
     for length in [u64::MAX, u64::MAX - 1, u64::MAX - 100, 1 << 63] {
         let lines = format!("Host: 127.0.0.1\r\nContent-Length: {length}");
         refused(&server, with(&lines), 413, "too_large");
     }
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
 #[test]
-fn codings() {
+fn transfer_codings_other_than_chunked_are_refused() {
     let server = Server::new();
     for coding in ["gzip", "gzip, chunked", "identity", "xchunked", "\"chunked\""] {
         let lines = format!("Host: 127.0.0.1\r\nTransfer-Encoding: {coding}");
         refused(&server, with(&lines), 501, "not_implemented");
     }
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
 #[test]
-fn heads() {
+fn malformed_heads_are_refused() {
     let server = Server::new();
     for head in [
-        // Folded, by itself and in the first line.
+        // Folded lines.
         with("Host: 127.0.0.1\r\nX: a\r\n b"),
         with(" Host: a"),
-        // A line feed alone.
+        // A line feed or carriage return alone.
         "POST /channels/a HTTP/1.1\nHost: a\n\n".into(),
         with("Host: a\nContent-Length: 3"),
         with("Host: 127.0.0.1\r\nX: a\rContent-Length: 3"),
-        // Spaces where none belong.
+        // Spaces in the wrong places.
         with("Host : a"),
         with("Host: 127.0.0.1\r\nContent-Length : 3"),
         with("Host: 127.0.0.1\r\nTransfer-Encoding\t: chunked"),
         "POST  /channels/a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
         "POST /channels/a b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into(),
-        // Names and values.
+        // Invalid names and values.
         with("Host: 127.0.0.1\r\nContent_Length\0: 3"),
         with("Host: 127.0.0.1\r\nX: \0"),
         with("Host: 127.0.0.1\r\n: a"),
         with("Host: 127.0.0.1\r\nno colon"),
-        // For whom.
+        // Missing, repeated and malformed hosts, malformed targets.
         with("X: a"),
         with("Host: 127.0.0.1\r\nHost: b"),
         with("Host: a/b"),
@@ -120,31 +120,32 @@ fn heads() {
     ] {
         refused(&server, head, 400, "bad_request");
     }
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
-/// What hyper is stricter about than the workers gets the same kind of answer, and is counted.
+/// Hyper is stricter about these than the workers. The responses are the control plane's, and
+/// counted.
 #[test]
-fn targets() {
+fn targets_that_hyper_would_refuse_are_refused() {
     let server = Server::new();
     for target in ["/a<b", "/a>b", "/a`b", "/a?b<c", "/a?\"", "http://a%41/", "http://a:/?<"] {
         refused(&server, request("POST", target, &[]), 400, "bad_request");
     }
     assert_eq!(server.refused("bad_request"), 14);
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
 #[test]
-fn versions() {
+fn unknown_versions_are_refused() {
     let server = Server::new();
     refused(&server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "bad_version");
     refused(&server, "POST / HTTP/3.0\r\nHost: 127.0.0.1\r\n\r\n", 505, "bad_version");
     refused(&server, "POST / HTTP/1.2\r\nHost: 127.0.0.1\r\n\r\n", 505, "bad_version");
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
 #[test]
-fn chunks() {
+fn malformed_chunks_are_refused() {
     let server = Server::with(small());
     let head = request("POST", "/channels/a", &["Transfer-Encoding: chunked"]);
     for chunks in [
@@ -177,22 +178,22 @@ fn chunks() {
     assert_eq!(server.texts("a"), [""; 0]);
 }
 
-/// The end of a chunked request is hyper's business, so nothing behind it is carried out, even if
-/// it is well-formed.
+/// Only hyper knows where a chunked request ends, so nothing after it is executed, even if it is
+/// well-formed.
 #[test]
-fn nothing_comes_behind_chunks() {
+fn a_request_after_chunks_is_not_executed() {
     let server = Server::new();
     for target in ["/channels/a", "/channels/..", "/nowhere", "/health", "/publish"] {
         let head = request("POST", target, &["Transfer-Encoding: chunked"]);
         let body = b"2\r\n{}\r\n0\r\n\r\n";
-        let mut client = server.connect([head.as_bytes(), body, &behind()].concat());
+        let mut client = server.connect([head.as_bytes(), body, &smuggled()].concat());
         assert!(client.answer().closes(), "{target}");
         client.expect_end();
     }
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
-/// A body that nobody reads is skipped, not taken for the next request.
+/// An unread body is skipped and not parsed as the next request.
 #[test]
 fn unread_bodies_are_skipped() {
     let server = Server::new();
@@ -204,10 +205,10 @@ fn unread_bodies_are_skipped() {
         ("DELETE", "/channels/a"),
         ("GET", "/chat"),
     ] {
-        let body = behind();
+        let body = smuggled();
         let length = format!("Content-Length: {}", body.len());
         let head = request(method, target, &[&length]);
-        // In one piece, and with the body late.
+        // First in one piece, then with a body that arrives later.
         let mut client =
             server.connect([head.as_bytes(), &body, get("/health").as_bytes()].concat());
         assert!(!client.answer().closes(), "{method} {target}");
@@ -218,18 +219,18 @@ fn unread_bodies_are_skipped() {
         assert!(!client.answer().closes(), "{method} {target}");
         assert_eq!(client.answer().text(), "ok\n", "{method} {target}");
     }
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }
 
 #[test]
-fn a_body_after_a_refused_expectation_is_not_waited_for() {
+fn the_connection_ends_after_a_refused_expectation() {
     let server = Server::new();
     let fields = ["Expect: 100-continue", "Content-Length: 3"];
     let mut client = server.connect(request("POST", "/channels/..", &fields));
     let answer = client.answer();
     answer.expect_refusal(400, "bad_name");
     assert!(answer.closes());
-    client.try_send(behind());
+    client.try_send(smuggled());
     assert_eq!(client.rest(), "");
-    nothing_got_through(&server);
+    expect_nothing_smuggled(&server);
 }

@@ -1,4 +1,4 @@
-//! What the server tells about itself.
+//! `/status`, `/status.json` and the samples.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::Instant;
 use throng_control::Settings;
 use throng_core::{Allow, Body, ChannelName, Engine as _, Mail, Publication};
 
-use crate::client::{Answer, PATIENCE, get_from, post};
+use crate::client::{Answer, TIMEOUT, get_from, post};
 use crate::server::Server;
 
-/// Asks as somebody at the machine does.
+/// Makes a request as a client on the same machine does.
 fn ask(server: &Server, target: &str) -> Answer {
     server.ask(format!("GET {target} HTTP/1.1\r\nHost: localhost:8080\r\n\r\n"))
 }
 
 #[test]
-fn it_is_told_at_the_machine_only() {
+fn only_clients_on_the_same_machine_may_see_the_status() {
     let here = Server::new();
     let everywhere =
         Server::with(Settings { listen: Ipv4Addr::UNSPECIFIED.into(), ..Settings::default() });
@@ -25,7 +25,7 @@ fn it_is_told_at_the_machine_only() {
     let proxied = Server::with(Settings { allowed_hosts, ..Settings::default() });
     for path in ["/status", "/status.json", "/status.json?history=1"] {
         assert_eq!(ask(&here, path).status, 200, "{path}");
-        // A proxy that passes its own name on.
+        // As a proxy that forwards its own host name.
         proxied.ask(get_from("push.example", path)).expect_refusal(403, "forbidden");
         ask(&everywhere, path).expect_refusal(403, "forbidden");
     }
@@ -36,7 +36,7 @@ fn it_is_told_at_the_machine_only() {
 }
 
 #[test]
-fn the_first_sample_is_there_at_once() {
+fn the_first_sample_is_available_at_once() {
     let server = Server::new();
     server.edge.connections.store(7, Ordering::SeqCst);
     let sample = ask(&server, "/status.json").json();
@@ -49,7 +49,7 @@ fn the_first_sample_is_there_at_once() {
 }
 
 #[test]
-fn the_charts_have_what_happened_before_the_first_sample() {
+fn the_charts_include_events_before_the_first_sample() {
     // Workers accept messages over WebSockets as soon as they run.
     let publish = |engine: &throng_core::MemoryEngine| {
         let publication = Publication {
@@ -62,33 +62,33 @@ fn the_charts_have_what_happened_before_the_first_sample() {
         engine.publish(0, publication).unwrap();
     };
     let server = Server::prepared(Settings::default(), Arc::new(Allow), publish);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let history = &ask(&server, "/status.json?history=900").json()["history"];
         let rates = history["messages_in_per_s"].as_array().unwrap();
         if rates.iter().any(|rate| rate.as_f64().unwrap() > 0.0) {
             return;
         }
-        assert!(rates.len() < 3 && Instant::now() < deadline, "on no chart: {rates:?}");
+        assert!(rates.len() < 3 && Instant::now() < deadline, "missing in the charts: {rates:?}");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn viewers_get_each_sample_and_nobody_else_counts_it() {
+fn viewers_get_each_sample_and_samples_do_not_count_as_messages() {
     let server = Server::new();
     server.follow(&ChannelName::status());
     let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
     assert_eq!(message.channel, ChannelName::status());
-    assert!(message.flight().is_none(), "it is not measured");
+    assert!(message.flight().is_none(), "the sample has no latency");
     let sample: serde_json::Value = serde_json::from_slice(message.body.bytes()).unwrap();
     assert_eq!(sample["messages_in"]["total"], 0);
-    assert_eq!(server.figure("throng_log_messages_published_total"), 0);
-    assert_eq!(server.figure("throng_log_messages"), 0);
+    assert_eq!(server.metric("throng_log_messages_published_total"), 0);
+    assert_eq!(server.metric("throng_log_messages"), 0);
 }
 
 #[test]
-fn histories_have_a_limit() {
+fn the_length_of_the_history_is_checked() {
     let server = Server::new();
     for history in ["901", "-1", "x", ""] {
         let answer = ask(&server, &format!("/status.json?history={history}"));

@@ -1,4 +1,4 @@
-//! A kept-alive connection that asks to subscribe goes back to a worker, with its bytes.
+//! A kept-alive connection that asks to subscribe is handed off to a worker, with its bytes.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
@@ -13,20 +13,20 @@ fn subscription() -> String {
 }
 
 #[test]
-fn the_next_request_subscribes() {
+fn a_connection_whose_next_request_subscribes_is_handed_off() {
     let server = Server::new();
     let mut client = server.connect(post("/channels/a", &[], "x"));
     assert_eq!(client.answer().status, 201);
     client.send(subscription());
-    let (mut stream, bytes) = server.edge.handed_back();
+    let (mut stream, bytes) = server.edge.handed_off();
     assert_eq!(bytes, subscription().as_bytes());
     stream.write_all(b"from the worker").unwrap();
     assert_eq!(client.read_exact(15), b"from the worker");
-    assert_eq!(server.figure("throng_http_handoffs_to_workers_total"), 1);
+    assert_eq!(server.metric("throng_http_handoffs_to_workers_total"), 1);
 }
 
 #[test]
-fn every_kind_of_subscription_goes_back() {
+fn every_kind_of_subscription_is_handed_off() {
     let server = Server::new();
     for bytes in [
         get("/users/a%2Fb"),
@@ -34,45 +34,45 @@ fn every_kind_of_subscription_goes_back() {
         request("GET", "http://other.example/channels/a", &[]),
         "GET /channels/a HTTP/1.0\r\n\r\n".into(),
         request("GET", "/channels/a", &["Connection: Upgrade", "Upgrade: websocket"]),
-        // The worker refuses these, in its own words.
+        // The worker refuses these.
         get("/channels/.."),
         get("/subscribe"),
         get("/channels/a?wait=x"),
     ] {
         let mut client = server.connect_again();
         client.send(&bytes);
-        assert_eq!(server.edge.handed_back().1, bytes.as_bytes(), "{bytes}");
+        assert_eq!(server.edge.handed_off().1, bytes.as_bytes(), "{bytes}");
     }
 }
 
 #[test]
-fn bytes_one_by_one_are_the_same_bytes() {
+fn bytes_may_arrive_one_by_one() {
     let server = Server::new();
     let mut client = server.connect_again();
     client.send_byte_by_byte(post("/channels/a", &[], "x"));
     assert_eq!(client.answer().status, 201);
     client.send_byte_by_byte(subscription());
-    assert_eq!(server.edge.handed_back().1, subscription().as_bytes());
+    assert_eq!(server.edge.handed_off().1, subscription().as_bytes());
 }
 
-/// However the stream of two requests is cut in two, the same comes of it.
+/// Two requests may arrive in two pieces, cut anywhere.
 #[test]
-fn every_cut_gives_the_same() {
+fn every_cut_has_the_same_result() {
     let server = Server::new();
     let stream = [post("/channels/a", &[], "x"), subscription().into()].concat();
     for cut in 0..stream.len() {
         let mut client = server.connect_again();
         client.send(&stream[..cut]);
-        // What was sent has arrived by the time that a later connection is answered, mostly.
+        // Usually the first piece has arrived once a later connection is answered.
         server.ask(get("/health"));
         client.send(&stream[cut..]);
         assert_eq!(client.answer().status, 201);
-        assert_eq!(server.edge.handed_back().1, subscription().as_bytes(), "cut at {cut}");
+        assert_eq!(server.edge.handed_off().1, subscription().as_bytes(), "cut at {cut}");
     }
 }
 
 #[test]
-fn what_is_pipelined_before_is_answered_first() {
+fn pipelined_requests_are_answered_before_the_handoff() {
     let server = Server::new();
     let follows = "what the client says to the worker";
     let mut requests = Vec::new();
@@ -81,7 +81,7 @@ fn what_is_pipelined_before_is_answered_first() {
     }
     requests.extend(subscription().as_bytes());
     requests.extend(follows.as_bytes());
-    // Once with what the worker read, and once later.
+    // Once all bytes are those that the worker has read, once they arrive later.
     for mut client in [server.connect(requests.clone()), {
         let mut client = server.connect_again();
         client.send(&requests);
@@ -90,8 +90,8 @@ fn what_is_pipelined_before_is_answered_first() {
         for _ in 0..50 {
             assert_eq!(client.answer().status, 201);
         }
-        let (stream, mut bytes) = server.edge.handed_back();
-        // What comes later is left in the socket for the worker.
+        let (stream, mut bytes) = server.edge.handed_off();
+        // Bytes that arrive later stay in the socket for the worker.
         while bytes.len() < subscription().len() + follows.len() {
             let mut more = [0; 4096];
             stream.set_nonblocking(false).unwrap();
@@ -104,7 +104,7 @@ fn what_is_pipelined_before_is_answered_first() {
 }
 
 #[test]
-fn a_large_answer_is_written_whole_before() {
+fn a_large_response_is_written_completely_before_the_handoff() {
     let server = Server::new();
     let text = "x".repeat(60_000);
     for _ in 0..16 {
@@ -115,11 +115,11 @@ fn a_large_answer_is_written_whole_before() {
     for _ in 0..2 {
         assert_eq!(client.answer().json()["messages"].as_array().unwrap().len(), 16);
     }
-    assert_eq!(server.edge.handed_back().1, subscription().as_bytes());
+    assert_eq!(server.edge.handed_off().1, subscription().as_bytes());
 }
 
 #[test]
-fn empty_lines_between_requests_go_along() {
+fn empty_lines_before_the_request_are_handed_off() {
     let server = Server::new();
     let mut client = server.connect_again();
     client.send("\r\n");
@@ -127,51 +127,51 @@ fn empty_lines_between_requests_go_along() {
     assert_eq!(client.answer().status, 201);
     let bytes = format!("\r\n{}", subscription());
     client.send(&bytes);
-    assert_eq!(server.edge.handed_back().1, bytes.as_bytes());
+    assert_eq!(server.edge.handed_off().1, bytes.as_bytes());
 }
 
 #[test]
-fn a_half_closed_connection_goes_back_too() {
+fn a_half_closed_connection_is_handed_off() {
     let server = Server::new();
     let mut client =
         server.connect([post("/channels/a", &[], "x"), subscription().into()].concat());
     client.finish();
     assert_eq!(client.answer().status, 201);
-    assert_eq!(server.edge.handed_back().1, subscription().as_bytes());
+    assert_eq!(server.edge.handed_off().1, subscription().as_bytes());
 }
 
 #[test]
-fn after_chunks_nothing_is_looked_for() {
+fn a_subscription_after_chunks_is_ignored() {
     let server = Server::new();
     let chunked = request("POST", "/channels/c", &["Transfer-Encoding: chunked"]);
     let mut client = server.connect(format!("{chunked}1\r\nx\r\n0\r\n\r\n{}", subscription()));
     let answer = client.answer();
     assert_eq!((answer.status, answer.closes()), (201, true));
     client.expect_end();
-    server.edge.expect_nothing_back();
+    server.edge.expect_no_handoff();
 }
 
 #[test]
-fn after_the_last_request_nothing_is_looked_for() {
+fn a_subscription_after_the_last_request_is_ignored() {
     let server = Server::new();
     let last = post("/channels/a", &["Connection: close"], "x");
     let mut client = server.connect([last, subscription().into()].concat());
     let answer = client.answer();
     assert_eq!((answer.status, answer.closes()), (201, true));
     client.expect_end();
-    server.edge.expect_nothing_back();
+    server.edge.expect_no_handoff();
 }
 
 #[test]
-fn a_subscription_in_a_body_is_a_body() {
+fn a_subscription_inside_a_body_is_part_of_the_body() {
     let server = Server::new();
     assert_eq!(server.ask(post("/channels/a", &[], subscription())).status, 201);
     assert_eq!(server.texts("a"), [subscription()]);
-    server.edge.expect_nothing_back();
+    server.edge.expect_no_handoff();
 }
 
 #[test]
-fn a_worker_that_takes_no_more_is_busy() {
+fn a_subscription_that_no_worker_accepts_gets_busy() {
     let allowed_origins = vec!["https://page.example".into()];
     let server = Server::with(Settings { allowed_origins, ..Settings::default() });
     server.edge.is_full.store(true, Ordering::SeqCst);
@@ -185,9 +185,9 @@ fn a_worker_that_takes_no_more_is_busy() {
     assert_eq!(server.refused("busy"), 1);
 }
 
-/// `EventSource` gives up for ever on any status but 200.
+/// `EventSource` gives up on any status but 200.
 #[test]
-fn events_that_are_refused_say_when_to_come_back() {
+fn a_refused_event_stream_says_when_to_come_back() {
     let server = Server::new();
     server.edge.is_full.store(true, Ordering::SeqCst);
     let mut client = server.connect_again();
@@ -197,7 +197,7 @@ fn events_that_are_refused_say_when_to_come_back() {
     assert_eq!(answer.field("content-type"), Some("text/event-stream"));
     assert!(answer.text().contains("\nretry: "), "{answer:?}");
     client.expect_end();
-    // An origin that is not allowed gets no more than before.
+    // Pages of an origin that is not allowed get a plain error.
     let mut client = server.connect_again();
     client.send(request("GET", "/channels/a", &["Accept: text/event-stream", "Origin: http://x"]));
     client.answer().expect_refusal(503, "busy");
@@ -205,7 +205,7 @@ fn events_that_are_refused_say_when_to_come_back() {
 
 /// A page cannot read why a WebSocket was not opened.
 #[test]
-fn a_websocket_that_is_refused_says_when_to_come_back() {
+fn a_refused_websocket_says_when_to_come_back() {
     let server = Server::new();
     server.edge.is_full.store(true, Ordering::SeqCst);
     let mut client = server.connect_again();
@@ -227,11 +227,11 @@ fn a_websocket_that_is_refused_says_when_to_come_back() {
     client.expect_end();
 }
 
-/// Otherwise two planes that disagree would play ball with the connection.
+/// Otherwise planes that disagree would hand the connection back and forth.
 #[test]
-fn what_comes_first_does_not_go_back() {
+fn a_subscription_that_a_worker_handed_off_is_not_handed_off() {
     let server = Server::new();
     server.ask(get("/channels/a")).expect_refusal(400, "bad_request");
     server.ask(get("/channels/..")).expect_refusal(400, "bad_name");
-    server.edge.expect_nothing_back();
+    server.edge.expect_no_handoff();
 }
