@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use throng_core::{
-    Body, ChannelId, ChannelName, Engine, Epoch, Follow, Followed, LocalId, Mail, Mailbox,
-    MemoryEngine, MessageId, Publication, Roster, Rules, Start, Waiting, WorkerId,
+    Body, ChannelId, ChannelName, Engine, Epoch, Follow, Followed, LocalId, MemoryEngine,
+    MessageId, Notification, Publication, Rules, StartAt, SubscriptionTable, Waiting, WorkerId,
+    WorkerQueue,
 };
 
 /// A figure of `/proc/self/{file}` in bytes.
@@ -34,20 +35,20 @@ fn local(user: usize) -> LocalId {
 fn main() {
     let users = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let rules = Arc::new(Rules::default());
-    let mailbox = Arc::new(Mailbox::new(|| {}));
+    let queue = Arc::new(WorkerQueue::new(|| {}));
     let epoch = Epoch::numbered(1);
-    let engine = MemoryEngine::new(epoch, Arc::clone(&rules), vec![Arc::clone(&mailbox)], 1 << 30);
+    let engine = MemoryEngine::new(epoch, Arc::clone(&rules), vec![Arc::clone(&queue)], 1 << 30);
 
     let before = proc_bytes("smaps_rollup", "Pss:");
     for user in 0..users {
         let channel = &ChannelName::user(&format!("user-{user}"));
         let (worker, local_if_new) = (WorkerId(0), local(user));
-        engine.follow(0, Follow { channel, worker, local_if_new, start: Start::Live });
+        engine.follow(0, Follow { channel, worker, local_if_new, start: StartAt::Live });
     }
     report("engine, names like user-123456", users, before);
 
     let before = proc_bytes("smaps_rollup", "Pss:");
-    let mut roster = Roster::new(Arc::clone(&rules));
+    let mut table = SubscriptionTable::new(Arc::clone(&rules));
     let rule = rules.find(&ChannelName::user("user"));
     let head = MessageId { epoch, offset: 0 };
     for user in 0..users {
@@ -55,48 +56,48 @@ fn main() {
         let (is_recovered, backlog) = (None, Vec::new());
         let cursor = head;
         let followed = Followed { channel, local, rule, head, cursor, is_recovered, backlog };
-        roster.join(user as u32, &followed, true, None);
+        table.join(user as u32, &followed, true, None);
     }
-    report("roster", users, before);
+    report("table", users, before);
 
-    broadcast(&engine, &mailbox, users);
+    broadcast(&engine, &queue, users);
 }
 
 /// One channel with everybody in it, and all of a broadcast but the writing.
-fn broadcast(engine: &MemoryEngine, mailbox: &Mailbox, users: usize) {
-    let mut roster = Roster::new(Arc::new(Rules::default()));
+fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
+    let mut table = SubscriptionTable::new(Arc::new(Rules::default()));
     let name = ChannelName::channel("all");
     for user in 0..users {
-        let (channel, worker, local_if_new) = (&name, WorkerId(0), roster.next_local());
-        let follow = Follow { channel, worker, local_if_new, start: Start::Live };
-        roster.join(user as u32, &engine.follow(0, follow), false, None);
+        let (channel, worker, local_if_new) = (&name, WorkerId(0), table.next_local());
+        let follow = Follow { channel, worker, local_if_new, start: StartAt::Live };
+        table.join(user as u32, &engine.follow(0, follow), false, None);
     }
     let publication = Publication {
         channel: name,
         body: Body::Text("hello".into()),
         content_type: None,
         idempotency_key: None,
-        except: None,
+        excluded: None,
     };
-    engine.publish(0, publication).expect("the mailbox is empty");
-    let mut mail = Vec::new();
-    mailbox.take(&mut mail);
-    for mail in mail {
-        if let Mail::Message { local, channel, message } = mail {
-            roster.append(local, channel, &message);
+    engine.publish(0, publication).expect("the queue is empty");
+    let mut notifications = Vec::new();
+    queue.take(&mut notifications);
+    for notifications in notifications {
+        if let Notification::Message { local, channel, message } = notifications {
+            table.append(local, channel, &message);
         }
     }
     let start = Instant::now();
     let mut delivered = 0;
     let mut batch = Vec::new();
-    while roster.is_sweeping() {
-        roster.next_batch(&mut 1000, &mut batch);
+    while table.is_fanning_out() {
+        table.next_batch(&mut 1000, &mut batch);
         for (id, _) in batch.drain(..) {
-            let last = match roster.waiting(id) {
+            let last = match table.waiting(id) {
                 Waiting::Messages(messages) => messages.last().map(|last| last.id.offset),
                 _ => None,
             };
-            roster.advance(id, last.expect("everybody lacks the message"));
+            table.advance(id, last.expect("everybody lacks the message"));
             delivered += 1;
         }
     }

@@ -8,11 +8,11 @@ use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::id::{MessageId, Position};
-use crate::mailbox::{FollowsQuestion, Mail};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::presence::{PresenceBusy, PresenceCache, PresenceDone};
 use crate::rules::RuleId;
+use crate::worker_queue::{FollowsQuery, Notification};
 use crate::{ChannelId, LocalId, WorkerId};
 
 /// Something to publish.
@@ -27,7 +27,7 @@ pub struct Publication {
     /// The same key on the same channel within [`IDEMPOTENCY_MS`] publishes nothing.
     pub idempotency_key: Option<Box<str>>,
     /// The connection that does not get it.
-    pub except: Option<ConnectionName>,
+    pub excluded: Option<ConnectionName>,
 }
 
 /// For how long an idempotency key is remembered, in milliseconds, unless a million others came
@@ -64,7 +64,7 @@ impl From<PublishError> for ErrorResponse {
 
 /// Where a subscription starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum StartAt {
     /// With the next message.
     Live,
     /// With the last so many messages.
@@ -73,12 +73,13 @@ pub enum Start {
     After(MessageId),
 }
 
-impl Start {
+impl StartAt {
     /// Where each subscription that `request` asks for starts, in the order of its targets.
-    pub fn of_request(request: &Request) -> Result<Vec<Start>, ErrorResponse> {
+    pub fn of_request(request: &Request) -> Result<Vec<StartAt>, ErrorResponse> {
         let channels = request.targets.len();
         let Some(since) = &request.since else {
-            let start = request.history.map_or(Start::Live, |count| Start::Last(count as usize));
+            let start =
+                request.history.map_or(StartAt::Live, |count| StartAt::Last(count as usize));
             return Ok(vec![start; channels]);
         };
         let Position(ids) = since.parse()?;
@@ -89,7 +90,7 @@ impl Start {
             );
             return Err(ErrorResponse::new(ErrorCode::BadId, message));
         }
-        Ok(ids.into_iter().map(Start::After).collect())
+        Ok(ids.into_iter().map(StartAt::After).collect())
     }
 }
 
@@ -103,7 +104,7 @@ pub struct Follow<'a> {
     /// Where the worker will keep the channel, if it does not follow it yet.
     pub local_if_new: LocalId,
     /// Where the subscription starts.
-    pub start: Start,
+    pub start: StartAt,
 }
 
 /// The engine's answer to [`Follow`].
@@ -119,7 +120,7 @@ pub struct Followed {
     pub head: MessageId,
     /// The subscription's cursor: the id after which it starts.
     pub cursor: MessageId,
-    /// With [`Start::After`], whether everything after that id is there.
+    /// With [`StartAt::After`], whether everything after that id is there.
     pub is_recovered: Option<bool>,
     /// The messages between cursor and head.
     pub backlog: Vec<Arc<Message>>,
@@ -160,7 +161,7 @@ pub struct Audience {
 
 /// Figures about the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EngineFigures {
+pub struct EngineMetrics {
     /// Channels and users known.
     pub channels: u64,
     /// Messages kept.
@@ -183,7 +184,8 @@ pub trait Engine: Send + Sync {
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError>;
 
     /// One more subscription of a worker. Atomic against publishing: each message is either in the
-    /// backlog or before the cursor, or comes by mail, which may repeat part of the backlog.
+    /// backlog or before the cursor, or comes by notifications, which may repeat part of the
+    /// backlog.
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed;
 
     /// One subscription less.
@@ -208,18 +210,18 @@ pub trait Engine: Send + Sync {
     /// `channels`: what they are kept under is locked once for all of them, not for each.
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName));
 
-    /// Hands mail to a worker, outside any channel's order.
-    fn post(&self, worker: WorkerId, mail: Mail);
+    /// Hands notifications to a worker, outside any channel's order.
+    fn post(&self, worker: WorkerId, notification: Notification);
 
     /// Housekeeping: forgets what is too old, a part of it at each call. Wants to be called about
     /// ten times a second.
     fn tick(&self, now_ms: u64);
 
-    /// Bytes of all logs together; cheap, unlike [`Engine::figures`].
+    /// Bytes of all logs together; cheap, unlike [`Engine::metrics`].
     fn log_bytes(&self) -> u64;
 
     /// Figures about the logs.
-    fn figures(&self) -> EngineFigures;
+    fn metrics(&self) -> EngineMetrics;
 
     /// What shares answers about presence.
     fn presence_cache(&self) -> &Arc<PresenceCache>;
@@ -236,10 +238,10 @@ pub trait Engine: Send + Sync {
         let Audience { subscribers, workers } = self.audience(channel);
         let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
         let cache = self.presence_cache();
-        let question = cache.ask(now_ms, channel, connections, workers.len(), users_max, done)?;
-        let Some(question) = question else { return Ok(()) };
+        let query = cache.ask(now_ms, channel, connections, workers.len(), users_max, done)?;
+        let Some(query) = query else { return Ok(()) };
         for (worker, local, channel) in workers {
-            self.post(worker, Mail::Presence { local, channel, question: Arc::clone(&question) });
+            self.post(worker, Notification::Presence { local, channel, query: Arc::clone(&query) });
         }
         Ok(())
     }
@@ -256,8 +258,8 @@ pub trait Engine: Send + Sync {
         match followers.into_iter().find(|(worker, ..)| *worker == connection.worker()) {
             None => done(false),
             Some((worker, _, channel)) => {
-                let question = FollowsQuestion(done);
-                self.post(worker, Mail::Follows { channel, connection, question });
+                let query = FollowsQuery(done);
+                self.post(worker, Notification::Follows { channel, connection, query });
             }
         }
     }

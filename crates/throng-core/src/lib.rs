@@ -3,9 +3,10 @@
 //! # One idea
 //!
 //! A channel is a log, a subscriber is a cursor, delivery is moving cursors forward. The **engine**
-//! owns the logs of the whole server. Each worker keeps a [`Roster`]: its subscriptions, and for
-//! every channel that they follow a mirror of that part of the log which some of them still lack.
-//! What the engine has to tell a worker travels through that worker's [`Mailbox`].
+//! owns the logs of the whole server. Each worker keeps a [`SubscriptionTable`]: its subscriptions,
+//! and for every channel that they follow a replay buffer of that part of the log which some of
+//! them still lack. What the engine has to tell a worker travels through that worker's
+//! [`WorkerQueue`].
 //!
 //! # Layout
 //!
@@ -17,25 +18,25 @@
 //! | [`rules`] | retention and patience, per channel pattern |
 //! | [`log`] | the retained messages of one channel |
 //! | [`engine`] | what an engine promises; [`memory`] is the default one |
-//! | [`mailbox`] | from engine and control plane to a worker |
-//! | [`roster`] | subscriptions, cursors and sweeps of one worker |
+//! | [`worker_queue`] | from engine and control plane to a worker |
+//! | [`subscriptions`] | subscriptions, cursors and sweeps of one worker |
 //! | [`presence`] | who is in a channel |
 //! | [`access`] | the one place that is asked "may this connection do this?" |
 //! | [`counters`] | what each worker counts |
 //! | [`histogram`] | times, counted by length |
 //! | [`slab`] | storage with stable indices |
-//! | [`spread`] | moments to come back at |
+//! | [`retry`] | moments to come back at |
 //! | `ages` | who keeps the oldest message |
 //! | [`clock`] | the time that a running server passes in |
 //!
 //! # Invariants
 //!
 //! * Within a channel offsets grow, and every message names its predecessor's offset.
-//! * Mail about one channel reaches a worker in the order of offsets: the engine posts it under the
-//!   same lock that appends to the log.
+//! * Notification about one channel reaches a worker in the order of offsets: the engine posts it
+//!   under the same lock that appends to the log.
 //! * Following a channel and reading its backlog happen under that lock too, so that a subscriber
-//!   gets each message either as backlog or by mail; what comes both ways is recognised by its
-//!   offset.
+//!   gets each message either as backlog or by notifications; what comes both ways is recognised by
+//!   its offset.
 
 pub mod access;
 mod ages;
@@ -45,31 +46,31 @@ pub mod engine;
 pub mod histogram;
 pub mod id;
 pub mod log;
-pub mod mailbox;
 pub mod memory;
 pub mod message;
 pub mod name;
 pub mod presence;
-pub mod roster;
+pub mod retry;
 pub mod rules;
 pub mod slab;
-pub mod spread;
+pub mod subscriptions;
+pub mod worker_queue;
 
 pub use access::{Access, Action, Allow, ClientsRead, Listener, Verdict};
 pub use counters::{Counter, Counters, Parked};
 pub use engine::{
-    Audience, Engine, EngineFigures, Follow, Followed, History, HistoryQuery, Publication,
-    PublishError, Published, Start,
+    Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
+    PublishError, Published, StartAt,
 };
 pub use histogram::{Histogram, Snapshot};
 pub use id::{Epoch, MessageId, Position};
-pub use mailbox::{FollowsQuestion, Mail, MailLimits, Mailbox};
 pub use memory::MemoryEngine;
-pub use message::{Body, BodyError, ConnectionName, Content, Flight, Message};
+pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
-pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceDone, PresenceQuestion};
-pub use roster::{Roster, SubscriptionId, Waiting};
-pub use rules::{BehindPolicy, Retention, Rule, Rules};
+pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceDone, PresenceQuery};
+pub use rules::{LagPolicy, Retention, Rule, Rules};
+pub use subscriptions::{SubscriptionId, SubscriptionTable, Waiting};
+pub use worker_queue::{FollowsQuery, Notification, QueueLimits, WorkerQueue};
 
 /// A worker of the data plane, counted from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,6 +80,6 @@ pub struct WorkerId(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChannelId(pub u32);
 
-/// A channel within one worker's [`Roster`]. Reused once nobody there follows it.
+/// A channel within one worker's [`SubscriptionTable`]. Reused once nobody there follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalId(pub std::num::NonZeroU32);

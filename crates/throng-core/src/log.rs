@@ -142,7 +142,7 @@ mod tests {
             channel: ChannelName::channel("a"),
             body: Body::Text("hi".into()),
             content_type: None,
-            except: None,
+            excluded: None,
         };
         let mut log = Log::default();
         log.append(Arc::new(content), Weak::new());

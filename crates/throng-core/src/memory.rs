@@ -1,13 +1,13 @@
 //! The default engine: the logs are in this process's memory and gone with it.
 //!
 //! Channels are spread over shards by their name's hash; a shard's lock is held for an append and
-//! the posting of its mail, never while a worker is woken.
+//! the posting of its notifications, never while a worker is woken.
 //!
 //! **Forgetting.** A channel without subscribers and without messages is forgotten. Its offsets
 //! must not come again, or an old id would name a new message: so a shard remembers the highest
 //! offset of all its forgotten channels, and a channel that is new to it starts there. That also
-//! makes a stale mail about a forgotten channel recognisable by its offset. A channel that keeps no
-//! history and has no subscribers is not even created by a publication.
+//! makes a stale notifications about a forgotten channel recognisable by its offset. A channel that
+//! keeps no history and has no subscribers is not even created by a publication.
 //!
 //! **Room.** A publication that brings all logs together over their limit makes room before it
 //! returns, by dropping the oldest messages of the whole server, be they the last of their
@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::{
-    Audience, Engine, EngineFigures, Follow, Followed, History, HistoryQuery, Publication,
+    Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
     PublishError, Published,
 };
 use crate::id::Epoch;
-use crate::mailbox::{Mail, Mailbox};
 use crate::name::ChannelName;
 use crate::presence::PresenceCache;
 use crate::rules::Rules;
+use crate::worker_queue::{Notification, WorkerQueue};
 use crate::{ChannelId, WorkerId};
 use shard::{Shard, Wake};
 
@@ -49,7 +49,7 @@ const NEVER_MS: u64 = u64::MAX;
 struct Shared {
     epoch: Epoch,
     rules: Arc<Rules>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    queues: Vec<Arc<WorkerQueue>>,
     /// All logs together may keep this many bytes.
     bytes_max: usize,
     bytes: AtomicUsize,
@@ -82,12 +82,12 @@ pub struct MemoryEngine {
 }
 
 impl MemoryEngine {
-    /// Empty logs. `mailboxes` are the workers', in order; all logs together keep at most
+    /// Empty logs. `queues` are the workers', in order; all logs together keep at most
     /// `bytes_max`.
     pub fn new(
         epoch: Epoch,
         rules: Arc<Rules>,
-        mailboxes: Vec<Arc<Mailbox>>,
+        queues: Vec<Arc<WorkerQueue>>,
         bytes_max: usize,
     ) -> MemoryEngine {
         MemoryEngine {
@@ -97,7 +97,7 @@ impl MemoryEngine {
             shared: Shared {
                 epoch,
                 rules,
-                mailboxes,
+                queues,
                 bytes_max,
                 bytes: AtomicUsize::new(0),
                 messages: AtomicU64::new(0),
@@ -177,7 +177,7 @@ impl Engine for MemoryEngine {
             self.note_oldest(at, &shard);
             result
         };
-        wake.each(|worker| self.shared.mailboxes[usize::from(worker.0)].wake());
+        wake.each(|worker| self.shared.queues[usize::from(worker.0)].wake());
         self.make_room();
         result
     }
@@ -235,10 +235,10 @@ impl Engine for MemoryEngine {
         &self.presence
     }
 
-    fn post(&self, worker: WorkerId, mail: Mail) {
-        let mailbox = &self.shared.mailboxes[usize::from(worker.0)];
-        mailbox.post(mail);
-        mailbox.wake();
+    fn post(&self, worker: WorkerId, notification: Notification) {
+        let queue = &self.shared.queues[usize::from(worker.0)];
+        queue.post(notification);
+        queue.wake();
     }
 
     fn tick(&self, now_ms: u64) {
@@ -254,9 +254,9 @@ impl Engine for MemoryEngine {
         self.shared.bytes.load(Ordering::Relaxed) as u64
     }
 
-    fn figures(&self) -> EngineFigures {
+    fn metrics(&self) -> EngineMetrics {
         let shared = &self.shared;
-        EngineFigures {
+        EngineMetrics {
             channels: (0..SHARDS).map(|at| self.lock(at).len() as u64).sum(),
             messages: shared.messages.load(Ordering::Relaxed),
             bytes: shared.bytes.load(Ordering::Relaxed) as u64,

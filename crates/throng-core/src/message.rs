@@ -1,9 +1,9 @@
 //! A message, shared by everyone who is still to get it.
 //!
 //! Its [`Content`] lives as long as a log or a reader keeps it. How it looks on the wire is kept in
-//! the [`Message`], which lives only while it is on its way: in a mailbox, in a mirror, in a write
-//! that stopped half-way. A log holds the content, and the message weakly; so encodings end with
-//! the fan-out, and what a log counts is what it costs.
+//! the [`Message`], which lives only while it is on its way: in a queue, in a replay buffer, in a
+//! write that stopped half-way. A log holds the content, and the message weakly; so encodings end
+//! with the fan-out, and what a log counts is what it costs.
 
 use std::fmt;
 use std::ops::Deref;
@@ -168,7 +168,7 @@ pub struct Content {
     /// As published, unless it is the usual one of the body's kind.
     pub content_type: Option<Box<str>>,
     /// The connection that does not get it.
-    pub except: Option<ConnectionName>,
+    pub excluded: Option<ConnectionName>,
 }
 
 /// What a message takes besides its texts: it, its content, the counts of both, and its place in a
@@ -215,23 +215,23 @@ impl Content {
 
 /// A fan-out, from the engine to the last of the workers: what its time is measured by.
 #[derive(Debug)]
-pub struct Flight {
+pub struct InFlight {
     /// When the engine accepted the message, by [`clock::now_us`](crate::clock::now_us).
     accepted_us: u64,
     /// Workers that have not offered it to all of their subscribers yet.
     workers_left: AtomicU32,
 }
 
-impl Flight {
+impl InFlight {
     /// A fan-out that begins now, to so many workers.
-    pub fn to(workers: usize) -> Flight {
+    pub fn to(workers: usize) -> InFlight {
         let workers_left = AtomicU32::new(u32::try_from(workers).unwrap_or(u32::MAX));
-        Flight { accepted_us: crate::clock::now_us(), workers_left }
+        InFlight { accepted_us: crate::clock::now_us(), workers_left }
     }
 
     /// A worker has offered the message to all of its subscribers. Each calls this once. Returns
     /// when the message was accepted, to the last of them.
-    pub fn land(&self) -> Option<u64> {
+    pub fn complete(&self) -> Option<u64> {
         // Mostly one worker follows a channel, and need not ask who else is there.
         let is_last = self.workers_left.load(Ordering::Relaxed) == 1
             || self.workers_left.fetch_sub(1, Ordering::Relaxed) == 1;
@@ -244,7 +244,7 @@ impl Flight {
 struct Transit {
     /// One for each way to frame a message, as far as somebody needed it.
     encodings: [OnceLock<Box<[u8]>>; ENCODINGS],
-    flight: Option<Flight>,
+    in_flight: Option<InFlight>,
 }
 
 /// A message on its way.
@@ -266,21 +266,21 @@ impl Message {
         channel: ChannelName,
         body: Body,
         content_type: Option<Box<str>>,
-        except: Option<ConnectionName>,
+        excluded: Option<ConnectionName>,
     ) -> Message {
-        let content = Content { id, previous, time_ms, channel, body, content_type, except };
+        let content = Content { id, previous, time_ms, channel, body, content_type, excluded };
         Message::from(Arc::new(content))
     }
 
-    /// A message that is published now, and measured until it has landed everywhere.
-    pub fn in_flight(content: Arc<Content>, flight: Flight) -> Message {
-        let transit = Transit { flight: Some(flight), ..Transit::default() };
+    /// A message that is published now, and measured until it has completed everywhere.
+    pub fn tracked(content: Arc<Content>, in_flight: InFlight) -> Message {
+        let transit = Transit { in_flight: Some(in_flight), ..Transit::default() };
         Message { content, transit: OnceLock::from(Box::new(transit)) }
     }
 
     /// The fan-out that this message began with, while it lasts.
-    pub fn flight(&self) -> Option<&Flight> {
-        self.transit.get()?.flight.as_ref()
+    pub fn in_flight(&self) -> Option<&InFlight> {
+        self.transit.get()?.in_flight.as_ref()
     }
 
     /// The encoding kept in `slot` (below [`ENCODINGS`]), made by the first who asks for it and
@@ -326,10 +326,10 @@ mod tests {
 
     #[test]
     fn the_last_worker_ends_the_flight() {
-        let flight = Flight::to(3);
-        assert_eq!((flight.land(), flight.land()), (None, None));
-        assert_eq!(flight.land(), Some(flight.accepted_us));
-        assert!(Flight::to(1).land().is_some());
+        let in_flight = InFlight::to(3);
+        assert_eq!((in_flight.complete(), in_flight.complete()), (None, None));
+        assert_eq!(in_flight.complete(), Some(in_flight.accepted_us));
+        assert!(InFlight::to(1).complete().is_some());
     }
 
     #[test]

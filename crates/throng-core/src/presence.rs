@@ -74,29 +74,27 @@ struct Found {
 type FoundAll = Box<dyn FnOnce(Found) + Send>;
 
 /// A question on its way through the workers.
-pub struct PresenceQuestion {
+pub struct PresenceQuery {
     users_max: usize,
     found: Mutex<Found>,
     unanswered: AtomicUsize,
     done: Mutex<Option<FoundAll>>,
 }
 
-impl std::fmt::Debug for PresenceQuestion {
+impl std::fmt::Debug for PresenceQuery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PresenceQuestion")
-            .field("users_max", &self.users_max)
-            .finish_non_exhaustive()
+        f.debug_struct("PresenceQuery").field("users_max", &self.users_max).finish_non_exhaustive()
     }
 }
 
-impl PresenceQuestion {
+impl PresenceQuery {
     /// A question to `workers` workers, at least one.
     fn new(
         users_max: usize,
         workers: usize,
         done: impl FnOnce(Found) + Send + 'static,
-    ) -> Arc<PresenceQuestion> {
-        Arc::new(PresenceQuestion {
+    ) -> Arc<PresenceQuery> {
+        Arc::new(PresenceQuery {
             users_max,
             found: Mutex::default(),
             unanswered: AtomicUsize::new(workers),
@@ -179,7 +177,7 @@ impl PresenceCache {
         workers: usize,
         users_max: usize,
         done: PresenceDone,
-    ) -> Result<Option<Arc<PresenceQuestion>>, PresenceBusy> {
+    ) -> Result<Option<Arc<PresenceQuery>>, PresenceBusy> {
         let asker = Asker { users_max, connections, done };
         if workers == 0 {
             asker.answer(&Found::default());
@@ -188,7 +186,7 @@ impl PresenceCache {
         if connections < SHARED_FOLLOWERS_MIN {
             self.open()?;
             let cache = Arc::clone(self);
-            return Ok(Some(PresenceQuestion::new(users_max, workers, move |found| {
+            return Ok(Some(PresenceQuery::new(users_max, workers, move |found| {
                 cache.open.fetch_sub(1, Ordering::Relaxed);
                 asker.answer(&found);
             })));
@@ -214,7 +212,7 @@ impl PresenceCache {
                     let (cache, channel) = (Arc::clone(self), channel.clone());
                     let lifetime_ms = (connections / FOLLOWERS_PER_MS) as u64;
                     let until_ms = now_ms + lifetime_ms.min(REMEMBERED_MS_MAX);
-                    return Ok(Some(PresenceQuestion::new(USERS_MAX, workers, move |found| {
+                    return Ok(Some(PresenceQuery::new(USERS_MAX, workers, move |found| {
                         cache.answered(&channel, found, until_ms);
                     })));
                 }

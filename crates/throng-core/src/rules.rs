@@ -22,7 +22,7 @@ impl Retention {
 
 /// What happens to a subscriber that has fallen too far behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BehindPolicy {
+pub enum LagPolicy {
     /// Its connection is closed with a code that says so; it can come back and resume.
     Close,
     /// It is told what it missed and goes on with what is still there.
@@ -39,11 +39,11 @@ pub struct Rule {
     /// What is kept.
     pub retention: Retention,
     /// A subscriber may be behind by this many messages …
-    pub behind_messages_max: usize,
+    pub max_lag_messages: usize,
     /// … or bytes, whichever is reached first.
-    pub behind_bytes_max: usize,
+    pub max_lag_bytes: usize,
     /// What happens then.
-    pub behind_policy: BehindPolicy,
+    pub lag_policy: LagPolicy,
 }
 
 impl Default for Rule {
@@ -56,9 +56,9 @@ impl Default for Rule {
                 bytes_max: 1 << 20,
                 age_ms_max: 60 * 60 * 1000,
             },
-            behind_messages_max: 1000,
-            behind_bytes_max: 1 << 20,
-            behind_policy: BehindPolicy::Close,
+            max_lag_messages: 1000,
+            max_lag_bytes: 1 << 20,
+            lag_policy: LagPolicy::Close,
         }
     }
 }
@@ -72,7 +72,7 @@ pub const RULES_MAX: usize = 254;
 
 /// A viewer of the status page may be so many samples behind, that is seconds. It comes back for
 /// what it lacks, which the control plane keeps.
-const INTERNAL_BEHIND_MAX: usize = 30;
+const INTERNAL_LAG_MAX: usize = 30;
 
 /// All rules, the first that matches counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Rules {
         specific.push(Rule {
             kind: Some(Kind::Internal),
             retention: Retention { messages_max: 0, bytes_max: 0, age_ms_max: 0 },
-            behind_messages_max: INTERNAL_BEHIND_MAX,
+            max_lag_messages: INTERNAL_LAG_MAX,
             ..Rule::default()
         });
         Rules { list: specific }

@@ -15,7 +15,7 @@ fn publish(engine: &MemoryEngine, text: &str) {
         body: Body::Text(text.into()),
         content_type: None,
         idempotency_key: None,
-        except: None,
+        excluded: None,
     };
     engine.publish(clock::now_ms(), publication).expect("nobody is behind");
 }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_core::Mailbox;
+use throng_core::WorkerQueue;
 
 use crate::net::HandOver;
 use crate::relay::Runner;
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(2);
 
 /// Tokens that no connection has: generations grow from one.
 pub(crate) const LISTENER: u64 = 0;
-pub(crate) const MAILBOX: u64 = 1;
+pub(crate) const QUEUE: u64 = 1;
 pub(crate) const INLET: u64 = 2;
 
 /// What the loop waits for, beside connections.
@@ -38,8 +38,8 @@ pub(crate) struct Sources {
     /// Whether the listener is not waited for until the next tick.
     pub(crate) is_listener_resting: bool,
     pub(crate) inlet: Exit,
-    pub(crate) mailbox_event: Arc<OwnedFd>,
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) queue_event: Arc<OwnedFd>,
+    pub(crate) queue: Arc<WorkerQueue>,
     pub(crate) steering: Arc<Steering>,
     pub(crate) runner: Runner,
 }
@@ -52,19 +52,20 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
         poll.add_level(listener, LISTENER)?;
     }
     poll.add_level(&sources.inlet, INLET)?;
-    poll.add_level(&*sources.mailbox_event, MAILBOX)?;
+    poll.add_level(&*sources.queue_event, QUEUE)?;
     let mut next_tick = TICK;
     let mut has_work = false;
     let mut handed = Vec::new();
     while !worker.is_ended() {
-        let may_sleep = !has_work && doze(&worker, &sources.mailbox) && !sources.runner.is_called();
+        let may_sleep =
+            !has_work && prepare_to_sleep(&worker, &sources.queue) && !sources.runner.is_called();
         let timeout = match may_sleep {
             true if worker.is_waiting() => SOON,
             true => next_tick.saturating_sub(clock.elapsed()),
             false => Duration::ZERO,
         };
         worker.net().poll.wait(timeout)?;
-        sources.mailbox.rouse();
+        sources.queue.finish_sleep();
         worker.set_now(clock.now());
         handle(&mut worker, &mut sources, &mut handed)?;
         if clock.elapsed() >= next_tick {
@@ -76,8 +77,8 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
                 sources.steering.update(listener);
             }
         }
-        if !sources.mailbox.is_empty() {
-            // Most mail is a message to fan out: with a baton that is done at once.
+        if !sources.queue.is_empty() {
+            // Most notifications is a message to fan out: with a baton that is done at once.
             sources.runner.wants(true, clock.elapsed());
         }
         has_work = worker.work(sources.runner.has_baton());
@@ -90,13 +91,14 @@ pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Resu
     close_inlet(&mut worker, &sources, &mut handed)
 }
 
-/// Whether the worker may sleep, with the mail that it has.
-fn doze(worker: &Worker<Sockets>, mailbox: &Mailbox) -> bool {
-    if worker.takes_mail() {
-        return mailbox.doze();
+/// Whether the worker may sleep, with the notifications that it has.
+fn prepare_to_sleep(worker: &Worker<Sockets>, queue: &WorkerQueue) -> bool {
+    if worker.takes_notifications() {
+        return queue.prepare_to_sleep();
     }
-    // Until it has a baton and has made room there is nothing that it could do with its mail.
-    mailbox.doze_anyway();
+    // Until it has a baton and has made room there is nothing that it could do with its
+    // notifications.
+    queue.force_sleep();
     true
 }
 
@@ -111,10 +113,10 @@ fn handle(
         match ready.token {
             LISTENER => accept(worker, sources),
             INLET => take_over(worker, sources, handed),
-            MAILBOX => {
+            QUEUE => {
                 let mut count = [0u8; 8];
                 // It is there to wake; what it counts does not matter.
-                let _ = rustix::io::read(&*sources.mailbox_event, &mut count);
+                let _ = rustix::io::read(&*sources.queue_event, &mut count);
             }
             token => {
                 if ready.is_writable {
@@ -244,7 +246,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let listener = OwnedFd::from(listener);
         let mut is_resting = true;
-        poll.add_level(&listener, MAILBOX).expect("it is new");
+        poll.add_level(&listener, QUEUE).expect("it is new");
         wake_listener(&poll, Some(&listener), &mut is_resting);
         assert!(is_resting, "it is not waited for as the listener");
         poll.remove(&listener).expect("it is there");

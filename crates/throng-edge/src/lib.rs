@@ -1,6 +1,6 @@
 //! The data plane: workers that park connections and deliver to them.
 //!
-//! Worker threads share nothing but mailboxes and figures: each has its own event loop, its own
+//! Worker threads share nothing but queues and figures: each has its own event loop, its own
 //! slab of connections, its own subscriptions and its own descriptor table. There is no `async`
 //! here.
 //!
@@ -24,8 +24,8 @@
 //!
 //! # Invariants
 //!
-//! * A parked connection of one channel costs 32 bytes here and 24 in the roster; it owns no buffer
-//!   and no timer.
+//! * A parked connection of one channel costs 32 bytes here and 24 in the subscription table; it
+//!   owns no buffer and no timer.
 //! * A descriptor belongs to one table: sockets cross threads only through `sys::hand_over`.
 //! * No loop over connections or subscribers runs unbounded.
 

@@ -30,12 +30,12 @@ pub struct Limits {
     /// Bytes that may wait for one blocked connection, beside messages: answers to its own
     /// commands. A client that asks without reading is closed beyond it.
     pub outbound_bytes_max: usize,
-    /// Bytes of messages that the mirrors of all workers may hold for subscribers that do not
-    /// read; beyond it the oldest are dropped.
-    pub stalled_bytes_max: usize,
-    /// Bytes of messages that one worker takes from its mailbox before they have been offered to
-    /// everyone; beyond it mail waits, and once the mailbox is full publishers are refused.
-    pub unswept_bytes_max: usize,
+    /// Bytes of messages that the replay buffers of all workers may hold for subscribers that do
+    /// not read; beyond it the oldest are dropped.
+    pub blocked_bytes_max: usize,
+    /// Bytes of messages that one worker takes from its queue before they have been offered to
+    /// everyone; beyond it notifications wait, and once the queue is full publishers are refused.
+    pub pending_bytes_max: usize,
     /// Heads that a worker reads while every other place is taken; at least one.
     pub heads_max: u32,
     /// Closing connections of a worker that take no subscriber's place: they wait a moment for
@@ -59,8 +59,8 @@ impl Default for Limits {
             held_bytes_max: 1 << 30,
             held_bytes_floor: 4 << 10,
             outbound_bytes_max: 4 << 20,
-            stalled_bytes_max: throng_core::roster::HELD_BYTES_MAX,
-            unswept_bytes_max: 64 << 20,
+            blocked_bytes_max: throng_core::subscriptions::BLOCKED_BYTES_MAX,
+            pending_bytes_max: 64 << 20,
             heads_max: HEADS_MAX,
             lingering_max: LINGERING_MAX,
             viewers_max: VIEWERS_MAX,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::{Mailbox, WorkerId};
+use throng_core::{WorkerId, WorkerQueue};
 
 /// A baton is kept so long while others wait for it: some ten slices. With a hundred workers on two
 /// cores each has its turn twice a second.
@@ -36,18 +36,18 @@ struct State {
 struct Place {
     /// Whether it was given a baton and has not noticed yet.
     is_called: AtomicBool,
-    mailbox: Arc<Mailbox>,
+    queue: Arc<WorkerQueue>,
 }
 
 impl Relay {
-    /// For the workers with these mailboxes, in order, of whom so many fan out at the same time.
-    pub(crate) fn new(mailboxes: &[Arc<Mailbox>], batons: usize) -> Relay {
-        let place = |mailbox: &Arc<Mailbox>| Place {
+    /// For the workers with these queues, in order, of whom so many fan out at the same time.
+    pub(crate) fn new(queues: &[Arc<WorkerQueue>], batons: usize) -> Relay {
+        let place = |queue: &Arc<WorkerQueue>| Place {
             is_called: AtomicBool::new(false),
-            mailbox: Arc::clone(mailbox),
+            queue: Arc::clone(queue),
         };
         let state = State { free: batons.max(1), waiting: VecDeque::new() };
-        Relay { state: Mutex::new(state), places: mailboxes.iter().map(place).collect() }
+        Relay { state: Mutex::new(state), places: queues.iter().map(place).collect() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -81,7 +81,7 @@ impl Relay {
         // so that a worker that ends is found waiting or called.
         place.is_called.store(true, Ordering::SeqCst);
         drop(state);
-        place.mailbox.wake();
+        place.queue.wake();
     }
 
     fn is_awaited(&self) -> bool {
@@ -119,7 +119,7 @@ impl Runner {
     }
 
     /// Whether the worker was given a baton and has not noticed yet. To be asked after
-    /// [`Mailbox::doze`]: who calls later wakes it.
+    /// [`WorkerQueue::prepare_to_sleep`]: who calls later wakes it.
     pub(crate) fn is_called(&self) -> bool {
         self.relay.place(self.worker).is_called.load(Ordering::SeqCst)
     }
@@ -171,8 +171,8 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     fn runners<const COUNT: usize>(batons: usize) -> [Runner; COUNT] {
-        let mailboxes: Vec<_> = (0..COUNT).map(|_| Arc::new(Mailbox::new(|| {}))).collect();
-        let relay = Arc::new(Relay::new(&mailboxes, batons));
+        let queues: Vec<_> = (0..COUNT).map(|_| Arc::new(WorkerQueue::new(|| {}))).collect();
+        let relay = Arc::new(Relay::new(&queues, batons));
         std::array::from_fn(|nth| Runner::new(Arc::clone(&relay), WorkerId(nth as u16)))
     }
 

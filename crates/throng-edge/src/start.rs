@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use throng_core::{Access, ConnectionName, Engine, Listener, Mail, Mailbox, Rules, WorkerId};
+use throng_core::{
+    Access, ConnectionName, Engine, Listener, Notification, Rules, WorkerId, WorkerQueue,
+};
 
 use crate::event_loop::{self, Sources};
 use crate::figures::Figures;
@@ -116,7 +118,7 @@ pub struct Plan {
     reservation: Reservation,
     descriptors_max: u64,
     capacities: Vec<u32>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    queues: Vec<Arc<WorkerQueue>>,
     events: Vec<Arc<OwnedFd>>,
     inlets: Vec<(Entry, Exit)>,
     to_control: (Entry, Exit),
@@ -141,14 +143,14 @@ impl Plan {
         let pair = system("make a socket pair");
         let inlets: Vec<_> =
             (0..workers).map(|_| hand_over::pair()).collect::<io::Result<_>>().map_err(&pair)?;
-        let mailboxes = events.iter().map(|event| Arc::new(mailbox(Arc::clone(event)))).collect();
+        let queues = events.iter().map(|event| Arc::new(queue(Arc::clone(event)))).collect();
         let to_control = hand_over::pair().map_err(&pair)?;
         Ok(Plan {
             settings,
             reservation,
             descriptors_max,
             capacities,
-            mailboxes,
+            queues,
             events,
             inlets,
             to_control,
@@ -181,8 +183,8 @@ impl Plan {
     }
 
     /// The workers' inboxes, in order.
-    pub fn mailboxes(&self) -> Vec<Arc<Mailbox>> {
-        self.mailboxes.clone()
+    pub fn queues(&self) -> Vec<Arc<WorkerQueue>> {
+        self.queues.clone()
     }
 
     /// Starts the workers; `rules` are the engine's. When this returns, connections are accepted.
@@ -197,12 +199,12 @@ impl Plan {
         let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
         let entries: Vec<Entry> = self.inlets.iter().map(|(entry, _)| entry.clone()).collect();
         let steering = Arc::new(Steering::new(figures.clone(), at_least(&settings)));
-        let relay = Arc::new(Relay::new(&self.mailboxes, at_least(&settings)));
+        let relay = Arc::new(Relay::new(&self.queues, at_least(&settings)));
         let mut threads = Vec::new();
         let mut sends = Sends::Ring;
         for (nth, (_, inlet)) in self.inlets.iter().enumerate() {
             let id = WorkerId(nth as u16);
-            let mailbox = Arc::clone(&self.mailboxes[nth]);
+            let queue = Arc::clone(&self.queues[nth]);
             let thread = Thread {
                 setup: Setup {
                     generation: RandomState::new().hash_one(nth) as u32,
@@ -211,7 +213,7 @@ impl Plan {
                     engine: Arc::clone(engine),
                     access: Arc::clone(access),
                     rules: Arc::clone(rules),
-                    mailbox: Arc::clone(&mailbox),
+                    queue: Arc::clone(&queue),
                     figures: figures.clone(),
                 },
                 inlet: inlet.clone(),
@@ -240,15 +242,15 @@ impl Plan {
             inlets: Inlets { entries: entries.into(), figures: figures.clone() },
             figures,
             sends,
-            mailboxes: self.mailboxes,
+            queues: self.queues,
             threads,
             _reservation: self.reservation,
         })
     }
 }
 
-fn mailbox(event: Arc<OwnedFd>) -> Mailbox {
-    Mailbox::new(move || {
+fn queue(event: Arc<OwnedFd>) -> WorkerQueue {
+    WorkerQueue::new(move || {
         // The counter cannot overflow, so that this cannot fail.
         let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
     })
@@ -388,8 +390,8 @@ impl Thread {
             listener: Some(listener),
             is_listener_resting: false,
             inlet: self.inlet,
-            mailbox_event: self.event,
-            mailbox: Arc::clone(&self.setup.mailbox),
+            queue_event: self.event,
+            queue: Arc::clone(&self.setup.queue),
             steering: self.steering,
             runner: self.runner,
         };
@@ -437,26 +439,26 @@ pub struct Edge {
     pub figures: Figures,
     /// How fan-outs are written.
     pub sends: Sends,
-    mailboxes: Vec<Arc<Mailbox>>,
+    queues: Vec<Arc<WorkerQueue>>,
     threads: Vec<JoinHandle<()>>,
     _reservation: Reservation,
 }
 
 impl Edge {
     /// From now on takes no new connections and no new subscriptions; what is there goes on.
-    pub fn close_doors(&self) {
-        self.tell_all(|| Mail::CloseDoors);
+    pub fn stop_accepting(&self) {
+        self.notify_all(|| Notification::StopAccepting);
     }
 
     /// Delivers what was accepted, sends everybody home, and ends.
     pub fn drain(&self) {
-        self.tell_all(|| Mail::Drain);
+        self.notify_all(|| Notification::Drain);
     }
 
-    fn tell_all(&self, mail: impl Fn() -> Mail) {
-        for mailbox in &self.mailboxes {
-            mailbox.post(mail());
-            mailbox.wake();
+    fn notify_all(&self, notification: impl Fn() -> Notification) {
+        for queue in &self.queues {
+            queue.post(notification());
+            queue.wake();
         }
     }
 

@@ -19,7 +19,7 @@
 //! | `send` | writes everything else; what blocks, and what happens when it no longer does |
 //! | `held` | what connections hold of their own, and which give way |
 //! | `close` | last words, and forgetting |
-//! | `mail` | what engine and control plane say |
+//! | `notifications` | what engine and control plane say |
 //! | `tick` | the sweep over the slab: what has come due |
 //! | `heartbeat` | heartbeats |
 //! | `log` | requests in the log |
@@ -43,7 +43,7 @@ mod hand_on;
 mod heartbeat;
 mod held;
 mod log;
-mod mail;
+mod notifications;
 mod poll;
 mod presence;
 mod receive;
@@ -55,11 +55,11 @@ mod tick;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use throng_core::retry::RetrySchedule;
 use throng_core::slab::Slab;
-use throng_core::spread::Moments;
 use throng_core::{
-    Access, ConnectionName, Counter, Counters, Engine, Epoch, Mail, Mailbox, Roster, Rules,
-    WorkerId,
+    Access, ConnectionName, Counter, Counters, Engine, Epoch, Notification, Rules,
+    SubscriptionTable, WorkerId, WorkerQueue,
 };
 use throng_wire::CurrentDate;
 
@@ -118,7 +118,7 @@ pub struct Setup {
     /// Rules per channel, the engine's.
     pub rules: Arc<Rules>,
     /// This worker's inbox.
-    pub mailbox: Arc<Mailbox>,
+    pub queue: Arc<WorkerQueue>,
     /// All workers' figures.
     pub figures: Figures,
 }
@@ -130,7 +130,7 @@ pub struct Worker<N: Net> {
     settings: Arc<Settings>,
     engine: Arc<dyn Engine>,
     access: Arc<dyn Access>,
-    mailbox: Arc<Mailbox>,
+    queue: Arc<WorkerQueue>,
     figures: Figures,
     counters: Arc<Counters>,
     connections: Slab<Connection<N::Socket>>,
@@ -146,9 +146,9 @@ pub struct Worker<N: Net> {
     /// plane.
     is_taking_over: bool,
     /// When clients that are turned away are to come back.
-    moments: Moments,
-    roster: Roster,
-    /// What the roster has dropped for want of room, as far as it is counted.
+    retry_schedule: RetrySchedule,
+    subscriptions: SubscriptionTable,
+    /// What the subscription table has dropped for want of room, as far as it is counted.
     dropped: u64,
     now: Now,
     /// What answers tell of it.
@@ -161,7 +161,7 @@ pub struct Worker<N: Net> {
     buffer: Vec<u8>,
     /// For heads and notices on their way out.
     scratch: Vec<u8>,
-    mail: Vec<Mail>,
+    notifications: Vec<Notification>,
     batch: Batch,
     /// Connections that had more to read, or to act upon, than one turn allows.
     unread: VecDeque<u64>,
@@ -178,7 +178,7 @@ pub struct Worker<N: Net> {
     /// Connections to close once what was published before is delivered to them.
     farewells: Vec<Farewell>,
     /// Presence questions that wait for their turn.
-    questions: VecDeque<Walk>,
+    queries: VecDeque<Walk>,
     /// Since when, in ticks, nobody is taken in any more.
     doors_closed: Option<u32>,
     /// In ticks: when a client last had the answer to its long-poll that will ask again on another
@@ -193,9 +193,9 @@ impl<N: Net> Worker<N> {
     /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let counters = Arc::clone(&setup.figures.worker(setup.id).counters);
-        let mut roster = Roster::new(setup.rules);
+        let mut subscriptions = SubscriptionTable::new(setup.rules);
         let (limits, workers) = (setup.settings.limits, setup.figures.workers().len().max(1));
-        roster.set_held_bytes_max(limits.stalled_bytes_max / workers);
+        subscriptions.set_blocked_bytes_max(limits.blocked_bytes_max / workers);
         let holdings = Holdings::new(limits.held_bytes_max / workers, limits.held_bytes_floor);
         Worker {
             net,
@@ -203,7 +203,7 @@ impl<N: Net> Worker<N> {
             settings: setup.settings,
             engine: setup.engine,
             access: setup.access,
-            mailbox: setup.mailbox,
+            queue: setup.queue,
             counters,
             figures: setup.figures,
             connections: Slab::default(),
@@ -213,8 +213,8 @@ impl<N: Net> Worker<N> {
             holdings,
             unfinished_heads: UnfinishedHeads::default(),
             is_taking_over: false,
-            moments: Moments::numbered(setup.id.0.into()),
-            roster,
+            retry_schedule: RetrySchedule::numbered(setup.id.0.into()),
+            subscriptions,
             dropped: 0,
             now: Now::default(),
             date: CurrentDate::default(),
@@ -223,7 +223,7 @@ impl<N: Net> Worker<N> {
             generation: setup.generation,
             buffer: vec![0; READ_BYTES],
             scratch: Vec::new(),
-            mail: Vec::new(),
+            notifications: Vec::new(),
             batch: Batch::default(),
             unread: VecDeque::new(),
             steps: 0,
@@ -232,7 +232,7 @@ impl<N: Net> Worker<N> {
             visits_per_slice: VISITS_PER_SLICE,
             awaiting_control: VecDeque::new(),
             farewells: Vec::new(),
-            questions: VecDeque::new(),
+            queries: VecDeque::new(),
             doors_closed: None,
             poller_left: None,
             drain: None,
@@ -251,22 +251,22 @@ impl<N: Net> Worker<N> {
         self.date.set_ms(throng_core::clock::told_ms(now.unix_ms));
     }
 
-    /// Takes mail, goes on with fan-outs for one slice if it may, and says farewell. To be called
-    /// after each batch of events, and again while it returns `true`: there is more to do, beside
-    /// fan-outs.
+    /// Takes notifications, goes on with fan-outs for one slice if it may, and says farewell. To be
+    /// called after each batch of events, and again while it returns `true`: there is more to do,
+    /// beside fan-outs.
     pub fn work(&mut self, may_fan_out: bool) -> bool {
         self.begin_slice();
         self.read_on();
         self.hand_on();
         self.begin_slice();
         self.catch_up_on();
-        let has_taken_mail = self.take_mail();
-        self.answer_questions();
+        let has_taken_notifications = self.take_notifications();
+        self.answer_queries();
         if may_fan_out {
             self.fan_out();
         }
-        self.note_landings();
-        if has_taken_mail {
+        self.note_completions();
+        if has_taken_notifications {
             self.say_farewells();
         }
         self.relieve();
@@ -274,14 +274,14 @@ impl<N: Net> Worker<N> {
         self.begin_slice();
         !self.unread.is_empty()
             || !self.postponed.is_empty()
-            || (!self.farewells.is_empty() && self.takes_mail())
-            || !self.questions.is_empty()
+            || (!self.farewells.is_empty() && self.takes_notifications())
+            || !self.queries.is_empty()
             || self.is_parting()
     }
 
     /// Whether a fan-out is under way.
     pub fn is_fanning_out(&self) -> bool {
-        self.roster.is_sweeping()
+        self.subscriptions.is_fanning_out()
     }
 
     /// Whether something waits that no event will tell of: call [`Worker::work`] soon.
@@ -306,7 +306,7 @@ impl<N: Net> Worker<N> {
 
     /// Subscriptions of all connections.
     pub fn subscriptions_in_all(&self) -> usize {
-        self.roster.len()
+        self.subscriptions.len()
     }
 
     fn begin_slice(&mut self) {
@@ -326,11 +326,11 @@ impl<N: Net> Worker<N> {
 
     /// Measures the messages whose fan-out ended with this slice, to a slice's length. Never more
     /// than one look at the clock: where each message has one subscriber, many end at once.
-    fn note_landings(&mut self) {
-        let mut landings = self.roster.landings();
-        let Some(first_us) = landings.next() else { return };
+    fn note_completions(&mut self) {
+        let mut completions = self.subscriptions.completions();
+        let Some(first_us) = completions.next() else { return };
         let now_us = throng_core::clock::now_us();
-        for accepted_us in std::iter::once(first_us).chain(landings) {
+        for accepted_us in std::iter::once(first_us).chain(completions) {
             self.counters.latency.record(now_us.saturating_sub(accepted_us));
         }
     }

@@ -22,7 +22,7 @@ mod speak;
 
 use std::collections::VecDeque;
 
-use throng_core::MailLimits;
+use throng_core::QueueLimits;
 
 use crate::decode::Decoder;
 use crate::decode::http::Head;
@@ -47,7 +47,7 @@ pub struct View<'a> {
     /// The server's settings.
     pub terms: &'a Terms,
     /// Whether the server was told to take nobody in any more.
-    pub are_doors_closed: bool,
+    pub has_stopped_accepting: bool,
     /// When the server was told to end.
     pub drain: Option<Moment>,
     /// What is not delivered by then is given up.
@@ -79,9 +79,9 @@ pub struct Terms {
     /// are spared all the same.
     pub held_bytes_floor: Option<usize>,
     /// Each worker may hold this much for those who do not read.
-    pub stalled_bytes_max: usize,
-    /// What may wait in a worker's mailbox.
-    pub mail: MailLimits,
+    pub blocked_bytes_max: usize,
+    /// What may wait in a worker's queue.
+    pub queue: QueueLimits,
     /// All logs together may keep this much, if it is less than their channels' rules add up to.
     pub logs_bytes_max: Option<usize>,
     /// Places beyond a worker's room, if they are few: for heads, and for those that close.
@@ -98,7 +98,7 @@ impl View<'_> {
     /// Whether a message may have been dropped because a worker held too much for all who do not
     /// read.
     fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {
-        self.model.held_bytes_max(topic, offset) > self.terms.stalled_bytes_max
+        self.model.held_bytes_max(topic, offset) > self.terms.blocked_bytes_max
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use throng_core::engine::IDEMPOTENCY_MS;
 use throng_core::message::OVERHEAD_BYTES;
-use throng_core::{Body, ChannelName, HistoryQuery, MessageId, Publication, Published, Start};
+use throng_core::{Body, ChannelName, HistoryQuery, MessageId, Publication, Published, StartAt};
 
 use crate::topics::Topic;
 use crate::{Check, ensure};
@@ -25,7 +25,7 @@ pub struct Entry {
     /// Its content type, unless it is the usual one.
     pub content_type: Option<Box<str>>,
     /// The connection that does not get it.
-    pub except: Option<u64>,
+    pub excluded: Option<u64>,
     /// What it counts for.
     weight_bytes: usize,
 }
@@ -152,7 +152,7 @@ impl Model {
         loop {
             offset += 1;
             let entry = self.entry(topic, offset)?;
-            if entry.except.is_none() || entry.except != name {
+            if entry.excluded.is_none() || entry.excluded != name {
                 return Some((offset, entry));
             }
         }
@@ -173,7 +173,7 @@ impl Model {
             count += 1;
             bytes += entry.weight_bytes;
         }
-        count > rule.behind_messages_max || bytes > rule.behind_bytes_max
+        count > rule.max_lag_messages || bytes > rule.max_lag_bytes
     }
 
     /// A message was accepted, or a repeated key recognised.
@@ -213,7 +213,7 @@ impl Model {
             time_ms: now_ms,
             body: publication.body.clone(),
             content_type: publication.content_type.clone(),
-            except: publication.except.map(|name| name.0),
+            excluded: publication.excluded.map(|name| name.0),
         });
         self.make_room(now_ms);
         Ok(topic)
@@ -260,7 +260,7 @@ impl Model {
             let from = log.entries.partition_point(|entry| entry.number < number);
             let rule = &topic.rule;
             let older = match log.has_backlogs {
-                true => rule.behind_messages_max.max(rule.retention.messages_max),
+                true => rule.max_lag_messages.max(rule.retention.messages_max),
                 false => 0,
             };
             let entries = &log.entries[from.saturating_sub(older)..];
@@ -270,14 +270,14 @@ impl Model {
     }
 
     /// A subscription has begun: where it must start.
-    pub fn followed(&mut self, now_ms: u64, channel: &ChannelName, start: Start) -> Check<Begin> {
+    pub fn followed(&mut self, now_ms: u64, channel: &ChannelName, start: StartAt) -> Check<Begin> {
         let topic = self.topic(channel)?;
         self.logs[topic].subscribers += 1;
         let (head, floor) = (self.head(topic), self.floor(topic, now_ms));
         let (cursor, is_recovered) = match start {
-            Start::Live => (head, None),
-            Start::Last(count) => (head.saturating_sub(count as u64).max(floor), None),
-            Start::After(id) => self.after(topic, floor, id),
+            StartAt::Live => (head, None),
+            StartAt::Last(count) => (head.saturating_sub(count as u64).max(floor), None),
+            StartAt::After(id) => self.after(topic, floor, id),
         };
         self.logs[topic].has_backlogs |= cursor < head;
         Ok(Begin { topic, cursor, is_recovered })

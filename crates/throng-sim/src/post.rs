@@ -1,34 +1,35 @@
-//! The messages that wait for each worker, counted apart from its mailbox.
+//! The messages that wait for each worker, counted apart from its queue.
 
 use std::sync::Arc;
 
-use throng_core::{MailLimits, Mailbox, WorkerId};
+use throng_core::{QueueLimits, WorkerId, WorkerQueue};
 
-/// What waits in the mailboxes of a world.
+/// What waits in the queues of a world.
 ///
-/// A worker takes all of its mail or none: so what was posted waits until the mailbox is found
-/// empty. [`Post::look`] before each piece of mail misses no such moment that matters.
+/// A worker takes all of its notifications or none: so what was posted waits until the queue is
+/// found empty. [`Post::look`] before each notification misses no such moment that
+/// matters.
 #[derive(Debug)]
 pub struct Post(Vec<Waiting>);
 
 #[derive(Debug)]
 struct Waiting {
-    mailbox: Arc<Mailbox>,
-    limits: MailLimits,
+    queue: Arc<WorkerQueue>,
+    limits: QueueLimits,
     messages: usize,
     bytes: usize,
 }
 
 impl Post {
-    /// Empty mailboxes and their limits, in the order of the workers.
-    pub fn new(mailboxes: impl IntoIterator<Item = (Arc<Mailbox>, MailLimits)>) -> Post {
-        let waiting = |(mailbox, limits)| Waiting { mailbox, limits, messages: 0, bytes: 0 };
-        Post(mailboxes.into_iter().map(waiting).collect())
+    /// Empty queues and their limits, in the order of the workers.
+    pub fn new(queues: impl IntoIterator<Item = (Arc<WorkerQueue>, QueueLimits)>) -> Post {
+        let waiting = |(queue, limits)| Waiting { queue, limits, messages: 0, bytes: 0 };
+        Post(queues.into_iter().map(waiting).collect())
     }
 
     /// Forgets what has been taken.
     pub fn look(&mut self) {
-        for waiting in self.0.iter_mut().filter(|waiting| waiting.mailbox.is_empty()) {
+        for waiting in self.0.iter_mut().filter(|waiting| waiting.queue.is_empty()) {
             (waiting.messages, waiting.bytes) = (0, 0);
         }
     }

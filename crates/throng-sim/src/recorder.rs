@@ -6,10 +6,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng_core::engine::EngineFigures;
+use throng_core::engine::EngineMetrics;
 use throng_core::{
-    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery, Mail,
-    MemoryEngine, MessageId, PresenceCache, Publication, PublishError, Published, Start, WorkerId,
+    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery,
+    MemoryEngine, MessageId, Notification, PresenceCache, Publication, PublishError, Published,
+    StartAt, WorkerId,
 };
 
 use crate::model;
@@ -41,7 +42,7 @@ pub enum Record {
         /// Which channel.
         channel: ChannelName,
         /// Where it is to start.
-        start: Start,
+        start: StartAt,
         /// Where it starts.
         cursor: MessageId,
         /// Whether it is whole.
@@ -198,9 +199,9 @@ impl Engine for Recorder {
         self.engine.presence_cache()
     }
 
-    fn post(&self, worker: WorkerId, mail: Mail) {
+    fn post(&self, worker: WorkerId, notification: Notification) {
         self.post.lock().unwrap_or_else(PoisonError::into_inner).look();
-        self.engine.post(worker, mail);
+        self.engine.post(worker, notification);
     }
 
     fn tick(&self, now_ms: u64) {
@@ -211,7 +212,7 @@ impl Engine for Recorder {
         self.engine.log_bytes()
     }
 
-    fn figures(&self) -> EngineFigures {
-        self.engine.figures()
+    fn metrics(&self) -> EngineMetrics {
+        self.engine.metrics()
     }
 }

@@ -1,6 +1,6 @@
 //! The channels of a world: few, each with rules that make something happen.
 
-use throng_core::{BehindPolicy, ChannelName, Kind, Retention, Rule, Rules};
+use throng_core::{ChannelName, Kind, LagPolicy, Retention, Rule, Rules};
 
 /// A channel or a user.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Topic {
 
     /// Whether subscribers that fall behind are told of a gap and go on.
     pub fn skips(&self) -> bool {
-        self.rule.behind_policy == BehindPolicy::Skip
+        self.rule.lag_policy == LagPolicy::Skip
     }
 }
 
@@ -38,7 +38,7 @@ pub const SQUARE: usize = 0;
 
 /// All of them. `is_kept` says whether the brief one keeps anything.
 pub fn all(is_kept: bool) -> Vec<Topic> {
-    use BehindPolicy::{Close, Skip};
+    use LagPolicy::{Close, Skip};
     let channel = |name, kept, behind, policy| topic(Kind::Channel, name, kept, behind, policy);
     let user = |name, kept, behind, policy| topic(Kind::User, name, kept, behind, policy);
     let mut topics = vec![
@@ -54,7 +54,7 @@ pub fn all(is_kept: bool) -> Vec<Topic> {
     ];
     topics[4].rule.retention.age_ms_max = 3000;
     topics[5].rule.retention.bytes_max = 2500;
-    topics[5].rule.behind_bytes_max = 3000;
+    topics[5].rule.max_lag_bytes = 3000;
     topics[BRIEF].is_pinned = false;
     topics[BRIEF].rule.retention.age_ms_max = if is_kept { 1500 } else { 0 };
     topics
@@ -71,16 +71,16 @@ fn topic(
     kind: Kind,
     name: &'static str,
     messages_max: usize,
-    behind_messages_max: usize,
-    behind_policy: BehindPolicy,
+    max_lag_messages: usize,
+    lag_policy: LagPolicy,
 ) -> Topic {
     let rule = Rule {
         kind: Some(kind),
         pattern: name.to_owned(),
         retention: Retention { messages_max, bytes_max: 1 << 20, age_ms_max: HOUR_MS },
-        behind_messages_max,
-        behind_bytes_max: 1 << 20,
-        behind_policy,
+        max_lag_messages,
+        max_lag_bytes: 1 << 20,
+        lag_policy,
     };
     Topic { name, kind, rule, is_pinned: true }
 }

@@ -23,7 +23,7 @@ mod seat;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use throng_core::{Counter, Mailbox};
+use throng_core::{Counter, WorkerQueue};
 use throng_edge::Figures;
 
 use crate::Check;
@@ -63,7 +63,7 @@ pub struct World {
     notes: Rc<Notes>,
     stamp: Arc<Stamp>,
     engine: Arc<Recorder>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    queues: Vec<Arc<WorkerQueue>>,
     model: Model,
     seats: Vec<Seat>,
     control: Control,
@@ -72,7 +72,7 @@ pub struct World {
     terms: Terms,
     kind: Kind,
     /// When the server was told to take nobody in any more.
-    doors_closed_ms: Option<u64>,
+    stopped_accepting_ms: Option<u64>,
     drain: Option<Moment>,
     tamper: Option<Tamper>,
     /// Bodies made so far.
@@ -81,7 +81,7 @@ pub struct World {
     witnessed: Vec<u64>,
     /// Publications of clients.
     spoken: u64,
-    /// Publications that were refused because a worker had too much mail.
+    /// Publications that were refused because a worker had too much notifications.
     busy: u64,
 }
 
@@ -117,7 +117,7 @@ impl World {
     /// When the server gives up what it has not delivered: what closing its doors took of the
     /// timeout is gone, but for a moment to say goodbye.
     fn late_ms(&self) -> u64 {
-        match (self.doors_closed_ms, self.drain) {
+        match (self.stopped_accepting_ms, self.drain) {
             (Some(closed_ms), Some(drain)) => {
                 (closed_ms + self.terms.drain_timeout_ms).max(drain.now_ms + GOODBYE_MS)
             }
@@ -132,7 +132,7 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
-            are_doors_closed: self.doors_closed_ms.is_some(),
+            has_stopped_accepting: self.stopped_accepting_ms.is_some(),
             drain: self.drain,
             late_ms: self.late_ms(),
         }
@@ -145,7 +145,7 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
-            are_doors_closed: self.doors_closed_ms.is_some(),
+            has_stopped_accepting: self.stopped_accepting_ms.is_some(),
             drain: self.drain,
             late_ms: self.late_ms(),
         };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::{
-    Allow, Body, ChannelName, Counter, Engine, Epoch, Mailbox, MemoryEngine, Publication, Rules,
-    WorkerId,
+    Allow, Body, ChannelName, Counter, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
+    WorkerQueue,
 };
 use throng_edge::worker::{Now, Setup, Worker};
 use throng_edge::{Figures, Settings};
@@ -45,11 +45,11 @@ const V1: &str = "Sec-WebSocket-Protocol: throng.v1\r\n";
 impl Scene {
     fn new(heartbeat: u32, ping: u32) -> Scene {
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
-        let mailbox = Arc::new(Mailbox::new(|| {}));
+        let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(Rules::new(Vec::new(), throng_core::Rule::default()));
-        let mailboxes = vec![Arc::clone(&mailbox)];
+        let queues = vec![Arc::clone(&queue)];
         let epoch = Epoch::numbered(1);
-        let engine = Arc::new(MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes, 1 << 30));
+        let engine = Arc::new(MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30));
         let figures = Figures::new([100_000].into_iter());
         let ticks = |ticks: u32| Duration::from_millis(u64::from(ticks) * TICK_MS);
         let settings = Settings {
@@ -64,7 +64,7 @@ impl Scene {
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
             access: Arc::new(Allow),
             rules,
-            mailbox,
+            queue,
             figures: figures.clone(),
         };
         let worker = Worker::new(setup, FakeNet::new(&Rc::new(Notes::default())));
@@ -99,7 +99,7 @@ impl Scene {
             body: Body::Text("x".into()),
             content_type: None,
             idempotency_key: None,
-            except: None,
+            excluded: None,
         };
         self.engine.publish(self.stamp.now().now_ms, publication).expect("not busy");
     }

@@ -58,7 +58,7 @@ pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<(
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
         Epoch::random(),
         Arc::clone(&rules),
-        plan.mailboxes(),
+        plan.queues(),
         settings.history.total_bytes.0,
     ));
     let access: Arc<dyn Access> = match settings.clients_publish.0 {
@@ -102,7 +102,7 @@ async fn control_plane(
     let doors = Arc::clone(&edge);
     let drain = async move {
         let name = signals.next().await;
-        doors.close_doors();
+        doors.stop_accepting();
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; once more to stop at once");
         tokio::spawn(async move {

@@ -87,10 +87,10 @@ async fn publish_line(
     if item.publication.body.len() > bytes_max {
         return Err(ErrorResponse::message_too_large(bytes_max));
     }
-    let except = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
+    let excluded = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
-    let publication = Publication { channel, body, content_type, idempotency_key, except };
+    let publication = Publication { channel, body, content_type, idempotency_key, excluded };
     publish::publish(control, publication).await
 }

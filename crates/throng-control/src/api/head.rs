@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderN
 use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_core::{
-    Action, ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, Start, clock,
+    Action, ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt, clock,
 };
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
@@ -49,7 +49,7 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError
     for channel in &channels {
         permit(&*control.access, head, Action::Subscribe(channel))?;
     }
-    let starts = Start::of_request(&request)?;
+    let starts = StartAt::of_request(&request)?;
     let cursors: Vec<_> = channels
         .iter()
         .zip(starts)
@@ -93,18 +93,18 @@ struct Cursor {
 
 impl Cursor {
     /// Finds what [`Engine::follow`] would return, without following.
-    fn find(engine: &dyn Engine, channel: &ChannelName, start: Start) -> Cursor {
+    fn find(engine: &dyn Engine, channel: &ChannelName, start: StartAt) -> Cursor {
         let (query, limit) = match start {
-            Start::Live => (HistoryQuery::Newest, 0),
-            Start::Last(count) => (HistoryQuery::Newest, count),
+            StartAt::Live => (HistoryQuery::Newest, 0),
+            StartAt::Last(count) => (HistoryQuery::Newest, count),
             // The oldest message is enough to know where a gap ends.
-            Start::After(id) => (HistoryQuery::After(id), 1),
+            StartAt::After(id) => (HistoryQuery::After(id), 1),
         };
         let history = engine.history(clock::now_ms(), channel, query, limit);
         let is_recovered = history.is_recovered;
         let first = history.messages.first();
         let id = match (start, first) {
-            (Start::After(id), _) if is_recovered == Some(true) => id,
+            (StartAt::After(id), _) if is_recovered == Some(true) => id,
             (_, Some(first)) => MessageId { offset: first.previous, ..history.head },
             (_, None) => history.head,
         };

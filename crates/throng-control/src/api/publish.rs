@@ -33,8 +33,8 @@ pub(crate) async fn answer(
     let kind = body::Kind::Message;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
-    let Options { idempotency_key, except, .. } = options;
-    let publication = Publication { channel, body, content_type, idempotency_key, except };
+    let Options { idempotency_key, excluded, .. } = options;
+    let publication = Publication { channel, body, content_type, idempotency_key, excluded };
     let published = publish(control, publication).await?;
     let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut body = Vec::with_capacity(96);
@@ -46,7 +46,7 @@ pub(crate) async fn answer(
 struct Options<'a> {
     content_type: Option<&'a str>,
     idempotency_key: Option<Box<str>>,
-    except: Option<ConnectionName>,
+    excluded: Option<ConnectionName>,
 }
 
 impl<'a> Options<'a> {
@@ -59,11 +59,11 @@ impl<'a> Options<'a> {
             None => None,
             Some(value) => Some(check_key(value.to_str().unwrap_or_default())?.into()),
         };
-        let except = match headers.get(THRONG_EXCLUDE) {
+        let excluded = match headers.get(THRONG_EXCLUDE) {
             None => None,
             Some(value) => Some(parse_connection(value.to_str().unwrap_or_default())?),
         };
-        Ok(Options { content_type, idempotency_key, except })
+        Ok(Options { content_type, idempotency_key, excluded })
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn publish(
     control: &Control,
     publication: Publication,
 ) -> Result<Published, ErrorResponse> {
-    let excludes_subscriber = match publication.except {
+    let excludes_subscriber = match publication.excluded {
         Some(connection) => follows(&*control.engine, &publication.channel, connection).await,
         None => false,
     };

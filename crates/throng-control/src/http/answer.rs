@@ -12,7 +12,7 @@ use http::header::{
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 use throng_core::clock;
-use throng_core::spread::Moments;
+use throng_core::retry::RetrySchedule;
 use throng_wire::error::ResponseOptions;
 use throng_wire::subscribe::Request;
 use throng_wire::{Date, ErrorCode, ErrorResponse, RetryAfter};
@@ -89,7 +89,7 @@ pub(crate) struct Refusals {
     /// By error code.
     counts: [AtomicU64; ErrorCode::ALL.len()],
     /// Spreads the `Retry-After` times of clients.
-    retry_times: Moments,
+    retry_times: RetrySchedule,
     /// The period over which clients are told to reconnect on shutdown.
     drain_window: Duration,
 }
@@ -99,7 +99,7 @@ impl Refusals {
         Refusals {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             // The workers number theirs from zero, and there are fewer of them.
-            retry_times: Moments::numbered(u32::from(u16::MAX)),
+            retry_times: RetrySchedule::numbered(u32::from(u16::MAX)),
             drain_window,
         }
     }

@@ -116,7 +116,7 @@ fn http(page: &mut Page, control: &Control) {
 }
 
 fn engine(page: &mut Page, control: &Control) {
-    let engine = control.engine.figures();
+    let engine = control.engine.metrics();
     page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
     page.gauge("log_messages", "Messages that the logs keep.", engine.messages);
     page.gauge("log_bytes", "Size of the messages that the logs keep.", engine.bytes);

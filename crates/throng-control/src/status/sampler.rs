@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::{Body, ChannelName, EngineFigures, Parked, Publication, Snapshot, clock};
+use throng_core::{Body, ChannelName, EngineMetrics, Parked, Publication, Snapshot, clock};
 use tokio::time::MissedTickBehavior;
 
 use super::history::StatusHistory;
@@ -83,7 +83,7 @@ impl Sampler {
             body: Body::Json(sample.json().into()),
             content_type: None,
             idempotency_key: None,
-            except: None,
+            excluded: None,
         };
         let _ = self.control.engine.publish(clock::now_ms(), publication);
     }
@@ -183,7 +183,7 @@ fn cpu(now: &Totals, last: &Totals, workers: usize, seconds: f64) -> Cpu {
 fn memory(
     reading: &Reading,
     private_at_start_bytes: Option<u64>,
-    engine: &EngineFigures,
+    engine: &EngineMetrics,
     connections: u64,
 ) -> Memory {
     let per_connection = reading.private_bytes.zip(private_at_start_bytes).map(|(now, start)| {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn memory_per_connection_needs_a_thousand_connections() {
         let reading = Reading { private_bytes: Some(1_000_000), ..Reading::default() };
-        let engine = EngineFigures { bytes: 100_000, ..EngineFigures::default() };
+        let engine = EngineMetrics { bytes: 100_000, ..EngineMetrics::default() };
         let of = |connections| memory(&reading, Some(800_000), &engine, connections);
         assert_eq!(of(1000).per_connection_bytes, Some(100.0));
         assert_eq!(of(999).per_connection_bytes, None);

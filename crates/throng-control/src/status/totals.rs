@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use throng_core::{Counter, EngineFigures};
+use throng_core::{Counter, EngineMetrics};
 use throng_wire::ErrorCode;
 
 use super::host::{Reading, ThreadReading};
@@ -22,7 +22,7 @@ pub(super) struct Totals {
     pub(super) deliveries: u64,
     pub(super) sent_bytes: u64,
     pub(super) requests: u64,
-    pub(super) engine: EngineFigures,
+    pub(super) engine: EngineMetrics,
     pub(super) refused: Reasons,
     pub(super) dropped: Reasons,
     pub(super) closed: Reasons,
@@ -41,7 +41,7 @@ impl Totals {
             deliveries: 0,
             sent_bytes: 0,
             requests: 0,
-            engine: EngineFigures::default(),
+            engine: EngineMetrics::default(),
             refused: Reasons::new(),
             dropped: Reasons::new(),
             closed: Reasons::new(),
@@ -50,7 +50,7 @@ impl Totals {
 
     pub(super) fn read(control: &Control, workers: &[WorkerMetrics], reading: &Reading) -> Totals {
         let sum = |counter| workers.iter().map(|worker| worker.counters.get(counter)).sum::<u64>();
-        let engine = control.engine.figures();
+        let engine = control.engine.metrics();
         let mut refused = by_label("refused_total", sum);
         for code in ErrorCode::ALL.iter().copied() {
             add(&mut refused, code.name(), control.refusals.count(code));

@@ -1,7 +1,7 @@
 //! `POST /publish`.
 
 use serde_json::{Value, json};
-use throng_core::{ChannelName, Mail};
+use throng_core::{ChannelName, Notification};
 
 use crate::client::{get, post, request};
 use crate::server::{Server, small};
@@ -70,10 +70,10 @@ fn a_line_can_exclude_a_connection() {
     server.follow(&ChannelName::channel("a"));
     let body = r#"{"channel":"a","data":"x","exclude":"0000000000000005"}"#;
     let mut client = server.connect(post("/publish", &[], body));
-    let Mail::Follows { question, .. } = server.mail() else { panic!("a question") };
-    (question.0)(false);
-    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
-    assert_eq!(message.except.map(|name| name.0), Some(5));
+    let Notification::Follows { query, .. } = server.notification() else { panic!("a question") };
+    (query.0)(false);
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
+    assert_eq!(message.excluded.map(|name| name.0), Some(5));
     assert_eq!(lines(client.answer().text()), [json!({"id": "z-1", "subscribers": 1})]);
 }
 

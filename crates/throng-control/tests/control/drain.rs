@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_control::Settings;
-use throng_core::{ChannelName, Mail};
+use throng_core::{ChannelName, Notification};
 
 use crate::client::{Client, TIMEOUT, get, post, request};
 use crate::server::Server;
@@ -35,11 +35,11 @@ fn requests_in_progress_are_answered_and_idle_connections_closed() {
         server.follow(&ChannelName::channel("b"));
         server.connect(get("/channels/b/presence"))
     };
-    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
+    let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
     server.begin_drain();
     idle.expect_end();
     busy.send("x");
-    question.answer([], false);
+    query.answer([], false);
     for client in [&mut busy, &mut asking] {
         let answer = client.answer();
         assert!(matches!(answer.status, 200 | 201) && answer.closes(), "{answer:?}");
@@ -104,11 +104,11 @@ fn the_workers_do_not_wait_for_other_requests() {
     let mut server = patient();
     server.follow(&ChannelName::channel("b"));
     let mut asking = server.connect(get("/channels/b/presence"));
-    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
+    let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
     let mut unwanted = server.connect(request("POST", "/nowhere", &["Content-Length: 1"]));
     server.begin_drain();
     server.expect_workers_draining();
-    question.answer([], false);
+    query.answer([], false);
     assert_eq!(asking.answer().status, 200);
     unwanted.send("x");
     assert_eq!(unwanted.answer().status, 404);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_control::Settings;
-use throng_core::{ChannelName, Mail};
+use throng_core::{ChannelName, Notification};
 
 use crate::client::{get, post, request};
 use crate::server::{Server, small};
@@ -171,11 +171,11 @@ fn no_timeout_applies_while_the_server_works() {
     let server = Server::with(settings);
     server.follow(&ChannelName::channel("a"));
     let mut waiting = server.connect(get("/channels/a/presence") + &get("/health"));
-    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
+    let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
     for _ in 0..2 {
         server.connect_again().expect_end();
     }
-    question.answer([], false);
+    query.answer([], false);
     assert_eq!(waiting.answer().status, 200);
     assert_eq!(waiting.answer().text(), "ok\n");
 }
@@ -238,13 +238,13 @@ fn requests_that_wait_for_the_server_are_not_evicted() {
     let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
     server.follow(&ChannelName::channel("b"));
     let mut asking = server.connect(get("/channels/b/presence"));
-    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
+    let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
     let mut refused = server.connect(get("/health"));
     let answer = refused.answer();
     answer.expect_refusal(503, "full");
     assert!(answer.closes());
     refused.expect_end();
-    question.answer([], false);
+    query.answer([], false);
     assert_eq!(asking.answer().status, 200);
     assert_eq!(server.refused("full"), 1);
 }

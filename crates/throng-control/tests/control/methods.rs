@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use throng_core::{ChannelName, Engine as _, Follow, LocalId, MessageId, Start, WorkerId};
+use throng_core::{ChannelName, Engine as _, Follow, LocalId, MessageId, StartAt, WorkerId};
 
 use crate::client::{Answer, get, post, request};
 use crate::server::{Server, small};
@@ -44,18 +44,18 @@ fn head_of_a_subscription_starts_where_get_does() {
     }
     let id = |text: &str| text.parse::<MessageId>().unwrap();
     for (query, start) in [
-        ("", Start::Live),
-        ("?history=0", Start::Last(0)),
-        ("?history=5", Start::Last(5)),
-        ("?history=100", Start::Last(100)),
-        ("?history=5000", Start::Last(5000)),
-        ("?since=z-100", Start::After(id("z-100"))),
-        ("?since=z-103", Start::After(id("z-103"))),
-        ("?since=z-3", Start::After(id("z-3"))),
-        ("?since=z-2", Start::After(id("z-2"))),
-        ("?since=z-104", Start::After(id("z-104"))),
-        ("?since=y-1", Start::After(id("y-1"))),
-        ("?since=z-100&history=1", Start::After(id("z-100"))),
+        ("", StartAt::Live),
+        ("?history=0", StartAt::Last(0)),
+        ("?history=5", StartAt::Last(5)),
+        ("?history=100", StartAt::Last(100)),
+        ("?history=5000", StartAt::Last(5000)),
+        ("?since=z-100", StartAt::After(id("z-100"))),
+        ("?since=z-103", StartAt::After(id("z-103"))),
+        ("?since=z-3", StartAt::After(id("z-3"))),
+        ("?since=z-2", StartAt::After(id("z-2"))),
+        ("?since=z-104", StartAt::After(id("z-104"))),
+        ("?since=y-1", StartAt::After(id("y-1"))),
+        ("?since=z-100&history=1", StartAt::After(id("z-100"))),
     ] {
         for name in ["a", "never-seen"] {
             let answer = head(&server, &format!("/channels/{name}{query}"), &[]);

@@ -1,7 +1,7 @@
 //! `GET …/presence`.
 
 use serde_json::json;
-use throng_core::{ChannelName, Mail};
+use throng_core::{ChannelName, Notification};
 
 use crate::client::{get, request};
 use crate::server::Server;
@@ -22,9 +22,9 @@ fn the_workers_report_the_users() {
     server.follow(&user);
     server.follow(&user);
     let mut client = server.connect(get("/users/ann/presence?limit=1"));
-    let Mail::Presence { question, .. } = server.mail() else { panic!("a question") };
-    assert_eq!(question.users_max(), 1);
-    question.answer(["bo".into(), "ann".into()], false);
+    let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
+    assert_eq!(query.users_max(), 1);
+    query.answer(["bo".into(), "ann".into()], false);
     let expected = json!({"user": "ann", "connections": 3, "users": ["ann"], "more": true});
     assert_eq!(client.answer().json(), expected);
 }

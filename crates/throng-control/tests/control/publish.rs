@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use throng_control::Settings;
-use throng_core::mailbox::MAIL_MAX;
+use throng_core::worker_queue::QUEUE_MESSAGES_MAX;
 use throng_core::{
-    Access, Action, ChannelName, ConnectionName, Engine as _, Listener, Mail, Verdict,
+    Access, Action, ChannelName, ConnectionName, Engine as _, Listener, Notification, Verdict,
 };
 
 use crate::client::{get, post, request};
@@ -23,7 +23,7 @@ fn the_response_has_the_id_and_the_number_of_subscribers() {
     server.follow(&ChannelName::channel("a"));
     let put = "PUT /channels/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\n\r\ntwo";
     assert_eq!(server.ask(put).json(), json!({"id": "z-2", "subscribers": 2}));
-    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
     assert_eq!(message.body.bytes(), b"two");
     assert_eq!(message.id.to_string(), format!("{EPOCH}-2"));
     assert_eq!(server.metric("throng_http_messages_published_total"), 2);
@@ -158,14 +158,16 @@ fn a_message_can_exclude_a_connection() {
     let server = Server::new();
     server.follow(&ChannelName::channel("a"));
     server.follow(&ChannelName::channel("a"));
-    let except = ConnectionName(0x17);
+    let excluded = ConnectionName(0x17);
     let mut client =
         server.connect(post("/channels/a", &["Throng-Exclude: 0000000000000017"], "x"));
-    let Mail::Follows { connection, question, .. } = server.mail() else { panic!("a question") };
-    assert_eq!(connection, except);
-    (question.0)(true);
-    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
-    assert_eq!(message.except, Some(except));
+    let Notification::Follows { connection, query, .. } = server.notification() else {
+        panic!("a question")
+    };
+    assert_eq!(connection, excluded);
+    (query.0)(true);
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
+    assert_eq!(message.excluded, Some(excluded));
     assert_eq!(client.answer().json()["subscribers"], 1);
     for name in ["", "x", "-1", "11111111111111111"] {
         let answer = server.ask(post("/channels/a", &[&format!("Throng-Exclude: {name}")], "x"));
@@ -179,10 +181,14 @@ fn a_message_is_refused_while_a_workers_queue_is_full() {
     let channel = ChannelName::channel("a");
     server.follow(&channel);
     server.ask(post("/channels/a", &[], "first"));
-    let Mail::Message { local, channel, message } = server.mail() else { panic!("a message") };
-    for _ in 0..MAIL_MAX {
+    let Notification::Message { local, channel, message } = server.notification() else {
+        panic!("a message")
+    };
+    for _ in 0..QUEUE_MESSAGES_MAX {
         let message = std::sync::Arc::clone(&message);
-        server.engine.post(throng_core::WorkerId(0), Mail::Message { local, channel, message });
+        server
+            .engine
+            .post(throng_core::WorkerId(0), Notification::Message { local, channel, message });
     }
     let answer = server.ask(post("/channels/a", &[], "x"));
     answer.expect_refusal(503, "busy");

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use throng_control::{Control, Edge, Handoff, HandoffReceiver, Settings, WorkerMetrics, serve};
 use throng_core::{
-    Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId, Mail,
-    Mailbox, MemoryEngine, Rules, Start, WorkerId,
+    Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId,
+    MemoryEngine, Notification, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -32,7 +32,7 @@ pub struct Server {
     handoffs: UnboundedSender<io::Result<Handoff>>,
     drain: Option<oneshot::Sender<()>>,
     workers_draining: mpsc::Receiver<()>,
-    mailbox: Arc<Mailbox>,
+    queue: Arc<WorkerQueue>,
     woken: mpsc::Receiver<()>,
 }
 
@@ -67,14 +67,14 @@ impl Server {
         prepare: impl FnOnce(&MemoryEngine),
     ) -> Server {
         let (wake, woken) = mpsc::channel();
-        let mailbox = Arc::new(Mailbox::new(move || {
+        let queue = Arc::new(WorkerQueue::new(move || {
             // Fails only after the test has ended.
             let _ = wake.send(());
         }));
-        let mailboxes = vec![Arc::clone(&mailbox)];
+        let queues = vec![Arc::clone(&queue)];
         let rules = Arc::new(Rules::default());
         let epoch = Epoch::numbered(35);
-        let engine = Arc::new(MemoryEngine::new(epoch, rules, mailboxes, 1 << 30));
+        let engine = Arc::new(MemoryEngine::new(epoch, rules, queues, 1 << 30));
         let (give, handed_off) = mpsc::channel();
         let edge = Arc::new(FakeEdge {
             is_full: AtomicBool::new(false),
@@ -117,7 +117,7 @@ impl Server {
             handoffs,
             drain: Some(drain),
             workers_draining,
-            mailbox,
+            queue,
             woken,
         }
     }
@@ -176,21 +176,21 @@ impl Server {
     pub fn follow(&self, channel: &ChannelName) {
         let local_if_new = LocalId(NonZeroU32::MIN);
         let worker = WorkerId(0);
-        self.engine.follow(0, Follow { channel, worker, local_if_new, start: Start::Live });
+        self.engine.follow(0, Follow { channel, worker, local_if_new, start: StartAt::Live });
     }
 
-    /// The next mail of the only worker.
-    pub fn mail(&self) -> Mail {
-        let mut mail = Vec::new();
+    /// The next notifications of the only worker.
+    pub fn notification(&self) -> Notification {
+        let mut notifications = Vec::new();
         loop {
-            self.mailbox.take(&mut mail);
-            if !mail.is_empty() {
-                assert_eq!(mail.len(), 1, "{mail:?}");
-                return mail.remove(0);
+            self.queue.take(&mut notifications);
+            if !notifications.is_empty() {
+                assert_eq!(notifications.len(), 1, "{notifications:?}");
+                return notifications.remove(0);
             }
-            if self.mailbox.doze() {
+            if self.queue.prepare_to_sleep() {
                 self.woken.recv_timeout(TIMEOUT).unwrap();
-                self.mailbox.rouse();
+                self.queue.finish_sleep();
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use throng_control::Settings;
-use throng_core::{Allow, Body, ChannelName, Engine as _, Mail, Publication};
+use throng_core::{Allow, Body, ChannelName, Engine as _, Notification, Publication};
 
 use crate::client::{Answer, TIMEOUT, get_from, post};
 use crate::server::Server;
@@ -57,7 +57,7 @@ fn the_charts_include_events_before_the_first_sample() {
             body: Body::Text("x".into()),
             content_type: None,
             idempotency_key: None,
-            except: None,
+            excluded: None,
         };
         engine.publish(0, publication).unwrap();
     };
@@ -78,9 +78,9 @@ fn the_charts_include_events_before_the_first_sample() {
 fn viewers_get_each_sample_and_samples_do_not_count_as_messages() {
     let server = Server::new();
     server.follow(&ChannelName::status());
-    let Mail::Message { message, .. } = server.mail() else { panic!("a message") };
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
     assert_eq!(message.channel, ChannelName::status());
-    assert!(message.flight().is_none(), "the sample has no latency");
+    assert!(message.in_flight().is_none(), "the sample has no latency");
     let sample: serde_json::Value = serde_json::from_slice(message.body.bytes()).unwrap();
     assert_eq!(sample["messages_in"]["total"], 0);
     assert_eq!(server.metric("throng_log_messages_published_total"), 0);

@@ -11,14 +11,15 @@ use super::idempotency::{Idempotency, Key};
 use super::names::Names;
 use crate::ages::Ages;
 use crate::engine::{
-    Audience, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published, Start,
+    Audience, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published,
+    StartAt,
 };
 use crate::id::MessageId;
 use crate::log::{Kept, Log};
-use crate::mailbox::Mail;
-use crate::message::{Content, Flight, Message};
+use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind};
 use crate::slab::Slab;
+use crate::worker_queue::Notification;
 use crate::{ChannelId, WorkerId};
 
 /// A table for fewer names than this is not worth shrinking.
@@ -151,12 +152,12 @@ impl Shard {
         };
         let Some(channel) = self.channels.get_mut(slot) else { unreachable!("it was found") };
         let followers = channel.followers.as_slice();
-        if followers.iter().any(|f| !shared.mailboxes[usize::from(f.worker.0)].has_room()) {
+        if followers.iter().any(|f| !shared.queues[usize::from(f.worker.0)].has_room()) {
             shared.busy.fetch_add(1, Ordering::Relaxed);
             return Err(PublishError::Busy);
         }
         let id = MessageId { epoch: shared.epoch, offset: channel.head + 1 };
-        let Publication { channel: name, body, content_type, except, .. } = publication;
+        let Publication { channel: name, body, content_type, excluded, .. } = publication;
         // The threads that publish have a clock each, and expiry goes by the oldest message.
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
         let content = Arc::new(Content {
@@ -166,18 +167,18 @@ impl Shard {
             channel: name,
             body,
             content_type,
-            except,
+            excluded,
         });
         let message = (!followers.is_empty()).then(|| {
             let content = Arc::clone(&content);
             Arc::new(match kind {
                 // The status page does not measure itself.
                 Kind::Internal => Message::from(content),
-                _ => Message::in_flight(content, Flight::to(followers.len())),
+                _ => Message::tracked(content, InFlight::to(followers.len())),
             })
         });
         for (follower, message) in followers.iter().zip(std::iter::repeat(&message).flatten()) {
-            shared.mailboxes[usize::from(follower.worker.0)].post(Mail::Message {
+            shared.queues[usize::from(follower.worker.0)].post(Notification::Message {
                 local: follower.local,
                 channel: id_of(slot),
                 message: Arc::clone(message),
@@ -267,9 +268,9 @@ impl Shard {
         expire(shared, channel, now_ms);
         let local = channel.followers.add(follow.worker, follow.local_if_new);
         let (from, is_recovered) = match follow.start {
-            Start::Live => (channel.head, None),
-            Start::Last(count) => (last(channel, count), None),
-            Start::After(id) => after(shared, channel, id),
+            StartAt::Live => (channel.head, None),
+            StartAt::Last(count) => (last(channel, count), None),
+            StartAt::After(id) => after(shared, channel, id),
         };
         let backlog = match &mut channel.log {
             Some(log) => log.after(from).map(Kept::message).collect(),

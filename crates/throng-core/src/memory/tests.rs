@@ -9,7 +9,7 @@ mod threads;
 use super::*;
 use crate::message::Body;
 use crate::rules::{Retention, Rule};
-use crate::{LocalId, MessageId, Start};
+use crate::{LocalId, MessageId, StartAt};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -26,40 +26,40 @@ fn weight_bytes(name: &ChannelName, text: &str) -> usize {
     name.key().len() + text.len() + crate::message::OVERHEAD_BYTES
 }
 
-/// An engine, and its workers' mailboxes.
+/// An engine, and its workers' queues.
 struct Fixture {
     engine: MemoryEngine,
-    mailboxes: Vec<Arc<Mailbox>>,
+    queues: Vec<Arc<WorkerQueue>>,
 }
 
 impl Fixture {
     fn new(retention: Retention, workers: usize, bytes_max: usize) -> Fixture {
         let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
-        let mailboxes: Vec<_> = (0..workers).map(|_| Arc::new(Mailbox::new(|| {}))).collect();
+        let queues: Vec<_> = (0..workers).map(|_| Arc::new(WorkerQueue::new(|| {}))).collect();
         let epoch = Epoch::numbered(7);
-        let engine = MemoryEngine::new(epoch, Arc::new(rules), mailboxes.clone(), bytes_max);
-        Fixture { engine, mailboxes }
+        let engine = MemoryEngine::new(epoch, Arc::new(rules), queues.clone(), bytes_max);
+        Fixture { engine, queues }
     }
 
     fn publish(&self, now_ms: u64, name: &ChannelName, text: &str) -> Published {
         self.engine.publish(now_ms, publication(name, text)).expect("there is room")
     }
 
-    fn follow(&self, now_ms: u64, name: &ChannelName, worker: u16, start: Start) -> Followed {
+    fn follow(&self, now_ms: u64, name: &ChannelName, worker: u16, start: StartAt) -> Followed {
         let worker = WorkerId(worker);
         let local_if_new = local(u32::from(worker.0) + 1);
         self.engine.follow(now_ms, Follow { channel: name, worker, local_if_new, start })
     }
 
-    /// Offsets and texts of the messages in a worker's mail.
-    fn mail(&self, worker: usize) -> Vec<(u64, String)> {
-        let mut mail = Vec::new();
-        self.mailboxes[worker].take(&mut mail);
-        let message = |mail| match mail {
-            Mail::Message { message, .. } => offset_and_text(&message),
+    /// Offsets and texts of the messages in a worker's notifications.
+    fn notifications(&self, worker: usize) -> Vec<(u64, String)> {
+        let mut notifications = Vec::new();
+        self.queues[worker].take(&mut notifications);
+        let message = |notifications| match notifications {
+            Notification::Message { message, .. } => offset_and_text(&message),
             other => panic!("unexpected {other:?}"),
         };
-        mail.into_iter().map(message).collect()
+        notifications.into_iter().map(message).collect()
     }
 
     /// Every shard's turn.
@@ -74,7 +74,7 @@ fn publication(name: &ChannelName, text: &str) -> Publication {
         body: Body::Text(text.into()),
         content_type: None,
         idempotency_key: None,
-        except: None,
+        excluded: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is ready: epoll, used directly.
 //!
-//! Connections are edge-triggered, so that a parked one never needs another call; listener, mailbox
+//! Connections are edge-triggered, so that a parked one never needs another call; listener, queue
 //! event and hand-over socket are level-triggered, so that taking them in batches forgets nothing.
 
 use std::io;

@@ -8,7 +8,7 @@
 //! Afterwards a descriptor number means one thing in this thread and another elsewhere: an
 //! `OwnedFd` that moved here from another thread, or from here to another, would close a stranger's
 //! file. What keeps it sound: a worker thread calls this before it opens anything; the descriptors
-//! that it uses and did not open itself (mailbox events, hand-over sockets) were open before, are
+//! that it uses and did not open itself (queue events, hand-over sockets) were open before, are
 //! shared by `Arc` and never closed while any worker runs, so that their numbers mean the same in
 //! every table; and sockets cross threads only as messages of `hand_over`, which the kernel
 //! translates.

@@ -178,7 +178,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let mut next = connection.first.take();
         while let Some(subscription) = next {
-            let Some(left) = self.roster.leave(subscription) else { break };
+            let Some(left) = self.subscriptions.leave(subscription) else { break };
             self.engine.unfollow(self.now.unix_ms, left.channel, self.id);
             next = left.sibling;
         }
@@ -205,7 +205,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Answers the close frames of clients, after what was published before they came. Called once
-    /// the mail of then has been taken.
+    /// the notifications of then have been taken.
     pub(super) fn say_farewells(&mut self) {
         for farewell in std::mem::take(&mut self.farewells) {
             let Some(index) = self.index_of(farewell.token) else { continue };

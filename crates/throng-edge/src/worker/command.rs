@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Body, ChannelName, Counter, HistoryQuery, Kind, Listener, Mail, Message, MessageId,
-    Publication, Start as From, SubscriptionId, Verdict,
+    Action, Body, ChannelName, Counter, HistoryQuery, Kind, Listener, Message, MessageId,
+    Notification, Publication, StartAt, SubscriptionId, Verdict,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
@@ -88,9 +88,9 @@ impl<N: Net> Worker<N> {
             ));
         }
         let start = match (since, history) {
-            (Some(since), _) => From::After(since.parse::<MessageId>()?),
-            (None, Some(count)) => From::Last(count as usize),
-            (None, None) => From::Live,
+            (Some(since), _) => StartAt::After(since.parse::<MessageId>()?),
+            (None, Some(count)) => StartAt::Last(count as usize),
+            (None, None) => StartAt::Live,
         };
         let followed = self.follow(index, &name, start);
         if followed.is_recovered == Some(false) {
@@ -99,7 +99,7 @@ impl<N: Net> Worker<N> {
         self.reply(index, |out| write_subscribed(out, target, &followed, reference));
         if let Some(first) = self.connections.get(index).and_then(|it| it.first) {
             self.catch_up(index, first);
-            self.roster.settle_of(first);
+            self.subscriptions.trim_channel_of(first);
         }
         Ok(())
     }
@@ -115,11 +115,11 @@ impl<N: Net> Worker<N> {
             return Err(ErrorResponse::new(ErrorCode::NotSubscribed, sentence));
         };
         let first = self.connections.get(index).and_then(|it| it.first);
-        let first = self.roster.unchain(first, subscription);
+        let first = self.subscriptions.unchain(first, subscription);
         if let Some(connection) = self.connections.get_mut(index) {
             connection.first = first;
         }
-        if let Some(left) = self.roster.leave(subscription) {
+        if let Some(left) = self.subscriptions.leave(subscription) {
             self.engine.unfollow(self.now.unix_ms, left.channel, self.id);
         }
         self.reply(index, |out| v1::unsubscribed(out, target, reference));
@@ -147,7 +147,7 @@ impl<N: Net> Worker<N> {
             body,
             content_type,
             idempotency_key: publication.key.map(Into::into),
-            except: (!is_echoed).then(|| self.name_of(index)),
+            excluded: (!is_echoed).then(|| self.name_of(index)),
         };
         let is_spared = !is_echoed && self.find_subscription(index, &publication.channel).is_some();
         let published = self.engine.publish(self.now.unix_ms, publication)?;
@@ -230,7 +230,7 @@ impl<N: Net> Worker<N> {
             let throng_core::Presence { connections, users, is_cut } = presence;
             v1::presence(&mut out, &target, connections, &users, is_cut, reference);
             let text = String::from_utf8(out).unwrap_or_default();
-            engine.post(worker, Mail::Answer { connection, text });
+            engine.post(worker, Notification::Answer { connection, text });
         };
         self.engine.presence(self.now.unix_ms, &name, limit, Box::new(done))?;
         if let Some(connection) = self.connections.get_mut(index) {
@@ -257,7 +257,7 @@ impl<N: Net> Worker<N> {
 
     fn find_subscription(&self, index: u32, name: &ChannelName) -> Option<SubscriptionId> {
         self.subscriptions(index).find(|&subscription| {
-            let channel = self.roster.channel(subscription);
+            let channel = self.subscriptions.channel(subscription);
             channel.and_then(|(channel, _)| self.engine.name(channel)).as_ref() == Some(name)
         })
     }
@@ -265,7 +265,7 @@ impl<N: Net> Worker<N> {
     /// The user to whom a connection belongs.
     pub(super) fn user_of(&self, index: u32) -> Option<ChannelName> {
         self.subscriptions(index).find_map(|subscription| {
-            match self.roster.channel(subscription)? {
+            match self.subscriptions.channel(subscription)? {
                 (channel, true) => self.engine.name(channel),
                 _ => None,
             }

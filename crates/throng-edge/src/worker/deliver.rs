@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use throng_core::{BehindPolicy, ConnectionName, Counter, Message, SubscriptionId, Waiting};
+use throng_core::{ConnectionName, Counter, LagPolicy, Message, SubscriptionId, Waiting};
 use throng_wire::sse;
 use throng_wire::{Target, chunk, v1};
 
@@ -36,30 +36,31 @@ impl<N: Net> Worker<N> {
     pub(super) fn flush_subscriptions(&mut self, index: u32) {
         let mut next = self.connections.get(index).and_then(|it| it.first);
         while let Some(subscription) = next {
-            // Once it takes no more this stalls the rest, so that their mirrors keep what they
-            // lack.
+            // Once it takes no more this blocks the rest, so that their replay buffers keep what
+            // they lack.
             self.catch_up(index, subscription);
             let Some(connection) = self.connections.get(index) else { return };
             if connection.state != State::Parked {
                 return;
             }
             if !connection.has(Flags::BLOCKED) && !connection.has(Flags::POSTPONED) {
-                self.roster.resume(subscription);
+                self.subscriptions.unblock(subscription);
             }
-            next = self.roster.sibling(subscription);
+            next = self.subscriptions.sibling(subscription);
         }
     }
 
     /// Writes a subscription that a sweep visits what it lacks, as far as the socket and the slice
     /// take it, in one write at least. Returns whether it lacks more: a sweep comes back to it, as
-    /// the mirror of one that takes all it is given must not drop anything.
+    /// the replay buffer of one that takes all it is given must not drop anything.
     pub(super) fn deliver(&mut self, index: u32, subscription: SubscriptionId) -> bool {
         while self.deliver_some(index, subscription) {
             if self.slice_bytes == 0 && self.takes_more(index) {
-                let lacks_more = !matches!(self.roster.waiting(subscription), Waiting::Nothing);
+                let lacks_more =
+                    !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
                 if lacks_more {
                     self.count(Counter::Postponed);
-                    self.roster.offer_rest(subscription);
+                    self.subscriptions.offer_rest(subscription);
                 }
                 return lacks_more;
             }
@@ -75,10 +76,10 @@ impl<N: Net> Worker<N> {
     /// Writes a subscription what it lacks, as far as the socket and the slice take it; with what
     /// is left then the connection is postponed.
     pub(super) fn catch_up(&mut self, index: u32, subscription: SubscriptionId) {
-        while !matches!(self.roster.waiting(subscription), Waiting::Nothing) {
+        while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
             if self.slice_bytes == 0 && self.takes_more(index) {
-                // As long as it waits for its turn its mirror keeps what it lacks.
-                self.roster.stall(subscription);
+                // As long as it waits for its turn its replay buffer keeps what it lacks.
+                self.subscriptions.block(subscription);
                 return self.postpone(index);
             }
             if !self.deliver_some(index, subscription) {
@@ -91,7 +92,7 @@ impl<N: Net> Worker<N> {
     fn deliver_some(&mut self, index: u32, subscription: SubscriptionId) -> bool {
         let Some(connection) = self.connections.get(index) else { return false };
         if connection.has(Flags::BLOCKED) {
-            self.roster.stall(subscription);
+            self.subscriptions.block(subscription);
             return false;
         }
         match connection.state {
@@ -104,7 +105,7 @@ impl<N: Net> Worker<N> {
         }
         let is_composed = connection.has(Flags::MULTIPLE)
             && matches!(connection.framing, Framing::Sse | Framing::SseEnvelope);
-        match self.roster.waiting(subscription) {
+        match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => return false,
             Waiting::Gap { missed, resume_at, policy } => {
                 self.gap(index, subscription, missed, resume_at, policy);
@@ -121,21 +122,21 @@ impl<N: Net> Worker<N> {
     /// Writes encodings that all subscribers share.
     fn deliver_shared(&mut self, index: u32, subscription: SubscriptionId) {
         let name = self.name_of(index);
-        let Worker { roster, connections, net, .. } = self;
+        let Worker { subscriptions, connections, net, .. } = self;
         let Some(connection) = connections.get(index) else { return };
-        let Waiting::Messages(messages) = roster.waiting(subscription) else { return };
+        let Waiting::Messages(messages) = subscriptions.waiting(subscription) else { return };
         let is_chunked = connection.has(Flags::CHUNKED);
         let encode = |message| Framing::encode(connection.framing, message, is_chunked);
         let outcome = write(net, &connection.socket, messages, name, encode);
-        let from = self.roster.cursor(subscription).unwrap_or_default();
+        let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(index, subscription, outcome);
-        self.roster.release_encodings(subscription, from);
+        self.subscriptions.drop_encodings(subscription, from);
     }
 
     /// Takes note of what a write came to.
     pub(super) fn conclude(&mut self, index: u32, subscription: SubscriptionId, outcome: Outcome) {
         if let Some(offset) = outcome.advanced_to {
-            self.roster.advance(subscription, offset);
+            self.subscriptions.advance(subscription, offset);
         }
         let mut counter = Counter::Deliveries;
         if let Some(connection) = self.connections.get_mut(index) {
@@ -165,8 +166,8 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         message: &Arc<Message>,
     ) {
-        self.roster.advance(subscription, message.id.offset);
-        if message.except == Some(self.name_of(index)) {
+        self.subscriptions.advance(subscription, message.id.offset);
+        if message.excluded == Some(self.name_of(index)) {
             return;
         }
         let Some(connection) = self.connections.get(index) else { return };
@@ -189,14 +190,14 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         missed: u64,
         resume_at: u64,
-        policy: BehindPolicy,
+        policy: LagPolicy,
     ) {
         match policy {
-            BehindPolicy::Close => {
+            LagPolicy::Close => {
                 self.end_behind(index);
             }
-            BehindPolicy::Skip => {
-                self.roster.advance(subscription, resume_at);
+            LagPolicy::Skip => {
+                self.subscriptions.advance(subscription, resume_at);
                 self.count(Counter::Gaps);
                 self.counters.add(Counter::MissedMessages, missed);
                 let Some(target) = self.target_of(subscription) else { return };
@@ -219,7 +220,7 @@ impl<N: Net> Worker<N> {
 
     /// The channel or user of a subscription, by name.
     pub(super) fn target_of(&self, subscription: SubscriptionId) -> Option<Target> {
-        let (channel, _) = self.roster.channel(subscription)?;
+        let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
         Some(Target { kind: name.kind(), name: name.name().to_owned() })
     }
@@ -267,7 +268,7 @@ fn write<'a, N: Net>(
     let (mut count, mut bytes) = (0, 0);
     let mut outcome = Outcome::default();
     for message in messages {
-        if message.except != Some(name) {
+        if message.excluded != Some(name) {
             if count == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
                 break;
             }

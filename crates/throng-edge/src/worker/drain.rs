@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use throng_core::{Counter, Parked, spread};
+use throng_core::{Counter, Parked, retry};
 use throng_wire::{RetryAfter, chunk, sse};
 
 use super::{TICKS_PER_S, Worker};
@@ -49,12 +49,12 @@ impl Drain {
 }
 
 impl<N: Net> Worker<N> {
-    pub(super) fn close_doors(&mut self) {
+    pub(super) fn stop_accepting(&mut self) {
         self.doors_closed.get_or_insert(self.now.tick);
     }
 
     pub(super) fn start_drain(&mut self) {
-        self.close_doors();
+        self.stop_accepting();
         if self.drain.is_none() {
             // What the control plane took of it is gone, but for a moment to say goodbye.
             let timeout = Self::ticks(self.settings.drain_timeout);
@@ -85,7 +85,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn drain_on(&mut self) {
         let now = self.now.tick;
         let expects_polls = self.expects_polls();
-        let is_delivered = !self.roster.is_sweeping() && self.mailbox.is_empty();
+        let is_delivered = !self.subscriptions.is_fanning_out() && self.queue.is_empty();
         let Some(drain) = &mut self.drain else { return };
         let is_late = now >= drain.deadline;
         if !expects_polls {
@@ -170,6 +170,6 @@ impl<N: Net> Worker<N> {
         let window_ms = self.settings.drain_window.as_millis() as u64;
         let workers = self.figures.workers().len() as u32;
         let place = index.wrapping_mul(workers).wrapping_add(u32::from(self.id.0));
-        RetryAfter::from_ms(spread::moment_ms(place, &(0..window_ms)))
+        RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))
     }
 }

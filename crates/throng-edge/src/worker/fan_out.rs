@@ -39,7 +39,7 @@ impl<N: Net> Worker<N> {
         self.begin_slice();
         let mut visits = self.visits_per_slice;
         loop {
-            self.roster.next_batch(&mut visits, &mut batch.visits);
+            self.subscriptions.next_batch(&mut visits, &mut batch.visits);
             if batch.visits.is_empty() {
                 break;
             }
@@ -92,7 +92,7 @@ impl<N: Net> Worker<N> {
             let is_blocked = outcome.is_blocked;
             self.conclude(index, subscription, outcome);
             if is_blocked {
-                self.roster.stall(subscription);
+                self.subscriptions.block(subscription);
             }
         }
     }
@@ -105,11 +105,11 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::BLOCKED) || connection.state != State::Parked || is_composed {
             return None;
         }
-        let Waiting::Messages(mut messages) = self.roster.waiting(subscription) else {
+        let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
         let message = messages.next().filter(|_| messages.next().is_none())?;
-        (message.except != Some(self.name_of(index))).then_some(message)
+        (message.excluded != Some(self.name_of(index))).then_some(message)
     }
 }
 

@@ -106,10 +106,11 @@ impl<N: Net> Worker<N> {
     fn publish_frame(&mut self, index: u32, body: Body) {
         let Some(connection) = self.connections.get(index) else { return };
         let mut own = self.subscriptions_in_order(index).into_iter();
-        let channel = own.next().and_then(|first| self.roster.channel(first));
+        let channel = own.next().and_then(|first| self.subscriptions.channel(first));
         // A user that a channel's URL names besides does not make the channel less clear.
         let is_clear = !connection.has(Flags::MULTIPLE)
-            || own.all(|other| self.roster.channel(other).is_some_and(|(_, is_user)| is_user));
+            || own
+                .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
         let name = channel.and_then(|(channel, _)| self.engine.name(channel));
         let Some(name) = name.filter(|name| is_clear || name.kind() == Kind::User) else {
             let message =
@@ -126,7 +127,7 @@ impl<N: Net> Worker<N> {
             body,
             content_type: None,
             idempotency_key: None,
-            except: None,
+            excluded: None,
         };
         match self.engine.publish(self.now.unix_ms, publication) {
             Ok(_) => self.count(Counter::Published),

@@ -133,7 +133,7 @@ impl<N: Net> Worker<N> {
             // No ping gets through to be answered. If the peer takes nothing at all, the kernel
             // finds out.
             connection.flags.set(Flags::HEARD, true);
-            return self.check_stalled(index);
+            return self.check_blocked(index);
         }
         // What waits for its turn to be read may be the answer.
         let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::UNREAD);
@@ -201,12 +201,12 @@ impl<N: Net> Worker<N> {
     /// Whether a fan-out that is under way is about to write to the connection.
     fn is_written_soon(&self, index: u32) -> bool {
         let name = Some(self.name_of(index));
-        let lacks = |id| match self.roster.waiting(id) {
+        let lacks = |id| match self.subscriptions.waiting(id) {
             Waiting::Nothing => false,
-            Waiting::Messages(mut messages) => messages.any(|message| message.except != name),
+            Waiting::Messages(mut messages) => messages.any(|message| message.excluded != name),
             Waiting::Gap { .. } => true,
         };
-        self.roster.is_sweeping() && self.subscriptions(index).any(lacks)
+        self.subscriptions.is_fanning_out() && self.subscriptions(index).any(lacks)
     }
 }
 

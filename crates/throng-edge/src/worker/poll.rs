@@ -66,7 +66,7 @@ impl Answer {
                 break;
             }
             last = Some(message.id.offset);
-            if message.except != Some(name) {
+            if message.excluded != Some(name) {
                 self.add(message, is_envelope);
             }
         }
@@ -133,8 +133,8 @@ impl<N: Net> Worker<N> {
     }
 
     /// Answers a poll that begins with what the logs had for each of its subscriptions, if that is
-    /// anything, or if the answer `is_due` although nothing has come. The mirrors would not do:
-    /// what is newer than they are is still in the mailbox, for seconds if the worker is behind.
+    /// anything, or if the answer `is_due` although nothing has come. The replay buffers would not
+    /// do: what is newer than they are is still in the queue, for seconds if the worker is behind.
     pub(super) fn answer_from(&mut self, index: u32, backlogs: &[Vec<Arc<Message>>], is_due: bool) {
         let mut answer = Answer::default();
         let name = self.name_of(index);
@@ -143,7 +143,7 @@ impl<N: Net> Worker<N> {
         {
             let advanced_to = answer.add_all(backlog.iter(), name, is_envelope);
             if let Some(offset) = advanced_to {
-                self.roster.advance(subscription, offset);
+                self.subscriptions.advance(subscription, offset);
             }
         }
         if answer.messages > 0 || is_due {
@@ -158,7 +158,7 @@ impl<N: Net> Worker<N> {
         let is_envelope = self.connections.get(index).is_some_and(|it| it.framing.is_envelope());
         for subscription in self.subscriptions_in_order(index) {
             let mut advanced_to = None;
-            match self.roster.waiting(subscription) {
+            match self.subscriptions.waiting(subscription) {
                 Waiting::Nothing => {}
                 Waiting::Gap { resume_at, .. } => {
                     advanced_to = Some(resume_at);
@@ -169,7 +169,7 @@ impl<N: Net> Worker<N> {
                 }
             }
             if let Some(offset) = advanced_to {
-                self.roster.advance(subscription, offset);
+                self.subscriptions.advance(subscription, offset);
             }
         }
         answer
@@ -250,15 +250,15 @@ impl<N: Net> Worker<N> {
             && !connection.has(Flags::BLOCKED)
             && !is_pipelined
             && connection.first == Some(subscription)
-            && self.roster.sibling(subscription).is_none();
-        let Waiting::Messages(mut messages) = self.roster.waiting(subscription) else {
+            && self.subscriptions.sibling(subscription).is_none();
+        let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
         let name = self.name_of(index);
-        if !is_plain || messages.any(|message| message.except == Some(name)) {
+        if !is_plain || messages.any(|message| message.excluded == Some(name)) {
             return None;
         }
-        let cursor = self.roster.cursor(subscription)?;
+        let cursor = self.subscriptions.cursor(subscription)?;
         let connection = self.connections.get_mut(index)?;
         let poll = connection.io.as_mut().and_then(|io| io.poll.take());
         let terms = Terms { cursor, framing: connection.framing, poll };
@@ -275,7 +275,7 @@ impl<N: Net> Worker<N> {
     /// The connection's subscriptions, the newest first.
     pub(super) fn subscriptions(&self, index: u32) -> impl Iterator<Item = SubscriptionId> {
         let first = self.connections.get(index).and_then(|it| it.first);
-        std::iter::successors(first, |&subscription| self.roster.sibling(subscription))
+        std::iter::successors(first, |&subscription| self.subscriptions.sibling(subscription))
     }
 
     /// The connection's subscriptions in the order in which the request named them.

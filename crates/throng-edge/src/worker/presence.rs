@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use throng_core::{ChannelId, LocalId, PresenceQuestion, SubscriptionId};
+use throng_core::{ChannelId, LocalId, PresenceQuery, SubscriptionId};
 
 use super::Worker;
 use crate::net::Net;
@@ -23,7 +23,7 @@ const LOOKS_PER_QUESTION: u32 = 8;
 pub(super) struct Walk {
     local: LocalId,
     channel: ChannelId,
-    question: Arc<PresenceQuestion>,
+    query: Arc<PresenceQuery>,
     /// The subscription to look at next; the first one at the beginning.
     at: Option<SubscriptionId>,
     /// How many were looked at since the first one.
@@ -33,30 +33,30 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(local: LocalId, channel: ChannelId, question: Arc<PresenceQuestion>) -> Walk {
+    pub(super) fn new(local: LocalId, channel: ChannelId, query: Arc<PresenceQuery>) -> Walk {
         let users = BTreeSet::new();
-        Walk { local, channel, question, at: None, seen: 0, looks_left: LOOKS_PER_ANSWER, users }
+        Walk { local, channel, query, at: None, seen: 0, looks_left: LOOKS_PER_ANSWER, users }
     }
 
     /// Whether there is no use in looking further.
     fn is_cut(&self) -> bool {
-        self.looks_left == 0 || self.users.len() > self.question.users_max()
+        self.looks_left == 0 || self.users.len() > self.query.users_max()
     }
 }
 
 impl<N: Net> Worker<N> {
     /// Goes on with the questions for one slice, in turn.
-    pub(super) fn answer_questions(&mut self) {
+    pub(super) fn answer_queries(&mut self) {
         let mut looks = LOOKS_PER_SLICE;
         while looks > 0
-            && let Some(mut walk) = self.questions.pop_front()
+            && let Some(mut walk) = self.queries.pop_front()
         {
             looks = looks.saturating_sub(LOOKS_PER_QUESTION);
             let is_whole = self.go_on(&mut walk, &mut looks);
             if is_whole || walk.is_cut() {
-                walk.question.answer(std::mem::take(&mut walk.users), !is_whole);
+                walk.query.answer(std::mem::take(&mut walk.users), !is_whole);
             } else {
-                self.questions.push_back(walk);
+                self.queries.push_back(walk);
             }
         }
     }
@@ -66,7 +66,7 @@ impl<N: Net> Worker<N> {
         let mut inboxes = Vec::new();
         let mut is_whole = false;
         while *looks > 0 && walk.looks_left > 0 && !is_whole {
-            let Some(member) = self.roster.member(walk.local, walk.channel, walk.at) else {
+            let Some(member) = self.subscriptions.member(walk.local, walk.channel, walk.at) else {
                 is_whole = true;
                 break;
             };
@@ -74,7 +74,7 @@ impl<N: Net> Worker<N> {
             let mut used = 0;
             inboxes.extend(self.subscriptions(member.connection).find_map(|subscription| {
                 used += 1;
-                let (channel, is_user) = self.roster.channel(subscription)?;
+                let (channel, is_user) = self.subscriptions.channel(subscription)?;
                 is_user.then_some(channel)
             }));
             *looks = looks.saturating_sub(used);

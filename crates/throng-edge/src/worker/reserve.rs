@@ -214,7 +214,7 @@ impl<N: Net> Worker<N> {
     /// The next client's `Retry-After`, for a code that has one.
     pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
         let window_ms = code.retry()?.window_ms(self.settings.drain_window);
-        Some(RetryAfter::from_ms(self.moments.next_ms(&window_ms)))
+        Some(RetryAfter::from_ms(self.retry_schedule.next_ms(&window_ms)))
     }
 }
 

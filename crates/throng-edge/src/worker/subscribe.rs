@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::{
     Action, ChannelName, Counter, Follow, Followed, Listener, Message, MessageId, Parked, Position,
-    Start, SubscriptionId, Verdict,
+    StartAt, SubscriptionId, Verdict,
 };
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
@@ -80,7 +80,7 @@ impl<N: Net> Worker<N> {
         &self,
         index: u32,
         request: &Request,
-    ) -> Result<(Vec<ChannelName>, Vec<Start>), ErrorResponse> {
+    ) -> Result<(Vec<ChannelName>, Vec<StartAt>), ErrorResponse> {
         // One of the admin listener is checked already, against what holds there.
         if !self.connections.get(index).is_some_and(|it| it.has(Flags::VIEWER)) {
             self.check_origin(request)?;
@@ -95,7 +95,7 @@ impl<N: Net> Worker<N> {
                 return Err(ErrorResponse::new(ErrorCode::Forbidden, sentence));
             }
         }
-        let starts = Start::of_request(request)?;
+        let starts = StartAt::of_request(request)?;
         Ok((names, starts))
     }
 
@@ -153,18 +153,18 @@ impl<N: Net> Worker<N> {
     }
 
     /// One more subscription of the connection. Returns what the engine answered.
-    pub(super) fn follow(&mut self, index: u32, name: &ChannelName, start: Start) -> Followed {
+    pub(super) fn follow(&mut self, index: u32, name: &ChannelName, start: StartAt) -> Followed {
         let follow = Follow {
             channel: name,
             worker: self.id,
-            local_if_new: self.roster.next_local(),
+            local_if_new: self.subscriptions.next_local(),
             start,
         };
         let followed = self.engine.follow(self.now.unix_ms, follow);
         self.epoch = Some(followed.head.epoch);
         let is_user = name.kind() == Kind::User;
         let sibling = self.connections.get(index).and_then(|it| it.first);
-        let subscription = self.roster.join(index, &followed, is_user, sibling);
+        let subscription = self.subscriptions.join(index, &followed, is_user, sibling);
         if let Some(connection) = self.connections.get_mut(index) {
             connection.first = Some(subscription);
         }
@@ -197,7 +197,7 @@ impl<N: Net> Worker<N> {
         // A gap is told at once, although nothing may be left to tell it with.
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && self.drain.is_none());
         self.answer_from(index, &backlogs, is_due);
-        self.settle(index);
+        self.trim_buffers(index);
         let is_waiting = self.connections.get(index).is_some_and(|it| it.state == State::Polling);
         if is_waiting && self.drain.is_some() {
             // Nothing will come any more.
@@ -237,7 +237,7 @@ impl<N: Net> Worker<N> {
         self.schedule_first_heartbeat(index);
         if self.connections.get(index).is_some_and(|it| it.state == State::Parked) {
             self.flush_subscriptions(index);
-            self.settle(index);
+            self.trim_buffers(index);
         }
     }
 
@@ -285,11 +285,11 @@ impl<N: Net> Worker<N> {
     }
 
     /// Lets go of backlogs that nobody needs any more.
-    pub(super) fn settle(&mut self, index: u32) {
+    pub(super) fn trim_buffers(&mut self, index: u32) {
         let mut next = self.connections.get(index).and_then(|it| it.first);
         while let Some(subscription) = next {
-            self.roster.settle_of(subscription);
-            next = self.roster.sibling(subscription);
+            self.subscriptions.trim_channel_of(subscription);
+            next = self.subscriptions.sibling(subscription);
         }
     }
 
@@ -297,7 +297,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn position(&self, index: u32) -> Position {
         let Some(epoch) = self.epoch else { return Position::default() };
         let id = |subscription: SubscriptionId| {
-            let offset = self.roster.cursor(subscription)?;
+            let offset = self.subscriptions.cursor(subscription)?;
             Some(MessageId { epoch, offset })
         };
         Position(self.subscriptions_in_order(index).into_iter().filter_map(id).collect())

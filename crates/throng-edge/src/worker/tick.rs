@@ -3,7 +3,7 @@
 //! No connection owns a timer. Each has one moment at which something is to be done about it
 //! (`due`); the sweep passes every connection once a second and does what has come due.
 
-use throng_core::{BehindPolicy, Counter, Waiting};
+use throng_core::{Counter, LagPolicy, Waiting};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::heartbeat::DEFERRED_TICKS_MAX;
@@ -22,13 +22,14 @@ impl<N: Net> Worker<N> {
     pub fn tick(&mut self) {
         // What others see of it is never older than a tick.
         self.publish_load();
-        let dropped = self.roster.dropped();
+        let dropped = self.subscriptions.dropped();
         self.counters.add(Counter::DroppedForRoom, dropped - self.dropped);
         self.dropped = dropped;
         let extent = self.connections.extent();
         self.allow_beats();
         // Deliveries go before heartbeats.
-        let deferred_ticks = if self.roster.is_sweeping() { DEFERRED_TICKS_MAX } else { 0 };
+        let deferred_ticks =
+            if self.subscriptions.is_fanning_out() { DEFERRED_TICKS_MAX } else { 0 };
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
             if self.sweep_at >= self.connections.extent() {
@@ -77,7 +78,7 @@ impl<N: Net> Worker<N> {
     fn check_busy(&mut self, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
         if connection.has(Flags::BLOCKED) {
-            self.check_stalled(index);
+            self.check_blocked(index);
         }
         let timeout = self.settings.limits.message_timeout;
         let (ticks, now) = (Self::ticks(timeout), self.now.tick);
@@ -93,10 +94,10 @@ impl<N: Net> Worker<N> {
     }
 
     /// Closes a blocked connection that has fallen behind, instead of waiting for its socket.
-    pub(super) fn check_stalled(&mut self, index: u32) {
+    pub(super) fn check_blocked(&mut self, index: u32) {
         let has_gap = |subscription| {
-            let waiting = self.roster.waiting(subscription);
-            matches!(waiting, Waiting::Gap { policy: BehindPolicy::Close, .. })
+            let waiting = self.subscriptions.waiting(subscription);
+            matches!(waiting, Waiting::Gap { policy: LagPolicy::Close, .. })
         };
         if self.subscriptions(index).any(has_gap) {
             self.end_behind(index);

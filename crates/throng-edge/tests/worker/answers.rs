@@ -1,6 +1,6 @@
 //! What every answer of a worker says.
 
-use throng_core::Mail;
+use throng_core::Notification;
 use throng_edge::worker::Now;
 
 use crate::rig::Rig;
@@ -30,7 +30,7 @@ fn every_answer_has_a_date() {
     rig.publish("a", "1", None);
     rig.worker.work(true);
     answers.push(("200", waiting.received()));
-    rig.mailbox.post(Mail::CloseDoors);
+    rig.queue.post(Notification::StopAccepting);
     rig.worker.work(true);
     answers.push(("101", asks(&mut rig, "/channels/a", UPGRADE)));
     answers.push(("200", rig.get("/channels/a?transport=sse").received()));

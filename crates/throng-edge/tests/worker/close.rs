@@ -4,10 +4,10 @@ use throng_edge::{Limits, Settings};
 
 use crate::rig::Rig;
 
-/// The worker is so far behind that mail waits.
+/// The worker is so far behind that notifications wait.
 #[test]
 fn a_close_is_answered_after_what_was_published_before() {
-    let limits = Limits { unswept_bytes_max: 0, ..Limits::default() };
+    let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::default() });
     let client = rig.connect(
         "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\

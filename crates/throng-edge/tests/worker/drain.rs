@@ -1,20 +1,20 @@
 //! The end.
 
-use throng_core::Mail;
+use throng_core::Notification;
 use throng_edge::{Limits, Settings};
 
 use crate::rig::Rig;
 
 #[test]
-fn it_begins_although_mail_has_to_wait_and_what_was_published_before_is_delivered() {
-    let limits = Limits { unswept_bytes_max: 0, ..Limits::default() };
+fn it_begins_although_notifications_have_to_wait_and_what_was_published_before_is_delivered() {
+    let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::default() });
     let client = rig.get("/channels/a");
     rig.publish("a", "first", None);
     rig.worker.work(false);
-    assert!(!rig.worker.takes_mail(), "a fan-out is under way");
+    assert!(!rig.worker.takes_notifications(), "a fan-out is under way");
     rig.publish("a", "second", None);
-    rig.mailbox.post(Mail::Drain);
+    rig.queue.post(Notification::Drain);
     rig.worker.work(false);
     assert!(!rig.worker.takes_connections(), "it drains");
     for _ in 0..4 {

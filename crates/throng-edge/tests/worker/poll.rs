@@ -5,7 +5,7 @@ use throng_edge::limits::Limits;
 
 use crate::rig::Rig;
 
-/// The worker follows the channel already, and has not taken the message out of its mailbox.
+/// The worker follows the channel already, and has not taken the message out of its queue.
 #[test]
 fn a_poll_answers_what_is_in_the_log() {
     for wait in ["0", "30"] {
@@ -14,7 +14,7 @@ fn a_poll_answers_what_is_in_the_log() {
         rig.publish("a", "first", None);
         rig.worker.work(true);
         rig.publish("a", "second", None);
-        assert!(!rig.mailbox.is_empty(), "it is still on its way");
+        assert!(!rig.queue.is_empty(), "it is still on its way");
         let answer = rig.get(&format!("/channels/a?since=z-1&wait={wait}")).received();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.contains("Throng-Id: z-2\r\n"), "{answer}");

@@ -84,7 +84,7 @@ fn many_questions_are_one_walk() {
     assert!(all[1..].iter().all(|answered| answered.try_recv().is_ok()));
     assert!(!rig.worker.work(false), "nothing is left to do");
     assert!(ask(&rig, 999, "a").try_recv().is_ok());
-    assert!(rig.mailbox.is_empty(), "the worker is not asked again");
+    assert!(rig.queue.is_empty(), "the worker is not asked again");
 }
 
 /// Between two slices anybody may come or go, also the one that the walk stands at.
@@ -140,7 +140,7 @@ fn a_connection_has_few_questions_open() {
             rig.send_frame(&client, r#"{"type":"presence","channel":"a"}"#);
         }
         assert_eq!(count(&client), (0, 2));
-        while rig.worker.work(false) || !rig.mailbox.is_empty() {}
+        while rig.worker.work(false) || !rig.queue.is_empty() {}
         assert_eq!(count(&client), (4, 0));
     }
 }

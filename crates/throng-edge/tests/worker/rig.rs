@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use throng_core::{
-    Allow, Body, ChannelName, ConnectionName, Engine, Epoch, Mailbox, MemoryEngine, Publication,
-    Rules, WorkerId,
+    Allow, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules,
+    WorkerId, WorkerQueue,
 };
 use throng_edge::net::{Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker};
@@ -99,7 +99,7 @@ impl Client {
 pub struct Rig {
     pub worker: Worker<Sockets>,
     pub engine: Arc<MemoryEngine>,
-    pub mailbox: Arc<Mailbox>,
+    pub queue: Arc<WorkerQueue>,
 }
 
 impl Rig {
@@ -108,11 +108,11 @@ impl Rig {
     }
 
     pub fn with(settings: Settings) -> Rig {
-        let mailbox = Arc::new(Mailbox::new(|| {}));
+        let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(Rules::default());
-        let mailboxes = vec![Arc::clone(&mailbox)];
+        let queues = vec![Arc::clone(&queue)];
         let epoch = Epoch::numbered(35);
-        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes, 1 << 30);
+        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30);
         let engine = Arc::new(engine);
         let setup = Setup {
             // The generation passes zero in some tests.
@@ -122,12 +122,12 @@ impl Rig {
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
             access: Arc::new(Allow),
             rules,
-            mailbox: Arc::clone(&mailbox),
+            queue: Arc::clone(&queue),
             figures: Figures::new([ROOM].into_iter()),
         };
         let mut worker = Worker::new(setup, Sockets::default());
         worker.set_now(Now { unix_ms: 1, tick: 1 });
-        Rig { worker, engine, mailbox }
+        Rig { worker, engine, queue }
     }
 
     /// A connection that has sent these bytes, which the worker has read.
@@ -164,14 +164,14 @@ impl Rig {
         self.worker.readable(token, true);
     }
 
-    pub fn publish(&self, channel: &str, text: &str, except: Option<ConnectionName>) {
+    pub fn publish(&self, channel: &str, text: &str, excluded: Option<ConnectionName>) {
         let publication = Publication {
             channel: ChannelName::channel(channel),
             body: Body::Text(text.into()),
             content_type: None,
             idempotency_key: None,
-            except,
+            excluded,
         };
-        self.engine.publish(1, publication).expect("the mailbox has room");
+        self.engine.publish(1, publication).expect("the queue has room");
     }
 }

@@ -153,7 +153,8 @@ impl Client {
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                let has_no_room = view.terms.is_scarce || view.are_doors_closed || was_turned_away;
+                let has_no_room =
+                    view.terms.is_scarce || view.has_stopped_accepting || was_turned_away;
                 self.is_overload =
                     !has_no_room && view.may_be_much(self.pipe.borrow().read_bytes());
                 has_no_room || self.is_overload
@@ -171,7 +172,7 @@ impl Client {
         match head.status {
             400 => view.notes.saw("refused: bad request"),
             408 => view.notes.saw("refused: slow head"),
-            _ if view.are_doors_closed => view.notes.saw("refused: draining"),
+            _ if view.has_stopped_accepting => view.notes.saw("refused: draining"),
             _ if self.is_overload => view.notes.saw("overload: refused"),
             _ => view.notes.saw("refused: full"),
         }

@@ -18,7 +18,7 @@ impl Client {
         check_upgrade(head, plan)?;
         ensure!(plan.way != Way::Stream, "a stream is refused with {head:?}");
         ensure!(head.header("throng-id").is_none(), "refused with an id: {head:?}");
-        ensure!(view.terms.is_scarce || view.are_doors_closed, "refused with {head:?}");
+        ensure!(view.terms.is_scarce || view.has_stopped_accepting, "refused with {head:?}");
         if plan.way == Way::Sse {
             let is_last = head.header("connection") == Some("close");
             ensure!(is_last && head.header("retry-after").is_some(), "refused with {head:?}");
@@ -55,14 +55,14 @@ impl Client {
             return Ok(());
         };
         ensure!(matches!(code, 1012 | 1013), "refused with {code}");
-        ensure!(*code == 1013 || view.are_doors_closed, "refused with {code}");
+        ensure!(*code == 1013 || view.has_stopped_accepting, "refused with {code}");
         let ms = moment_of(reason).ok_or_else(|| format!("the reason `{reason}`"))?;
         view.notes.saw("refused: WebSocket told when to come back");
         self.check_moment(ms, view)
     }
 
     pub(super) fn check_moment(&self, ms: u64, view: View<'_>) -> Check {
-        let is_drain = view.are_doors_closed && ms <= view.terms.drain_window_ms;
+        let is_drain = view.has_stopped_accepting && ms <= view.terms.drain_window_ms;
         let is_full = self.is_turned_away && FULL_WINDOW_MS.contains(&ms);
         ensure!(is_drain || is_full, "come back in {ms} ms");
         Ok(())

@@ -60,8 +60,13 @@ impl Client {
             other => other,
         };
         let channel = view.model.topics[targets[0]].channel_name();
-        let publication =
-            Publication { channel, body, content_type: None, idempotency_key: None, except: None };
+        let publication = Publication {
+            channel,
+            body,
+            content_type: None,
+            idempotency_key: None,
+            excluded: None,
+        };
         self.publishing.push_back(Said { publication, is_spared: false });
     }
 
@@ -99,7 +104,7 @@ impl Client {
             body,
             content_type: None,
             idempotency_key: key.map(Into::into),
-            except: if is_echoed { None } else { self.name.map(ConnectionName) },
+            excluded: if is_echoed { None } else { self.name.map(ConnectionName) },
         };
         let is_spared = !is_echoed && self.will_follow.contains(&topic);
         self.publishing.push_back(Said { publication, is_spared });
@@ -142,7 +147,7 @@ impl Client {
         let is_it = said.channel == publication.channel
             && said.body == publication.body
             && said.idempotency_key == publication.idempotency_key
-            && said.except == publication.except
+            && said.excluded == publication.excluded
             && said.content_type == publication.content_type;
         ensure!(is_it, "said {said:?}, published {publication:?}");
         Ok(is_spared)

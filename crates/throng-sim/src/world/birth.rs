@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::{
-    Access, Allow, Engine, Epoch, Follow, LocalId, MailLimits, Mailbox, MemoryEngine, Start,
-    WorkerId,
+    Access, Allow, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
+    WorkerQueue,
 };
 use throng_edge::worker::{Setup, Worker};
 use throng_edge::{Figures, Limits, Settings};
@@ -37,7 +37,7 @@ impl World {
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
         let mut terms = terms(&mut random, is_scarce);
         let limits = limits(&mut random, &terms);
-        terms.stalled_bytes_max = limits.stalled_bytes_max / workers;
+        terms.blocked_bytes_max = limits.blocked_bytes_max / workers;
         let mut topics = topics::all(random.percent(60));
         if terms.logs_bytes_max.is_some() {
             topics::keep_for_an_hour(&mut topics);
@@ -45,15 +45,14 @@ impl World {
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
         let epoch = Epoch::numbered(BEGINNING_MS);
         let rules = Arc::new(topics::rules(&topics));
-        let mut mail_limits = vec![terms.mail; workers];
-        // The witness, which takes its mail at once.
-        mail_limits.push(MailLimits::default());
-        let mailbox = |&limits| Arc::new(Mailbox::with_limits(limits, || {}));
-        let mailboxes: Vec<_> = mail_limits.iter().map(mailbox).collect();
-        let post = Post::new(mailboxes.iter().cloned().zip(mail_limits));
+        let mut queue_limits = vec![terms.queue; workers];
+        // The witness, which takes its notifications at once.
+        queue_limits.push(QueueLimits::default());
+        let queue = |&limits| Arc::new(WorkerQueue::with_limits(limits, || {}));
+        let queues: Vec<_> = queue_limits.iter().map(queue).collect();
+        let post = Post::new(queues.iter().cloned().zip(queue_limits));
         let logs_bytes_max = terms.logs_bytes_max.unwrap_or(LOGS_BYTES_MAX);
-        let engine =
-            MemoryEngine::new(epoch, Arc::clone(&rules), mailboxes.clone(), logs_bytes_max);
+        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), logs_bytes_max);
         let engine = Recorder::new(engine, &stamp, post, terms.logs_bytes_max.is_some());
         let engine = Arc::new(engine);
         let figures = Figures::new((0..workers).map(|_| capacity as u32));
@@ -66,7 +65,7 @@ impl World {
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
                 access: Arc::new(Allow) as Arc<dyn Access>,
                 rules: Arc::clone(&rules),
-                mailbox: Arc::clone(&mailboxes[id]),
+                queue: Arc::clone(&queues[id]),
                 figures: figures.clone(),
             };
             Seat::new(Worker::new(setup, FakeNet::new(notes)))
@@ -78,7 +77,7 @@ impl World {
             notes: Rc::clone(notes),
             stamp,
             engine,
-            mailboxes,
+            queues,
             model: Model::new(topics, epoch.to_string(), logs_bytes_max),
             seats,
             control: Control::default(),
@@ -86,7 +85,7 @@ impl World {
             figures,
             terms,
             kind,
-            doors_closed_ms: None,
+            stopped_accepting_ms: None,
             drain: None,
             tamper,
             bodies: 0,
@@ -111,7 +110,7 @@ impl World {
                     channel: &topic.channel_name(),
                     worker: self.witness(),
                     local_if_new: LocalId(NonZeroU32::MIN.saturating_add(nth as u32)),
-                    start: Start::Live,
+                    start: StartAt::Live,
                 };
                 self.engine.follow(self.now_ms(), follow);
             }
@@ -146,13 +145,13 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         is_scarce,
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),
-        stalled_bytes_max: usize::MAX,
-        mail: match random.percent(25) {
-            true => MailLimits {
+        blocked_bytes_max: usize::MAX,
+        queue: match random.percent(25) {
+            true => QueueLimits {
                 messages_max: random.between(1, 12),
                 bytes_max: random.pick(&[1500, 10_000]),
             },
-            false => MailLimits::default(),
+            false => QueueLimits::default(),
         },
         logs_bytes_max: random.percent(25).then(|| random.between(1000, 12_000)),
         reserve: is_scarce.then(|| (random.between(1, 3) as u32, random.below(3) as u32)),
@@ -169,8 +168,8 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
         held_bytes_floor,
         held_bytes_max: random.pick(&[700, 3000]),
         outbound_bytes_max: random.pick(&[1500, 8000]),
-        stalled_bytes_max: random.pick(&[3000, 30_000]),
-        unswept_bytes_max: random.pick(&[1000, 10_000]),
+        blocked_bytes_max: random.pick(&[3000, 30_000]),
+        pending_bytes_max: random.pick(&[1000, 10_000]),
         ..limits
     }
 }

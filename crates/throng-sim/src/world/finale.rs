@@ -1,6 +1,6 @@
 //! The end: all leave, or the server drains.
 
-use throng_core::{Counter, Engine, Mail, Parked, WorkerId};
+use throng_core::{Counter, Engine, Notification, Parked, WorkerId};
 
 use super::World;
 use super::seat::TICK_MS;
@@ -29,7 +29,7 @@ impl World {
             self.rest()?;
         }
         if self.random.percent(50) {
-            self.close_doors()?;
+            self.stop_accepting()?;
         }
         // Some read no more, and have more to read than they take: these cannot be sent home in
         // time.
@@ -50,22 +50,22 @@ impl World {
         self.absorb()?;
         self.notes.trace("drain".into());
         let now_ms = self.now_ms();
-        self.doors_closed_ms.get_or_insert(now_ms);
+        self.stopped_accepting_ms.get_or_insert(now_ms);
         self.drain = Some(self.stamp.now());
         for at in 0..self.seats.len() {
-            self.engine.post(WorkerId(at as u16), Mail::Drain);
+            self.engine.post(WorkerId(at as u16), Notification::Drain);
         }
-        // The mail wakes them: their deadline is counted from now.
+        // The notification wakes them: their deadline is counted from now.
         self.pass(0)
     }
 
     /// Before it drains the server takes nobody in any more; all else goes on for a while.
-    fn close_doors(&mut self) -> Check {
+    fn stop_accepting(&mut self) -> Check {
         self.notes.trace("close doors".into());
         let now_ms = self.now_ms();
-        self.doors_closed_ms.get_or_insert(now_ms);
+        self.stopped_accepting_ms.get_or_insert(now_ms);
         for at in 0..self.seats.len() {
-            self.engine.post(WorkerId(at as u16), Mail::CloseDoors);
+            self.engine.post(WorkerId(at as u16), Notification::StopAccepting);
         }
         self.pass(0)?;
         for _ in 0..40 {
@@ -142,7 +142,7 @@ impl World {
         for _ in 0..256 {
             self.engine.tick(self.now_ms());
         }
-        let figures = self.engine.figures();
+        let figures = self.engine.metrics();
         let is_empty = (figures.channels, figures.messages, figures.bytes) == (0, 0, 0);
         ensure!(is_empty, "the engine keeps {figures:?}");
         Ok(())

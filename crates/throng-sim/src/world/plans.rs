@@ -133,13 +133,13 @@ impl World {
         };
         let names: Vec<u64> = self.clients.iter().filter_map(|client| client.name()).collect();
         let is_for_all = names.is_empty() || self.random.percent(80);
-        let except = (!is_for_all).then(|| ConnectionName(self.random.pick(&names)));
+        let excluded = (!is_for_all).then(|| ConnectionName(self.random.pick(&names)));
         Publication {
             channel: self.model.topics[topic].channel_name(),
             body,
             content_type: content_type.map(Into::into),
             idempotency_key: self.key().map(Into::into),
-            except,
+            excluded,
         }
     }
 

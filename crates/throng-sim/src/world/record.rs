@@ -1,6 +1,6 @@
 //! What the engine was asked, into the model; and what the witness heard.
 
-use throng_core::{HistoryQuery, Mail, MessageId, Publication, Start};
+use throng_core::{HistoryQuery, MessageId, Notification, Publication, StartAt};
 
 use super::World;
 use crate::recorder::Record;
@@ -59,7 +59,7 @@ impl World {
                 if !all.is_empty() {
                     self.notes.saw("subscribe: with a backlog");
                 }
-                if let Start::After(id) = start
+                if let StartAt::After(id) = start
                     && is_recovered == Some(false)
                     && self.model.lacks_evicted(topic, id.offset, now_ms)
                 {
@@ -95,7 +95,7 @@ impl World {
         Ok(())
     }
 
-    /// A publication was refused, because a worker has too much mail.
+    /// A publication was refused, because a worker has too many notifications.
     fn is_busy_with(&mut self, publication: &Publication, client: Option<usize>) -> Check {
         self.notes.trace(format!("  {:?} is busy, for {}", publication.channel, text(client)));
         self.busy += 1;
@@ -111,11 +111,11 @@ impl World {
     /// The witness follows every pinned channel and must hear everything in order: what was
     /// accepted, and nothing else.
     fn hear_witness(&mut self) -> Check {
-        let mut mail = Vec::new();
-        self.mailboxes[self.seats.len()].take(&mut mail);
-        for piece in mail {
-            match piece {
-                Mail::Message { message, .. } => {
+        let mut notifications = Vec::new();
+        self.queues[self.seats.len()].take(&mut notifications);
+        for notification in notifications {
+            match notification {
+                Notification::Message { message, .. } => {
                     let topic = self.model.topic(&message.channel)?;
                     let (heard, offset) = (self.witnessed[topic], message.id.offset);
                     ensure!(offset == heard + 1, "the witness heard {offset} after {heard}");
@@ -127,9 +127,12 @@ impl World {
                     ensure!(is_accepted, "the witness heard {offset}, which was refused");
                     self.witnessed[topic] = offset;
                 }
-                Mail::Presence { question, .. } => question.answer([], false),
-                Mail::Follows { .. } | Mail::Answer { .. } | Mail::CloseDoors | Mail::Drain => {
-                    return Err("the witness got mail".into());
+                Notification::Presence { query, .. } => query.answer([], false),
+                Notification::Follows { .. }
+                | Notification::Answer { .. }
+                | Notification::StopAccepting
+                | Notification::Drain => {
+                    return Err("the witness got notifications".into());
                 }
             }
         }

@@ -43,7 +43,7 @@ impl World {
 
     /// All logs together keep what they must, within their limit.
     fn check_logs(&self) -> Check {
-        let figures = self.engine.figures();
+        let figures = self.engine.metrics();
         let busy = self.busy;
         ensure!(figures.busy == busy, "{busy} were refused as busy, {} are counted", figures.busy);
         let evicted = self.model.evicted;
@@ -89,7 +89,7 @@ impl World {
             let rule = &self.model.topics[topic].rule;
             // Those under way, and the one of which a part is.
             let sent = stuck.bytes / MESSAGE_BYTES_MIN + 1;
-            let may_wait = rule.behind_messages_max.max(rule.retention.messages_max);
+            let may_wait = rule.max_lag_messages.max(rule.retention.messages_max);
             let got = offset.min(head) - at;
             ensure!(
                 got <= (may_wait + sent) as u64,
@@ -143,7 +143,7 @@ impl World {
             || seat.worker.net().has_events()
             || !seat.backlog.is_empty()
             || !seat.inlet.is_empty()
-            || !self.mailboxes[at].is_empty()
+            || !self.queues[at].is_empty()
     }
 
     /// What is counted as delivered is what was written in full, also to those who left before they

@@ -16,7 +16,8 @@ use crate::topics::SQUARE;
 impl World {
     pub(super) fn step(&mut self) -> Check {
         // Those who come while the server drains are told so.
-        let has_room = self.clients.len() < self.kind.clients_max || self.doors_closed_ms.is_some();
+        let has_room =
+            self.clients.len() < self.kind.clients_max || self.stopped_accepting_ms.is_some();
         let arrivals = if has_room { 16 } else { 0 };
         let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
@@ -158,7 +159,7 @@ impl World {
     pub(super) fn publish_on(&mut self, topic: usize) {
         let publication = self.publication(topic);
         self.notes.trace(format!("publish on {:?}", publication.channel));
-        if publication.except.is_some() {
+        if publication.excluded.is_some() {
             self.notes.saw("publish: not to its publisher");
         }
         self.stamp.touch(None);
@@ -277,7 +278,7 @@ impl World {
             self.turn(at, Batch { events: 2, sockets: 1 })?;
         }
         self.keep_house();
-        if self.engine.figures().channels < self.model.topics.len() as u64 {
+        if self.engine.metrics().channels < self.model.topics.len() as u64 {
             self.notes.saw("engine: a channel is forgotten");
         }
         Ok(())

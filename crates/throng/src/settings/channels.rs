@@ -82,9 +82,9 @@ impl ChannelTable {
                 bytes_max: self.bytes.map_or(kept.bytes_max, |size| size.0),
                 age_ms_max: self.age.map_or(kept.age_ms_max, Time::as_ms),
             },
-            behind_messages_max: self.behind_messages.map_or(fallback.behind_messages_max, |c| c.0),
-            behind_bytes_max: self.behind_bytes.map_or(fallback.behind_bytes_max, |size| size.0),
-            behind_policy: self.behind_policy.map_or(fallback.behind_policy, |policy| policy.0),
+            max_lag_messages: self.behind_messages.map_or(fallback.max_lag_messages, |c| c.0),
+            max_lag_bytes: self.behind_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
+            lag_policy: self.behind_policy.map_or(fallback.lag_policy, |policy| policy.0),
         }
     }
 }
@@ -102,9 +102,9 @@ pub fn rules(settings: &Settings) -> Rules {
             bytes_max: settings.history.bytes.0,
             age_ms_max: settings.history.age.as_ms(),
         },
-        behind_messages_max: settings.behind.messages.0,
-        behind_bytes_max: settings.behind.bytes.0,
-        behind_policy: settings.behind.policy.0,
+        max_lag_messages: settings.behind.messages.0,
+        max_lag_bytes: settings.behind.bytes.0,
+        lag_policy: settings.behind.policy.0,
     };
     let specific = settings.channels.iter().map(|table| table.rule(&fallback)).collect();
     Rules::new(specific, fallback)
@@ -112,7 +112,7 @@ pub fn rules(settings: &Settings) -> Rules {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{BehindPolicy, ChannelName};
+    use throng_core::{ChannelName, LagPolicy};
 
     use super::*;
     use crate::settings::file;
@@ -135,10 +135,10 @@ mod tests {
         let of = |name| rules.get(rules.find(&name));
         let chat = of(ChannelName::channel("chat:a"));
         assert_eq!(chat.retention.age_ms_max, 86_400_000);
-        assert_eq!((chat.retention.messages_max, chat.behind_policy), (7, BehindPolicy::Skip));
+        assert_eq!((chat.retention.messages_max, chat.lag_policy), (7, LagPolicy::Skip));
         assert_eq!(of(ChannelName::user("chat:a")).retention.messages_max, 500);
         let other = of(ChannelName::channel("news"));
-        assert_eq!((other.retention.messages_max, other.behind_policy), (7, BehindPolicy::Close));
+        assert_eq!((other.retention.messages_max, other.lag_policy), (7, LagPolicy::Close));
     }
 
     #[test]

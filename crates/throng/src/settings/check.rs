@@ -12,7 +12,7 @@ use super::{Settings, SettingsError};
 /// Every request of an ordinary browser fits; less would refuse them all.
 const HEAD_BYTES_MIN: usize = 1024;
 
-/// A message is copied to a worker's mailbox as one piece, which holds 64 MiB.
+/// A message is copied to a worker's queue as one piece, which holds 64 MiB.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// With less, one answer of an ordinary size would be too much.

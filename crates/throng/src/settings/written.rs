@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use throng_core::BehindPolicy;
+use throng_core::LagPolicy;
 use throng_edge::settings::IoUring;
 use throng_units as units;
 use toml::Value;
@@ -230,9 +230,9 @@ macro_rules! one_of {
 
 one_of! {
     /// What happens to a subscriber that is too far behind.
-    Policy(BehindPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
-    "close" => BehindPolicy::Close,
-    "skip" => BehindPolicy::Skip
+    Policy(LagPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
+    "close" => LagPolicy::Close,
+    "skip" => LagPolicy::Skip
 }
 
 one_of! {

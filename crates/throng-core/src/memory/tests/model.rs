@@ -25,8 +25,8 @@ struct Topic {
     highest: u64,
     followers: BTreeMap<u16, u32>,
     channel: Option<ChannelId>,
-    /// What each worker must find in its mail.
-    mail: BTreeMap<u16, Vec<(u64, String)>>,
+    /// What each worker must find in its notifications.
+    notifications: BTreeMap<u16, Vec<(u64, String)>>,
 }
 
 impl Topic {
@@ -94,23 +94,23 @@ impl World {
         let known = Known { offset, at_ms: self.now_ms, weight_bytes, text: text.clone() };
         topic.messages.push(known);
         for worker in topic.followers.keys() {
-            topic.mail.entry(*worker).or_default().push((offset, text.clone()));
+            topic.notifications.entry(*worker).or_default().push((offset, text.clone()));
         }
     }
 
     fn follow(&mut self, at: usize, worker: u16, how: u8) {
         let start = match how % 3 {
-            0 => Start::Live,
-            1 => Start::Last(usize::from(how / 3 % 6)),
-            _ => Start::After(self.some_id(at, how)),
+            0 => StartAt::Live,
+            1 => StartAt::Last(usize::from(how / 3 % 6)),
+            _ => StartAt::After(self.some_id(at, how)),
         };
         let followed = self.fixture.follow(self.now_ms, &World::name(at), worker, start);
         let topic = &mut self.topics[at];
         let retained = topic.retained(&self.retention, self.now_ms);
         let expected = match start {
-            Start::Live => &[],
-            Start::Last(count) => &retained[retained.len().saturating_sub(count)..],
-            Start::After(id) => {
+            StartAt::Live => &[],
+            StartAt::Last(count) => &retained[retained.len().saturating_sub(count)..],
+            StartAt::After(id) => {
                 let later = retained.partition_point(|message| message.offset <= id.offset);
                 if followed.is_recovered == Some(true) {
                     let lost = topic.messages.len() - retained.len();
@@ -185,20 +185,22 @@ impl World {
     }
 
     /// Nobody has got anything that was not meant for it, nor in another order.
-    fn check_mail(&mut self) {
+    fn check_notifications(&mut self) {
         for worker in 0..WORKERS {
-            let mut mail = Vec::new();
-            self.fixture.mailboxes[usize::from(worker)].take(&mut mail);
+            let mut notifications = Vec::new();
+            self.fixture.queues[usize::from(worker)].take(&mut notifications);
             let mut found: BTreeMap<String, Vec<(u64, String)>> = BTreeMap::new();
-            for mail in mail {
-                let Mail::Message { message, .. } = mail else { panic!("only messages") };
+            for notifications in notifications {
+                let Notification::Message { message, .. } = notifications else {
+                    panic!("only messages")
+                };
                 found
                     .entry(message.channel.name().into())
                     .or_default()
                     .push(offset_and_text(&message));
             }
             for (at, topic) in self.topics.iter_mut().enumerate() {
-                let expected = topic.mail.remove(&worker).unwrap_or_default();
+                let expected = topic.notifications.remove(&worker).unwrap_or_default();
                 let found = found.remove(World::name(at).name()).unwrap_or_default();
                 assert_eq!(found, expected);
             }
@@ -215,8 +217,8 @@ impl World {
             }
         }
         self.fixture.tick_all(self.now_ms + self.retention.age_ms_max);
-        let figures = self.engine().figures();
-        assert_eq!((figures.channels, figures.messages, figures.bytes), (0, 0, 0));
+        let metrics = self.engine().metrics();
+        assert_eq!((metrics.channels, metrics.messages, metrics.bytes), (0, 0, 0));
     }
 }
 
@@ -241,10 +243,10 @@ proptest! {
         for step in steps {
             world.step(step);
             if step[0] % 3 == 0 {
-                world.check_mail();
+                world.check_notifications();
             }
         }
-        world.check_mail();
+        world.check_notifications();
         world.finish();
     }
 }

@@ -1,9 +1,9 @@
-//! Who is in a channel, and what asking costs: counted in mail to workers.
+//! Who is in a channel, and what asking costs: counted in notifications to workers.
 
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
-use crate::presence::{OPEN_MAX, Presence, PresenceBusy, PresenceQuestion, SHARED_FOLLOWERS_MIN};
+use crate::presence::{OPEN_MAX, Presence, PresenceBusy, PresenceQuery, SHARED_FOLLOWERS_MIN};
 
 const WORKERS: usize = 2;
 
@@ -17,7 +17,7 @@ fn name() -> ChannelName {
 
 fn follow(fixture: &Fixture, followers: usize) {
     for nth in 0..followers {
-        fixture.follow(0, &name(), (nth % WORKERS) as u16, Start::Live);
+        fixture.follow(0, &name(), (nth % WORKERS) as u16, StartAt::Live);
     }
 }
 
@@ -30,14 +30,14 @@ fn ask(fixture: &Fixture, now_ms: u64, users_max: usize) -> Receiver<Presence> {
 }
 
 /// The questions that have reached the workers.
-fn questions(fixture: &Fixture) -> Vec<Arc<PresenceQuestion>> {
-    let mut mail = Vec::new();
-    fixture.mailboxes.iter().for_each(|mailbox| mailbox.take(&mut mail));
-    let question = |piece| match piece {
-        Mail::Presence { question, .. } => Some(question),
+fn queries(fixture: &Fixture) -> Vec<Arc<PresenceQuery>> {
+    let mut notifications = Vec::new();
+    fixture.queues.iter().for_each(|queue| queue.take(&mut notifications));
+    let query = |piece| match piece {
+        Notification::Presence { query, .. } => Some(query),
         _ => None,
     };
-    mail.into_iter().filter_map(question).collect()
+    notifications.into_iter().filter_map(query).collect()
 }
 
 fn users(presence: &Presence) -> Vec<&str> {
@@ -51,11 +51,11 @@ fn every_worker_is_asked_and_the_answer_comes_once() {
     follow(&fixture, 3);
     for (users_max, expected, is_cut) in [(5, vec!["ann", "bo"], false), (1, vec!["ann"], true)] {
         let answered = ask(&fixture, 0, users_max);
-        let asked = questions(&fixture);
+        let asked = queries(&fixture);
         assert_eq!(asked.len(), WORKERS);
-        for (question, found) in asked.into_iter().zip([vec!["bo"], vec!["ann", "bo"]]) {
+        for (query, found) in asked.into_iter().zip([vec!["bo"], vec!["ann", "bo"]]) {
             assert!(answered.try_recv().is_err(), "not all have answered");
-            question.answer(found.into_iter().map(Arc::from), false);
+            query.answer(found.into_iter().map(Arc::from), false);
         }
         let presence = answered.try_recv().expect("both have answered");
         assert_eq!((presence.connections, presence.is_cut), (3, is_cut));
@@ -69,8 +69,8 @@ fn questions_about_a_large_channel_share_an_answer() {
     let fixture = fixture();
     follow(&fixture, 20 * SHARED_FOLLOWERS_MIN);
     let waiting: Vec<_> = (0..100).map(|nth| ask(&fixture, 1000, 1 + nth % 2)).collect();
-    let asked = questions(&fixture);
-    assert_eq!(asked.len(), WORKERS, "one question for a hundred");
+    let asked = queries(&fixture);
+    assert_eq!(asked.len(), WORKERS, "one query for a hundred");
     asked[0].answer([Arc::from("bo")], false);
     asked[1].answer([Arc::from("ann"), Arc::from("bo")], false);
     for (nth, answered) in waiting.into_iter().enumerate() {
@@ -87,13 +87,13 @@ fn questions_about_a_large_channel_share_an_answer() {
         assert_eq!(users(&presence), ["ann", "bo"]);
         assert_eq!(presence.connections, 20 * SHARED_FOLLOWERS_MIN + 1);
     }
-    assert!(questions(&fixture).is_empty());
+    assert!(queries(&fixture).is_empty());
     for now_ms in [1000 + lifetime_ms, 5000] {
         fixture.engine.tick(now_ms);
         let answered = ask(&fixture, now_ms, 5);
-        let asked = questions(&fixture);
+        let asked = queries(&fixture);
         assert_eq!(asked.len(), WORKERS, "it is too old");
-        asked.iter().for_each(|question| question.answer([], true));
+        asked.iter().for_each(|query| query.answer([], true));
         assert!(answered.try_recv().expect("it is new").is_cut);
     }
 }
@@ -104,7 +104,7 @@ fn no_answer_is_old() {
     let fixture = fixture();
     follow(&fixture, 10_000);
     drop(ask(&fixture, 0, 5));
-    questions(&fixture).iter().for_each(|question| question.answer([], false));
+    queries(&fixture).iter().for_each(|query| query.answer([], false));
     assert!(ask(&fixture, 999, 5).try_recv().is_ok());
     assert!(ask(&fixture, 1000, 5).try_recv().is_err());
 }
@@ -115,12 +115,12 @@ fn a_small_channel_is_asked_each_time() {
     let fixture = fixture();
     follow(&fixture, SHARED_FOLLOWERS_MIN - 1);
     let waiting: Vec<_> = (0..3).map(|_| ask(&fixture, 0, 5)).collect();
-    let asked = questions(&fixture);
+    let asked = queries(&fixture);
     assert_eq!(asked.len(), 3 * WORKERS);
-    asked.iter().for_each(|question| question.answer([], false));
+    asked.iter().for_each(|query| query.answer([], false));
     assert!(waiting.iter().all(|answered| answered.try_recv().is_ok()));
     drop(ask(&fixture, 0, 5));
-    assert_eq!(questions(&fixture).len(), WORKERS);
+    assert_eq!(queries(&fixture).len(), WORKERS);
 }
 
 /// Workers that do not answer keep a bounded number of questions, and publishers are not refused.
@@ -132,9 +132,9 @@ fn open_questions_are_bounded_and_no_publishers_load() {
         let waiting: Vec<_> = (0..OPEN_MAX).map(|_| ask(&fixture, 0, 5)).collect();
         let refused = fixture.engine.presence(0, &name(), 5, Box::new(|_| panic!("refused")));
         assert_eq!(refused, Err(PresenceBusy));
-        assert!(fixture.mailboxes.iter().all(|mailbox| mailbox.has_room()));
+        assert!(fixture.queues.iter().all(|queue| queue.has_room()));
         fixture.publish(0, &name(), "still accepted");
-        questions(&fixture).iter().for_each(|question| question.answer([], false));
+        queries(&fixture).iter().for_each(|query| query.answer([], false));
         assert!(waiting.iter().all(|answered| answered.try_recv().is_ok()));
         drop(ask(&fixture, 5000, 5));
     }

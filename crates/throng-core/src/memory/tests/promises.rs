@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::engine::IDEMPOTENCY_MS;
-use crate::mailbox::MAIL_MAX;
+use crate::worker_queue::QUEUE_MESSAGES_MAX;
 
 fn name() -> ChannelName {
     ChannelName::channel("news")
@@ -42,7 +42,7 @@ fn a_resume_is_told_whether_it_is_whole() {
         fixture.publish(0, &name(), &n.to_string());
     }
     let resume = |id| {
-        let followed = fixture.follow(0, &name(), 0, Start::After(id));
+        let followed = fixture.follow(0, &name(), 0, StartAt::After(id));
         fixture.engine.unfollow(0, followed.channel, WorkerId(0));
         (followed.is_recovered, followed.cursor.offset, offsets(&followed.backlog))
     };
@@ -61,14 +61,14 @@ fn a_channel_that_nobody_needs_is_not_created_but_its_ids_grow() {
     let first = fixture.publish(0, &name(), "a").id;
     let second = fixture.publish(0, &name(), "b").id;
     assert!(second.offset > first.offset);
-    assert_eq!(fixture.engine.figures().channels, 0);
-    let followed = fixture.follow(0, &name(), 0, Start::After(first));
+    assert_eq!(fixture.engine.metrics().channels, 0);
+    let followed = fixture.follow(0, &name(), 0, StartAt::After(first));
     assert_eq!(followed.is_recovered, Some(false));
     let third = fixture.publish(0, &name(), "c").id;
     assert!(third.offset > second.offset);
     assert_eq!(fixture.engine.name(followed.channel), Some(name()));
     fixture.engine.unfollow(0, followed.channel, WorkerId(0));
-    assert_eq!(fixture.engine.figures().channels, 0);
+    assert_eq!(fixture.engine.metrics().channels, 0);
     assert_eq!(fixture.engine.name(followed.channel), None);
     assert!(fixture.publish(0, &name(), "d").id.offset > third.offset);
 }
@@ -78,11 +78,11 @@ fn offsets_of_forgotten_channels_never_come_again() {
     let fixture = Fixture::new(retention(2), 1, usize::MAX);
     let last = (0..9).map(|_| fixture.publish(0, &name(), "a").id).last().unwrap();
     fixture.tick_all(DAY_MS);
-    assert_eq!(fixture.engine.figures(), EngineFigures { published: 9, ..Default::default() });
+    assert_eq!(fixture.engine.metrics(), EngineMetrics { published: 9, ..Default::default() });
     let history = fixture.engine.history(DAY_MS, &name(), HistoryQuery::After(last), 9);
     assert_eq!((history.head, history.is_recovered), (last, Some(true)), "nothing is missing");
     assert!(fixture.publish(DAY_MS, &name(), "b").id.offset > last.offset);
-    let followed = fixture.follow(DAY_MS, &name(), 0, Start::After(last));
+    let followed = fixture.follow(DAY_MS, &name(), 0, StartAt::After(last));
     assert_eq!(followed.is_recovered, Some(true));
     assert_eq!(followed.backlog.len(), 1);
 }
@@ -103,7 +103,7 @@ fn an_idempotency_key_publishes_once_per_channel_and_time() {
     assert!(!publish(1, &user, "k").1);
     assert_eq!(publish(IDEMPOTENCY_MS - 1, &name(), "k"), (1, true));
     assert_eq!(publish(IDEMPOTENCY_MS, &name(), "k"), (3, false), "forgotten");
-    assert_eq!(fixture.engine.figures().duplicates, 2);
+    assert_eq!(fixture.engine.metrics().duplicates, 2);
     assert_eq!(fixture.engine.shared.keys.load(Ordering::Relaxed), 2 + 1);
 }
 
@@ -111,21 +111,21 @@ fn an_idempotency_key_publishes_once_per_channel_and_time() {
 fn a_full_mailbox_refuses_for_its_channels_only() {
     let fixture = Fixture::new(retention(1), 2, usize::MAX);
     let other = ChannelName::channel("other");
-    fixture.follow(0, &name(), 0, Start::Live);
-    fixture.follow(0, &name(), 1, Start::Live);
-    fixture.follow(0, &other, 1, Start::Live);
+    fixture.follow(0, &name(), 0, StartAt::Live);
+    fixture.follow(0, &name(), 1, StartAt::Live);
+    fixture.follow(0, &other, 1, StartAt::Live);
     let keyed = || Publication { idempotency_key: Some("k".into()), ..publication(&name(), "a") };
     let text = Body::Text("x".into());
     let message = Arc::new(crate::Message::new(id(1), 0, 0, name(), text, None, None));
-    for _ in 0..MAIL_MAX {
+    for _ in 0..QUEUE_MESSAGES_MAX {
         let (message, channel) = (Arc::clone(&message), ChannelId(0));
-        fixture.mailboxes[0].post(Mail::Message { local: local(1), channel, message });
+        fixture.queues[0].post(Notification::Message { local: local(1), channel, message });
     }
     assert_eq!(fixture.engine.publish(0, keyed()), Err(PublishError::Busy));
-    assert_eq!(fixture.mail(1), [], "all or nobody");
+    assert_eq!(fixture.notifications(1), [], "all or nobody");
     assert_eq!(fixture.publish(0, &other, "a").subscribers, 1);
-    assert_eq!(fixture.engine.figures().busy, 1);
-    fixture.mailboxes[0].take(&mut Vec::new());
+    assert_eq!(fixture.engine.metrics().busy, 1);
+    fixture.queues[0].take(&mut Vec::new());
     let published = fixture.engine.publish(0, keyed()).expect("there is room again");
     assert_eq!((published.id, published.is_duplicate), (id(1), false));
 }
@@ -149,12 +149,14 @@ fn a_log_expires_although_a_clock_was_ahead() {
 #[test]
 fn an_encoding_lasts_as_long_as_the_message_is_on_its_way() {
     let fixture = Fixture::new(retention(9), 2, usize::MAX);
-    let followed = [0, 1].map(|worker| fixture.follow(0, &name(), worker, Start::Live));
+    let followed = [0, 1].map(|worker| fixture.follow(0, &name(), worker, StartAt::Live));
     fixture.publish(0, &name(), "a");
     let take = |worker: usize| {
-        let mut mail = Vec::new();
-        fixture.mailboxes[worker].take(&mut mail);
-        let Some(Mail::Message { message, .. }) = mail.pop() else { panic!("no message") };
+        let mut notifications = Vec::new();
+        fixture.queues[worker].take(&mut notifications);
+        let Some(Notification::Message { message, .. }) = notifications.pop() else {
+            panic!("no message")
+        };
         message
     };
     let first = take(0);
@@ -163,7 +165,7 @@ fn an_encoding_lasts_as_long_as_the_message_is_on_its_way() {
     let second = take(1);
     let again = second.encoding(0, |_| unreachable!("the other worker did it")).as_ptr();
     assert_eq!(encoded, again);
-    let resume = || fixture.follow(0, &name(), 0, Start::Last(1)).backlog.remove(0);
+    let resume = || fixture.follow(0, &name(), 0, StartAt::Last(1)).backlog.remove(0);
     assert!(Arc::ptr_eq(&resume(), &second), "a resume shares what is on its way");
     drop(second);
     assert!(!resume().is_encoded());
@@ -176,7 +178,7 @@ fn followers_are_counted_per_worker() {
     assert_eq!(fixture.engine.audience(&name()), Audience::default());
     let mut channel = None;
     for worker in [0, 1, 1, 2, 2, 2] {
-        let followed = fixture.follow(0, &name(), worker, Start::Live);
+        let followed = fixture.follow(0, &name(), worker, StartAt::Live);
         assert_eq!(followed.local, local(u32::from(worker) + 1));
         assert!(channel.is_none_or(|known| known == followed.channel));
         channel = Some(followed.channel);
@@ -184,7 +186,10 @@ fn followers_are_counted_per_worker() {
     let channel = channel.unwrap();
     assert_eq!(fixture.engine.audience(&name()).subscribers, 6);
     assert_eq!(fixture.publish(0, &name(), "a").subscribers, 6);
-    assert!((0..3).all(|worker| fixture.mail(worker) == [(1, "a".to_owned())]), "one mail each");
+    assert!(
+        (0..3).all(|worker| fixture.notifications(worker) == [(1, "a".to_owned())]),
+        "one notification each"
+    );
     for (worker, subscribers, workers) in
         [(2, 5, 3), (0, 4, 2), (2, 3, 2), (2, 2, 1), (1, 1, 1), (1, 0, 0)]
     {
@@ -192,7 +197,7 @@ fn followers_are_counted_per_worker() {
         let audience = fixture.engine.audience(&name());
         assert_eq!((audience.subscribers, audience.workers.len()), (subscribers, workers));
     }
-    assert_eq!(fixture.engine.figures().channels, 0);
+    assert_eq!(fixture.engine.metrics().channels, 0);
 }
 
 #[test]
@@ -200,7 +205,7 @@ fn names_are_those_of_followed_channels() {
     let fixture = Fixture::new(retention(0), 1, usize::MAX);
     let names: BTreeSet<_> = (0..300).map(|n| format!("c{n}")).collect();
     let follow =
-        |name: &String| fixture.follow(0, &ChannelName::channel(name), 0, Start::Live).channel;
+        |name: &String| fixture.follow(0, &ChannelName::channel(name), 0, StartAt::Live).channel;
     let mut channels: Vec<_> = names.iter().map(follow).collect();
     let mut found = BTreeSet::new();
     fixture.engine.names(&mut channels, &mut |name| assert!(found.insert(name.name().to_owned())));

@@ -26,11 +26,11 @@ fn a_busy_channel_outlives_quiet_ones_that_are_older() {
         fixture.publish(at_ms, &name(1), "b");
     }
     assert_eq!((kept(&fixture, &name(0)).len(), kept(&fixture, &name(1)).len()), (0, 5));
-    let figures = fixture.engine.figures();
-    assert_eq!((figures.messages, figures.evicted), (5, 3));
-    assert_eq!(figures.bytes as usize, bytes_max);
+    let metrics = fixture.engine.metrics();
+    assert_eq!((metrics.messages, metrics.evicted), (5, 3));
+    assert_eq!(metrics.bytes as usize, bytes_max);
     fixture.tick_all(8);
-    assert_eq!(fixture.engine.figures().channels, 1, "an emptied channel is forgotten");
+    assert_eq!(fixture.engine.metrics().channels, 1, "an emptied channel is forgotten");
     assert!(fixture.publish(9, &name(0), "a").id.offset > 3, "and its offsets do not come again");
 }
 
@@ -43,10 +43,10 @@ fn many_channels_with_one_message_stay_within_the_limit() {
         fixture.publish(nth as u64, &name(nth), &body);
         assert!(fixture.engine.shared.bytes.load(Ordering::Relaxed) <= bytes_max);
     }
-    let figures = fixture.engine.figures();
-    assert_eq!(figures.messages as usize, bytes_max / weight_bytes(&name(0), &body));
-    assert_eq!(figures.messages + figures.evicted, 4000);
-    let oldest = 4000 - figures.messages as usize;
+    let metrics = fixture.engine.metrics();
+    assert_eq!(metrics.messages as usize, bytes_max / weight_bytes(&name(0), &body));
+    assert_eq!(metrics.messages + metrics.evicted, 4000);
+    let oldest = 4000 - metrics.messages as usize;
     assert!((0..4000).all(|nth| kept(&fixture, &name(nth)).is_empty() == (nth < oldest)));
 }
 
@@ -55,22 +55,22 @@ fn a_resume_across_room_that_was_made_is_told() {
     let fixture = Fixture::new(retention(9), 1, 2 * weight_bytes(&name(0), "a"));
     let ids: Vec<_> = (0..4).map(|at_ms| fixture.publish(at_ms, &name(0), "a").id).collect();
     for (id, is_recovered) in ids.into_iter().zip([false, true, true, true]) {
-        let followed = fixture.follow(4, &name(0), 0, Start::After(id));
+        let followed = fixture.follow(4, &name(0), 0, StartAt::After(id));
         assert_eq!(followed.is_recovered, Some(is_recovered));
     }
     (5..7).for_each(|at_ms| _ = fixture.publish(at_ms, &name(1), "a"));
-    let followed = fixture.follow(7, &name(0), 0, Start::Last(9));
+    let followed = fixture.follow(7, &name(0), 0, StartAt::Last(9));
     assert_eq!((followed.head.offset, followed.cursor.offset, followed.backlog.len()), (4, 4, 0));
 }
 
 #[test]
 fn nothing_is_kept_where_nothing_fits() {
     let fixture = Fixture::new(retention(9), 1, 10);
-    fixture.follow(0, &name(0), 0, Start::Live);
+    fixture.follow(0, &name(0), 0, StartAt::Live);
     fixture.publish(0, &name(0), "a");
-    let figures = fixture.engine.figures();
-    assert_eq!((figures.messages, figures.bytes, figures.evicted), (0, 0, 1));
-    assert_eq!(fixture.mail(0), [(1, "a".to_owned())], "it is delivered all the same");
+    let metrics = fixture.engine.metrics();
+    assert_eq!((metrics.messages, metrics.bytes, metrics.evicted), (0, 0, 1));
+    assert_eq!(fixture.notifications(0), [(1, "a".to_owned())], "it is delivered all the same");
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn publishers_at_the_same_time_make_room_for_each_other() {
             });
         }
     });
-    let figures = fixture.engine.figures();
-    assert!(figures.bytes as usize <= bytes_max);
+    let metrics = fixture.engine.metrics();
+    assert!(metrics.bytes as usize <= bytes_max);
     fixture.tick_all(DAY_MS * 2);
-    let figures = fixture.engine.figures();
-    assert_eq!((figures.channels, figures.messages, figures.bytes), (0, 0, 0));
+    let metrics = fixture.engine.metrics();
+    assert_eq!((metrics.channels, metrics.messages, metrics.bytes), (0, 0, 0));
 }
 
 #[test]
@@ -124,8 +124,8 @@ proptest! {
         for (at_ms, (channel, bytes, is_tick)) in (1..).zip(steps) {
             let offset = fixture.publish(at_ms, &name(channel), &"x".repeat(bytes)).id.offset;
             all.entry(channel).or_default().push((at_ms, offset));
-            let figures = fixture.engine.figures();
-            prop_assert!(figures.bytes as usize <= bytes_max);
+            let metrics = fixture.engine.metrics();
+            prop_assert!(metrics.bytes as usize <= bytes_max);
             if is_tick {
                 fixture.engine.tick(at_ms);
             }

@@ -9,23 +9,28 @@ use super::*;
 const PUBLISHERS: usize = 3;
 const EACH: usize = 3000;
 
-/// What one follower got: backlog, then mail, without what came both ways.
-fn listen(fixture: &Fixture, name: &ChannelName, start: Start, is_over: &AtomicBool) -> Vec<u64> {
+/// What one follower got: backlog, then notifications, without what came both ways.
+fn listen(fixture: &Fixture, name: &ChannelName, start: StartAt, is_over: &AtomicBool) -> Vec<u64> {
     let followed = fixture.follow(0, name, 0, start);
     let mut got = offsets(&followed.backlog);
     let mut last = got.last().copied().unwrap_or(followed.cursor.offset);
     assert_eq!(last, followed.head.offset, "the backlog ends at the head");
     let mut previous = last;
     loop {
-        // Asked first: whatever was published before is in the mail then.
+        // Asked first: whatever was published before is in the notifications then.
         let is_last_look = is_over.load(Ordering::SeqCst);
-        let mut mail = Vec::new();
-        fixture.mailboxes[0].take(&mut mail);
-        for mail in mail {
-            let Mail::Message { message, channel, local } = mail else { panic!("only messages") };
+        let mut notifications = Vec::new();
+        fixture.queues[0].take(&mut notifications);
+        for notifications in notifications {
+            let Notification::Message { message, channel, local } = notifications else {
+                panic!("only messages")
+            };
             assert_eq!((channel, local), (followed.channel, followed.local));
             let offset = message.id.offset;
-            assert!(offset > previous || offset <= followed.head.offset, "mail out of order");
+            assert!(
+                offset > previous || offset <= followed.head.offset,
+                "notifications out of order"
+            );
             previous = previous.max(offset);
             if offset > last {
                 got.push(offset);
@@ -40,7 +45,7 @@ fn listen(fixture: &Fixture, name: &ChannelName, start: Start, is_over: &AtomicB
 }
 
 #[test]
-fn a_follower_gets_backlog_and_mail_exactly_once_in_order() {
+fn a_follower_gets_backlog_and_notifications_exactly_once_in_order() {
     for nth in 0..20 {
         let fixture = Fixture::new(retention(50), 1, usize::MAX);
         let name = ChannelName::channel("busy");
@@ -62,10 +67,10 @@ fn a_follower_gets_backlog_and_mail_exactly_once_in_order() {
             let listener = scope.spawn(|| {
                 barrier.wait();
                 // Joins somewhere in the middle.
-                while fixture.engine.figures().published < nth * 200 {
+                while fixture.engine.metrics().published < nth * 200 {
                     thread::yield_now();
                 }
-                listen(&fixture, &name, Start::Last(20), &is_over)
+                listen(&fixture, &name, StartAt::Last(20), &is_over)
             });
             for publisher in publishers {
                 publisher.join().expect("it only publishes");

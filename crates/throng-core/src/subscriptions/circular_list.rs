@@ -1,6 +1,6 @@
 //! The ring of a channel's subscriptions, and the sweep that goes around it.
 
-use super::{LocalId, Roster, SubscriptionId, distance};
+use super::{LocalId, SubscriptionId, SubscriptionTable, distance};
 
 /// Whom a sweep has come to.
 pub(super) struct Visit {
@@ -10,7 +10,7 @@ pub(super) struct Visit {
     pub(super) is_behind: bool,
 }
 
-impl Roster {
+impl SubscriptionTable {
     /// Appends a subscription at the end of the channel's ring.
     pub(super) fn link(&mut self, local: LocalId, id: SubscriptionId) {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
@@ -59,7 +59,7 @@ impl Roster {
         if was_first && active.position == rest {
             // The first is gone after its visit: its successor is first now, and the lap begins
             // anew.
-            active.lap_head = active.swept;
+            active.wrap_head = active.offered;
         }
         if active.position == Some(id) {
             active.position = rest;
@@ -68,7 +68,7 @@ impl Roster {
 
     /// Whether the next step is neither the end of the sweep nor of a lap: those take for granted
     /// that whoever was visited before has been served.
-    pub(super) fn is_within_lap(&self, local: LocalId) -> bool {
+    pub(super) fn is_before_wrap(&self, local: LocalId) -> bool {
         let Some(channel) = self.channels.get(local.index()) else { return false };
         channel.active.as_deref().is_some_and(|active| {
             active.left > 0 && active.position.is_some_and(|next| channel.first != Some(next))
@@ -94,9 +94,9 @@ impl Roster {
             is_behind: distance(channel.head, subscription.cursor) > 0,
         };
         if channel.first == Some(id) {
-            self.unswept_bytes -= active.offered(active.lap_head, &mut self.landings);
-            active.lap_head = channel.head;
-            self.trim(local);
+            self.pending_bytes -= active.offered(active.wrap_head, &mut self.completions);
+            active.wrap_head = channel.head;
+            self.trim_to_lag(local);
         }
         Some(visit)
     }
@@ -106,9 +106,9 @@ impl Roster {
         let Some(channel) = self.channels.get_mut(local.index()) else { return };
         let head = channel.head;
         if let Some(active) = &mut channel.active {
-            active.is_sweeping = false;
-            self.unswept_bytes -= active.offered(head, &mut self.landings);
+            active.is_fanning_out = false;
+            self.pending_bytes -= active.offered(head, &mut self.completions);
         }
-        self.settle(local);
+        self.trim(local);
     }
 }

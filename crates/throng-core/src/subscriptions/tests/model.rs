@@ -1,10 +1,10 @@
-//! An engine with mail on its way, connections that block, and what each must have got.
+//! An engine with notifications on its way, connections that block, and what each must have got.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
 use crate::message::Body;
-use crate::{ChannelName, Epoch, Followed, MessageId, Start};
+use crate::{ChannelName, Epoch, Followed, MessageId, StartAt};
 
 /// What to do, step by step.
 pub(super) type Steps = Vec<[u8; 4]>;
@@ -54,7 +54,7 @@ pub(super) enum Offsets {
     SkippingFrom(u64),
     /// By up to more than 32 bits tell.
     Leaping,
-    /// By one, but some mail is lost.
+    /// By one, but some notifications are lost.
     WithHoles,
 }
 
@@ -75,12 +75,12 @@ struct Subscriber {
     /// The offset after which the next message must come.
     last: u64,
     /// Whether it has been blocked since it last lacked nothing.
-    was_stalled: bool,
+    was_blocked: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct World {
-    pub(super) roster: Roster,
+    pub(super) table: SubscriptionTable,
     pub(super) delivered: usize,
     offsets: Offsets,
     rule: crate::rules::Rule,
@@ -88,7 +88,7 @@ pub(super) struct World {
     /// Channels of the engine that nobody uses.
     vacant: Vec<ChannelId>,
     forgotten_head: u64,
-    mail: VecDeque<(LocalId, ChannelId, Arc<Message>)>,
+    notifications: VecDeque<(LocalId, ChannelId, Arc<Message>)>,
     /// How many more messages each connection takes before it blocks.
     room: Vec<Option<usize>>,
     subscribers: BTreeMap<(u32, u8), Subscriber>,
@@ -103,23 +103,23 @@ impl World {
         };
         let rule = rules.get(rules.find(&ChannelName::channel("c"))).clone();
         World {
-            roster: Roster::new(rules),
+            table: SubscriptionTable::new(rules),
             delivered: 0,
             offsets,
             rule,
             topics: (0..CHANNELS).map(|_| Topic::default()).collect(),
             vacant: (0..u32::from(CHANNELS)).map(ChannelId).collect(),
             forgotten_head,
-            mail: VecDeque::new(),
+            notifications: VecDeque::new(),
             room: vec![None; CONNECTIONS as usize],
             subscribers: BTreeMap::new(),
             published: 0,
         }
     }
 
-    /// All mirrors together may hold so many messages for the stalled.
+    /// All replay buffers together may hold so many messages for the blocked.
     pub(super) fn holding(mut self, messages_max: usize) -> World {
-        self.roster.set_held_bytes_max(messages_max * weight_bytes());
+        self.table.set_blocked_bytes_max(messages_max * weight_bytes());
         self
     }
 
@@ -138,26 +138,26 @@ impl World {
             0..=3 => (0..=how % 4).for_each(|_| self.publish(topic)),
             4..=5 => {
                 let start = match how % 4 {
-                    0 => Start::Live,
-                    1 | 2 => Start::Last(usize::from(how / 4 % 8)),
+                    0 => StartAt::Live,
+                    1 | 2 => StartAt::Last(usize::from(how / 4 % 8)),
                     _ => self.some_old_id(topic, how / 4),
                 };
                 self.subscribe(connection, topic, start);
             }
             6 | 7 => self.unsubscribe(connection, topic),
-            8 | 9 => self.take_mail(usize::from(how % 16)),
-            10..=12 => self.sweep(u32::from(how % 6), usize::from(whom % 8)),
+            8 | 9 => self.take_notifications(usize::from(how % 16)),
+            10..=12 => self.fan_out(u32::from(how % 6), usize::from(whom % 8)),
             13 => self.block(connection, usize::from(how % 4)),
             14 => self.unblock(connection, how % 3 != 0),
             _ => self.forget(topic),
         }
     }
 
-    fn some_old_id(&self, topic: u8, back: u8) -> Start {
+    fn some_old_id(&self, topic: u8, back: u8) -> StartAt {
         let log = &self.topics[usize::from(topic)].log;
         match log.len().checked_sub(usize::from(back) % 8) {
-            Some(at) if at > 0 => Start::After(log[at - 1].id),
-            _ => Start::Live,
+            Some(at) if at > 0 => StartAt::After(log[at - 1].id),
+            _ => StartAt::Live,
         }
     }
 
@@ -181,54 +181,55 @@ impl World {
         if let Some((local, _)) = topic.followed
             && !is_lost
         {
-            self.mail.push_back((local, channel, new));
+            self.notifications.push_back((local, channel, new));
         }
     }
 
-    pub(super) fn subscribe(&mut self, connection: u32, topic_at: u8, start: Start) {
+    pub(super) fn subscribe(&mut self, connection: u32, topic_at: u8, start: StartAt) {
         if self.subscribers.contains_key(&(connection, topic_at)) {
             return;
         }
         let channel = self.channel(topic_at);
         if self.offsets == Offsets::Leaping {
-            // The one thing not promised: to join after a leap whose mail is still on its way.
-            self.take_mail(usize::MAX);
+            // The one thing not promised: to join after a leap whose notification is still on its
+            // way.
+            self.take_notifications(usize::MAX);
         }
         let topic = &mut self.topics[usize::from(topic_at)];
         let retained = topic.log.len().saturating_sub(self.rule.retention.messages_max);
         let retained = &topic.log[retained..];
         let floor = retained.first().map_or(topic.head, |first| first.previous);
         let cursor = match start {
-            Start::Live => topic.head,
-            Start::Last(0) => topic.head,
-            Start::Last(count) => {
+            StartAt::Live => topic.head,
+            StartAt::Last(0) => topic.head,
+            StartAt::Last(count) => {
                 retained.iter().rev().nth(count - 1).map_or(floor, |message| message.previous)
             }
-            Start::After(id) => id.offset.max(floor),
+            StartAt::After(id) => id.offset.max(floor),
         };
-        let next_local = self.roster.next_local();
+        let next_local = self.table.next_local();
         let (local, count) = topic.followed.get_or_insert((next_local, 0));
         *count += 1;
         let followed = Followed {
             channel,
             local: *local,
-            rule: self.roster.rules.find(&ChannelName::channel("c")),
+            rule: self.table.rules.find(&ChannelName::channel("c")),
             head: id(topic.head),
             cursor: id(cursor),
             is_recovered: None,
             backlog: retained.iter().filter(|it| it.id.offset > cursor).cloned().collect(),
         };
-        let id = self.roster.join(connection, &followed, false, None);
+        let id = self.table.join(connection, &followed, false, None);
         self.subscribers
-            .insert((connection, topic_at), Subscriber { id, last: cursor, was_stalled: false });
+            .insert((connection, topic_at), Subscriber { id, last: cursor, was_blocked: false });
         self.serve(connection, topic_at);
-        self.roster.settle(followed.local);
+        self.table.trim(followed.local);
         self.check();
     }
 
     pub(super) fn unsubscribe(&mut self, connection: u32, topic_at: u8) {
         let Some(gone) = self.subscribers.remove(&(connection, topic_at)) else { return };
-        let left = self.roster.leave(gone.id).expect("it was there");
+        let left = self.table.leave(gone.id).expect("it was there");
         let topic = &mut self.topics[usize::from(topic_at)];
         assert_eq!(Some(left.channel), topic.channel);
         let (_, count) = topic.followed.as_mut().expect("it was followed");
@@ -245,7 +246,7 @@ impl World {
 
     /// How many messages are gone that a subscription lacks.
     pub(super) fn missed(&self, connection: u32, topic: u8) -> u64 {
-        match self.roster.waiting(self.subscribers[&(connection, topic)].id) {
+        match self.table.waiting(self.subscribers[&(connection, topic)].id) {
             Waiting::Gap { missed, .. } => missed,
             _ => 0,
         }
@@ -269,26 +270,26 @@ impl World {
         })
     }
 
-    pub(super) fn take_mail(&mut self, count: usize) {
+    pub(super) fn take_notifications(&mut self, count: usize) {
         for _ in 0..count {
-            let Some((local, channel, message)) = self.mail.pop_front() else { return };
-            self.roster.append(local, channel, &message);
+            let Some((local, channel, message)) = self.notifications.pop_front() else { return };
+            self.table.append(local, channel, &message);
             self.check();
         }
     }
 
     /// One slice of sweeping.
-    pub(super) fn sweep(&mut self, mut visits: u32, batches: usize) {
+    pub(super) fn fan_out(&mut self, mut visits: u32, batches: usize) {
         let mut batch = Vec::new();
         for _ in 0..batches {
-            self.roster.next_batch(&mut visits, &mut batch);
+            self.table.next_batch(&mut visits, &mut batch);
             if batch.is_empty() {
                 return;
             }
             let topics: Vec<u8> = batch
                 .iter()
                 .map(|&(id, connection)| {
-                    assert!(!self.roster.is_stalled(id));
+                    assert!(!self.table.is_blocked(id));
                     let known = self.subscribers.iter().find(|(_, subscriber)| subscriber.id == id);
                     let (&(owner, topic), _) = known.expect("only what is subscribed is named");
                     assert_eq!(owner, connection);
@@ -308,18 +309,18 @@ impl World {
     /// Writes what the subscription lacks until the connection blocks.
     fn serve(&mut self, connection: u32, topic: u8) {
         let subscriber = &self.subscribers[&(connection, topic)];
-        let Subscriber { id, mut last, was_stalled } = *subscriber;
+        let Subscriber { id, mut last, was_blocked } = *subscriber;
         if self.is_whole() {
-            assert_eq!(self.roster.cursor(id), Some(last));
+            assert_eq!(self.table.cursor(id), Some(last));
         }
         let room = &mut self.room[connection as usize];
-        let written = match self.roster.waiting(id) {
+        let written = match self.table.waiting(id) {
             Waiting::Nothing => return,
             Waiting::Gap { missed, resume_at, policy } => {
-                assert_eq!(policy, self.rule.behind_policy);
-                assert!(was_stalled || !self.is_whole(), "it kept up");
+                assert_eq!(policy, self.rule.lag_policy);
+                assert!(was_blocked || !self.is_whole(), "it kept up");
                 self.check_gap(topic, last, missed, resume_at);
-                if policy == BehindPolicy::Close {
+                if policy == LagPolicy::Close {
                     return self.unsubscribe(connection, topic);
                 }
                 resume_at
@@ -343,19 +344,19 @@ impl World {
         let subscriber = self.subscribers.get_mut(&(connection, topic)).unwrap();
         if written > subscriber.last {
             subscriber.last = written;
-            self.roster.advance(id, written);
+            self.table.advance(id, written);
         }
-        if matches!(self.roster.waiting(id), Waiting::Nothing) {
-            subscriber.was_stalled = false;
+        if matches!(self.table.waiting(id), Waiting::Nothing) {
+            subscriber.was_blocked = false;
         } else if self.room[connection as usize] == Some(0) {
-            subscriber.was_stalled = true;
-            self.roster.stall(id);
+            subscriber.was_blocked = true;
+            self.table.block(id);
         } else {
             self.serve(connection, topic);
         }
     }
 
-    /// Whether mail is never lost and offsets stay within what a cursor tells.
+    /// Whether notifications are never lost and offsets stay within what a cursor tells.
     fn is_whole(&self) -> bool {
         !matches!(self.offsets, Offsets::Leaping | Offsets::WithHoles)
     }
@@ -372,9 +373,9 @@ impl World {
         }
         let log = &self.topics[usize::from(topic)].log;
         let kept = log.iter().filter(|message| message.id.offset > resume_at).count();
-        let (messages_max, bytes_max) = (self.rule.behind_messages_max, self.rule.behind_bytes_max);
+        let (messages_max, bytes_max) = (self.rule.max_lag_messages, self.rule.max_lag_bytes);
         let is_beyond = kept + 1 > messages_max || (kept + 1) * weight_bytes() > bytes_max;
-        let was_short_of_room = self.roster.dropped() > 0;
+        let was_short_of_room = self.table.dropped() > 0;
         assert!(is_beyond || was_short_of_room, "there was room for {kept} and one more");
         assert!(log.iter().any(|message| message.id.offset == resume_at));
     }
@@ -385,14 +386,14 @@ impl World {
         for topic in 0..CHANNELS {
             let Some(subscriber) = self.subscribers.get(&(connection, topic)) else { continue };
             let id = subscriber.id;
-            if !self.roster.is_stalled(id) {
+            if !self.table.is_blocked(id) {
                 continue;
             }
             if is_flushed {
                 self.serve(connection, topic);
             }
             if self.subscribers.contains_key(&(connection, topic)) {
-                self.roster.resume(id);
+                self.table.unblock(id);
             }
             self.check();
         }
@@ -401,10 +402,10 @@ impl World {
     /// Everything is delivered, and nothing is left behind.
     pub(super) fn finish(&mut self) {
         (0..CONNECTIONS).for_each(|connection| self.unblock(connection, true));
-        self.take_mail(usize::MAX);
+        self.take_notifications(usize::MAX);
         let mut rounds = 0;
-        while self.roster.is_sweeping() {
-            self.sweep(5, usize::MAX);
+        while self.table.is_fanning_out() {
+            self.fan_out(5, usize::MAX);
             rounds += 1;
             assert!(rounds < 100_000, "the sweep does not end");
         }
@@ -414,13 +415,13 @@ impl World {
             let lost_at_most = if self.offsets == Offsets::WithHoles { 100 } else { 0 };
             assert!(behind <= lost_at_most, "a subscriber was left behind");
         }
-        assert!(self.roster.channels.iter().all(|(_, channel)| channel.active.is_none()));
-        assert_eq!((self.roster.unswept_bytes(), self.roster.held_bytes()), (0, 0));
-        assert_eq!(self.roster.len(), self.subscribers.len());
+        assert!(self.table.channels.iter().all(|(_, channel)| channel.active.is_none()));
+        assert_eq!((self.table.pending_bytes(), self.table.blocked_bytes()), (0, 0));
+        assert_eq!(self.table.len(), self.subscribers.len());
         self.check();
     }
 
     fn check(&self) {
-        self.roster.check_invariants();
+        self.table.check_invariants();
     }
 }

@@ -1,4 +1,4 @@
-//! Moments to come back at, spread evenly, so that clients that are sent away together do not
+//! Times to come back at, spread evenly, so that clients that are sent away together do not
 //! return together.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const GOLDEN: u32 = 0x9e37_79b9;
 
 /// The moment of the `nth` client within a window. Consecutive clients are far apart.
-pub fn moment_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
+pub fn delay_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
     let place = u64::from(nth.wrapping_add(1).wrapping_mul(GOLDEN));
     let length_ms = u128::from(window_ms.end.saturating_sub(window_ms.start));
     window_ms.start + ((u128::from(place) * length_ms) >> 32) as u64
@@ -16,17 +16,17 @@ pub fn moment_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
 
 /// Hands out moments, one for each client.
 #[derive(Debug, Default)]
-pub struct Moments(AtomicU32);
+pub struct RetrySchedule(AtomicU32);
 
-impl Moments {
-    /// Moments that differ from those of `Moments` with another number.
-    pub fn numbered(number: u32) -> Moments {
-        Moments(AtomicU32::new(number.wrapping_mul(1 << 16)))
+impl RetrySchedule {
+    /// A schedule whose times differ from those of a schedule with another number.
+    pub fn numbered(number: u32) -> RetrySchedule {
+        RetrySchedule(AtomicU32::new(number.wrapping_mul(1 << 16)))
     }
 
     /// The next client's moment within a window.
     pub fn next_ms(&self, window_ms: &Range<u64>) -> u64 {
-        moment_ms(self.0.fetch_add(1, Ordering::Relaxed), window_ms)
+        delay_ms(self.0.fetch_add(1, Ordering::Relaxed), window_ms)
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn moments_cover_the_window_evenly() {
-        let moments = Moments::default();
+        let moments = RetrySchedule::default();
         let mut taken: Vec<u64> = (0..100).map(|_| moments.next_ms(&(1_000..11_000))).collect();
         taken.sort_unstable();
         assert!(taken[0] >= 1_000 && taken[99] < 11_000, "{taken:?}");
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn an_empty_window_is_its_start() {
-        assert_eq!(moment_ms(7, &(0..0)), 0);
-        assert_eq!(moment_ms(7, &(5..5)), 5);
+        assert_eq!(delay_ms(7, &(0..0)), 0);
+        assert_eq!(delay_ms(7, &(5..5)), 5);
     }
 }

@@ -1,19 +1,19 @@
 //! From engine and control plane to a worker.
 //!
-//! A worker that is awake looks into its mailbox before it sleeps, so posting wakes it only when it
-//! sleeps: at most one wake-up for any amount of mail. The order of mail is the order of posting,
-//! but for orders: a worker that is behind takes them first.
+//! A worker that is awake looks into its queue before it sleeps, so posting wakes it only when it
+//! sleeps: at most one wake-up for any number of notifications. Notifications keep the
+//! order of posting, but for orders: a worker that is behind takes them first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::message::Message;
-use crate::presence::PresenceQuestion;
+use crate::presence::PresenceQuery;
 use crate::{ChannelId, LocalId};
 
 /// What a worker is told.
 #[derive(Debug)]
-pub enum Mail {
+pub enum Notification {
     /// The log of a channel that the worker follows has grown.
     Message {
         /// Where the worker keeps the channel; stale if it follows another one there by now.
@@ -30,7 +30,7 @@ pub enum Mail {
         /// Which channel.
         channel: ChannelId,
         /// The question, to be answered even if the channel is not followed any more.
-        question: Arc<PresenceQuestion>,
+        query: Arc<PresenceQuery>,
     },
     /// Somebody asks whether a connection follows a channel.
     Follows {
@@ -39,7 +39,7 @@ pub enum Mail {
         /// Which connection.
         connection: crate::ConnectionName,
         /// The question.
-        question: FollowsQuestion,
+        query: FollowsQuery,
     },
     /// Bytes for one connection, if it is still there: the late answer to something it asked.
     Answer {
@@ -49,86 +49,89 @@ pub enum Mail {
         text: String,
     },
     /// Take no new connections and no new subscriptions.
-    CloseDoors,
+    StopAccepting,
     /// Do so, deliver what was accepted, send everybody home, and end.
     Drain,
 }
 
-impl Mail {
+impl Notification {
     /// Whether it is for the worker itself, however far behind it is with everything else.
-    fn is_order(&self) -> bool {
-        matches!(self, Mail::CloseDoors | Mail::Drain)
+    fn is_urgent(&self) -> bool {
+        matches!(self, Notification::StopAccepting | Notification::Drain)
     }
 }
 
-/// Takes the answer to [`Mail::Follows`]; dropped if there will be none.
-pub struct FollowsQuestion(pub Box<dyn FnOnce(bool) + Send>);
+/// Takes the answer to [`Notification::Follows`]; dropped if there will be none.
+pub struct FollowsQuery(pub Box<dyn FnOnce(bool) + Send>);
 
-impl std::fmt::Debug for FollowsQuestion {
+impl std::fmt::Debug for FollowsQuery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FollowsQuestion")
+        f.write_str("FollowsQuery")
     }
 }
 
 /// Messages that may wait for one worker: a publisher is refused beyond it, because the
 /// worker does not keep up with delivery.
-pub const MAIL_MAX: usize = 65_536;
+pub const QUEUE_MESSAGES_MAX: usize = 65_536;
 
 /// And in bytes of message bodies.
-pub const MAIL_BYTES_MAX: usize = 64 << 20;
+pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// What may wait in one mailbox before publishers are refused. The defaults suit every server; they
+/// What may wait in one queue before publishers are refused. The defaults suit every server; they
 /// are parameters because tests have to reach them.
 #[derive(Debug, Clone, Copy)]
-pub struct MailLimits {
+pub struct QueueLimits {
     /// Messages.
     pub messages_max: usize,
     /// And their bytes.
     pub bytes_max: usize,
 }
 
-impl Default for MailLimits {
-    fn default() -> MailLimits {
-        MailLimits { messages_max: MAIL_MAX, bytes_max: MAIL_BYTES_MAX }
+impl Default for QueueLimits {
+    fn default() -> QueueLimits {
+        QueueLimits { messages_max: QUEUE_MESSAGES_MAX, bytes_max: QUEUE_BYTES_MAX }
     }
 }
 
 /// The inbox of one worker.
-pub struct Mailbox {
-    limits: MailLimits,
-    queue: Mutex<Vec<Mail>>,
+pub struct WorkerQueue {
+    limits: QueueLimits,
+    queue: Mutex<Vec<Notification>>,
     waiting: AtomicUsize,
     /// Those that are messages. Questions have limits where they are asked; were they counted here,
     /// whoever asks could have publishers refused.
     waiting_messages: AtomicUsize,
     waiting_bytes: AtomicUsize,
     /// Whether there may be orders among what waits.
-    has_orders: AtomicBool,
+    has_urgent: AtomicBool,
     is_awake: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
-impl std::fmt::Debug for Mailbox {
+impl std::fmt::Debug for WorkerQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("WorkerQueue").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
-impl Mailbox {
-    /// An empty mailbox. `wake` makes the sleeping worker look into it, from any thread.
-    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Mailbox {
-        Mailbox::with_limits(MailLimits::default(), wake)
+impl WorkerQueue {
+    /// An empty queue. `wake` makes the sleeping worker look into it, from any thread.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> WorkerQueue {
+        WorkerQueue::with_limits(QueueLimits::default(), wake)
     }
 
-    /// An empty mailbox with limits of its own.
-    pub fn with_limits(limits: MailLimits, wake: impl Fn() + Send + Sync + 'static) -> Mailbox {
-        Mailbox {
+    /// An empty queue with limits of its own.
+    pub fn with_limits(
+        limits: QueueLimits,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> WorkerQueue {
+        WorkerQueue {
             limits,
             queue: Mutex::new(Vec::new()),
             waiting: AtomicUsize::new(0),
             waiting_messages: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
-            has_orders: AtomicBool::new(false),
+            has_urgent: AtomicBool::new(false),
             is_awake: AtomicBool::new(false),
             wake: Box::new(wake),
         }
@@ -140,35 +143,36 @@ impl Mailbox {
             && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.bytes_max
     }
 
-    /// Whether no mail waits.
+    /// Whether no notification waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Queues `mail`; the worker learns of it by [`Mailbox::wake`].
-    pub fn post(&self, mail: Mail) {
+    /// Queues `notifications`; the worker learns of it by [`WorkerQueue::wake`].
+    pub fn post(&self, notification: Notification) {
         // Counted under the lock, as it is uncounted: the counts are those of the queue.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Mail::Message { message, .. } = &mail {
+        if let Notification::Message { message, .. } = &notification {
             self.waiting_messages.fetch_add(1, Ordering::Relaxed);
             self.waiting_bytes.fetch_add(message.weight_bytes(), Ordering::Relaxed);
         }
-        if mail.is_order() {
-            self.has_orders.store(true, Ordering::Relaxed);
+        if notification.is_urgent() {
+            self.has_urgent.store(true, Ordering::Relaxed);
         }
         self.waiting.fetch_add(1, Ordering::Release);
-        queue.push(mail);
+        queue.push(notification);
     }
 
-    /// Makes the worker look, if it sleeps. Called after [`Mailbox::post`], without any lock held.
+    /// Makes the worker look, if it sleeps. Called after [`WorkerQueue::post`], without any lock
+    /// held.
     pub fn wake(&self) {
         if !self.is_awake.swap(true, Ordering::SeqCst) {
             (self.wake)();
         }
     }
 
-    /// Moves all mail to the end of `into`. Only the worker calls this.
-    pub fn take(&self, into: &mut Vec<Mail>) {
+    /// Moves all notifications to the end of `into`. Only the worker calls this.
+    pub fn take(&self, into: &mut Vec<Notification>) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -186,23 +190,23 @@ impl Mailbox {
         }
     }
 
-    /// Moves the orders to the end of `into`, ahead of all other mail, which waits on. Only the
-    /// worker calls this.
-    pub fn take_orders(&self, into: &mut Vec<Mail>) {
-        if !self.has_orders.load(Ordering::Relaxed) {
+    /// Moves the orders to the end of `into`, ahead of all other notifications, which waits on.
+    /// Only the worker calls this.
+    pub fn take_urgent(&self, into: &mut Vec<Notification>) {
+        if !self.has_urgent.load(Ordering::Relaxed) {
             return;
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        self.has_orders.store(false, Ordering::Relaxed);
-        let orders = queue.extract_if(.., |mail| mail.is_order());
+        self.has_urgent.store(false, Ordering::Relaxed);
+        let orders = queue.extract_if(.., |notifications| notifications.is_urgent());
         let before = into.len();
         into.extend(orders);
         self.waiting.fetch_sub(into.len() - before, Ordering::Relaxed);
     }
 
     /// The worker is about to sleep: from now on posting wakes it. Returns whether it may sleep,
-    /// that is whether there is no mail.
-    pub fn doze(&self) -> bool {
+    /// that is whether there is no notifications.
+    pub fn prepare_to_sleep(&self) -> bool {
         self.is_awake.store(false, Ordering::SeqCst);
         if self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return true;
@@ -211,14 +215,14 @@ impl Mailbox {
         false
     }
 
-    /// The worker is about to sleep although there may be mail, which it cannot take: from now on
-    /// posting wakes it.
-    pub fn doze_anyway(&self) {
+    /// The worker is about to sleep although there may be notifications, which it cannot take: from
+    /// now on posting wakes it.
+    pub fn force_sleep(&self) {
         self.is_awake.store(false, Ordering::SeqCst);
     }
 
     /// The worker has woken up.
-    pub fn rouse(&self) {
+    pub fn finish_sleep(&self) {
         self.is_awake.store(true, Ordering::SeqCst);
     }
 }
@@ -228,20 +232,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sleeps_on_its_mail_is_woken_by_more() {
+    fn a_worker_forced_to_sleep_is_woken_by_the_next_post() {
         let woken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&woken);
-        let mailbox = Mailbox::new(move || {
+        let queue = WorkerQueue::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        mailbox.rouse();
-        mailbox.post(Mail::CloseDoors);
-        mailbox.wake();
-        assert!(!mailbox.doze(), "there is mail");
+        queue.finish_sleep();
+        queue.post(Notification::StopAccepting);
+        queue.wake();
+        assert!(!queue.prepare_to_sleep(), "there is notifications");
         assert_eq!(woken.load(Ordering::SeqCst), 0);
-        mailbox.doze_anyway();
-        mailbox.wake();
-        mailbox.wake();
+        queue.force_sleep();
+        queue.wake();
+        queue.wake();
         assert_eq!(woken.load(Ordering::SeqCst), 1);
     }
 
@@ -249,25 +253,25 @@ mod tests {
     fn only_a_sleeping_worker_is_woken_and_once() {
         let woken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&woken);
-        let mailbox = Mailbox::new(move || {
+        let queue = WorkerQueue::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
         let post = || {
-            mailbox.post(Mail::Drain);
-            mailbox.wake();
+            queue.post(Notification::Drain);
+            queue.wake();
         };
-        assert!(mailbox.doze());
+        assert!(queue.prepare_to_sleep());
         post();
         post();
         assert_eq!(woken.load(Ordering::SeqCst), 1);
-        assert!(!mailbox.doze(), "there is mail");
-        let mut mail = Vec::new();
-        mailbox.take(&mut mail);
-        assert_eq!(mail.len(), 2);
+        assert!(!queue.prepare_to_sleep(), "there is notifications");
+        let mut notifications = Vec::new();
+        queue.take(&mut notifications);
+        assert_eq!(notifications.len(), 2);
         post();
         assert_eq!(woken.load(Ordering::SeqCst), 1, "it is awake");
-        mailbox.take(&mut mail);
-        assert!(mailbox.doze());
+        queue.take(&mut notifications);
+        assert!(queue.prepare_to_sleep());
         post();
         assert_eq!(woken.load(Ordering::SeqCst), 2);
     }
@@ -278,57 +282,60 @@ mod tests {
         const POSTERS: usize = 3;
         const EACH: usize = 20_000;
         let (wake, woken) = std::sync::mpsc::channel();
-        let mailbox = Arc::new(Mailbox::new(move || {
+        let queue = Arc::new(WorkerQueue::new(move || {
             let _ = wake.send(());
         }));
-        let post = |mailbox: Arc<Mailbox>| {
+        let post = |queue: Arc<WorkerQueue>| {
             move || {
                 for _ in 0..EACH {
-                    mailbox.post(Mail::Drain);
-                    mailbox.wake();
+                    queue.post(Notification::Drain);
+                    queue.wake();
                 }
             }
         };
-        let posters = [(); POSTERS].map(|()| std::thread::spawn(post(Arc::clone(&mailbox))));
-        let mut mail = Vec::new();
+        let posters = [(); POSTERS].map(|()| std::thread::spawn(post(Arc::clone(&queue))));
+        let mut notifications = Vec::new();
         let mut taken = 0;
         loop {
-            mailbox.take(&mut mail);
-            taken += mail.drain(..).len();
+            queue.take(&mut notifications);
+            taken += notifications.drain(..).len();
             if taken == POSTERS * EACH {
                 break;
             }
-            if mailbox.doze() {
-                woken.recv().expect("the mailbox keeps the other end");
-                mailbox.rouse();
+            if queue.prepare_to_sleep() {
+                woken.recv().expect("the queue keeps the other end");
+                queue.finish_sleep();
             }
         }
         for poster in posters {
             poster.join().expect("it only posts");
         }
-        assert!(mailbox.has_room() && mailbox.doze());
+        assert!(queue.has_room() && queue.prepare_to_sleep());
     }
 
     #[test]
-    fn orders_go_before_other_mail() {
-        let mailbox = Mailbox::new(|| {});
+    fn urgent_notifications_overtake_the_others() {
+        let queue = WorkerQueue::new(|| {});
         let connection = crate::ConnectionName(1);
-        let answer = || Mail::Answer { connection, text: String::new() };
-        for mail in [answer(), Mail::CloseDoors, answer(), Mail::Drain] {
-            mailbox.post(mail);
+        let answer = || Notification::Answer { connection, text: String::new() };
+        for notification in [answer(), Notification::StopAccepting, answer(), Notification::Drain] {
+            queue.post(notification);
         }
-        let mut mail = Vec::new();
-        mailbox.take_orders(&mut mail);
-        assert!(matches!(mail[..], [Mail::CloseDoors, Mail::Drain]), "{mail:?}");
-        mailbox.take_orders(&mut mail);
-        assert!(mail.len() == 2 && !mailbox.is_empty());
-        mailbox.take(&mut mail);
-        assert!(mail.len() == 4 && mailbox.is_empty());
+        let mut notifications = Vec::new();
+        queue.take_urgent(&mut notifications);
+        assert!(
+            matches!(notifications[..], [Notification::StopAccepting, Notification::Drain]),
+            "{notifications:?}"
+        );
+        queue.take_urgent(&mut notifications);
+        assert!(notifications.len() == 2 && !queue.is_empty());
+        queue.take(&mut notifications);
+        assert!(notifications.len() == 4 && queue.is_empty());
     }
 
     #[test]
     fn room_ends_with_bytes_too_and_comes_back() {
-        let mailbox = Mailbox::new(|| {});
+        let queue = WorkerQueue::new(|| {});
         let message = |bytes: usize| {
             let id = crate::MessageId { epoch: crate::Epoch::numbered(1), offset: 1 };
             let body = crate::Body::Binary(vec![0; bytes].into());
@@ -337,22 +344,22 @@ mod tests {
         };
         let local = LocalId(std::num::NonZeroU32::MIN);
         let channel = ChannelId(0);
-        mailbox.post(Mail::Message { local, channel, message: message(MAIL_BYTES_MAX / 2) });
-        assert!(mailbox.has_room());
-        mailbox.post(Mail::Message { local, channel, message: message(MAIL_BYTES_MAX / 2) });
-        assert!(!mailbox.has_room());
-        let mut mail = Vec::new();
-        mailbox.take(&mut mail);
-        assert!(mailbox.has_room());
+        queue.post(Notification::Message { local, channel, message: message(QUEUE_BYTES_MAX / 2) });
+        assert!(queue.has_room());
+        queue.post(Notification::Message { local, channel, message: message(QUEUE_BYTES_MAX / 2) });
+        assert!(!queue.has_room());
+        let mut notifications = Vec::new();
+        queue.take(&mut notifications);
+        assert!(queue.has_room());
         let small = message(1);
-        for _ in 0..MAIL_MAX {
-            assert!(mailbox.has_room());
+        for _ in 0..QUEUE_MESSAGES_MAX {
+            assert!(queue.has_room());
             // Nothing but messages takes a publisher's room.
-            mailbox.post(Mail::CloseDoors);
-            mailbox.post(Mail::Message { local, channel, message: Arc::clone(&small) });
+            queue.post(Notification::StopAccepting);
+            queue.post(Notification::Message { local, channel, message: Arc::clone(&small) });
         }
-        assert!(!mailbox.has_room());
-        mailbox.take(&mut mail);
-        assert!(mailbox.has_room());
+        assert!(!queue.has_room());
+        queue.take(&mut notifications);
+        assert!(queue.has_room());
     }
 }

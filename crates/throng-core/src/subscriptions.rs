@@ -3,14 +3,15 @@
 //! A **subscription** joins a connection to a channel and holds a cursor: the offset of the last
 //! message that was written to that connection. A channel's subscriptions form a ring; a **sweep**
 //! goes around it and offers each subscription what it lacks. The messages still to be offered are
-//! in the channel's **mirror**; a channel that everyone has caught up with has none.
+//! in the channel's **replay buffer**; a channel that everyone has caught up with has none.
 //!
-//! The roster does no I/O: [`Roster::next_batch`] names subscriptions that are behind, the worker
-//! writes what [`Roster::waiting`] returns, and says with [`Roster::advance`] how far it came, or
-//! with [`Roster::stall`] that the connection takes no more for now. A stalled subscription is left
-//! out of sweeps; its worker offers the rest when the socket is writable, and calls
-//! [`Roster::resume`] when done. Likewise it offers a new subscription its backlog at once, then
-//! calls [`Roster::settle`].
+//! The table does no I/O: [`SubscriptionTable::next_batch`] names subscriptions that are behind,
+//! the worker writes what [`SubscriptionTable::waiting`] returns, and says with
+//! [`SubscriptionTable::advance`] how far it came, or with [`SubscriptionTable::block`] that the
+//! connection takes no more for now. A blocked subscription is left out of sweeps; its worker
+//! offers the rest when the socket is writable, and calls [`SubscriptionTable::resume`] when done.
+//! Likewise it offers a new subscription its backlog at once, then calls
+//! [`SubscriptionTable::trim`].
 //!
 //! # Invariants
 //!
@@ -18,16 +19,17 @@
 //!   append: `left` counts visits down, is set to the ring's length by an append, and grows with
 //!   each subscription that joins meanwhile. One that leaves hands the sweep's position to its
 //!   successor.
-//! * The mirror drops only what everyone who is not stalled has been offered (`swept`).
-//! * What all mirrors hold for the stalled alone, that is what everyone else has been offered,
-//!   stays within [`HELD_BYTES_MAX`] or what [`Roster::set_held_bytes_max`] says. Beyond it the
-//!   oldest of it is dropped, and those who lack it have a gap.
+//! * The replay buffer drops only what everyone who is not blocked has been offered (`swept`).
+//! * What all replay buffers hold for the blocked alone, that is what everyone else has been
+//!   offered, stays within [`BLOCKED_BYTES_MAX`] or what
+//!   [`SubscriptionTable::set_blocked_bytes_max`] says. Beyond it the oldest of it is dropped, and
+//!   those who lack it have a gap.
 //! * Offsets in cursors are cut to 32 bits, as no cursor is ever [`REACH`] twice away from its
 //!   channel's head: each time the head passes a multiple of it, those left behind are pulled up,
 //!   and told of the gap.
 
 mod channel;
-mod ring;
+mod circular_list;
 #[cfg(test)]
 mod tests;
 
@@ -36,13 +38,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::ages::Ages;
-use crate::message::{Flight, Message};
-use crate::rules::{BehindPolicy, Rules};
+use crate::message::{InFlight, Message};
+use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
 use crate::{ChannelId, LocalId};
 use channel::LocalChannel;
 
-/// A subscription within a [`Roster`]. Reused once it is gone.
+/// A subscription within a [`SubscriptionTable`]. Reused once it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SubscriptionId(NonZeroU32);
 
@@ -67,14 +69,14 @@ impl LocalId {
 }
 
 /// Room for this many sweeps is kept once all are done.
-const SWEEPING_KEPT: usize = 1024;
+const PASSES_KEPT: usize = 1024;
 
-/// Mirrors may hold this many bytes for stalled subscribers. All workers together had better not
-/// exceed it; see [`Roster::set_held_bytes_max`].
-pub const HELD_BYTES_MAX: usize = 256 << 20;
+/// Mirrors may hold this many bytes for blocked subscribers. All workers together had better not
+/// exceed it; see [`SubscriptionTable::set_blocked_bytes_max`].
+pub const BLOCKED_BYTES_MAX: usize = 256 << 20;
 
-/// Marks a stalled subscription in the connection's number.
-const STALLED: u32 = 1 << 31;
+/// Marks a blocked subscription in the connection's number.
+const BLOCKED: u32 = 1 << 31;
 
 /// Marks one that has not been written all of its backlog.
 const CATCHING_UP: u32 = 1 << 30;
@@ -83,13 +85,13 @@ const CATCHING_UP: u32 = 1 << 30;
 const NUMBER: u32 = CATCHING_UP - 1;
 
 const REACH_BITS: u32 = 30;
-/// A mirror spans less than this, in offsets, and a subscription has a gap if its cursor is further
-/// behind.
+/// A replay buffer spans less than this, in offsets, and a subscription has a gap if its cursor is
+/// further behind.
 const REACH: u64 = 1 << REACH_BITS;
 
 #[derive(Debug)]
 struct Subscription {
-    /// The connection's index in the worker, [`STALLED`] and [`CATCHING_UP`].
+    /// The connection's index in the worker, [`BLOCKED`] and [`CATCHING_UP`].
     connection: u32,
     local: LocalId,
     /// Low half of the offset of the last message written.
@@ -116,7 +118,7 @@ pub enum Waiting<'a> {
         /// The offset of the newest message that is gone.
         resume_at: u64,
         /// What the channel's rule says about it.
-        policy: BehindPolicy,
+        policy: LagPolicy,
     },
 }
 
@@ -133,7 +135,7 @@ pub struct Member {
     pub count: u32,
 }
 
-/// What [`Roster::leave`] left.
+/// What [`SubscriptionTable::leave`] left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// The channel that has one subscription less.
@@ -144,44 +146,44 @@ pub struct Left {
 
 /// One worker's subscriptions.
 #[derive(Debug)]
-pub struct Roster {
+pub struct SubscriptionTable {
     rules: Arc<Rules>,
     channels: Slab<LocalChannel>,
     subscriptions: Slab<Subscription>,
     /// Channels with a sweep under way, taking turns. One whose sweep was stopped may still be
     /// here.
-    sweeping: VecDeque<LocalId>,
-    /// Bytes of messages in mirrors.
-    mirror_bytes: usize,
+    passes: VecDeque<LocalId>,
+    /// Bytes of messages in replay buffers.
+    buffer_bytes: usize,
     /// Bytes of those that some sweep has not offered to everyone yet.
-    unswept_bytes: usize,
-    /// Channels whose mirrors hold messages for the stalled.
+    pending_bytes: usize,
+    /// Channels whose replay buffers hold messages for the blocked.
     held: Ages,
-    held_bytes_max: usize,
+    blocked_bytes_max: usize,
     dropped: u64,
-    landings: Vec<u64>,
+    completions: Vec<u64>,
 }
 
-impl Roster {
+impl SubscriptionTable {
     /// No subscriptions.
-    pub fn new(rules: Arc<Rules>) -> Roster {
-        Roster {
+    pub fn new(rules: Arc<Rules>) -> SubscriptionTable {
+        SubscriptionTable {
             rules,
             channels: Slab::default(),
             subscriptions: Slab::default(),
-            sweeping: VecDeque::new(),
-            mirror_bytes: 0,
-            unswept_bytes: 0,
+            passes: VecDeque::new(),
+            buffer_bytes: 0,
+            pending_bytes: 0,
             held: Ages::default(),
-            held_bytes_max: HELD_BYTES_MAX,
+            blocked_bytes_max: BLOCKED_BYTES_MAX,
             dropped: 0,
-            landings: Vec::new(),
+            completions: Vec::new(),
         }
     }
 
-    /// Mirrors may hold this many bytes for stalled subscribers: a worker's share.
-    pub fn set_held_bytes_max(&mut self, bytes_max: usize) {
-        self.held_bytes_max = bytes_max;
+    /// Mirrors may hold this many bytes for blocked subscribers: a worker's share.
+    pub fn set_blocked_bytes_max(&mut self, bytes_max: usize) {
+        self.blocked_bytes_max = bytes_max;
     }
 
     /// Where the next channel that is new here will be kept.
@@ -191,8 +193,8 @@ impl Roster {
 
     /// Subscribes `connection` to a channel as the engine answered, from `cursor` on, with the
     /// backlog after it. `sibling` is the connection's subscription before this one. No sweep
-    /// offers the backlog: do that at once, [stall](Roster::stall) it if it cannot be written
-    /// whole, and call [`Roster::settle`].
+    /// offers the backlog: do that at once, [stall](SubscriptionTable::block) it if it cannot be
+    /// written whole, and call [`SubscriptionTable::trim`].
     pub fn join(
         &mut self,
         connection: u32,
@@ -230,7 +232,7 @@ impl Roster {
 
     /// Ends a subscription. Tell the engine.
     pub fn leave(&mut self, id: SubscriptionId) -> Option<Left> {
-        self.unmark(id, STALLED);
+        self.unmark(id, BLOCKED);
         self.unmark(id, CATCHING_UP);
         let local = self.subscription(id)?.local;
         self.unlink(local, id);
@@ -241,7 +243,7 @@ impl Roster {
             self.stop(local);
             self.channels.remove(local.index());
         } else {
-            self.settle(local);
+            self.trim(local);
         }
         Some(left)
     }
@@ -278,61 +280,62 @@ impl Roster {
             self.push_back(local, message);
         } else {
             // Whoever it was posted for has gone, or has it.
-            self.landings.extend(message.flight().and_then(Flight::land));
+            self.completions.extend(message.in_flight().and_then(InFlight::complete));
         }
     }
 
-    /// When the engine had accepted the messages that have landed since the last call: those that
-    /// every worker has now offered to all of its subscribers that are not stalled, this one last.
-    pub fn landings(&mut self) -> std::vec::Drain<'_, u64> {
-        self.landings.drain(..)
+    /// When the engine had accepted the messages that have completed since the last call: those
+    /// that every worker has now offered to all of its subscribers that are not blocked, this one
+    /// last.
+    pub fn completions(&mut self) -> std::vec::Drain<'_, u64> {
+        self.completions.drain(..)
     }
 
     /// Whether some sweep is under way.
-    pub fn is_sweeping(&self) -> bool {
-        !self.sweeping.is_empty()
+    pub fn is_fanning_out(&self) -> bool {
+        !self.passes.is_empty()
     }
 
     /// Bytes of messages that some sweep has not offered to everyone yet.
-    pub fn unswept_bytes(&self) -> usize {
-        self.unswept_bytes
+    pub fn pending_bytes(&self) -> usize {
+        self.pending_bytes
     }
 
-    /// Bytes of messages that everyone has been offered, kept for those who were stalled.
-    pub fn held_bytes(&self) -> usize {
-        self.mirror_bytes - self.unswept_bytes
+    /// Bytes of messages that everyone has been offered, kept for those who were blocked.
+    pub fn blocked_bytes(&self) -> usize {
+        self.buffer_bytes - self.pending_bytes
     }
 
-    /// Messages that mirrors held and dropped because all together held too much.
+    /// Messages that replay buffers held and dropped because all together held too much.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Goes on with the sweep whose turn it is, and appends subscriptions that are behind and not
-    /// stalled to `batch`, with their connections' indices. All are of one channel and of different
+    /// blocked to `batch`, with their connections' indices. All are of one channel and of different
     /// connections, and have to be served before the next call. `visits` bounds the steps and is
     /// counted down; a turn ends when it is used up. Nothing is appended when there is nothing left
     /// to do, or no visit.
     pub fn next_batch(&mut self, visits: &mut u32, batch: &mut Vec<(SubscriptionId, u32)>) {
-        while let Some(&local) = self.sweeping.front() {
-            if !batch.is_empty() && (*visits == 0 || !self.is_within_lap(local)) {
+        while let Some(&local) = self.passes.front() {
+            if !batch.is_empty() && (*visits == 0 || !self.is_before_wrap(local)) {
                 return;
             }
             if *visits == 0 {
-                self.sweeping.rotate_left(1);
+                self.passes.rotate_left(1);
                 return;
             }
             *visits -= 1;
             let Some(visit) = self.step(local) else {
-                self.sweeping.pop_front();
+                self.passes.pop_front();
                 continue;
             };
-            if visit.is_behind && visit.connection & STALLED == 0 {
+            if visit.is_behind && visit.connection & BLOCKED == 0 {
                 batch.push((visit.id, visit.connection & NUMBER));
             }
         }
-        if self.sweeping.capacity() > SWEEPING_KEPT {
-            self.sweeping = VecDeque::new();
+        if self.passes.capacity() > PASSES_KEPT {
+            self.passes = VecDeque::new();
         }
     }
 
@@ -346,7 +349,7 @@ impl Roster {
         if cursor >= channel.head {
             return Waiting::Nothing;
         }
-        let policy = self.rules.get(channel.rule).behind_policy;
+        let policy = self.rules.get(channel.rule).lag_policy;
         match &channel.active {
             Some(active) => active.waiting(cursor, policy),
             None => Waiting::Gap { missed: channel.head - cursor, resume_at: channel.head, policy },
@@ -367,33 +370,33 @@ impl Roster {
     }
 
     /// The subscription's connection takes no more for now: sweeps leave it out until
-    /// [`Roster::resume`].
-    pub fn stall(&mut self, id: SubscriptionId) {
+    /// [`SubscriptionTable::resume`].
+    pub fn block(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.subscription_mut(id) else { return };
-        if subscription.connection & STALLED != 0 {
+        if subscription.connection & BLOCKED != 0 {
             return;
         }
-        subscription.connection |= STALLED;
+        subscription.connection |= BLOCKED;
         let local = subscription.local;
         if let Some(channel) = self.channels.get_mut(local.index()) {
-            channel.stalled += 1;
+            channel.blocked += 1;
         }
     }
 
-    /// A stalled subscription has been written all that it lacked, or its connection takes more
+    /// A blocked subscription has been written all that it lacked, or its connection takes more
     /// again: then a sweep offers it the rest.
-    pub fn resume(&mut self, id: SubscriptionId) {
+    pub fn unblock(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.subscription(id) else { return };
         let local = subscription.local;
-        if subscription.connection & STALLED == 0 {
+        if subscription.connection & BLOCKED == 0 {
             return;
         }
-        self.unmark(id, STALLED);
+        self.unmark(id, BLOCKED);
         match self.cursor(id) {
             Some(cursor) if !matches!(self.waiting(id), Waiting::Nothing) => {
                 self.revisit(local, id, cursor);
             }
-            _ => self.settle(local),
+            _ => self.trim(local),
         }
     }
 
@@ -408,8 +411,8 @@ impl Roster {
     }
 
     /// Whether sweeps leave the subscription out.
-    pub fn is_stalled(&self, id: SubscriptionId) -> bool {
-        self.subscription(id).is_some_and(|it| it.connection & STALLED != 0)
+    pub fn is_blocked(&self, id: SubscriptionId) -> bool {
+        self.subscription(id).is_some_and(|it| it.connection & BLOCKED != 0)
     }
 
     /// The connection's next subscription.
@@ -423,10 +426,10 @@ impl Roster {
         Some((channel.channel, channel.is_user))
     }
 
-    /// Drops the mirror of the subscription's channel if nobody lacks anything.
-    pub fn settle_of(&mut self, id: SubscriptionId) {
+    /// Drops the replay buffer of the subscription's channel if nobody lacks anything.
+    pub fn trim_channel_of(&mut self, id: SubscriptionId) {
         if let Some(local) = self.subscription(id).map(|it| it.local) {
-            self.settle(local);
+            self.trim(local);
         }
     }
 
@@ -488,7 +491,7 @@ impl Roster {
         let local = subscription.local;
         if let Some(channel) = self.channels.get_mut(local.index()) {
             let count = match mark {
-                STALLED => &mut channel.stalled,
+                BLOCKED => &mut channel.blocked,
                 _ => &mut channel.catching_up,
             };
             *count -= 1;
