@@ -1,7 +1,7 @@
-//! WebSocket frames: how the bytes are cut changes neither the events nor the violation, and what
-//! is held between two reads stays within its bounds.
+//! WebSocket frames: events and violations do not depend on how the bytes are split into reads, and
+//! the memory between two reads stays within its limits.
 //!
-//! Input: one byte for the message limit, one for where to cut, then frames as a client sends them.
+//! Input: one byte for the message limit, one for the split, then frames as clients send them.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use throng_wire::websocket::{
     write_frame,
 };
 
-/// An event that owns what it says, to be compared.
+/// An owned event, for comparisons.
 #[derive(Debug, PartialEq)]
 enum Said {
     Message(bool, Vec<u8>),
@@ -29,8 +29,8 @@ fn said(event: Event<'_>) -> Said {
     }
 }
 
-/// Feeds pieces as a connection does: what was not consumed is kept for the next piece, and an
-/// idle reader is dropped.
+/// Feeds pieces as a connection does: it keeps unconsumed bytes for the next piece, and drops an
+/// idle reader.
 fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     message_bytes_max: usize,
@@ -69,7 +69,7 @@ fn read<'p>(
     (events, None)
 }
 
-/// What the server would answer can be read by a client.
+/// Checks that a client can parse the server's reply.
 fn check_answer(said: &Said) {
     let mut out = Vec::new();
     let (opcode, payload) = match said {
@@ -98,6 +98,6 @@ fuzz_target!(|data: &[u8]| {
     let (head, tail) = bytes.split_at(usize::from(*cut).min(bytes.len()));
     assert_eq!(read([head, tail], message_bytes_max), whole);
     whole.0.iter().for_each(check_answer);
-    // The client's parser sees bytes of the same kind.
+    // The client's parser must survive the same bytes.
     let _ = parse_server_frame(bytes);
 });

@@ -1,7 +1,7 @@
-//! Request heads: no input panics, how much has arrived does not change the answer, and httparse
+//! Request heads: no input panics, the result does not depend on how much has arrived, and httparse
 //! finds the same end.
 //!
-//! Input: one byte for where to cut, then a request head and what comes after it.
+//! Input: one byte for the split, then a request head and the bytes after it.
 
 #![no_main]
 
@@ -11,12 +11,12 @@ use throng_wire::subscribe::{Route, route};
 
 const LIMITS: Limits = Limits { head_bytes_max: 2048 };
 
-/// What is compared of an answer: that more is needed, the length, or the refusal.
+/// The result of parsing, for comparisons: incomplete, the length, or the error.
 fn outcome(bytes: &[u8]) -> Result<Option<usize>, String> {
     match parse(bytes, LIMITS) {
         Ok(Parsed::Incomplete) => Ok(None),
         Ok(Parsed::Complete { length, .. }) => Ok(Some(length)),
-        Err(refusal) => Err(format!("{refusal:?}")),
+        Err(error) => Err(format!("{error:?}")),
     }
 }
 

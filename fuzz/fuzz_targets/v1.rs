@@ -1,5 +1,5 @@
-//! Commands of `throng.v1` and lines of a batch: no input panics, and whatever comes in, what goes
-//! out is one line of JSON.
+//! Commands of `throng.v1` and lines of a batch: no input panics, and every reply is one line of
+//! JSON.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fn check_line(write: impl FnOnce(&mut Vec<u8>)) {
     assert!(serde_json::from_str::<&RawValue>(line).is_ok(), "not JSON: {line}");
 }
 
-/// The message as each transport would carry it.
+/// Encodes the message for each transport.
 fn check_publication(target: &Target, publication: &Publication) {
     let body = &publication.body;
     let content_type = publication.content_type.as_deref();

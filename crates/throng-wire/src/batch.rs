@@ -3,21 +3,21 @@
 use crate::v1::{Fields, Publication};
 use crate::{ErrorResponse, Target};
 
-/// The fields of a line.
+/// The fields that a line may have.
 const FIELDS: [&str; 7] = ["channel", "user", "data", "encoding", "content_type", "key", "exclude"];
 
-/// What a line asks for.
+/// A publication with its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchItem {
-    /// Where to publish.
+    /// The channel or user to publish to.
     pub target: Target,
-    /// What.
+    /// The message.
     pub publication: Publication,
-    /// Not to this connection.
+    /// The connection that does not receive the message.
     pub exclude: Option<String>,
 }
 
-/// Parses a line of a batch, with its line break or without.
+/// Parses a line of a batch, with or without its line break.
 pub fn parse_line(line: &str) -> Result<BatchItem, ErrorResponse> {
     let fields = Fields::parse(line)?;
     fields.check_names("a line of a batch", &FIELDS)?;
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_names_target_message_and_who_is_left_out() {
+    fn a_line_has_a_target_a_message_and_an_excluded_connection() {
         let line =
             "{\"user\":\"u1\",\"data\":{\"n\":1},\"key\":\"order-7\",\"exclude\":\"c-9\"}\r\n";
         let item = parse_line(line).unwrap();
@@ -55,10 +55,10 @@ mod tests {
         let item = parse_line(r#"{"channel":"a","data":"hello"}"#).unwrap();
         assert_eq!(item.publication.body, b"hello");
         assert_eq!(item.exclude, None);
-        let (code, sentence) = refused(r#"{"channel":"a","data":"hello","exlude":"c-9"}"#);
+        let (code, message) = refused(r#"{"channel":"a","data":"hello","exlude":"c-9"}"#);
         assert_eq!(code, "bad_request");
         assert_eq!(
-            sentence,
+            message,
             "the field `exlude` is unknown in a line of a batch; did you mean `exclude`?"
         );
     }

@@ -1,23 +1,23 @@
-//! The chunked transfer coding of HTTP/1.1, as we write it: each message is one chunk.
+//! The chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1). Each message is one chunk.
 
 use std::io::Write as _;
 
 use memchr::memchr;
 
-/// The chunk that ends a body, and the empty trailer section behind it.
+/// The last chunk of a body, with an empty trailer section.
 pub const LAST: &[u8] = b"0\r\n\r\n";
 
-/// Writes one chunk. `inner` is not empty: an empty chunk would end the body.
+/// Writes one chunk. `inner` must not be empty: an empty chunk would end the body.
 pub fn write_chunk(out: &mut Vec<u8>, inner: &[u8]) {
     debug_assert!(!inner.is_empty(), "an empty chunk ends the body");
     out.reserve(16 + 4 + inner.len());
-    // A Vec takes everything.
+    // Writing to a Vec cannot fail.
     let _ = write!(out, "{:x}\r\n", inner.len());
     out.extend_from_slice(inner);
     out.extend_from_slice(b"\r\n");
 }
 
-/// What is inside of a buffer that holds exactly one chunk of [`write_chunk`].
+/// The content of a buffer that holds exactly one chunk of [`write_chunk`].
 pub fn inner(chunk: &[u8]) -> &[u8] {
     let start = memchr(b'\n', chunk).map_or(0, |line_feed| line_feed + 1);
     let end = chunk.len().saturating_sub(2).max(start);

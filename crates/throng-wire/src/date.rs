@@ -1,18 +1,18 @@
-//! The `Date` of answers (RFC 9110, section 6.6.1).
+//! The header `Date` (RFC 9110, section 6.6.1).
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
-/// The last second that the format has a year for.
+/// The last second of the year 9999: the format has four digits for a year.
 const SECOND_MAX: u64 = 253_402_300_799;
 
-/// A second, as `Date` tells it.
+/// The value of a `Date` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date([u8; 29]);
 
 impl Date {
-    /// The second of a moment in milliseconds since 1970.
+    /// The date of a time in milliseconds since 1970.
     pub fn at_ms(unix_ms: u64) -> Date {
         let second = (unix_ms / 1000).min(SECOND_MAX);
         let text = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second)).to_string();
@@ -23,13 +23,13 @@ impl Date {
         Date(date)
     }
 
-    /// The value of the header.
+    /// The bytes of the header's value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The date of now, written anew when its second is over.
+/// The current date, formatted once per second.
 #[derive(Debug, Clone, Copy)]
 pub struct CurrentDate {
     second: u64,
@@ -43,7 +43,7 @@ impl Default for CurrentDate {
 }
 
 impl CurrentDate {
-    /// It is this moment, in milliseconds since 1970.
+    /// Sets the current time, in milliseconds since 1970.
     pub fn set_ms(&mut self, unix_ms: u64) {
         let second = unix_ms / 1000;
         if second != self.second {
@@ -51,7 +51,7 @@ impl CurrentDate {
         }
     }
 
-    /// The date.
+    /// The current date.
     pub fn get(&self) -> Date {
         self.date
     }

@@ -1,4 +1,4 @@
-//! A message as one JSON object on one line, and the JSON that we write by hand.
+//! Envelopes: a message as one JSON object on one line. Also the JSON primitives of `throng.v1`.
 
 use std::io::Write as _;
 
@@ -11,28 +11,28 @@ use crate::Kind;
 /// The body of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// Text, which becomes a JSON string.
+    /// Text, written as a JSON string.
     Text(&'a str),
-    /// A JSON value, which is embedded as it is.
+    /// A valid JSON value, embedded unchanged but for line breaks.
     Json(&'a str),
-    /// Bytes, which become base64.
+    /// Bytes, written as base64.
     Binary(&'a [u8]),
 }
 
-/// What an envelope says.
+/// The fields of an envelope.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
     /// Whether `name` is a channel or a user.
     pub kind: Kind,
-    /// Where the message was published.
+    /// The name of that channel or user.
     pub name: &'a str,
-    /// Its id.
+    /// The message's id.
     pub id: &'a str,
-    /// When it was published, in milliseconds since 1970.
+    /// When the message was published, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Its content type, unless the kind of data says it all.
+    /// The content type; `None` if it is the default of this kind of data.
     pub content_type: Option<&'a str>,
-    /// Its body.
+    /// The message's body.
     pub data: Data<'a>,
 }
 
@@ -44,7 +44,7 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
     write_json_string(out, envelope.name);
     out.extend_from_slice(br#","id":"#);
     write_json_string(out, envelope.id);
-    // A Vec takes everything.
+    // Writing to a Vec cannot fail.
     let _ = write!(out, r#","time":{}"#, envelope.time_ms);
     if let Some(content_type) = envelope.content_type {
         out.extend_from_slice(br#","content_type":"#);
@@ -68,10 +68,10 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
     out.push(b'}');
 }
 
-/// Appends a JSON string, quotes and all.
+/// Appends a JSON string with its quotes.
 pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(2 + text.len());
-    // Neither a Vec nor a str gives this a reason to fail.
+    // Serializing a str into a Vec cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
@@ -79,13 +79,13 @@ pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
 pub(crate) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
-    // The room is exactly what the padded form takes.
+    // The slice has exactly the length of the padded form.
     let written = STANDARD.encode_slice(bytes, &mut out[start..]);
     debug_assert_eq!(written, Ok(out.len() - start));
 }
 
-/// Appends valid JSON on one line. Its line breaks are between tokens, since within a string they
-/// are escaped, so spaces can stand for them.
+/// Appends valid JSON on one line. Line breaks in valid JSON stand between tokens, because strings
+/// escape them, so spaces can replace them.
 fn write_json_line(out: &mut Vec<u8>, json: &str) {
     let mut rest = json.as_bytes();
     while let Some(line_break) = memchr2(b'\n', b'\r', rest) {

@@ -1,16 +1,16 @@
-//! Request heads: where one ends, whether it is well-formed, what it says.
+//! HTTP request heads.
 //!
-//! A head goes to one of two readers: the worker parks the connection, or hands the same bytes to
-//! the control plane. They must read the same thing from it, and so must a proxy in front. Hence
-//! everything on which readers are known to differ (bare line feeds, lengths said twice, folded
-//! headers) is refused here and reaches neither.
+//! The worker either serves a request itself or hands its bytes to the control plane, and a proxy
+//! may have read them before. All of them must agree on what the head says. So this parser refuses
+//! everything on which parsers are known to differ: bare line feeds, repeated lengths, folded
+//! headers.
 //!
 //! # Invariants
 //!
-//! * A head that is not complete costs one search for line ends and no parse.
-//! * The answer does not depend on how the bytes arrive: a refusal that is due before the end is
-//!   the one that the whole head would get.
-//! * Nothing is allocated unless the head is refused.
+//! * An incomplete head costs one search for line feeds and no parse.
+//! * The result does not depend on how the bytes arrive: an error that is returned before the head
+//!   is complete is the one that the complete head would get.
+//! * Only an error allocates.
 
 mod body_length;
 #[cfg(test)]
@@ -22,37 +22,37 @@ use self::body_length::{BodyLength, Fields};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
 
-/// The most headers of one request. Browsers send about 15, proxies add a handful.
+/// The limit on headers of one request. Browsers send about 15, and proxies add a few.
 pub const HEADERS_MAX: usize = 64;
 
-/// Empty lines before a request that are skipped: old clients send one after a body.
+/// How many empty lines before a request are skipped. Old clients send one after a body.
 const LEADING_LINES_MAX: usize = 2;
 
-/// What a head may measure.
+/// Limits of a request head.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Request line and headers, with the empty lines around them. The request line has no limit
-    /// of its own: it may name as many channels as one connection may follow.
+    /// The limit on request line and headers together, with the empty lines around them. The
+    /// request line has no lower limit: it may name every channel that a connection may follow.
     pub head_bytes_max: usize,
 }
 
-/// What there is so far.
+/// The result of [`parse`].
 #[derive(Debug)]
-// Boxing the head would cost an allocation on every request; this lives on the stack, briefly.
+// Boxing the head would cost an allocation per request. The value lives on the stack, briefly.
 #[allow(clippy::large_enum_variant)]
 pub enum Parsed<'a> {
     /// More bytes are needed.
     Incomplete,
     /// A well-formed head.
     Complete {
-        /// What it says.
+        /// The parsed head.
         head: Head<'a>,
-        /// Its bytes, including empty lines before it and the one that ends it.
+        /// Its length in bytes, with the empty lines before it and the one that ends it.
         length: usize,
     },
 }
 
-/// The version that the client speaks.
+/// The HTTP version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.0.
@@ -66,9 +66,9 @@ pub enum Version {
 pub struct Head<'a> {
     /// The method, case-sensitive.
     pub method: &'a str,
-    /// The path and query, starting with a slash; or `*`.
+    /// The path and query, beginning with a slash; or `*`.
     pub target: &'a str,
-    /// The version.
+    /// The HTTP version.
     pub version: Version,
     host: Option<&'a str>,
     body: BodyLength,
@@ -91,29 +91,30 @@ impl<'a> Head<'a> {
             .map(|header| header.value)
     }
 
-    /// The items of a header that is a comma-separated list, over all headers of this name.
+    /// The items of a comma-separated list, over all headers of this name.
     pub fn items<'h>(&'h self, name: &'h str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'h> {
         self.headers(name)
             .flat_map(|value| value.split(|&byte| byte == b','))
             .map(<[u8]>::trim_ascii)
     }
 
-    /// Whether such a list has this item, in any case.
+    /// Whether such a list contains this item, ignoring case.
     pub fn has_item(&self, name: &str, item: &str) -> bool {
-        self.items(name).any(|it| it.eq_ignore_ascii_case(item.as_bytes()))
+        self.items(name).any(|listed| listed.eq_ignore_ascii_case(item.as_bytes()))
     }
 
-    /// The host and port the request is for: from the target if it names them, else from `Host`.
+    /// The host and port that the request is for: from the target if it names them, otherwise from
+    /// `Host`.
     pub fn host(&self) -> Option<&'a str> {
         self.host
     }
 
-    /// Whether the client wants the connection to stay open afterwards.
+    /// Whether the client wants to keep the connection open after the response.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// The length of the body, if the head says it.
+    /// The length of the body, if `Content-Length` gives it.
     pub fn content_length(&self) -> Option<u64> {
         match self.body {
             BodyLength::Known(length) => Some(length),
@@ -121,18 +122,18 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Whether the body comes in chunks.
+    /// Whether the body is chunked.
     pub fn is_chunked(&self) -> bool {
         self.body == BodyLength::Chunked
     }
 
-    /// Whether at least one byte follows that belongs to the request.
+    /// Whether at least one byte of body follows.
     pub fn has_body(&self) -> bool {
         !matches!(self.body, BodyLength::None | BodyLength::Known(0))
     }
 }
 
-/// Reads the head at the start of `bytes`, which may hold less or more than that.
+/// Parses the head at the start of `bytes`, which may end before the head does or go on behind it.
 pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, ErrorResponse> {
     match find_end(bytes, limits.head_bytes_max)? {
         None => Ok(Parsed::Incomplete),
@@ -143,7 +144,7 @@ pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, ErrorRes
     }
 }
 
-/// Where the request line starts and where the empty line ends, once it is there.
+/// Where the request line starts and where the final empty line ends, once that has arrived.
 fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)>, ErrorResponse> {
     let mut start = 0;
     let mut leading_lines = 0;
@@ -184,8 +185,8 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
     Ok(None)
 }
 
-/// Checks the request line, or what there is of it; `end` is the least that the head measures
-/// once the line has ended.
+/// Checks the length of the request line, complete or not. `end` is a lower bound for the length of
+/// the head up to the end of that line.
 fn check_request_line(end: usize, head_bytes_max: usize) -> Result<(), ErrorResponse> {
     if end <= head_bytes_max {
         return Ok(());
@@ -197,7 +198,7 @@ fn check_request_line(end: usize, head_bytes_max: usize) -> Result<(), ErrorResp
 fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, ErrorResponse> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    let parsed = request.parse(bytes).map_err(|error| syntax_refusal(error, bytes))?;
+    let parsed = request.parse(bytes).map_err(|error| syntax_error(error, bytes))?;
     let (method, target, version, headers_count) = match (parsed, &request) {
         (
             httparse::Status::Complete(length),
@@ -210,12 +211,12 @@ fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, ErrorResponse> {
     };
     let (authority, target) = split_target(method, target)?;
     let Fields { host, body, keep_alive } = body_length::read(&headers[..headers_count], version)?;
-    // RFC 9112, 3.2.2: the authority in the target stands above the header.
+    // RFC 9112, section 3.2.2: the authority in the target overrides the header.
     let host = authority.or(host);
     Ok(Head { method, target, version, host, body, keep_alive, headers, headers_count })
 }
 
-/// The authority, if the target names one, and the path with the query.
+/// Splits a request target into its authority, if it has one, and the path with the query.
 fn split_target<'a>(
     method: &str,
     target: &'a str,
@@ -243,7 +244,7 @@ fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str
     start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-fn syntax_refusal(error: httparse::Error, bytes: &[u8]) -> ErrorResponse {
+fn syntax_error(error: httparse::Error, bytes: &[u8]) -> ErrorResponse {
     match error {
         httparse::Error::Version if names_other_version(bytes) => ErrorCode::BadVersion.into(),
         httparse::Error::TooManyHeaders => {
@@ -256,7 +257,7 @@ fn syntax_refusal(error: httparse::Error, bytes: &[u8]) -> ErrorResponse {
     }
 }
 
-/// Whether the request line ends in a version, `HTTP/2.0` say, rather than in something else.
+/// Whether the request line ends in some HTTP version, such as `HTTP/2.0`.
 fn names_other_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let words: Vec<_> = line.split(|&byte| byte == b' ').collect();

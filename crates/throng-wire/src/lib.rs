@@ -4,24 +4,24 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`name`] | what a channel or user may be called |
-//! | [`head`] | request heads: where one ends, whether it is well-formed |
-//! | [`subscribe`] | what a request that subscribes asks for |
-//! | [`origin`] | whose pages may talk to the server, and under which names |
+//! | [`name`] | names of channels and users |
+//! | [`head`] | HTTP request heads: parsing and strict checks |
+//! | [`subscribe`] | requests that subscribe: channels, start, transport |
+//! | [`origin`] | the policy for `Origin` and `Host` |
 //! | [`error`] | the errors that clients see: codes, messages, responses |
-//! | [`response`] | the heads of subscriptions |
-//! | [`date`] | when an answer was made |
+//! | [`response`] | response heads of subscriptions |
+//! | [`date`] | the header `Date` |
 //! | [`websocket`] | frames, both roles |
 //! | [`sse`], [`chunk`] | server-sent events, chunked transfer coding |
 //! | [`percent`] | percent-decoding of paths and queries |
-//! | [`unknown`] | names of parameters and fields that nothing knows |
+//! | [`unknown`] | error messages for unknown parameters and fields |
 //! | [`envelope`] | a message as one JSON object |
 //! | [`v1`], [`batch`] | the commands of `throng.v1`, the lines of a batch |
 //!
 //! # Invariants
 //!
-//! * No input makes a parser panic, and none makes it hold more than its limits say.
-//! * How the input is cut into pieces does not change what is read from it.
+//! * No input makes a parser panic or buffer more than its limits allow.
+//! * A parser's result does not depend on how its input is split into reads.
 
 pub mod batch;
 pub mod chunk;

@@ -1,10 +1,10 @@
-//! Requests as the log has them.
+//! Request lines in the format of the log.
 
-/// Bytes of a path that are logged.
+/// The limit on logged bytes of a path.
 const PATH_BYTES_MAX: usize = 256;
 
-/// Method and path of the request that `bytes` begin with. What stands in a query may be secret,
-/// and is left out, names too: a value without a name would pass for one.
+/// Method and path of the request at the start of `bytes`. The query is left out, with its names:
+/// it may contain secrets, and a value without a name would pass for a name.
 pub fn request_line(bytes: &[u8]) -> String {
     let line = bytes.trim_ascii_start().split(|byte| *byte == b'\r' || *byte == b'\n').next();
     let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
@@ -12,8 +12,8 @@ pub fn request_line(bytes: &[u8]) -> String {
     format!("{} {}", method[..method.len().min(16)].escape_ascii(), without_query(target))
 }
 
-/// The path of a request target. What stands before it, in a URL, may hold a password, and a
-/// fragment is as secret as a query.
+/// The path of a request target. The authority of a URL, which may contain a password, and the
+/// fragment are left out like the query.
 pub fn without_query(target: &[u8]) -> String {
     let mut parts = target.splitn(2, |byte| matches!(byte, b'?' | b'#'));
     let target = parts.next().unwrap_or_default();
@@ -24,9 +24,9 @@ pub fn without_query(target: &[u8]) -> String {
     format!("{before}{}{cut}{query}", path[..path.len().min(PATH_BYTES_MAX)].escape_ascii())
 }
 
-/// Where the path begins: at the end if there is none.
+/// The index of the path in `target`; the length of `target` if there is none.
 fn path_at(target: &[u8]) -> usize {
-    let authority_at = target.windows(3).position(|it| it == b"://").map_or(0, |at| at + 3);
+    let authority_at = target.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
     match target {
         [b'/', ..] | b"*" => 0,
         _ => {

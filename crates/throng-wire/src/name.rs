@@ -1,15 +1,15 @@
-//! What a channel or user may be called.
+//! The names of channels and users.
 
 use crate::error::{ErrorCode, ErrorResponse};
 
-/// What a name stands for.
+/// What a name identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A channel, `/channels/{channel}`.
     Channel,
     /// A user's inbox, `/users/{user}`.
     User,
-    /// A log of the server's own: no request can name one, and none can publish to it.
+    /// A log of the server's own. No request can name one or publish to it.
     Internal,
 }
 
@@ -17,7 +17,7 @@ pub enum Kind {
 pub const STATUS: &str = "status";
 
 impl Kind {
-    /// The word for it, as in URLs, envelopes and error sentences.
+    /// The word for it in URLs, envelopes and error messages.
     pub fn noun(self) -> &'static str {
         match self {
             Kind::Channel => "channel",
@@ -27,34 +27,34 @@ impl Kind {
     }
 }
 
-/// A channel or a user, by name; the name has been checked.
+/// A channel or a user, with a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Which of the two.
+    /// Whether the name is a channel's or a user's.
     pub kind: Kind,
-    /// Its name.
+    /// The name, which satisfies [`check_name`].
     pub name: String,
 }
 
-/// The longest name, in bytes of UTF-8: one byte of length in the server's tables.
+/// The longest name, in bytes of UTF-8. The server's tables store the length in one byte.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Why a name is none. The noun says of what.
+/// Why a name is invalid. The field is the noun for the message, `channel` or `user`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// No bytes.
+    /// The name is empty.
     #[error("the {0} name is empty")]
     Empty(&'static str),
-    /// More than [`NAME_BYTES_MAX`].
+    /// The name is longer than [`NAME_BYTES_MAX`].
     #[error("the {0} name is longer than {NAME_BYTES_MAX} bytes")]
     TooLong(&'static str),
-    /// C0, DEL or C1.
+    /// The name contains a C0 control, DEL or a C1 control.
     #[error("the {0} name contains a control character")]
     Control(&'static str),
-    /// `a//b`, `/a`, `.`, `a/..`.
+    /// A part between slashes is empty, `.` or `..`: proxies rewrite such paths.
     #[error("the {0} name has a part between slashes that is empty, `.` or `..`")]
     DotSegment(&'static str),
-    /// The percent-decoded bytes are not text.
+    /// The percent-decoded bytes are not UTF-8.
     #[error("the {0} name is not UTF-8")]
     NotUtf8(&'static str),
 }
@@ -65,7 +65,7 @@ impl From<NameError> for ErrorResponse {
     }
 }
 
-/// Checks a name against the public rules; `noun` is for the error's sentence.
+/// Checks a name against the rules of the reference. `noun` names its kind in the error message.
 pub fn check_name(name: &str, noun: &'static str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty(noun));

@@ -1,38 +1,39 @@
-//! Whose pages may talk to the server, and under which host names it answers.
+//! The policy for `Origin` and `Host`: which pages may use the server, and under which host names
+//! it answers.
 //!
-//! A browser names the page's origin in a header that the page cannot forge. Without this check,
-//! any page could reach a server on its visitor's own machine or network. Programs send no origin;
-//! keys, not origins, keep those out.
+//! A browser sends the page's origin in a header that the page cannot forge. Without this check,
+//! any page could reach a server on its visitor's machine or network. Programs send no origin; the
+//! policy does not keep them out.
 //!
-//! Two facts make the host as important as the origin. Whoever owns a name may let it resolve to
-//! 127.0.0.1 (DNS rebinding), so that an origin which equals `Host` proves little. And a browser
-//! sends no `Origin` with a `GET` to the page's own host (Fetch, section 3.1), so that such a page
-//! could read everything. Hence a server on loopback answers only under addresses, which no name
-//! server resolves, and under the names that its settings list.
+//! Two facts make the host as important as the origin. The owner of a name can let it resolve to
+//! 127.0.0.1 (DNS rebinding), so an origin that equals `Host` proves little. And a browser sends no
+//! `Origin` with a `GET` to the page's own host (Fetch, section 3.1), so such a page could read
+//! everything. Hence a server on loopback answers only under addresses, which no name server
+//! resolves, and under the names that its settings list.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::error::{ErrorCode, ErrorResponse};
 
-/// The longest name that DNS has; a longer one is not repeated in a refusal.
+/// The longest name in DNS. Error messages do not repeat longer ones.
 const HOST_BYTES_MAX: usize = 253;
 
-/// What decides who may talk to the server.
+/// The address and the settings that decide which requests are answered.
 #[derive(Debug, Clone, Copy)]
 pub struct OriginPolicy<'a> {
-    /// The address that the server listens on.
+    /// The address on which the server listens.
     pub listen: IpAddr,
     /// The setting `allowed-origins`: origins, `null`, or `*` for any.
     pub origins: &'a [String],
     /// The setting `allowed-hosts`: host names without a port, or `*` for any.
     pub hosts: &'a [String],
-    /// Whether a page on loopback counts as another site unless its port is the server's, too.
+    /// Whether pages on loopback must come from the server's own port.
     pub is_same_port_only: bool,
 }
 
 impl OriginPolicy<'_> {
-    /// Refuses a request with this `Origin`, sent to this `Host`, unless it may be answered. Only
-    /// HTTP/1.0 knows requests without a host; no browser sends one.
+    /// Returns an error unless a request with this `Origin` and `Host` may be answered. Only
+    /// HTTP/1.0 has requests without a host, and no browser sends one.
     pub fn check(&self, origin: Option<&str>, host: Option<&str>) -> Result<(), ErrorResponse> {
         match (origin, host) {
             (Some(origin), _) if self.allows_page(origin, host) => Ok(()),
@@ -42,7 +43,7 @@ impl OriginPolicy<'_> {
         }
     }
 
-    /// Whether a page of this origin may talk to the server under this host.
+    /// Whether pages of this origin may use the server under this host name.
     pub fn allows_page(&self, origin: &str, host: Option<&str>) -> bool {
         if self.origins.iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(origin)) {
             return true;
@@ -61,12 +62,13 @@ impl OriginPolicy<'_> {
         is_same_origin && (is_address(host) || self.lists_host(host))
     }
 
-    /// Whether the server answers requests to this host that name no origin. The host of an allowed
-    /// origin counts too: a proxy that serves that page passes its name on.
+    /// Whether the server answers requests without an origin under this host name. The hosts of
+    /// allowed origins count too: a proxy that serves such a page forwards its own name.
     fn is_own_host(&self, host: &str) -> bool {
         let Some((host, _)) = split_authority(host) else { return false };
         let is_of_page = |entry: &String| {
-            entry == "*" || Origin::parse(entry).is_some_and(|it| is_same_name(it.host, host))
+            entry == "*"
+                || Origin::parse(entry).is_some_and(|origin| is_same_name(origin.host, host))
         };
         is_address(host)
             || is_loopback(host)
@@ -74,8 +76,8 @@ impl OriginPolicy<'_> {
             || self.origins.iter().any(is_of_page)
     }
 
-    /// Whether the settings name this host. A server that others can reach may have names that it
-    /// does not know, so there an empty list means any.
+    /// Whether the settings allow this host name. A server that does not listen on loopback may
+    /// have names that it cannot know, so there an empty list allows any.
     fn lists_host(&self, host: &str) -> bool {
         let is_any = self.hosts.is_empty() && !self.listen.to_canonical().is_loopback();
         is_any || self.hosts.iter().any(|entry| entry == "*" || is_same_name(entry, host))
@@ -102,10 +104,10 @@ fn host_refused(host: &str) -> ErrorResponse {
     ErrorResponse::new(ErrorCode::HostRefused, sentence)
 }
 
-/// Whether a request to this `Host` may see what the server tells about itself. Until somebody can
-/// be asked who may, that is only who sits at the machine: the server listens on loopback, and the
-/// host is one that no name server answers for. A page may send a `GET` to its own host without an
-/// `Origin`, so that DNS rebinding shows in the host alone; so does a proxy that passes it on.
+/// Whether a request to this `Host` may see status and metrics. There is no authentication, so only
+/// clients on the same machine may: the server listens on loopback, and no name server resolves the
+/// host. DNS rebinding, and a proxy that forwards the host, show in the host alone, because a page
+/// sends no `Origin` with a `GET` to its own host.
 pub fn is_local(host: Option<&str>, listen: IpAddr) -> bool {
     let host = host.and_then(split_authority);
     listen.to_canonical().is_loopback() && host.is_some_and(|(host, _)| is_loopback(host))
@@ -115,14 +117,14 @@ pub fn is_local(host: Option<&str>, listen: IpAddr) -> bool {
 struct Origin<'a> {
     scheme: &'a str,
     host: &'a str,
-    /// The scheme's own if none is written; `None` if the scheme has none either.
+    /// The default port of the scheme if the origin has none; `None` for other schemes.
     port: Option<u16>,
 }
 
 impl<'a> Origin<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         let (scheme, authority) = text.split_once("://")?;
-        // People write a slash at the end when they list an origin; browsers do not.
+        // People end a listed origin with a slash; browsers never send one.
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         let (host, port) = split_authority(authority)?;
         let mut origin = Self { scheme, host, port };
@@ -145,7 +147,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// `host[:port]`, taken apart; `None` if it is none. The brackets of an IPv6 address stay.
+/// Splits `host[:port]`; `None` if it is malformed. An IPv6 address keeps its brackets.
 pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, rest) = if let Some(inner) = text.strip_prefix('[') {
         let end = inner.find(']')?;
@@ -170,12 +172,12 @@ pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
     Some((host, port))
 }
 
-/// What RFC 3986 lets a registered name consist of.
+/// The characters of a registered name in RFC 3986.
 fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }
 
-/// Whether two names are the same. A dot at the end says that a name is complete; resolvers treat
+/// Whether two host names are equal. A final dot only marks a name as complete: resolvers treat
 /// `localhost.` as `localhost`.
 fn is_same_name(left: &str, right: &str) -> bool {
     complete(left).eq_ignore_ascii_case(complete(right))

@@ -1,7 +1,7 @@
 //! Percent-decoding of paths and queries.
 //!
 //! The worker and the control plane both decode with these functions: a name that one accepts and
-//! the other refuses would send a connection to and fro between them.
+//! the other refuses would send a connection back and forth between them.
 
 use std::borrow::Cow;
 

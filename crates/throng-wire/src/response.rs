@@ -1,22 +1,22 @@
-//! The heads of subscriptions, one function per transport.
+//! Response heads of subscriptions, one function for each transport.
 //!
 //! # Invariants
 //!
-//! * No value ends a header early: one with a byte that a header may not hold is left out,
-//!   wherever it comes from.
-//! * What a publisher chose is never taken for a page of the server's own: browsers take the
-//!   content type as it is told, and run nothing of a long-poll's body.
-//! * Where the subscription starts is said on every transport, so that no client has to wait for a
-//!   message to learn an id.
+//! * No value can end its header: one with a byte that headers may not contain is left out,
+//!   whatever its source.
+//! * Browsers never treat a message as a page of the server's origin: they must not guess its
+//!   content type, and run no script of a long-poll's body.
+//! * Every transport reports where the subscription starts, so that a client has an id to resume
+//!   from before the first message.
 
 use crate::RetryAfter;
 use crate::date::Date;
 
-/// What browsers may make of a message that is opened as a page: nothing runs, nothing is loaded,
-/// and the page has an origin of its own, not the server's.
+/// The content security policy of a message that a browser opens as a page: it runs no script,
+/// loads nothing, and has an opaque origin instead of the server's.
 pub const MESSAGE_POLICY: &str = "sandbox; default-src 'none'";
 
-/// What a response says about the subscription that it begins.
+/// The headers that describe a subscription.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SubscriptionHeaders<'a> {
     /// `Throng-Id`; left out when empty.
@@ -27,14 +27,14 @@ pub struct SubscriptionHeaders<'a> {
     pub connection: Option<&'a str>,
     /// The request's origin, if it is allowed.
     pub allow_origin: Option<&'a str>,
-    /// When it is made.
+    /// `Date`.
     pub date: Option<Date>,
 }
 
-/// What a long-poll answers with.
+/// The body of a long-poll's response.
 #[derive(Debug, Clone, Copy)]
 pub struct PollBody<'a> {
-    /// `Content-Type` of the message; left out if there is none.
+    /// `Content-Type`; left out if the message has none.
     pub content_type: Option<&'a str>,
     /// `Content-Length`.
     pub length: usize,
@@ -52,7 +52,7 @@ pub fn websocket(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends what every `101` says.
+/// Appends the status line and the headers that every `101` has.
 pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool) {
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\n\
@@ -67,13 +67,13 @@ pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool) {
     }
 }
 
-/// Appends the head of an event stream; events follow, in chunks if `is_chunked`.
+/// Appends the head of an event stream. Events follow, in chunks if `is_chunked`.
 pub fn sse(out: &mut Vec<u8>, is_chunked: bool, headers: &SubscriptionHeaders<'_>) {
     stream(out, is_chunked, "text/event-stream", headers);
 }
 
-/// Appends the head of a body that does not end; it follows, in chunks if `is_chunked`, else up to
-/// the end of the connection.
+/// Appends the head of an endless body. The body follows, in chunks if `is_chunked`, otherwise up
+/// to the end of the connection.
 pub fn stream(
     out: &mut Vec<u8>,
     is_chunked: bool,
@@ -89,13 +89,13 @@ pub fn stream(
     }
     push_header(out, "Cache-Control", "no-store");
     push_nosniff(out);
-    // Asks reverse proxies in front not to collect what should arrive now.
+    // Reverse proxies must not buffer the stream.
     push_header(out, "X-Accel-Buffering", "no");
     push_subscription(out, headers);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a long-poll's answer; `None` is a `204`, and its whole answer.
+/// Appends the head of a long-poll's response. Without a body it is a whole `204`.
 pub fn poll(
     out: &mut Vec<u8>,
     body: Option<PollBody<'_>>,
@@ -114,7 +114,7 @@ pub fn poll(
             push_nosniff(out);
             push_header(out, "Content-Security-Policy", MESSAGE_POLICY);
             if content_type.is_some_and(is_page) {
-                // Also where a proxy takes the policy away.
+                // A second barrier, in case a proxy removes the policy.
                 push_header(out, "Content-Disposition", "attachment");
             }
         }
@@ -142,19 +142,19 @@ fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
     push_cors(out, headers.allow_origin);
 }
 
-/// Whether browsers show a document of this type as a page that may hold scripts.
+/// Whether browsers render this type as a page that may contain scripts.
 fn is_page(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     matches!(&*essence, "text/html" | "text/xml" | "application/xml" | "application/pdf")
         || essence.ends_with("+xml")
 }
 
-/// Has browsers take the content type as it is told, instead of guessing from the body.
+/// Forbids browsers to guess the content type from the body.
 pub(crate) fn push_nosniff(out: &mut Vec<u8>) {
     push_header(out, "X-Content-Type-Options", "nosniff");
 }
 
-/// Says when the answer was made.
+/// Appends `Date`.
 pub(crate) fn push_date(out: &mut Vec<u8>, date: Option<Date>) {
     let Some(date) = date else { return };
     out.extend_from_slice(b"Date: ");
@@ -162,7 +162,7 @@ pub(crate) fn push_date(out: &mut Vec<u8>, date: Option<Date>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Lets the page from this origin read the answer.
+/// Lets pages of this origin read the response.
 pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>) {
     let Some(origin) = allow_origin else { return };
     push_header(out, "Access-Control-Allow-Origin", origin);
@@ -173,13 +173,12 @@ pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>) {
     );
 }
 
-/// Says what becomes of the connection. HTTP/1.0 clients need both words, HTTP/1.1 ones only
-/// `close`.
+/// Appends `Connection`. `keep-alive` is for HTTP/1.0 clients; HTTP/1.1 assumes it.
 pub(crate) fn push_connection(out: &mut Vec<u8>, keep_alive: bool) {
     push_header(out, "Connection", if keep_alive { "keep-alive" } else { "close" });
 }
 
-/// Appends one header, or nothing if the value holds a byte other than visible ASCII, a space or a
+/// Appends one header, or nothing if the value contains a byte other than visible ASCII, space or
 /// tab.
 pub(crate) fn push_header(out: &mut Vec<u8>, name: &str, value: &str) {
     if !value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_opens() {
+    fn a_websocket_response_is_a_101() {
         let accept = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
         assert_eq!(
             written(|out| websocket(out, accept, false, &SubscriptionHeaders::default())),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_begin() {
+    fn streams_are_chunked_or_end_with_the_connection() {
         assert_eq!(
             written(|out| sse(out, true, &HEADERS)),
             format!(
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn long_polls_are_answered() {
+    fn long_polls_have_a_body_or_are_a_204() {
         let body = PollBody { content_type: Some("text/plain"), length: 12 };
         let start = SubscriptionHeaders { connection: None, allow_origin: None, ..HEADERS };
         assert_eq!(
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_not_shown() {
+    fn pages_are_downloaded_and_not_rendered() {
         for (content_type, is_page) in [
             ("text/html", true),
             ("Text/HTML ; charset=utf-8", true),
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_ends_its_header() {
+    fn no_value_can_end_its_header() {
         for bad in ["a\r\nX: y", "a\nb", "a\0", "\u{7f}", "ä"] {
             let start = SubscriptionHeaders {
                 id: bad,

@@ -1,13 +1,13 @@
-//! Server-sent events, as the `text/event-stream` of the HTML standard.
+//! Server-sent events: the `text/event-stream` format of the HTML standard.
 
 use memchr::{memchr, memchr2};
 
-/// A heartbeat: a comment, without the empty line after which some clients dispatch an event even
-/// though there is nothing in it.
+/// The heartbeat: a comment, without the empty line after which some clients dispatch an empty
+/// event.
 pub const COMMENT: &[u8] = b":\n";
 
-/// Writes one event. `id` and `event` are one line each; `data` may have line breaks of any kind,
-/// which arrive as line feeds.
+/// Writes one event. `id` and `event` are one line each. Line breaks of any kind in `data` arrive
+/// as line feeds.
 pub fn write_event(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u8]) {
     out.reserve(32 + id.map_or(0, str::len) + event.map_or(0, str::len) + data.len());
     if let Some(id) = id {
@@ -26,12 +26,13 @@ pub fn write_event(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, dat
     out.push(b'\n');
 }
 
-/// Tells the client to wait this long before it comes back.
+/// Sets the client's delay before it reconnects, in milliseconds.
 pub fn write_retry(out: &mut Vec<u8>, ms: u64) {
     out.extend_from_slice(format!("retry: {ms}\n\n").as_bytes());
 }
 
-/// The space after the colon is the one that clients drop, so that a leading one is kept.
+/// Clients drop one space after the colon, so `name` ends with one: a leading space of `value`
+/// survives.
 fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     debug_assert!(memchr(b'\n', value).is_none(), "a field is one line");
     out.extend_from_slice(name);
@@ -51,7 +52,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// What a browser makes of the stream: the data of each event.
+    /// The data of each event that a browser dispatches from the stream.
     fn dispatched(stream: &str) -> Vec<String> {
         let mut events = Vec::new();
         let mut data: Vec<&str> = Vec::new();

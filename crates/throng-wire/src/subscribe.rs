@@ -1,8 +1,8 @@
-//! What a request that subscribes asks for: which channels, since when, on which transport.
+//! Requests that subscribe: which channels, from where on, on which transport.
 //!
-//! Everything that the client may get wrong is refused here, with a sentence that says what would
-//! be right; what a [`Request`] holds need not be checked again, but for the ids in `since`, whose
-//! form is the log's business.
+//! [`route`] checks everything that a client can get wrong, with a message that says what would be
+//! right. A [`Request`] needs no further checks, except for the ids in `since`, whose format
+//! belongs to the log.
 
 mod handshake;
 mod negotiate;
@@ -21,47 +21,47 @@ use crate::websocket::ACCEPT_BYTES;
 
 pub use self::query::HISTORY_MAX;
 
-/// Who answers a request.
+/// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// The worker: it parks the connection.
+    /// The worker, which parks the connection.
     Subscribe(Box<Request>),
     /// The control plane.
     Other,
 }
 
-/// A subscription, as asked for.
+/// A request for a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The channels in the order of the URL, then the user; no two are the same.
+    /// The channels in the order of the URL, then the user. No two are equal.
     pub targets: Vec<Target>,
-    /// How messages are to arrive.
+    /// How messages arrive.
     pub transport: Transport,
-    /// Resume after this id, or after these, joined by commas.
+    /// The id to resume after, or one id for each target, joined by commas.
     pub since: Option<String>,
-    /// Start with so many of the last messages.
+    /// How many of the newest messages to start with.
     pub history: Option<u32>,
-    /// Each message as an envelope.
+    /// Whether each message arrives as an envelope.
     pub envelope: bool,
-    /// Greet, or not, whatever the settings say.
+    /// Whether to send a welcome; overrides the setting.
     pub welcome: Option<bool>,
-    /// HTTP/1.0: no chunks.
+    /// Whether the client speaks HTTP/1.0, which has no chunks.
     pub is_http10: bool,
-    /// Whether the connection stays open after a long-poll or a refusal.
+    /// Whether the connection stays open after a long-poll.
     pub keep_alive: bool,
-    /// The page that asks, if a browser does.
+    /// The header `Origin`, which only browsers send.
     pub origin: Option<String>,
-    /// The host and port that the client thinks it talks to.
+    /// The host and port that the request is for.
     pub host: Option<String>,
 }
 
 impl Request {
-    /// Whether ids are those of several channels, joined by commas.
+    /// Whether ids are joined by commas, one for each of several channels.
     pub fn is_multiple(&self) -> bool {
         self.targets.len() > 1
     }
 
-    /// Whether it is for the samples that the status page shows.
+    /// Whether it subscribes to the samples of the status page.
     pub fn is_status(&self) -> bool {
         self.targets.first().is_some_and(|target| target.kind == Kind::Internal)
     }
@@ -70,7 +70,7 @@ impl Request {
 /// How messages arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Frames.
+    /// WebSocket frames.
     WebSocket {
         /// The value of `Sec-WebSocket-Accept`.
         accept: [u8; ACCEPT_BYTES],
@@ -79,25 +79,25 @@ pub enum Transport {
     },
     /// Server-sent events.
     Sse,
-    /// One message a line, without end.
+    /// An endless chunked body, one message per line.
     Stream,
-    /// One answer.
+    /// One response, once there is a message.
     LongPoll {
-        /// For so long at most.
+        /// How long to wait for a message, in milliseconds.
         wait_ms: u32,
     },
 }
 
-/// Which of the URLs.
+/// The URLs that subscribe.
 #[derive(Clone, Copy)]
 enum Endpoint<'a> {
     One(Kind, &'a str),
     Several,
-    /// The status page's own stream.
+    /// The stream of the status page.
     Status,
 }
 
-/// Says whether the request subscribes, and to what.
+/// Decides whether the request subscribes, and parses the subscription.
 pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     if head.method != "GET" {
         return Ok(Route::Other);
@@ -119,7 +119,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     let targets = targets(endpoint, &query)?;
     if targets.is_empty() && !matches!(transport, Transport::WebSocket { is_v1: true, .. }) {
         return Err(ErrorResponse::bad_parameter(
-            "name what to follow: at least one `channel`, or a `user` (only `throng.v1` may not)",
+            "name at least one `channel`, or a `user`; only with `throng.v1` may both be missing",
         ));
     }
     Ok(Route::Subscribe(Box::new(Request {
@@ -136,9 +136,9 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     })))
 }
 
-/// Samples for the status page, from the next one on: what was before is the control plane's to
-/// tell. They always come as events, whatever the request would negotiate elsewhere. A WebSocket
-/// above all would have a way back, and nobody may publish here.
+/// A subscription to the samples of the status page, from the next one on; the control plane serves
+/// earlier ones. The transport is always SSE: a WebSocket could publish, which this log does not
+/// allow.
 fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
     Ok(Request {
         targets: vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }],
@@ -202,7 +202,7 @@ fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, ErrorRespons
     Ok(Target { kind, name: name.into_owned() })
 }
 
-/// Sorts, since a URL can name a thousand.
+/// Refuses channels that are named twice. Sorts, because a URL can name a thousand.
 fn refuse_repeated(channels: &[Target]) -> Result<(), ErrorResponse> {
     let mut names: Vec<&str> = channels.iter().map(|target| target.name.as_str()).collect();
     names.sort_unstable();
@@ -214,8 +214,8 @@ fn refuse_repeated(channels: &[Target]) -> Result<(), ErrorResponse> {
     }
 }
 
-/// A browser's `EventSource` comes back with the URL it began with and says in the header how far
-/// it got: the header is newer.
+/// The id to resume after. The header overrides the query: `EventSource` reconnects with its first
+/// URL, and sends the newer id in the header.
 fn since(head: &Head<'_>, query: &Query<'_>) -> Result<Option<String>, ErrorResponse> {
     match head.header("last-event-id") {
         None | Some([]) => query.since(),
@@ -228,7 +228,8 @@ fn since(head: &Head<'_>, query: &Query<'_>) -> Result<Option<String>, ErrorResp
     }
 }
 
-/// Bytes that are not text stay an origin, one that equals no other: without one, anything goes.
+/// The header `Origin`. Bytes that are not UTF-8 are replaced, not dropped: the result equals no
+/// allowed origin, whereas a request without an origin would be allowed.
 fn origin(head: &Head<'_>) -> Result<Option<String>, ErrorResponse> {
     let mut values = head.headers("origin");
     let origin = values.next().map(|value| String::from_utf8_lossy(value).into_owned());

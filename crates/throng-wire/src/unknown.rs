@@ -1,45 +1,47 @@
-//! What a client is told about a name that is unknown here: the nearest known one, or all of them.
+//! Error messages for unknown names, which suggest the nearest known name or list them all.
 //!
-//! Only names are repeated, never values. What has no value beside it may be one, a token say, and
-//! is not repeated either.
+//! The messages repeat names, never values. A name without a value is not repeated either: it may
+//! be a misplaced value, such as a token.
 
 use std::fmt::Write as _;
 
 use throng_units::suggest::nearest;
 
-/// A longer name is not repeated: none of ours is half as long.
+/// Longer names are not repeated. The longest known name is less than half of this.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Parameters of a query that begin so are the client's own, against caches say, and ignored.
+/// Query parameters with this prefix belong to the client and are ignored, e.g. cache busters.
 const OWN: char = '_';
 
-/// The sentence about a query parameter; `None` if it may be ignored.
+/// The message for an unknown query parameter; `None` if the parameter may be ignored.
 pub fn parameter(name: &str, value: &str, known: &[&str]) -> Option<String> {
     if name.is_empty() && value.is_empty() || name.starts_with(OWN) {
         return None;
     }
-    // Base64 ends in such signs.
+    // Base64 ends in equals signs: what looks like an empty value may be padding.
     let has_value = !value.trim_start_matches('=').is_empty();
-    let subject = match has_value && is_repeatable(name) {
-        true => format!("the query parameter `{name}` is unknown here"),
-        false => "a query parameter is unknown here".to_owned(),
+    let subject = if has_value && is_repeatable(name) {
+        format!("the query parameter `{name}` is unknown here")
+    } else {
+        "a query parameter is unknown here".to_owned()
     };
     Some(with_hint(subject, name, known))
 }
 
-/// The sentence about a field of a JSON object, of which `of` says what it is.
+/// The message for an unknown field of a JSON object. `of` describes the object.
 pub fn field(name: &str, of: &str, known: &[&str]) -> String {
-    let subject = match is_repeatable(name) {
-        true => format!("the field `{name}` is unknown in {of}"),
-        false => format!("a field is unknown in {of}"),
+    let subject = if is_repeatable(name) {
+        format!("the field `{name}` is unknown in {of}")
+    } else {
+        format!("a field is unknown in {of}")
     };
     with_hint(subject, name, known)
 }
 
-/// `subject`, and which of the `known` names may have been meant.
+/// Appends to `subject` the known name nearest to `written`, or all known names.
 pub(crate) fn with_hint(mut subject: String, written: &str, known: &[&str]) -> String {
     let short = &written[..written.floor_char_boundary(NAME_BYTES_MAX)];
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = match (nearest(short, known.iter().copied()), known) {
         (Some(meant), _) => write!(subject, "; did you mean `{meant}`?"),
         (None, []) => write!(subject, "; none is known"),
@@ -52,7 +54,7 @@ pub(crate) fn with_hint(mut subject: String, written: &str, known: &[&str]) -> S
     subject
 }
 
-/// Whether it looks like a name that somebody typed.
+/// Whether it is short and consists of characters that names have.
 fn is_repeatable(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_told_and_no_value() {
+    fn messages_suggest_the_nearest_name_and_repeat_no_value() {
         let known = ["limit", "before", "after"];
         let told = |name, value| parameter(name, value, &known).unwrap_or_default();
         assert_eq!(
@@ -81,8 +83,8 @@ mod tests {
             ("eyJhbGciOiJIUzI1NiJ9.eyJ1c2VyIjoiYW5uIn0.c2VjcmV0", "x"),
             ("Bearer c2VjcmV0", "x"),
         ] {
-            let sentence = told(name, value);
-            assert!(sentence.starts_with("a query parameter is unknown here"), "{sentence}");
+            let message = told(name, value);
+            assert!(message.starts_with("a query parameter is unknown here"), "{message}");
         }
         for (name, value) in [("", ""), ("_", "1763756766123"), ("_cache", "")] {
             assert_eq!(parameter(name, value, &known), None, "{name}");

@@ -1,14 +1,13 @@
-//! WebSocket frames (RFC 6455) without I/O: the server's two directions, and the client's writing.
+//! WebSocket frames (RFC 6455): reading and writing for servers, and a small client side.
 //!
-//! A worker keeps a [`Reader`] only for a connection that is in the middle of a message; an idle
-//! connection has none. Load generators and tools use [`write_masked_frame`] and
-//! [`parse_server_frame`].
+//! A worker keeps a [`Reader`] only for a connection that is in the middle of a message. Load
+//! generators and tools use [`write_masked_frame`] and [`parse_server_frame`].
 //!
 //! # Invariants
 //!
-//! * Which events come out, and which violation, depends on the bytes and not on how they were cut.
-//! * What is kept between two reads is bounded: [`UNCONSUMED_BYTES_MAX`] by the caller, the message
-//!   limit by the reader.
+//! * Events and violations depend on the bytes, not on how they are split into reads.
+//! * Memory between two reads is bounded: [`UNCONSUMED_BYTES_MAX`] in the caller, the message limit
+//!   in the reader.
 
 pub mod close_code;
 

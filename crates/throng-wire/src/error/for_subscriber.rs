@@ -1,6 +1,6 @@
 //! The response to a subscription that is refused for now: the server is full, busy or draining.
 //!
-//! A client must be able to tell such a refusal from one for good. An `EventSource` gives up for
+//! A client must be able to tell such a error from one for good. An `EventSource` gives up for
 //! ever on any status but 200, and a page cannot read why a WebSocket was not opened. So both are
 //! opened, told when to try again, and ended; everything else is answered `503`. For clients that
 //! read headers, `Retry-After` tells each of these from the beginning of a subscription.
@@ -106,7 +106,7 @@ mod tests {
             [(ErrorCode::Full, 1013u16), (ErrorCode::Busy, 1013), (ErrorCode::Draining, 1012)]
         {
             let out = refused(error, &format!("{fields}{v1}"));
-            let at = out.windows(4).position(|it| it == b"\r\n\r\n").unwrap() + 4;
+            let at = out.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
             let head = str::from_utf8(&out[..at]).unwrap();
             assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
             assert!(head.contains("\r\nSec-WebSocket-Protocol: throng.v1\r\n"), "{head}");

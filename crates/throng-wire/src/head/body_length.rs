@@ -1,23 +1,25 @@
-//! The headers that decide where a request ends and whom it is for.
+//! The headers that delimit and route a request: `Content-Length`, `Transfer-Encoding`, `Host` and
+//! `Connection`.
 //!
-//! Two servers that disagree on these can be made to see different requests in the same bytes
-//! (request smuggling). What could be read in two ways is refused, not repaired.
+//! Two servers that disagree on these see different requests in the same bytes (request smuggling).
+//! What could be read in two ways is refused, not repaired.
 
 use super::Version;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
 
-/// How long the body is.
+/// How the end of a request body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyLength {
-    /// The head does not speak of one.
+    /// No header announces a body.
     None,
-    /// As many bytes as `Content-Length` says.
+    /// `Content-Length`, in bytes.
     Known(u64),
-    /// Chunks.
+    /// The chunked transfer coding.
     Chunked,
 }
 
+/// The values of these headers.
 pub(super) struct Fields<'a> {
     pub host: Option<&'a str>,
     pub body: BodyLength,
@@ -81,7 +83,7 @@ fn read_body(
     Ok(BodyLength::Chunked)
 }
 
-/// The transfer codings so far, over all headers that name some.
+/// The transfer codings, over all `Transfer-Encoding` headers so far.
 #[derive(Default)]
 struct Codings {
     has_chunked: bool,
@@ -113,7 +115,7 @@ fn read_host(value: &[u8]) -> Result<&str, ErrorResponse> {
         .ok_or_else(|| ErrorResponse::bad_request("the header `Host` is not a host and a port"))
 }
 
-/// `str::parse` takes a sign; the header does not.
+/// `str::parse` accepts a sign, the header does not.
 fn read_length(value: &[u8]) -> Result<u64, ErrorResponse> {
     str::from_utf8(value)
         .ok()

@@ -1,4 +1,4 @@
-//! Heads, well-formed and not.
+//! Valid and invalid request heads.
 
 use proptest::prelude::*;
 
@@ -16,26 +16,26 @@ fn complete(bytes: &[u8]) -> (Head<'_>, usize) {
     }
 }
 
-/// Status and code of the refusal, or what else came.
+/// Status and code of the error, or the other result.
 fn refused(bytes: &[u8]) -> String {
     refused_within(bytes, LIMITS)
 }
 
 fn refused_within(bytes: &[u8], limits: Limits) -> String {
     match parse(bytes, limits) {
-        Err(refusal) => format!("{} {}", refusal.code.status(), refusal.code.name()),
+        Err(error) => format!("{} {}", error.code.status(), error.code.name()),
         Ok(Parsed::Incomplete) => "incomplete".to_owned(),
         Ok(Parsed::Complete { .. }) => "complete".to_owned(),
     }
 }
 
-/// A request with these headers beside `Host`.
+/// A request with `Host` and these headers.
 fn with_headers(lines: &str) -> Vec<u8> {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes()
 }
 
 #[test]
-fn a_head_is_read() {
+fn a_head_is_parsed() {
     let mut bytes = VALID.to_vec();
     bytes.extend_from_slice(b"hello");
     let (head, length) = complete(&bytes);
@@ -84,7 +84,7 @@ fn bare_line_feeds_are_refused_as_soon_as_seen() {
 }
 
 #[test]
-fn what_follows_a_head_is_not_looked_at() {
+fn bytes_after_a_head_are_ignored() {
     let (_, length) = complete(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\n\0\n");
     assert_eq!(length, 27);
 }
@@ -118,7 +118,7 @@ fn bad_syntax_is_refused() {
 }
 
 #[test]
-fn other_versions_are_told_so() {
+fn other_versions_are_refused_as_such() {
     for version in ["HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "HTTP/2", "HTTP/3"] {
         let bytes = format!("GET / {version}\r\nHost: a\r\n\r\n");
         assert_eq!(refused(bytes.as_bytes()), "505 bad_version", "{version}");
@@ -158,7 +158,7 @@ fn targets_are_paths_or_reduced_to_paths() {
 }
 
 #[test]
-fn a_host_is_there_once_and_is_one() {
+fn a_request_has_one_valid_host() {
     for host in ["a", "a:80", "a:", "127.0.0.1:65535", "[::1]", "[::1]:80", "a_b.example"] {
         let bytes = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         assert_eq!(complete(bytes.as_bytes()).0.host(), Some(host));
@@ -176,7 +176,7 @@ fn a_host_is_there_once_and_is_one() {
 }
 
 #[test]
-fn lengths_are_read_in_one_way_only() {
+fn ambiguous_lengths_are_refused() {
     let (head, _) = complete(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(!head.has_body() && head.content_length().is_none() && !head.is_chunked());
     let bytes = with_headers("Content-Length: 0\r\n");
@@ -240,7 +240,7 @@ fn keep_alive_follows_the_version_and_the_client() {
 }
 
 #[test]
-fn sixty_four_headers_are_the_most() {
+fn at_most_sixty_four_headers_are_accepted() {
     let most = with_headers(&"X: y\r\n".repeat(HEADERS_MAX - 1));
     assert_eq!(complete(&most).0.headers("x").count(), HEADERS_MAX - 1);
     let more = with_headers(&"X: y\r\n".repeat(HEADERS_MAX));
@@ -248,7 +248,7 @@ fn sixty_four_headers_are_the_most() {
 }
 
 #[test]
-fn limits_hold_to_the_byte() {
+fn limits_are_exact_to_the_byte() {
     let bytes = with_headers("X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n");
     let exact = Limits { head_bytes_max: bytes.len() };
     let tight = Limits { head_bytes_max: bytes.len() - 1 };
@@ -261,7 +261,7 @@ fn limits_hold_to_the_byte() {
         let path = "x".repeat(length - "GET / HTTP/1.1".len());
         format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
     };
-    // A line of any length, as long as the head fits.
+    // The request line has no limit below that of the head.
     let long = line(50_000);
     let exact = Limits { head_bytes_max: long.len() };
     assert_eq!(refused_within(&long, exact), "complete");
@@ -277,7 +277,7 @@ fn limits_hold_to_the_byte() {
     assert_eq!(refused_within(&line(200)[..100], small), "414 uri_too_long");
 }
 
-/// Bytes that are nearly a head: pieces that matter, in any order, some of them spoilt.
+/// Bytes that resemble a head: relevant pieces in any order, some of them corrupted.
 fn nearly_a_head() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         &b"\r\n"[..],
@@ -301,7 +301,7 @@ fn nearly_a_head() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
 }
 
-/// However the bytes arrive, the answer is that to all of them at once.
+/// Checks that the result does not depend on how the bytes arrive.
 fn check_pieces(bytes: &[u8], limits: Limits) {
     let whole = parse(bytes, limits).map(|parsed| format!("{parsed:?}"));
     for end in 0..bytes.len() {
@@ -317,17 +317,17 @@ fn check_pieces(bytes: &[u8], limits: Limits) {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         check_pieces(&bytes, Limits { head_bytes_max: 256 });
     }
 
     #[test]
-    fn nearly_heads_do_no_harm(bytes in nearly_a_head(), head_bytes_max in 0_usize..200) {
+    fn head_like_bytes_do_not_panic(bytes in nearly_a_head(), head_bytes_max in 0_usize..200) {
         check_pieces(&bytes, Limits { head_bytes_max });
     }
 
     #[test]
-    fn spoilt_heads_do_no_harm(
+    fn corrupted_heads_do_not_panic(
         changes in prop::collection::vec((0..VALID.len(), any::<u8>()), 1..4),
     ) {
         let mut bytes = VALID.to_vec();

@@ -5,7 +5,7 @@ use super::*;
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The code of the refusal, if it is one.
+/// The error code, if the request is refused.
 fn check(
     listen: IpAddr,
     origins: &[&str],
@@ -17,7 +17,7 @@ fn check(
     let (origins, hosts) = (owned(origins), owned(hosts));
     let policy =
         OriginPolicy { listen, origins: &origins, hosts: &hosts, is_same_port_only: false };
-    policy.check(origin, host).map_err(|refusal| refusal.code.name())
+    policy.check(origin, host).map_err(|error| error.code.name())
 }
 
 fn allowed_on(listen: IpAddr, origin: &str, host: &str, list: &[&str]) -> bool {
@@ -38,7 +38,8 @@ fn without_origin(listen: IpAddr, origins: &[&str], hosts: &[&str], host: &str) 
     }
 }
 
-/// A browser sends no origin with a `GET` to the page's own host: rebinding shows in `Host` alone.
+/// A browser sends no origin with a `GET` to the page's own host, so DNS rebinding shows in `Host`
+/// alone.
 #[test]
 fn on_loopback_only_known_hosts_are_answered() {
     for listen in [LOCAL, IpAddr::V6(Ipv6Addr::LOCALHOST), "::ffff:127.0.0.1".parse().unwrap()] {
@@ -88,7 +89,7 @@ fn names_of_the_settings_are_the_servers_own() {
     let hosts = &["throng", "push.example"];
     for host in ["app.example", "B.example:9", "Throng:8080", "push.example.", "push.example:80"] {
         assert!(without_origin(LOCAL, origins, hosts, host), "{host}");
-        // Where names are listed, others are refused wherever the server listens.
+        // Once names are listed, others are refused, whatever the listen address.
         assert!(without_origin(ANY, origins, hosts, host), "{host}");
     }
     for host in ["x.push.example", "null", "evil.example:80", "throng.evil.example"] {
@@ -103,25 +104,25 @@ fn names_of_the_settings_are_the_servers_own() {
     for listen in [LOCAL, ANY] {
         assert_eq!(page(listen, "push.example:8080"), Ok(()));
         assert_eq!(page(listen, "evil.example:8080"), Err("origin_refused"));
-        // A page is listed with scheme and port, and for writing that is what counts.
+        // An origin is listed with scheme and port, and both must match for a page to write.
         assert_eq!(page(listen, "app.example"), Err("origin_refused"));
     }
 }
 
 #[test]
-fn a_refusal_says_what_to_set() {
+fn the_message_names_the_setting() {
     let policy = OriginPolicy { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: false };
-    let refusal = policy.check(None, Some("evil.example:8080")).unwrap_err();
-    assert_eq!(refusal.code.status(), 403);
-    assert!(refusal.message.ends_with("--allowed-hosts evil.example"), "{refusal}");
-    let refusal = policy.check(None, Some(&"x".repeat(300))).unwrap_err();
-    assert!(!refusal.message.contains("xxx"), "{refusal}");
+    let error = policy.check(None, Some("evil.example:8080")).unwrap_err();
+    assert_eq!(error.code.status(), 403);
+    assert!(error.message.ends_with("--allowed-hosts evil.example"), "{error}");
+    let error = policy.check(None, Some(&"x".repeat(300))).unwrap_err();
+    assert!(!error.message.contains("xxx"), "{error}");
 }
 
-/// Its page says `Origin: http://evil.example:9409` and `Host: evil.example:9409`, and its
-/// name leads to the visitor's own machine.
+/// DNS rebinding: the page sends `Origin: http://evil.example:9409` and `Host: evil.example:9409`,
+/// and its name resolves to the visitor's machine.
 #[test]
-fn a_name_that_leads_to_loopback_is_not_the_servers_own() {
+fn a_name_that_resolves_to_loopback_is_not_the_servers_own() {
     let mapped = "::ffff:127.0.0.1".parse().unwrap();
     for listen in [LOCAL, IpAddr::V6(Ipv6Addr::LOCALHOST), mapped, "127.9.9.9".parse().unwrap()] {
         let allowed = |origin, host, list: &[&str]| allowed_on(listen, origin, host, list);
@@ -130,10 +131,10 @@ fn a_name_that_leads_to_loopback_is_not_the_servers_own() {
         assert!(!allowed(origin, host, &["http://other.example"]));
         assert!(!allowed("http://127.0.0.1.evil.example", "127.0.0.1.evil.example", &[]));
         assert!(!allowed("http://127.0.0.1:9409", host, &[]));
-        // The name of a proxy is to be listed, and then it does not matter what it forwards.
+        // The origin of a proxy must be listed; then the forwarded host does not matter.
         assert!(allowed(origin, host, &[origin]));
         assert!(allowed(origin, "127.0.0.1:9409", &[origin]));
-        // No name server answers for these.
+        // No name server resolves these.
         assert!(allowed("http://127.0.0.1:9409", "127.0.0.1:9409", &[]));
         assert!(allowed("http://localhost:9409", "localhost:9409", &[]));
         assert!(allowed("http://[::1]:9409", "[::1]:9409", &[]));
@@ -190,7 +191,7 @@ fn the_servers_own_origin_is_allowed() {
 }
 
 #[test]
-fn loopback_may_talk_to_loopback() {
+fn pages_on_loopback_may_use_a_server_on_loopback() {
     for origin in [
         "http://localhost:3000",
         "https://app.LOCALHOST",
@@ -242,7 +243,7 @@ fn listed_origins_are_allowed() {
 }
 
 #[test]
-fn a_page_of_another_port_is_another_site_where_only_the_same_port_is_allowed() {
+fn pages_of_other_ports_are_refused_if_only_the_same_port_is_allowed() {
     let policy = OriginPolicy { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: true };
     for (origin, host, is_allowed) in [
         ("http://localhost:9090", "localhost:9090", true),

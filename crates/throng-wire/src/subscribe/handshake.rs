@@ -1,4 +1,4 @@
-//! The opening handshake of RFC 6455, the server's side.
+//! The server's side of the WebSocket handshake (RFC 6455, section 4.2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,16 +8,16 @@ use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
 use crate::websocket::accept_key;
 
-/// The bytes of `Sec-WebSocket-Key` once decoded.
+/// The length of a decoded `Sec-WebSocket-Key`.
 const KEY_BYTES: usize = 16;
 
-/// The name under which Throng's own protocol is offered.
+/// The sub-protocol, as `Sec-WebSocket-Protocol` names it.
 const PROTOCOL_V1: &[u8] = b"throng.v1";
 
-/// Reads the handshake of a request that has `Upgrade: websocket`.
+/// Checks the handshake of a request with `Upgrade: websocket`.
 pub(super) fn read(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
     if head.version == Version::Http10 {
-        return Err(bad_handshake("a WebSocket needs HTTP/1.1; this came as HTTP/1.0"));
+        return Err(bad_handshake("a WebSocket needs HTTP/1.1; the request is HTTP/1.0"));
     }
     if !head.has_item("connection", "upgrade") {
         return Err(bad_handshake("a WebSocket needs the header `Connection: Upgrade`"));
@@ -39,7 +39,7 @@ pub(super) fn read(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
 }
 
 fn is_key(key: &[u8]) -> bool {
-    // The decoder asks for room in whole groups of three.
+    // The decoder needs capacity in whole groups of three bytes.
     let mut decoded = [0; KEY_BYTES + 2];
     STANDARD.decode_slice(key, &mut decoded) == Ok(KEY_BYTES)
 }

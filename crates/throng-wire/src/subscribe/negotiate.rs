@@ -1,5 +1,5 @@
-//! Which transport a request asks for: the query's word, else what the headers say, in the order
-//! of the reference.
+//! Transport negotiation: the query parameter, otherwise the headers, in the order of the
+//! reference.
 
 use super::Transport;
 use super::handshake;
@@ -7,7 +7,8 @@ use super::query::{NamedTransport, Query, WAIT_S_MAX, parse_seconds};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
 
-/// How long a long-poll waits that does not say: less than the idle minute of common proxies.
+/// How long a long-poll waits unless the client says, in milliseconds: less than the idle timeout
+/// of common proxies, one minute.
 pub(super) const WAIT_MS_DEFAULT: u32 = 30_000;
 
 pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
@@ -34,8 +35,8 @@ fn accepts_events(head: &Head<'_>) -> bool {
     head.items("accept").any(|range| before(range, b';').eq_ignore_ascii_case(b"text/event-stream"))
 }
 
-/// `Prefer: wait=N`. A preference is not a demand: what cannot be read is ignored, and what is too
-/// long is cut.
+/// `Prefer: wait=N`. Preferences are not binding (RFC 7240): a malformed one is ignored, and one
+/// that is too long is shortened.
 fn preferred_wait_ms(head: &Head<'_>) -> Option<u32> {
     head.items("prefer").find_map(|preference| {
         let preference = before(preference, b';');
@@ -46,13 +47,13 @@ fn preferred_wait_ms(head: &Head<'_>) -> Option<u32> {
         let at = preference.iter().position(|&byte| byte == b'=')?;
         let value = preference[at + 1..].trim_ascii();
         let value =
-            value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value);
+            value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
         let wait_ms = parse_seconds(value)?.min(u64::from(WAIT_S_MAX) * 1000);
         u32::try_from(wait_ms).ok()
     })
 }
 
-/// What stands before the first such byte, without spaces around it.
+/// The part before the first `end` byte, trimmed.
 fn before(text: &[u8], end: u8) -> &[u8] {
     text.split(|&byte| byte == end).next().unwrap_or_default().trim_ascii()
 }

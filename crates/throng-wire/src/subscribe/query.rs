@@ -1,23 +1,23 @@
-//! The query of a request that subscribes.
+//! The query parameters of a request that subscribes.
 //!
-//! Parameters that are not known are refused, as they are likely misspelt. Names of channels and of
-//! the user stay as they are in the URL, for the caller to decode.
+//! Unknown parameters are refused, because they are probably misspelt. The names of channels and of
+//! the user stay percent-encoded, for the caller to decode.
 
 use crate::error::ErrorResponse;
 use crate::percent::decode_query;
 use crate::unknown;
 
-/// The most messages of history one may ask to start with.
+/// The limit on messages of history at the start of a subscription.
 pub const HISTORY_MAX: u32 = 100_000;
 
-/// The longest long-poll.
+/// The longest wait of a long-poll, in seconds.
 pub(crate) const WAIT_S_MAX: u32 = 300;
 
-/// The parameters of a subscription.
+/// The known parameters.
 const KNOWN: [&str; 8] =
     ["channel", "user", "since", "history", "wait", "envelope", "welcome", "transport"];
 
-/// What `?transport=` may say.
+/// The values of `?transport=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NamedTransport {
     WebSocket,
@@ -28,11 +28,11 @@ pub(super) enum NamedTransport {
 
 #[derive(Default)]
 pub(super) struct Query<'a> {
-    /// Raw, in order.
+    /// Percent-encoded, in order.
     pub channels: Vec<&'a str>,
-    /// Raw.
+    /// Percent-encoded.
     pub user: Option<&'a str>,
-    /// Raw.
+    /// Percent-encoded.
     since: Option<&'a str>,
     pub history: Option<u32>,
     pub wait_ms: Option<u32>,
@@ -46,7 +46,7 @@ impl<'a> Query<'a> {
         let mut query = Self::default();
         for pair in text.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // A key that cannot be decoded is no known one.
+            // A key that cannot be decoded is unknown, and refused as such.
             let decoded = decode_query(key);
             query.set(decoded.as_deref().unwrap_or(key), value)?;
         }
@@ -68,7 +68,7 @@ impl<'a> Query<'a> {
         Ok(())
     }
 
-    /// Where to resume; an empty id is none.
+    /// The id to resume after; an empty one counts as none.
     pub fn since(&self) -> Result<Option<String>, ErrorResponse> {
         let Some(raw) = self.since.filter(|raw| !raw.is_empty()) else { return Ok(None) };
         match decode_query(raw) {
@@ -80,15 +80,15 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Refuses a parameter that nothing knows, unless it is one of the client's own.
+/// Refuses an unknown parameter, unless its name marks it as the client's own.
 pub(super) fn refuse_unknown(key: &str, value: &str, known: &[&str]) -> Result<(), ErrorResponse> {
     match unknown::parameter(key, value, known) {
         None => Ok(()),
-        Some(sentence) => Err(ErrorResponse::bad_parameter(sentence)),
+        Some(message) => Err(ErrorResponse::bad_parameter(message)),
     }
 }
 
-/// Two values contradict each other, and the client cannot know which one counts.
+/// Sets `slot`, once: the client could not know which of two values counts.
 fn once<T>(name: &str, slot: &mut Option<T>, value: T) -> Result<(), ErrorResponse> {
     match slot.replace(value) {
         None => Ok(()),
@@ -144,8 +144,8 @@ fn read_transport(value: &str) -> Result<NamedTransport, ErrorResponse> {
     }
 }
 
-/// Seconds, with decimals if need be, as milliseconds; what is below those is dropped. Too large
-/// a number becomes the largest.
+/// Parses seconds, with or without decimals, into milliseconds. Drops what is below a millisecond,
+/// and saturates.
 pub(super) fn parse_seconds(text: &[u8]) -> Option<u64> {
     let mut halves = text.splitn(2, |&byte| byte == b'.');
     let whole = halves.next()?;

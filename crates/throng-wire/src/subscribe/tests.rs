@@ -1,4 +1,4 @@
-//! What requests ask for, and what they may not ask for.
+//! Valid and invalid subscriptions.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::head::{self, Limits, Parsed};
 
 const LIMITS: Limits = Limits { head_bytes_max: 16 * 1024 };
 
-/// The key of RFC 6455, 1.3, and its answer.
+/// The key of RFC 6455, section 1.3, and its accept value.
 const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const ACCEPT: &[u8; 28] = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -41,20 +41,20 @@ fn transport(target: &str, headers: &str) -> Transport {
 
 fn refused_with(target: &str, headers: &str) -> ErrorResponse {
     match route_with(target, headers) {
-        Err(refusal) => refusal,
+        Err(error) => error,
         other => panic!("{target} {headers} gives {other:?}"),
     }
 }
 
-/// The code of a refusal with status 400.
+/// The code of an error with status 400.
 fn refused(target: &str) -> &'static str {
-    let refusal = refused_with(target, "");
-    assert_eq!(refusal.code.status(), 400);
-    refusal.code.name()
+    let error = refused_with(target, "");
+    assert_eq!(error.code.status(), 400);
+    error.code.name()
 }
 
 #[test]
-fn samples_come_as_events_from_the_next_one_on() {
+fn the_status_stream_is_always_sse_and_live() {
     let headers = [HANDSHAKE, "", "Accept: text/plain\r\nLast-Event-ID: a-1\r\n"];
     for headers in headers {
         let request = request_with("/status/stream", headers);
@@ -63,8 +63,8 @@ fn samples_come_as_events_from_the_next_one_on() {
         assert_eq!((request.since, request.history, request.envelope), (None, None, false));
         assert_eq!(request.targets.len(), 1);
     }
-    let refusal = refused_with("/status/stream?since=a-1", "");
-    assert_eq!(refusal.code.name(), "bad_parameter");
+    let error = refused_with("/status/stream?since=a-1", "");
+    assert_eq!(error.code.name(), "bad_parameter");
     assert!(!request("/channels/status").is_status());
     for target in ["/status", "/status.json", "/status/", "/status/stream/"] {
         assert_eq!(route_with(target, ""), Ok(Route::Other), "{target}");
@@ -99,7 +99,7 @@ fn only_three_urls_subscribe_and_only_by_get() {
 }
 
 #[test]
-fn a_plain_subscription() {
+fn a_subscription_without_parameters() {
     assert_eq!(
         request("/channels/news"),
         Request {
@@ -125,16 +125,16 @@ fn a_plain_subscription() {
 #[test]
 fn a_subscription_has_no_body_and_one_origin() {
     for headers in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let refusal = refused_with("/channels/a", headers);
-        assert_eq!((refusal.code.status(), refusal.code.name()), (400, "bad_request"));
+        let error = refused_with("/channels/a", headers);
+        assert_eq!((error.code.status(), error.code.name()), (400, "bad_request"));
     }
     request_with("/channels/a", "Content-Length: 0\r\n");
-    let refusal = refused_with("/channels/a", "Origin: http://a\r\nOrigin: http://b\r\n");
-    assert_eq!(refusal.code.name(), "bad_request");
+    let error = refused_with("/channels/a", "Origin: http://a\r\nOrigin: http://b\r\n");
+    assert_eq!(error.code.name(), "bad_request");
 }
 
 #[test]
-fn an_origin_that_is_not_text_is_still_one() {
+fn an_origin_that_is_not_utf8_is_kept() {
     let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nOrigin: http://\xff\r\n\r\n";
     let Ok(Route::Subscribe(request)) = route_bytes(bytes) else { panic!("refused") };
     let listen = std::net::Ipv4Addr::UNSPECIFIED.into();
@@ -179,7 +179,7 @@ fn names_are_decoded_and_checked() {
 }
 
 #[test]
-fn several_come_in_the_order_of_the_url_and_the_user_last() {
+fn channels_keep_the_order_of_the_url_and_the_user_is_last() {
     let several = request("/subscribe?channel=b&user=u&channel=a");
     assert_eq!(names(&several), [(Kind::Channel, "b"), (Kind::Channel, "a"), (Kind::User, "u")]);
     assert!(several.is_multiple());
@@ -208,14 +208,14 @@ fn targets_do_not_contradict_each_other() {
 }
 
 #[test]
-fn only_v1_may_begin_with_nothing() {
+fn only_v1_may_name_no_channel() {
     let v1 = format!("{HANDSHAKE}Sec-WebSocket-Protocol: throng.v1\r\n");
     assert_eq!(names(&request_with("/subscribe", &v1)), []);
     assert_eq!(refused_with("/subscribe", HANDSHAKE).code.name(), "bad_parameter");
 }
 
 #[test]
-fn parameters_are_read() {
+fn parameters_are_parsed() {
     let all = request("/channels/a?since=k3-1%2Ck3-2&history=5&envelope=true&welcome=0&user=u&_=%");
     assert_eq!(all.since.as_deref(), Some("k3-1,k3-2"));
     assert_eq!((all.history, all.envelope, all.welcome), (Some(5), true, Some(false)));
@@ -228,17 +228,17 @@ fn parameters_are_read() {
 }
 
 #[test]
-fn unknown_parameters_are_refused_with_the_nearest() {
-    let refusal = refused_with("/channels/a?histroy=5", "");
-    assert_eq!((refusal.code.status(), refusal.code.name()), (400, "bad_parameter"));
+fn unknown_parameters_are_refused_and_the_nearest_is_suggested() {
+    let error = refused_with("/channels/a?histroy=5", "");
+    assert_eq!((error.code.status(), error.code.name()), (400, "bad_parameter"));
     assert_eq!(
-        refusal.message,
+        error.message,
         "the query parameter `histroy` is unknown here; did you mean `history`?"
     );
     for target in ["/channels/a?tokn=secret", "/channels/a?secret", "/status/stream?secret=1"] {
-        let refusal = refused_with(target, "");
-        assert_eq!(refusal.code.name(), "bad_parameter", "{target}");
-        assert!(!refusal.message.contains("secret") || target.contains("status"), "{refusal}");
+        let error = refused_with(target, "");
+        assert_eq!(error.code.name(), "bad_parameter", "{target}");
+        assert!(!error.message.contains("secret") || target.contains("status"), "{error}");
     }
     assert_eq!(refused_with("/channels/a?%zz=1", "").code.name(), "bad_parameter");
 }
@@ -274,22 +274,22 @@ fn bad_parameters_are_refused_by_name() {
         "since=%ff",
         "since=a&since=b",
     ] {
-        let refusal = refused_with(&format!("/channels/a?{pair}"), "");
-        assert_eq!((refusal.code.status(), refusal.code.name()), (400, "bad_parameter"), "{pair}");
+        let error = refused_with(&format!("/channels/a?{pair}"), "");
+        assert_eq!((error.code.status(), error.code.name()), (400, "bad_parameter"), "{pair}");
         let name = pair.split('=').next().unwrap_or_default();
-        assert!(refusal.message.contains(&format!("`{name}`")), "{pair}: {}", refusal.message);
+        assert!(error.message.contains(&format!("`{name}`")), "{pair}: {}", error.message);
     }
 }
 
 #[test]
-fn the_header_with_the_id_wins_unless_it_is_empty() {
+fn last_event_id_overrides_since_unless_it_is_empty() {
     let since = |target, headers| request_with(target, headers).since;
     assert_eq!(since("/channels/a?since=x-1", "Last-Event-ID: x-2\r\n"), Some("x-2".to_owned()));
     assert_eq!(since("/channels/a", "last-event-id: x-2\r\n"), Some("x-2".to_owned()));
     assert_eq!(since("/channels/a?since=x-1", "Last-Event-ID:\r\n"), Some("x-1".to_owned()));
     assert_eq!(since("/channels/a?since=", "Last-Event-ID: \r\n"), None);
     let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nLast-Event-ID: \xff\r\n\r\n";
-    assert_eq!(route_bytes(bytes).map_err(|refusal| refusal.code.name()), Err("bad_id"));
+    assert_eq!(route_bytes(bytes).map_err(|error| error.code.name()), Err("bad_id"));
 }
 
 #[test]
@@ -337,8 +337,8 @@ fn the_query_overrules_the_headers() {
         transport("/channels/a?transport=websocket", &both),
         Transport::WebSocket { .. }
     ));
-    let refusal = refused_with("/channels/a?transport=websocket", "");
-    assert_eq!((refusal.code.status(), refusal.code.name()), (426, "upgrade_required"));
+    let error = refused_with("/channels/a?transport=websocket", "");
+    assert_eq!((error.code.status(), error.code.name()), (426, "upgrade_required"));
 }
 
 #[test]
@@ -384,32 +384,28 @@ fn bad_handshakes_are_refused() {
         (key, "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
     ] {
         let headers = HANDSHAKE.replace(from, to);
-        let refusal = refused_with("/channels/a", &headers);
-        assert_eq!(
-            (refusal.code.status(), refusal.code.name()),
-            (400, "bad_handshake"),
-            "{headers}"
-        );
+        let error = refused_with("/channels/a", &headers);
+        assert_eq!((error.code.status(), error.code.name()), (400, "bad_handshake"), "{headers}");
     }
     for version in ["Sec-WebSocket-Version: 12\r\n", "Sec-WebSocket-Version: 13, 8\r\n", ""] {
         let headers = HANDSHAKE.replace("Sec-WebSocket-Version: 13\r\n", version);
-        let refusal = refused_with("/channels/a", &headers);
+        let error = refused_with("/channels/a", &headers);
         assert_eq!(
-            (refusal.code.status(), refusal.code.name()),
+            (error.code.status(), error.code.name()),
             (426, "upgrade_required"),
             "{headers}"
         );
     }
     let old = format!("GET /channels/a HTTP/1.0\r\n{HANDSHAKE}\r\n");
     assert_eq!(
-        route_bytes(old.as_bytes()).map_err(|refusal| refusal.code.name()),
+        route_bytes(old.as_bytes()).map_err(|error| error.code.name()),
         Err("bad_handshake")
     );
 }
 
 proptest! {
     #[test]
-    fn any_target_and_headers_do_no_harm(
+    fn arbitrary_targets_and_headers_do_not_panic(
         path in "/(channels|users|subscribe)?/?[!-~é]{0,12}",
         query in "(([a-z]{1,3}|user|since|history|wait|transport)=[!-~é]{0,6}&){0,3}",
         channels in "(channel=[ab%+]{0,4}&){0,3}",

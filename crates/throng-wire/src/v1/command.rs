@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! The commands of clients.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +12,16 @@ use super::Publication;
 use crate::subscribe::HISTORY_MAX;
 use crate::{ErrorCode, ErrorResponse, Kind, Target, check_name, unknown};
 
-/// The longest `ref` that comes back: a client names its requests with numbers or short strings.
+/// The longest `ref` that is repeated, in bytes: clients use numbers or short strings.
 const REFERENCE_BYTES_MAX: usize = 64;
 
-/// Entries of a page, of messages or of users, that one request may ask for, here and over HTTP.
+/// The largest page of messages or users that a request may ask for, here and over HTTP.
 pub const LIMIT_MAX: u32 = 1000;
 
-/// Names of fields that are remembered: more than any command has.
+/// How many field names are remembered to find repeated ones: more than any command has.
 const NAMES_MAX: usize = 32;
 
-/// The commands, and the fields of each.
+/// The commands and their fields.
 const COMMANDS: [(&str, &[&str]); 6] = [
     ("subscribe", &["type", "ref", "channel", "user", "since", "history"]),
     ("unsubscribe", &["type", "ref", "channel", "user"]),
@@ -34,60 +34,61 @@ const COMMANDS: [(&str, &[&str]); 6] = [
     ("ping", &["type", "ref"]),
 ];
 
-/// What a client may ask for.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Follow a target.
+    /// Subscribes to a target.
     Subscribe {
         /// The channel or user.
         target: Target,
-        /// Everything after this id first.
+        /// The id to resume after.
         since: Option<String>,
-        /// This many of the newest messages first.
+        /// How many of the newest messages to start with.
         history: Option<u32>,
     },
-    /// Follow it no longer.
+    /// Ends a subscription.
     Unsubscribe {
         /// The channel or user.
         target: Target,
     },
-    /// Publish a message.
+    /// Publishes a message.
     Publish {
         /// The channel or user.
         target: Target,
         /// The message.
         publication: Publication,
-        /// Whether this connection is to hear it too.
+        /// Whether this connection receives the message too.
         echo: bool,
     },
-    /// List messages.
+    /// Lists messages.
     History {
         /// The channel or user.
         target: Target,
-        /// At most this many, 1 to [`LIMIT_MAX`].
+        /// The largest number of messages, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
-        /// Those before this id.
+        /// List only messages before this id.
         before: Option<String>,
-        /// Those after this id.
+        /// List only messages after this id.
         after: Option<String>,
     },
-    /// List who is there.
+    /// Lists the connected users.
     Presence {
         /// The channel or user.
         target: Target,
-        /// At most this many users, 1 to [`LIMIT_MAX`].
+        /// The largest number of users, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
     },
-    /// Answer with a pong.
+    /// Asks for a pong.
     Ping,
 }
 
-/// A command, or what is wrong with it, and how the client names it.
+/// The result of [`parse`].
 #[derive(Debug)]
 pub struct Received {
-    /// `ref`, to be sent back. One that is too long, or neither string nor number, is ignored.
+    /// The field `ref`, which the reply repeats; `None` also if it is too long, or neither a string
+    /// nor a number.
     pub reference: Option<Box<RawValue>>,
-    /// What the client asks for.
+    /// The command, or the error to reply with.
     pub command: Result<Command, ErrorResponse>,
 }
 
@@ -99,17 +100,17 @@ pub fn parse(text: &str) -> Received {
     }
 }
 
-/// Declares [`Fields`], and how they are read.
+/// Declares [`Fields`] and its setter.
 macro_rules! fields {
     ($($field:ident $name:literal,)*) => {
-        /// The fields of all commands and of a batch's lines, each still JSON. `null` counts as
-        /// absent, except that it is a message like any other.
+        /// The fields of all commands and of batch lines, as unparsed JSON. `null` counts as
+        /// absent, except in `data`, where it is a message.
         #[derive(Default)]
         pub(crate) struct Fields<'a> {
             $(pub(super) $field: Option<&'a RawValue>,)*
-            /// The names that are there, `null` or not, in order.
+            /// The names of all fields, in order, also of those that are `null`.
             names: Vec<Cow<'a, str>>,
-            /// Whether one of them is there again.
+            /// Whether a name is repeated.
             has_repeated: bool,
         }
 
@@ -143,7 +144,7 @@ fields! {
     key "key",
 }
 
-/// A JSON string, borrowed where nothing in it is escaped.
+/// A JSON string, borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -162,7 +163,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 let mut fields = Fields::default();
                 while let Some((Text(name), value)) = map.next_entry()? {
                     fields.set(&name, value);
-                    // All but a few names are unknown to us, and refused in any case.
+                    // Beyond the limit some name is unknown, and the command is refused for that.
                     if fields.names.contains(&name) {
                         fields.has_repeated = true;
                     } else if fields.names.len() < NAMES_MAX {
@@ -181,7 +182,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn parse(text: &'a str) -> Result<Fields<'a>, ErrorResponse> {
         match serde_json::from_str::<Fields<'a>>(text) {
             Ok(fields) if fields.has_repeated => {
-                Err(ErrorResponse::bad_request("a field is there twice"))
+                Err(ErrorResponse::bad_request("a field is given twice"))
             }
             Ok(fields) => Ok(fields),
             Err(error) if error.is_data() => {
@@ -193,7 +194,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses fields that are none of these; `of` says what they belong to.
+    /// Refuses unknown fields. `of` describes the object in the error message.
     pub(crate) fn check_names(&self, of: &str, known: &[&str]) -> Result<(), ErrorResponse> {
         match self.names.iter().find(|name| !known.contains(&&***name)) {
             None => Ok(()),
@@ -214,8 +215,8 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| ErrorResponse::bad_request("the field `type` is missing"))?;
         let Some((_, known)) = COMMANDS.iter().find(|(name, _)| *name == kind) else {
             let names: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
-            let sentence = "the value of `type` is not a command".to_owned();
-            return Err(ErrorResponse::bad_request(unknown::with_hint(sentence, &kind, &names)));
+            let message = "the value of `type` is not a command".to_owned();
+            return Err(ErrorResponse::bad_request(unknown::with_hint(message, &kind, &names)));
         };
         self.check_names(&format!("`{kind}`"), known)?;
         Ok(match &*kind {
@@ -286,7 +287,8 @@ pub(super) fn owned(
     Ok(string(value, field)?.map(Cow::into_owned))
 }
 
-/// Decodes a JSON string. What is one by its first character can only fail to be Unicode.
+/// Decodes a JSON string. The value is valid JSON, so once it begins like a string, only an
+/// unpaired surrogate can make it fail.
 pub(super) fn decoded_string<'a>(
     value: &'a RawValue,
     field: &str,
@@ -303,7 +305,7 @@ pub(super) fn decoded_string<'a>(
     }
 }
 
-/// How many messages of the past a subscription begins with.
+/// The field `history`: how many of the newest messages to start with.
 fn messages(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
     let message =
         || format!("the field `history` must be a number of messages, 0 to {HISTORY_MAX}");

@@ -1,4 +1,4 @@
-//! A message as it comes in JSON: the fields `data`, `encoding`, `content_type` and `key`.
+//! A message in JSON: the fields `data`, `encoding`, `content_type` and `key`.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -7,25 +7,25 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::command::{Fields, decoded_string, owned, string};
 use crate::ErrorResponse;
 
-/// The longest idempotency key.
+/// The longest idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 128;
 
-/// The longest content type: one byte of length is enough for every registered one.
+/// The longest content type, in bytes. Every registered type is shorter.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 255;
 
-/// Takes base64 with its padding or without.
+/// Accepts base64 with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A message to be published. Its size, and whether it is what its content type says, has not been
-/// checked.
+/// A message to be published. The size of its body, and whether the body matches the content type,
+/// are not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    /// The bytes of the message.
+    /// The message's body.
     pub body: Vec<u8>,
-    /// What they are; `None` is plain text.
+    /// The content type; `None` is plain text.
     pub content_type: Option<String>,
     /// The idempotency key.
     pub key: Option<String>,
@@ -67,7 +67,7 @@ impl Publication {
     }
 }
 
-/// A content type goes into response headers, so it may hold nothing that could end one.
+/// Responses repeat the content type in a header, so it must not contain line breaks.
 fn check_content_type(content_type: &str) -> Result<(), ErrorResponse> {
     let is_printable = content_type.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let is_short = (1..=CONTENT_TYPE_BYTES_MAX).contains(&content_type.len());

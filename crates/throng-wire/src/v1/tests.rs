@@ -47,7 +47,7 @@ fn raw(json: &str) -> Box<RawValue> {
 }
 
 #[test]
-fn every_command_of_the_reference_is_understood() {
+fn every_command_of_the_reference_is_parsed() {
     assert_eq!(
         command(r#"{"type":"subscribe","channel":"a","since":"k-1","history":10,"ref":1}"#),
         Command::Subscribe { target: channel("a"), since: Some("k-1".into()), history: Some(10) }
@@ -90,7 +90,7 @@ fn null_is_ignored() {
 }
 
 #[test]
-fn unknown_names_are_refused_with_the_nearest() {
+fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     let refused = |text: &str| {
         let error = parse(text).command.unwrap_err();
         assert_eq!(error.code.name(), "bad_request", "{text}");
@@ -123,14 +123,14 @@ fn unknown_names_are_refused_with_the_nearest() {
     }
     let many: String = (0..1000).map(|n| format!(r#","x{n}":{n}"#)).collect();
     refused(&format!(r#"{{"type":"ping"{many}}}"#));
-    // The answer names the request although it is refused.
+    // The reply to a refused command has its `ref`.
     assert!(parse(r#"{"ref":7,"type":"ping","x":1}"#).reference.is_some());
-    assert_eq!(refused(r#"{"type":"ping","type":"ping"}"#), "a field is there twice");
-    assert_eq!(refused(r#"{"type":"ping","x":1,"\u0078":null}"#), "a field is there twice");
+    assert_eq!(refused(r#"{"type":"ping","type":"ping"}"#), "a field is given twice");
+    assert_eq!(refused(r#"{"type":"ping","x":1,"\u0078":null}"#), "a field is given twice");
 }
 
 #[test]
-fn data_decides_what_is_published() {
+fn the_type_of_data_decides_the_content_type() {
     assert_eq!(published_as(r#""data":"a\né""#), publication("a\né".as_bytes(), None));
     let json = Some("application/json");
     assert_eq!(published_as(r#""data": { "a" : [1] } "#), publication(b"{ \"a\" : [1] }", json));
@@ -155,7 +155,7 @@ fn data_decides_what_is_published() {
 }
 
 #[test]
-fn bad_publications_name_the_field() {
+fn errors_of_publications_name_the_field() {
     let cases = [
         (r#""key":"k""#, "data"),
         (r#""data":"x","encoding":"hex""#, "encoding"),
@@ -183,7 +183,7 @@ fn bad_publications_name_the_field() {
 }
 
 #[test]
-fn bad_commands_name_what_is_wrong() {
+fn errors_of_commands_say_what_is_wrong() {
     for text in ["", "x", "7", "null", "\"a\"", "[]", r#"["ping"]"#, "{", "{}x", r#"{"type":}"#] {
         assert_eq!(refused(text).0, "bad_json", "{text}");
     }
@@ -223,7 +223,7 @@ fn bad_commands_name_what_is_wrong() {
 }
 
 #[test]
-fn the_reference_comes_back_if_it_is_a_short_name() {
+fn a_short_reference_is_repeated() {
     let reference = |json: &str| parse(&format!(r#"{{"type":"ping","ref":{json}}}"#)).reference;
     let long = format!("\"{}\"", "x".repeat(62));
     for json in ["1", "-1.5e3", "\"a\\n\"", "\"\"", &long] {
@@ -237,7 +237,7 @@ fn the_reference_comes_back_if_it_is_a_short_name() {
 }
 
 #[test]
-fn deep_nesting_is_only_text() {
+fn deep_nesting_does_not_recurse() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(published_as(&format!("\"data\":{deep}")).body, deep.as_bytes());
     let received = parse(&format!(r#"{{"type":"ping","x":{deep}}}"#));
@@ -245,7 +245,7 @@ fn deep_nesting_is_only_text() {
 }
 
 #[test]
-fn answers_read_as_in_the_reference() {
+fn replies_match_the_reference() {
     let a = channel("a");
     let reference = raw("\"r\"");
     assert_eq!(
@@ -299,7 +299,7 @@ fn answers_read_as_in_the_reference() {
 }
 
 #[test]
-fn lists_are_the_same_with_a_type_and_without() {
+fn lists_have_the_same_fields_as_frames_and_as_bodies() {
     let a = channel("a");
     let users: [Box<str>; 2] = ["ann".into(), "b\"o".into()];
     assert_eq!(
@@ -327,7 +327,7 @@ fn lists_are_the_same_with_a_type_and_without() {
 
 proptest! {
     #[test]
-    fn any_message_comes_through(name in "[a-z\"\\\\é]{1,9}", text: String, number: i64) {
+    fn any_message_survives_the_round_trip(name in "[a-z\"\\\\é]{1,9}", text: String, number: i64) {
         let target = channel(&name);
         let sent = json!({"type": "publish", "channel": name, "data": text, "ref": number});
         let received = parse(&sent.to_string());

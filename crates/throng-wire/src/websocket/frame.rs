@@ -1,4 +1,4 @@
-//! The frame header, and whole frames as they are written.
+//! Frame headers, and writing of whole frames.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::Violation;
 /// The longest payload of a control frame (RFC 6455, section 5.5).
 pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
-/// The longest reason of a close: a control payload less the code.
+/// The longest close reason: a control payload without the code.
 const CLOSE_REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
 const FIN: u8 = 0x80;
@@ -17,7 +17,7 @@ const MASKED: u8 = 0x80;
 const LENGTH_IN_16_BITS: u8 = 126;
 const LENGTH_IN_64_BITS: u8 = 127;
 
-/// What a frame is.
+/// The type of a frame.
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Opcode {
@@ -29,9 +29,9 @@ pub enum Opcode {
     Binary = 2,
     /// The last frame of a direction.
     Close = 8,
-    /// Asks for a pong.
+    /// Requests a pong.
     Ping = 9,
-    /// Answers a ping, or comes unasked.
+    /// Answers a ping, or is sent unasked.
     Pong = 10,
 }
 
@@ -48,13 +48,13 @@ impl Opcode {
         })
     }
 
-    /// Close, ping or pong: short, never fragmented, allowed between fragments.
+    /// Whether it is close, ping or pong: short, never fragmented, and allowed between fragments.
     pub fn is_control(self) -> bool {
         self as u8 >= 8
     }
 }
 
-/// Whose frames are parsed: clients mask theirs, servers do not.
+/// The sender of the parsed frames. Clients mask theirs, servers do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     Client,
@@ -67,17 +67,17 @@ pub(super) struct FrameHead {
     pub(super) opcode: Opcode,
     pub(super) is_final: bool,
     pub(super) mask: [u8; 4],
-    /// The length of the header.
+    /// The length of the header, in bytes.
     pub(super) bytes: usize,
-    /// The length of the payload.
+    /// The length of the payload, in bytes.
     pub(super) payload_bytes: usize,
 }
 
 impl FrameHead {
-    /// Parses the header that `bytes` begins with; `None` when it has not arrived whole.
+    /// Parses the header at the start of `bytes`; `None` if it is incomplete.
     ///
-    /// The checks go in the order of the bytes: a header that is refused is refused for the same
-    /// reason however much of it has arrived.
+    /// Checks the bytes in their order, so that an invalid header always returns the same
+    /// violation, however much of it has arrived.
     pub(super) fn parse(bytes: &[u8], sender: Sender) -> Result<Option<FrameHead>, Violation> {
         let Some(&first) = bytes.first() else { return Ok(None) };
         if first & RESERVED != 0 {
@@ -106,20 +106,21 @@ impl FrameHead {
                 None => return Ok(None),
             },
         };
-        // On a machine of 32 bits, what does not fit the address space is over any limit.
+        // On a 32-bit machine, a payload larger than the address space exceeds any limit.
         let payload_bytes = usize::try_from(length).map_err(|_| Violation::TooLarge)?;
         let head =
             FrameHead { opcode, is_final, mask, bytes: bytes.len() - after.len(), payload_bytes };
         Ok(Some(head))
     }
 
-    /// Where the frame ends, or more than any input can be long.
+    /// The length of the whole frame in bytes; saturates.
     pub(super) fn frame_bytes(&self) -> usize {
         self.bytes.saturating_add(self.payload_bytes)
     }
 }
 
-/// The length of the payload and what comes after it; `None` when it has not arrived whole.
+/// Parses an extended length. Returns the payload's length and the bytes after it; `None` if it is
+/// incomplete.
 fn parse_length(short: u8, after: &[u8]) -> Result<Option<(u64, &[u8])>, Violation> {
     let (length, after, shortest) = match short {
         LENGTH_IN_16_BITS => match after.split_first_chunk() {
@@ -141,19 +142,19 @@ fn parse_length(short: u8, after: &[u8]) -> Result<Option<(u64, &[u8])>, Violati
     Ok(Some((length, after)))
 }
 
-/// Writes the header of a final frame of `payload_bytes` bytes, as a server sends it.
+/// Writes the header of a final, unmasked frame with a payload of `payload_bytes` bytes.
 pub fn write_frame_head(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize) {
     write_head(out, opcode, payload_bytes, 0);
 }
 
-/// Writes a final frame as a server sends it, unmasked.
+/// Writes a final, unmasked frame, as servers send it.
 pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
     out.reserve(10 + payload.len());
     write_frame_head(out, opcode, payload.len());
     out.extend_from_slice(payload);
 }
 
-/// Writes a close frame as a server sends it. The reason is cut to what fits, between characters.
+/// Writes an unmasked close frame. A reason that is too long is cut between characters.
 pub fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     let reason = &reason[..reason.floor_char_boundary(CLOSE_REASON_BYTES_MAX)];
     write_frame_head(out, Opcode::Close, 2 + reason.len());
@@ -161,7 +162,7 @@ pub fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// Writes a final frame as a client sends it.
+/// Writes a final, masked frame, as clients send it.
 pub fn write_masked_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
     out.reserve(14 + payload.len());
     write_head(out, opcode, payload.len(), MASKED);
@@ -184,7 +185,7 @@ fn write_head(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize, masked: u
     }
 }
 
-/// Masks or unmasks, eight bytes at a time; the compiler makes wider ones of them.
+/// Masks or unmasks, eight bytes at a time; the compiler vectorizes it further.
 pub(super) fn apply_mask(payload: &mut [u8], mask: [u8; 4]) {
     let half = u64::from(u32::from_ne_bytes(mask));
     let word_mask = half << 32 | half;
@@ -197,20 +198,20 @@ pub(super) fn apply_mask(payload: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// A frame that a server sent, as a client finds it in its buffer.
+/// A frame from a server in a client's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFrame {
-    /// What it is.
+    /// Its type.
     pub opcode: Opcode,
-    /// Whether its message ends with it.
+    /// Whether it is the last frame of its message.
     pub is_final: bool,
-    /// Where its payload is.
+    /// The position of its payload in the buffer.
     pub payload: Range<usize>,
-    /// How many bytes it takes in all.
+    /// The length of the whole frame, in bytes.
     pub length: usize,
 }
 
-/// Parses the frame that `bytes` begins with; `None` when it has not arrived whole.
+/// Parses the frame at the start of `bytes`; `None` if it is incomplete.
 pub fn parse_server_frame(bytes: &[u8]) -> Result<Option<ServerFrame>, Violation> {
     let Some(head) = FrameHead::parse(bytes, Sender::Server)? else { return Ok(None) };
     let length = head.frame_bytes();

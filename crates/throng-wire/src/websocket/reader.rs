@@ -1,4 +1,4 @@
-//! The receiving side of a server's connection.
+//! The receiving side of a server's connection: frames to messages.
 
 use std::borrow::Cow;
 
@@ -6,97 +6,99 @@ use super::Violation;
 use super::frame::{CONTROL_BYTES_MAX, FrameHead, Opcode, Sender, apply_mask};
 use super::utf8::{NotUtf8, Utf8};
 
-/// The most that [`Reader::next`] leaves unconsumed: a control frame but for its last byte, which
-/// is more than the longest header.
+/// The most bytes that [`Reader::next`] leaves unconsumed: a control frame without its last byte,
+/// which is longer than any header.
 pub const UNCONSUMED_BYTES_MAX: usize = 2 + 4 + CONTROL_BYTES_MAX - 1;
 
-/// What a client sends, put together from pieces.
+/// Assembles messages from a client's frames.
 ///
-/// Holds something only within a message that did not arrive at once; see [`Reader::is_idle`].
+/// Holds state only inside a message that did not arrive at once; see [`Reader::is_idle`].
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Whether the message that has begun is text.
+    /// Whether the message in progress is text; `None` outside a message.
     message_is_text: Option<bool>,
-    /// Whether some fragment of the message has ended.
+    /// Whether a fragment of the message is complete.
     has_fragments: bool,
-    /// The data frame that has begun. Only within a message.
+    /// The data frame in progress. Only inside a message.
     frame: Option<Frame>,
-    /// What has arrived of the message, unmasked.
+    /// The part of the message that has arrived, unmasked.
     payload: Vec<u8>,
-    /// How the text in `payload` ends.
+    /// The validation state of the text in `payload`.
     utf8: Utf8,
 }
 
-/// A data frame whose header has been read.
+/// A data frame after its header.
 #[derive(Debug)]
 struct Frame {
     missing_bytes: usize,
-    /// The mask, turned so that it begins with the byte that is due.
+    /// The mask, rotated so that its first byte applies to the next byte of payload.
     mask: [u8; 4],
     is_final: bool,
 }
 
-/// How far [`Reader::next`] came. Unconsumed input is to be presented again, with more behind it.
+/// The result of [`Reader::next`]. The caller must present unconsumed input again, with more bytes
+/// after it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'b> {
-    /// Nothing more can be made of the input.
+    /// The reader needs more input.
     Incomplete {
-        /// How many bytes have been dealt with.
+        /// How many bytes were consumed.
         consumed: usize,
     },
-    /// A fragment of a message has ended; there may be more behind it. Told so that whoever reads
-    /// can bound how many of them have their turn at once.
+    /// A fragment of a message is complete; more input may follow. Reported so that the caller can
+    /// bound its work per turn.
     Fragment {
-        /// How many bytes have been dealt with.
+        /// How many bytes were consumed.
         consumed: usize,
     },
-    /// Something to act upon.
+    /// An event.
     Event {
-        /// What it is.
+        /// The event.
         event: Event<'b>,
-        /// How many bytes have been dealt with; there may be more events behind them.
+        /// How many bytes were consumed. More events may follow them.
         consumed: usize,
     },
 }
 
-/// What a client said.
+/// A message or control frame of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'b> {
-    /// A message: borrowed when it came in one frame at once, else collected.
+    /// A message: borrowed if it arrived at once in one frame, otherwise collected.
     Message {
-        /// A text message, which is UTF-8, or a binary one.
+        /// Whether it is a text message, whose payload is UTF-8.
         is_text: bool,
-        /// What it says.
+        /// The body of the message.
         payload: Cow<'b, [u8]>,
     },
-    /// Wants a pong with this payload.
+    /// A ping, which requests a pong with the same payload.
     Ping(&'b [u8]),
-    /// A sign of life.
+    /// A pong.
     Pong,
-    /// The last event; what comes after it is to be ignored.
+    /// A close frame. The caller must ignore the input after it.
     Close {
-        /// Why, if the client said.
+        /// The close code, if the client sent one.
         code: Option<u16>,
-        /// What it said besides.
+        /// The reason, or an empty string.
         reason: &'b str,
     },
 }
 
 impl Reader {
-    /// Whether it holds nothing, so that the owner may drop it and start anew with the next byte.
+    /// Whether it holds no state, so that the owner may drop it and use a new one for the next
+    /// byte.
     pub fn is_idle(&self) -> bool {
         self.message_is_text.is_none()
     }
 
-    /// The memory that the message begun takes.
+    /// The memory that the message in progress takes, in bytes.
     pub fn buffered_bytes(&self) -> usize {
         self.payload.capacity()
     }
 
-    /// Reads up to the next event. Unmasks in place: consumed input is changed.
+    /// Reads up to the next event. Unmasks in place, so it changes the input that it consumes.
     ///
-    /// After a violation the connection can only be closed. The message limit counts payload, over
-    /// all fragments.
+    /// After a violation the connection must be closed. `message_bytes_max` limits the payload of a
+    /// message, over all its fragments.
     pub fn next<'b>(
         &mut self,
         input: &'b mut [u8],
@@ -145,7 +147,7 @@ impl Reader {
         }
     }
 
-    /// Whether the data frame may come now and is not too large; returns whether it holds text.
+    /// Checks that the data frame is allowed here and not too large. Returns whether it is text.
     fn check_data(&self, head: &FrameHead, message_bytes_max: usize) -> Result<bool, Violation> {
         let is_text = match (head.opcode, self.message_is_text) {
             (Opcode::Continuation, Some(is_text)) => is_text,
@@ -157,7 +159,7 @@ impl Reader {
         if message_bytes > message_bytes_max { Err(Violation::TooLarge) } else { Ok(is_text) }
     }
 
-    /// Moves what has arrived of a frame into the message.
+    /// Moves the bytes that have arrived of `frame` into the message.
     fn collect(
         &mut self,
         frame: &mut Frame,
@@ -170,14 +172,15 @@ impl Reader {
             self.utf8.push(arrived)?;
         }
         if self.payload.capacity() - self.payload.len() < arrived.len() {
-            // Doubles, but never beyond what can still come: a header alone, which may announce the
-            // whole limit, makes nothing be allocated. After the first fragment more may come than
-            // the frame brings, and a fragment may be a byte.
-            let most = match self.has_fragments {
-                true => message_bytes_max - self.payload.len(),
-                false => frame.missing_bytes,
+            // Doubles, but never beyond what can still arrive. A header alone allocates nothing,
+            // although it may announce the whole limit. After the first fragment, more may arrive
+            // than this frame has: a fragment may be one byte.
+            let missing_max = if self.has_fragments {
+                message_bytes_max - self.payload.len()
+            } else {
+                frame.missing_bytes
             };
-            let more = arrived.len().max(self.payload.len()).min(most);
+            let more = arrived.len().max(self.payload.len()).min(missing_max);
             self.payload.reserve_exact(more);
         }
         self.payload.extend_from_slice(arrived);
@@ -185,7 +188,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Hands out the message that is complete, and is idle again.
+    /// Returns the complete message and becomes idle.
     fn end_message<'b>(&mut self) -> Result<Event<'b>, Violation> {
         if !self.utf8.is_complete() {
             return Err(Violation::NotUtf8);

@@ -1,19 +1,19 @@
-//! UTF-8 that arrives in pieces, refused at the first byte that cannot become valid any more.
+//! Incremental UTF-8 validation, which fails at the first byte that no continuation can make valid.
 
-/// How a text that has not ended yet ends so far.
+/// The state at the end of the text so far.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Utf8 {
-    /// The first bytes of a character whose others have not arrived.
+    /// The first bytes of an incomplete character.
     begun: [u8; 3],
     begun_len: u8,
 }
 
-/// The text is not UTF-8, whatever follows.
+/// The text is not UTF-8, whatever follows it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotUtf8;
 
 impl Utf8 {
-    /// Takes the next piece.
+    /// Validates the next piece.
     pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), NotUtf8> {
         let piece = self.end_begun(piece)?;
         let Err(error) = simdutf8::compat::from_utf8(piece) else { return Ok(()) };
@@ -29,7 +29,7 @@ impl Utf8 {
         self.begun_len == 0
     }
 
-    /// Ends the character that an earlier piece began; returns what of `piece` comes after it.
+    /// Completes the character that an earlier piece began. Returns the rest of `piece`.
     fn end_begun<'p>(&mut self, piece: &'p [u8]) -> Result<&'p [u8], NotUtf8> {
         let begun_len = usize::from(self.begun_len);
         if begun_len == 0 {
@@ -38,7 +38,7 @@ impl Utf8 {
         let mut character = [0; 4];
         character[..begun_len].copy_from_slice(&self.begun[..begun_len]);
         for (taken, &byte) in piece.iter().enumerate() {
-            // In bounds: four bytes of a valid beginning are a whole character.
+            // In bounds: a valid beginning of four bytes is a complete character.
             let len = begun_len + taken + 1;
             character[len - 1] = byte;
             match std::str::from_utf8(&character[..len]) {
@@ -54,7 +54,7 @@ impl Utf8 {
         Ok(&[])
     }
 
-    /// Keeps a valid beginning of a character: at most three bytes.
+    /// Keeps the valid beginning of a character, at most three bytes.
     fn begin(&mut self, bytes: &[u8]) {
         self.begun[..bytes.len()].copy_from_slice(bytes);
         self.begun_len = bytes.len() as u8;
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The position of the first byte that is refused, when the bytes come one by one.
+    /// The index of the byte that fails when the bytes arrive one by one.
     fn refused_at(bytes: &[u8]) -> Option<usize> {
         let mut utf8 = Utf8::default();
         (0..bytes.len()).find(|&at| utf8.push(&bytes[at..=at]).is_err())
     }
 
     #[test]
-    fn refuses_at_the_first_hopeless_byte() {
+    fn fails_at_the_first_invalid_byte() {
         assert_eq!(refused_at("κόσμε 𝄞 \u{10ffff}\0".as_bytes()), None);
         assert_eq!(refused_at(b"a\x80"), Some(1));
         assert_eq!(refused_at(b"\xc0"), Some(0));

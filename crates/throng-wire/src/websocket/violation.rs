@@ -1,13 +1,13 @@
-//! What a peer can do wrong, and the close code that tells it.
+//! Protocol violations and their close codes.
 
 use super::close_code;
 
-/// A breach of RFC 6455 or of the message limit. The connection is closed with its code.
+/// A violation of RFC 6455 or of the message limit. It closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
-    /// A frame from a client without a mask, or one from a server with it.
+    /// An unmasked frame from a client, or a masked one from a server.
     Masking,
-    /// RSV1 to RSV3 without an extension that uses them.
+    /// A reserved bit, RSV1 to RSV3: there are no extensions.
     ReservedBits,
     /// Opcodes 3 to 7 and 11 to 15.
     ReservedOpcode,
@@ -15,26 +15,26 @@ pub enum Violation {
     FragmentedControl,
     /// A ping, pong or close of more than 125 bytes.
     LongControl,
-    /// A continuation frame when no message had begun.
+    /// A continuation frame outside a message.
     UnexpectedContinuation,
-    /// A text or binary frame within a fragmented message.
+    /// A text or binary frame inside a fragmented message.
     InterleavedMessage,
-    /// A length in more bytes than it needs.
+    /// A length that is not in its shortest form.
     LengthNotMinimal,
-    /// A length with the highest of its 64 bits set.
+    /// A 64-bit length with the highest bit set.
     LengthHighBit,
-    /// A message over the limit, by its header or by the sum of its fragments.
+    /// A message whose header, or the sum of whose fragments, exceeds the limit.
     TooLarge,
-    /// Text, or the reason of a close, that is not UTF-8.
+    /// A text message or a close reason that is not UTF-8.
     NotUtf8,
-    /// A close code that nobody may send.
+    /// A close code that must not be sent.
     CloseCode,
-    /// A close payload of one byte: half a code.
+    /// A close frame with a payload of one byte, half a code.
     ShortClose,
 }
 
 impl Violation {
-    /// The close code that the peer is told.
+    /// The close code that answers it.
     pub fn close_code(self) -> u16 {
         match self {
             Violation::TooLarge => close_code::MESSAGE_TOO_BIG,
@@ -43,7 +43,7 @@ impl Violation {
         }
     }
 
-    /// One sentence for the close reason and the log.
+    /// The reason of the close frame.
     pub fn message(self) -> &'static str {
         match self {
             Violation::Masking => "the frame's mask bit is wrong",

@@ -52,7 +52,7 @@ fn tungstenite_reads_what_a_client_writes() {
 }
 
 #[test]
-fn a_server_frame_is_parsed_once_it_is_whole() {
+fn a_server_frame_is_parsed_once_it_is_complete() {
     for (opcode, length) in [(Opcode::Text, 0), (Opcode::Ping, 125), (Opcode::Binary, 300)] {
         let payload = vec![b'x'; length];
         let mut bytes = Vec::new();
@@ -98,7 +98,7 @@ fn a_close_reason_is_cut_between_characters() {
 }
 
 #[test]
-fn masking_twice_is_nothing() {
+fn masking_twice_restores_the_bytes() {
     for length in 0..40 {
         let payload: Vec<u8> = (0..length).collect();
         let mut masked = payload.clone();
@@ -112,8 +112,8 @@ fn masking_twice_is_nothing() {
 }
 
 proptest! {
-    /// Where both accept a header, both read the same from it. We refuse more: reserved bits,
-    /// lengths in long form, and what the opcode does not allow.
+    /// If both accept a header, both parse the same values. Ours also refuses reserved bits,
+    /// lengths that are not in their shortest form, and what the opcode forbids.
     #[test]
     fn heads_agree_with_tungstenite(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
         let sender = match bytes.get(1) {

@@ -6,7 +6,7 @@ use super::*;
 const LIMIT: usize = 100_000;
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-/// An event that owns what it says, to be compared.
+/// An owned event, for comparisons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Message(bool, Vec<u8>),
@@ -28,7 +28,7 @@ fn said(event: Event<'_>) -> Said {
     }
 }
 
-/// Feeds pieces as a connection does: what was not consumed is kept for the next piece.
+/// Feeds pieces as a connection does: it keeps unconsumed bytes for the next piece.
 fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     message_bytes_max: usize,
@@ -64,7 +64,7 @@ fn read<'p>(
     (events, None)
 }
 
-/// Reads the bytes whole, one by one, and cut in two at every place; all must agree.
+/// Reads the bytes at once, one by one, and split in two at every index. All results must agree.
 fn read_all_ways(bytes: &[u8]) -> (Vec<Said>, Option<Violation>) {
     let whole = read([bytes], LIMIT);
     assert_eq!(read(bytes.chunks(1), LIMIT), whole, "byte by byte");
@@ -127,7 +127,7 @@ fn reads_messages_and_fragments_with_control_frames_between() {
 }
 
 #[test]
-fn a_message_that_came_at_once_is_not_copied() {
+fn a_message_that_arrives_at_once_is_not_copied() {
     let mut bytes = frame(0x81, b"hello");
     let mut reader = Reader::default();
     let Ok(Step::Event { event: Event::Message { payload, .. }, consumed }) =
@@ -151,7 +151,7 @@ fn a_header_alone_allocates_nothing() {
     assert_eq!(reader.buffered_bytes(), 10);
 }
 
-/// However short the fragments are, the memory grows by doubling.
+/// The memory grows by doubling, however short the fragments are.
 #[test]
 fn tiny_fragments_are_seldom_copied() {
     const BYTES: usize = 60_000;
@@ -237,7 +237,7 @@ fn text_is_refused_at_its_first_bad_byte() {
     let bad_at = 8 + 5;
     assert_eq!(read([&long[..bad_at - 1]], LIMIT), (vec![], None));
     assert_eq!(read([&long[..bad_at]], LIMIT), (vec![], Some(Violation::NotUtf8)));
-    // Bytes of a binary message are nobody's business.
+    // A binary message may contain any bytes.
     assert_eq!(read_all_ways(&frame(0x82, b"\xff")).1, None);
 }
 
@@ -256,14 +256,14 @@ fn close_frames_follow_the_rules() {
 }
 
 #[test]
-fn violations_name_their_close_codes() {
+fn violations_have_close_codes() {
     assert_eq!(Violation::TooLarge.close_code(), 1009);
     assert_eq!(Violation::NotUtf8.close_code(), 1007);
     assert_eq!(Violation::Masking.close_code(), 1002);
     assert_eq!(Violation::CloseCode.close_code(), 1002);
 }
 
-/// Frames that are mostly right: valid sequences, with a byte changed now and then.
+/// Mostly valid frames: valid sequences, sometimes with one byte changed.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
     let first = prop::sample::select(vec![0x81u8, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8a, 0x88]);
     let payload = prop_oneof![
@@ -286,7 +286,7 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn how_the_bytes_are_cut_does_not_matter(
+    fn events_do_not_depend_on_how_the_bytes_are_split(
         bytes in traffic(),
         mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
         message_bytes_max in 0usize..400,
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_client_writes_is_read(
+    fn frames_of_a_client_are_read_back(
         payload in prop::collection::vec(any::<u8>(), 0..70_000),
         mask: [u8; 4],
         piece_bytes in 1usize..5000,

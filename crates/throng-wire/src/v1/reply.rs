@@ -1,4 +1,5 @@
-//! What the server says, each a JSON object on one line.
+//! The frames of the server, each a JSON object on one line, and the HTTP bodies with the same
+//! fields.
 
 use std::io::Write as _;
 
@@ -7,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::envelope::write_json_string;
 use crate::{ErrorResponse, Target};
 
-/// A JSON object that is being written.
+/// Writes a JSON object, field by field.
 struct Object<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,
@@ -19,12 +20,13 @@ impl<'o> Object<'o> {
         Object { out, is_empty: true }
     }
 
-    /// An object that names its type first, as everything on `throng.v1` does.
+    /// Begins an object with the field `type`, as every frame of `throng.v1` does.
     fn typed(out: &'o mut Vec<u8>, kind: &str) -> Object<'o> {
         Object::new(out).string("type", kind)
     }
 
-    /// Begins a field; its value is to be appended to what this returns. Names need no escapes.
+    /// Begins a field. The caller appends its value to the returned buffer. `name` needs no
+    /// escapes.
     fn field(&mut self, name: &str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.is_empty) {
             self.out.push(b',');
@@ -41,7 +43,7 @@ impl<'o> Object<'o> {
     }
 
     fn number(mut self, name: &str, value: u64) -> Self {
-        // A Vec takes everything.
+        // Writing to a Vec cannot fail.
         let _ = write!(self.field(name), "{value}");
         self
     }
@@ -56,7 +58,7 @@ impl<'o> Object<'o> {
         self.string(target.kind.noun(), &target.name)
     }
 
-    /// A boolean that is left out when nobody asked.
+    /// The field `recovered`, left out if the client gave no id to resume after.
     fn recovered(self, recovered: Option<bool>) -> Self {
         match recovered {
             Some(recovered) => self.boolean("recovered", recovered),
@@ -86,7 +88,7 @@ impl<'o> Object<'o> {
         self.out.push(b'}');
     }
 
-    /// Ends the answer to a command, which the client may have given a name.
+    /// Ends the reply to a command, with the command's `ref` if it had one.
     fn end_with(mut self, reference: Option<&RawValue>) {
         if let Some(reference) = reference {
             self.field("ref").extend_from_slice(reference.get().as_bytes());
@@ -95,7 +97,7 @@ impl<'o> Object<'o> {
     }
 }
 
-/// The first frame of a connection, which may follow up to `channels_max` channels.
+/// The first frame of a connection.
 pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64, channels_max: usize) {
     Object::typed(out, "welcome")
         .string("connection", connection)
@@ -104,7 +106,7 @@ pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64, channels_m
         .end();
 }
 
-/// The welcome of the plain transports, in the words of their response headers.
+/// The welcome of the other transports, with the values of their response headers.
 pub fn greeting(out: &mut Vec<u8>, connection: Option<&str>, id: &str, recovered: Option<bool>) {
     let mut object = Object::typed(out, "welcome");
     if let Some(connection) = connection {
@@ -113,8 +115,8 @@ pub fn greeting(out: &mut Vec<u8>, connection: Option<&str>, id: &str, recovered
     object.string("id", id).recovered(recovered).end();
 }
 
-/// The subscription stands; messages follow from `id` on. With a backlog, `head` is the id of its
-/// last message: what comes after it is live.
+/// Confirms a subscription: messages after `id` follow. With a backlog, `head` is the id of its
+/// last message; later ones are live.
 pub fn subscribed(
     out: &mut Vec<u8>,
     target: &Target,
@@ -130,12 +132,12 @@ pub fn subscribed(
     object.recovered(recovered).end_with(reference);
 }
 
-/// The subscription has ended.
+/// Confirms the end of a subscription.
 pub fn unsubscribed(out: &mut Vec<u8>, target: &Target, reference: Option<&RawValue>) {
     Object::typed(out, "unsubscribed").target(target).end_with(reference);
 }
 
-/// The message has been accepted.
+/// Confirms a publication.
 pub fn published(
     out: &mut Vec<u8>,
     target: &Target,
@@ -148,7 +150,7 @@ pub fn published(
         .end_with(reference);
 }
 
-/// The same as the body of an HTTP response, or as the answer line of a batch.
+/// [`published`] as the body of an HTTP response, or as the answer line of a batch.
 pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: u64, is_duplicate: bool) {
     published_fields(Object::new(out), id, subscribers, is_duplicate).end();
 }
@@ -163,12 +165,13 @@ fn published_fields<'o>(
     if is_duplicate { object.boolean("duplicate", true) } else { object }
 }
 
-/// The connection fell behind: `missed` messages are gone, delivery goes on after `id`.
+/// Reports a gap: the connection lagged, `missed` messages are gone, and delivery goes on after
+/// `id`.
 pub fn gap(out: &mut Vec<u8>, target: &Target, missed: u64, id: &str) {
     Object::typed(out, "gap").target(target).number("missed", missed).string("id", id).end();
 }
 
-/// A request cannot be done.
+/// Refuses a command.
 pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawValue>) {
     Object::typed(out, "error")
         .string("code", error.code.name())
@@ -176,17 +179,17 @@ pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawVal
         .end_with(reference);
 }
 
-/// The same as the body of an HTTP response, or as the answer line of a batch.
+/// [`error`] as the body of an HTTP response, or as the answer line of a batch.
 pub fn error_body(out: &mut Vec<u8>, error: &ErrorResponse) {
     Object::new(out).string("error", error.code.name()).string("message", &error.message).end();
 }
 
-/// Answers a ping.
+/// Replies to a ping.
 pub fn pong(out: &mut Vec<u8>, reference: Option<&RawValue>) {
     Object::typed(out, "pong").end_with(reference);
 }
 
-/// Who is there.
+/// Lists the connected users.
 pub fn presence(
     out: &mut Vec<u8>,
     target: &Target,
@@ -199,7 +202,7 @@ pub fn presence(
         .end_with(reference);
 }
 
-/// The same as the body of an HTTP response.
+/// [`presence`] as the body of an HTTP response.
 pub fn presence_body(
     out: &mut Vec<u8>,
     target: &Target,
@@ -224,7 +227,7 @@ fn presence_fields<'o>(
         .boolean("more", more)
 }
 
-/// The messages asked for, oldest first. Each of `envelopes` appends one.
+/// Lists messages, oldest first. Each item of `envelopes` appends one.
 pub fn history(
     out: &mut Vec<u8>,
     target: &Target,
@@ -238,7 +241,7 @@ pub fn history(
         .end_with(reference);
 }
 
-/// The same as the body of an HTTP response.
+/// [`history`] as the body of an HTTP response.
 pub fn history_body(
     out: &mut Vec<u8>,
     target: &Target,
