@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use throng_flood::clients::{Board, Fleet};
 use throng_flood::marker::{Mark, now_ns};
-use throng_flood::plan::Transport;
-use throng_flood::plan::draft::{Draft, Phases};
+use throng_flood::plan::{Options, TargetOptions, Transport};
 use throng_flood::tally::Tally;
 use throng_units::format::count;
 use ureq::Agent;
@@ -79,16 +78,17 @@ impl Pollers {
     /// For up to `most` clients of the stage's server; nobody connects yet.
     pub fn new(stage: &Stage<'_>, most: usize) -> Result<Pollers, Cut> {
         let url = stage.url();
-        let draft = Draft {
+        let target = TargetOptions {
             url: Some(format!("{url}{PATH}")),
             transport: Some(Transport::LongPoll),
-            phases: Phases::Listed(vec![ramp(most)]),
-            ..Draft::default()
+            ..TargetOptions::default()
         };
-        let plan = draft.into_plan().map_err(|objections| {
-            let said: Vec<_> = objections.into_iter().map(|each| each.message).collect();
-            Cut::Failed(said.join("; "))
-        })?;
+        let phases = Some(vec![ramp(most)]);
+        let plan =
+            Options { target, phases, ..Options::default() }.into_plan().map_err(|errors| {
+                let said: Vec<_> = errors.into_iter().map(|each| each.message).collect();
+                Cut::Failed(said.join("; "))
+            })?;
         let fleet = Fleet::start(&plan, most).map_err(|error| Cut::Failed(error.to_string()))?;
         let board = fleet.board();
         let config = Agent::config_builder().proxy(None).timeout_global(Some(ANSWER_TIMEOUT));

@@ -4,11 +4,14 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use throng_flood::plan::draft::{Draft, Phases, ServerProcess};
-use throng_flood::plan::{Network, Phase, Streams, Transport};
+use throng_flood::plan::{
+    Network, Options, Phase, PublishOptions, PublishTransport, ServerProcess, Streams,
+    TargetOptions, Transport,
+};
 use throng_flood::report::Report;
 use throng_flood::report::live::{Live, Moment};
 use throng_flood::run::Watch;
+use throng_units::Count;
 use throng_units::format::count;
 
 use crate::benchmark::{Benchmark, Size};
@@ -189,12 +192,12 @@ impl<'a> Stage<'a> {
         on_moment: &mut dyn FnMut(&Moment<'_>),
     ) -> Result<Report, Cut> {
         self.check()?;
-        let draft = self.draft(load, phases);
+        let options = self.options(load, phases);
         let Some(server) = self.server.as_mut() else {
             return Err(Cut::Failed("there is no server".to_owned()));
         };
-        let plan = draft.into_plan().map_err(|objections| {
-            let said = objections.iter().map(|each| format!("{}: {}", each.key, each.message));
+        let plan = options.into_plan().map_err(|errors| {
+            let said = errors.iter().map(|each| format!("{}: {}", each.key, each.message));
             Cut::Failed(said.collect::<Vec<_>>().join("; "))
         })?;
         let mut screen = Screen {
@@ -212,22 +215,28 @@ impl<'a> Stage<'a> {
         Ok(report)
     }
 
-    fn draft(&self, load: &Load<'_>, phases: Vec<Phase>) -> Draft {
-        let mut draft = Draft {
+    fn options(&self, load: &Load<'_>, phases: Vec<Phase>) -> Options {
+        let by = load.by_websocket.then_some(PublishTransport::WebSocket);
+        Options {
             name: Some(self.outcome.name.clone()),
-            url: Some(format!("{}{}", self.url(), load.path.unwrap_or_default())),
-            transport: Some(load.transport),
-            streams: Some(load.streams),
+            target: TargetOptions {
+                url: Some(format!("{}{}", self.url(), load.path.unwrap_or_default())),
+                transport: Some(load.transport),
+                streams: Some(load.streams),
+                subprotocol: load.subprotocol.map(str::to_owned),
+                ..TargetOptions::default()
+            },
+            publish: PublishOptions {
+                by,
+                body: load.body.map(str::to_owned),
+                connections: Some(Count(load.publishers)),
+                ..PublishOptions::default()
+            },
             network: Some(self.network),
-            subprotocol: load.subprotocol.map(str::to_owned),
-            phases: Phases::Listed(phases),
-            server: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),
-            ..Draft::default()
-        };
-        draft.publish.by_websocket = load.by_websocket.then_some(true);
-        draft.publish.body = load.body.map(str::to_owned);
-        draft.publish.connections = Some(load.publishers);
-        draft
+            phases: Some(phases),
+            server_pid: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),
+            ..Options::default()
+        }
     }
 
     /// What went wrong in a flood.

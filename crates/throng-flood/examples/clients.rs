@@ -83,7 +83,7 @@ fn plan(url: &str, transport: Option<&str>) -> Result<Plan> {
     };
     Ok(Plan {
         name: "clients".to_owned(),
-        profile: throng_flood::profile::Profile::Throng,
+        profile: throng_flood::plan::Profile::Throng,
         target: Target {
             transport,
             url: Template::parse(url)?,

@@ -11,8 +11,8 @@
 mod agents;
 mod allowance;
 mod arguments;
-mod draft;
 mod interrupts;
+mod plan;
 mod run;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`plan`], [`template`], [`assertions`] | what a run does, and what must hold at its end |
-//! | [`cli`], [`profile`] | `throng flood`, and ready targets for the servers that people use |
+//! | [`cli`] | `throng flood` |
 //! | [`listener`] | which processes listen on a port |
 //! | [`clients`] | the load: clients on threads with private descriptor tables |
 //! | [`protocol`] | what servers send, decoded without I/O |
@@ -36,7 +36,6 @@ pub mod listener;
 pub mod machine;
 pub mod marker;
 pub mod plan;
-pub mod profile;
 pub mod protocol;
 pub mod publish;
 pub mod refusal;

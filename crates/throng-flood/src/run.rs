@@ -8,7 +8,7 @@ use crate::agents::coordinator::Coordinator;
 use crate::clients::Fleet;
 use crate::conductor::{Stage, conduct};
 use crate::machine::whole::{self, Machine};
-use crate::plan::{Phase, Plan, Publishing};
+use crate::plan::Plan;
 use crate::publish::recipe::Place;
 use crate::publish::{Publishers, Setting};
 use crate::report::live::Moment;
@@ -61,9 +61,9 @@ fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
 fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
     let is_here = is_loopback(plan) || !plan.server_pids.is_empty();
     let machine = is_here.then(|| Machine::watch(whole::server(plan), || watch.stop())).flatten();
-    let clients_max = clients_max(plan);
+    let clients_max = plan.clients_max();
     let fleet = Fleet::start(plan, clients_max).map_err(|error| error.to_string())?;
-    let rate_max = rate_max(plan);
+    let rate_max = plan.rate_max();
     let publishers = rate_max.map(|rate_max| {
         let (run, board) = (fleet.run(), fleet.board());
         Publishers::start(&Setting { target: &plan.target, run, board, clients_max, rate_max })
@@ -77,26 +77,6 @@ fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
     };
     fleet.stop();
     report
-}
-
-/// The most clients that a plan will have.
-pub fn clients_max(plan: &Plan) -> usize {
-    let of_ramp = |phase: &Phase| if let Phase::Ramp { to, .. } = phase { Some(*to) } else { None };
-    plan.phases.iter().filter_map(of_ramp).max().unwrap_or_default()
-}
-
-/// The highest rate of publishing; `None` if nothing is published.
-pub fn rate_max(plan: &Plan) -> Option<f64> {
-    let of_phase = |phase: &Phase| -> Option<f64> {
-        match phase {
-            Phase::Ramp { .. } => None,
-            Phase::Hold { publish, .. }
-            | Phase::Churn { publish, .. }
-            | Phase::Storm { publish, .. }
-            | Phase::Slow { publish, .. } => publish.as_ref().map(|Publishing { rate, .. }| *rate),
-        }
-    };
-    plan.phases.iter().filter_map(of_phase).reduce(f64::max)
 }
 
 fn environment(plan: &Plan) -> Environment {

@@ -16,7 +16,6 @@ use crate::clients::{Fleet, PublishSeen, Share};
 use crate::marker::now_ns;
 use crate::plan::Plan;
 use crate::publish;
-use crate::run::clients_max;
 use crate::tally::Tally;
 use throng_units::format;
 
@@ -242,7 +241,7 @@ impl Agent<'_> {
                 total: begin.clients,
                 clock_ahead_ns: begin.clock_ahead_ns,
             };
-            let own = clients_max(&plan);
+            let own = plan.clients_max();
             Fleet::start_share(&plan, own, share).map_err(|error| error.to_string())
         });
         let fleet = match fleet {

@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::publish::{Publishers, Setting as PublisherSetting};
 use crate::report::Report;
 use crate::report::live::Moment;
-use crate::run::{Watch, clients_max, rate_max};
+use crate::run::Watch;
 use throng_units::format;
 
 /// Agents are called so often until enough have answered.
@@ -72,14 +72,14 @@ impl Coordinator {
     pub fn run(&self, plan: &Plan, toml: &str, watch: &mut dyn Watch) -> Result<Report, String> {
         // Two runs of one machine do not begin in the same nanosecond.
         let run = (now_ns() ^ u64::from(std::process::id()) << 16) as u32;
-        let clients = clients_max(plan);
+        let clients = plan.clients_max();
         let mut members = self.members(clients);
         for member in &mut members {
             member.offset = self.other_clock(run, member).map_err(|error| error.to_string())?;
         }
         let begun = self.begin(run, &members, toml, clients).and_then(|()| {
             let board = Arc::new(Board::new(stream_count(plan.target.streams, clients)));
-            let publishers = rate_max(plan).map(|rate_max| {
+            let publishers = plan.rate_max().map(|rate_max| {
                 let board = Arc::clone(&board);
                 let target = &plan.target;
                 let clients_max = clients;

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::arguments::{Agent, Agents};
 use super::interrupts::interrupts;
@@ -18,12 +17,6 @@ use crate::plan::show;
 use crate::plan::{Plan, file};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint, sanitized};
-
-/// Unless said otherwise.
-const GROUP: &str = "flood";
-
-/// Long enough to start agents by hand.
-const WAIT: Duration = Duration::from_secs(60);
 
 /// `throng flood agent`.
 pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
@@ -49,9 +42,9 @@ pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
 pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordinator, Failure> {
     let setting = coordinator::Setting {
         nats: agents.nats.as_deref().unwrap_or_default(),
-        group: agents.group.as_deref().unwrap_or(GROUP),
+        group: &agents.group,
         agents: agents.agents.map_or(0, |count| count.0),
-        wait: agents.agents_wait.map_or(WAIT, |time| time.0),
+        wait: agents.agents_wait.0,
     };
     if setting.agents == 0 {
         return Err(Failure::new(EXIT_USAGE, "--agents: there are no agents"));
@@ -68,12 +61,11 @@ pub(super) fn plan_for_others(plan: &Plan) -> String {
 
 /// This machine's part of a plan, if it allows that.
 fn own_part(toml: &str, part: Part, addresses: &[IpAddr]) -> Result<Plan, String> {
-    let (draft, file) = file::parse(Path::new("the coordinator's plan"), toml.to_owned())
+    let (options, file) = file::parse(Path::new("the coordinator's plan"), toml.to_owned())
         .map_err(|error| error.0.join("; "))?;
-    let plan = draft.into_plan().map_err(|objections| {
-        let told: Vec<String> =
-            objections.iter().map(|objection| file.describe(objection)).collect();
-        told.join("; ")
+    let plan = options.into_plan().map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|error| file.describe(error)).collect();
+        lines.join("; ")
     })?;
     let mut plan = part.plan(plan);
     if !addresses.is_empty() {

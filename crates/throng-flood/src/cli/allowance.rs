@@ -7,7 +7,6 @@ use throng_host::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
 
 use crate::clients::Fleet;
 use crate::plan::{Network, Phase, Plan};
-use crate::run::clients_max;
 use crate::template::Values;
 
 /// What the choice of sources, ports and threads allows on this machine.
@@ -22,7 +21,7 @@ pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
 }
 
 fn wanted(plan: &Plan) -> Wanted {
-    let connections = clients_max(plan) as u64;
+    let connections = plan.clients_max() as u64;
     let is_loopback = is_loopback(plan);
     let addresses = match plan.sources.addresses.len() as u64 {
         0 if is_loopback => None,

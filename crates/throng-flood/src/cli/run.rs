@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use super::arguments::{Compare, Results, Run};
 use super::interrupts::{Interrupts, interrupts};
-use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, draft};
+use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, plan};
 use crate::plan::{Plan, show};
 use crate::report::compare::{self, Comparison};
 use crate::report::file::write;
 use crate::report::live::{Live, Moment};
 use crate::report::subject::command_line;
 use crate::report::{Report, csv, html, table};
-use crate::run::{Watch, clients_max};
+use crate::run::Watch;
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
@@ -65,7 +65,7 @@ impl Watch for Screen {
 pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     let results = &arguments.results;
     check_results(results)?;
-    let plan = draft::plan(arguments)?;
+    let plan = plan::plan(arguments)?;
     if results.dry_run {
         return Ok(dry_run(&plan));
     }
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
     // Settings that thousands of clients do without are for the doctor to name.
-    if clients_max(&plan) >= MANY {
+    if plan.clients_max() >= MANY {
         for warning in allowance.warnings() {
             eprintln!("{} {warning}", paint.ink(Ink::WARNING, "warning:"));
         }

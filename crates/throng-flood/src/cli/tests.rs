@@ -1,4 +1,4 @@
-//! Command lines: what they mean, and what is said of those that mean nothing.
+//! Command lines, valid and invalid.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ fn parsed(line: &[&str]) -> Result<Arguments, clap::Error> {
 }
 
 fn plan(line: &[&str]) -> Result<Plan, Failure> {
-    draft::plan(&parsed(line).unwrap_or_else(|error| panic!("{error}")).run)
+    plan::plan(&parsed(line).unwrap_or_else(|error| panic!("{error}")).run)
 }
 
 fn refusal(line: &[&str]) -> (String, u8) {
     match parsed(line) {
         Ok(arguments) => {
-            let failure = draft::plan(&arguments.run).map(|plan| panic!("{plan:?}")).unwrap_err();
+            let failure = plan::plan(&arguments.run).map(|plan| panic!("{plan:?}")).unwrap_err();
             (failure.lines.join("\n"), failure.code)
         }
         Err(error) => (error.to_string(), EXIT_USAGE),
@@ -164,9 +164,9 @@ fn a_shown_plan_can_be_read_again() {
     ] {
         let plan = plan(line).unwrap_or_else(|failure| panic!("{line:?}: {failure:?}"));
         let text = crate::plan::show::show(&plan);
-        let (draft, _) = parse("shown.toml".as_ref(), text.clone())
+        let (options, _) = parse("shown.toml".as_ref(), text.clone())
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let again = draft.into_plan().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
+        let again = options.into_plan().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
         assert_eq!(crate::plan::show::show(&again), text, "{line:?}");
         // What the profile said is spelt out: it is custom now.
         let again = Plan { profile: plan.profile, ..again };

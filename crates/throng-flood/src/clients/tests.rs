@@ -95,7 +95,7 @@ fn upgrade(request: &str) -> Vec<u8> {
 fn plan(transport: Transport, url: &str) -> Plan {
     Plan {
         name: "test".to_owned(),
-        profile: crate::profile::Profile::Custom,
+        profile: crate::plan::Profile::Custom,
         target: Target {
             transport,
             url: Template::parse(url).expect("a template"),

@@ -146,7 +146,7 @@ fn run(fake: &Fake, phases: Vec<Phase>, onlooker: &mut Onlooker) -> Report {
     let (port, _requests) = serve(|_| (CREATED, false));
     let plan = Plan {
         name: "test".to_owned(),
-        profile: crate::profile::Profile::Custom,
+        profile: crate::plan::Profile::Custom,
         target: target(port, 1, 1),
         sources: Sources { addresses: Vec::new(), ports: None },
         network: crate::plan::Network::Sockets,

@@ -1,27 +1,28 @@
-//! What contradicts itself in a plan, or cannot be done.
+//! Contradictions in a plan, and what cannot be done.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::draft::Objection;
-use super::{
-    Network, Pattern, Phase, Plan, PublishBy, Publishing, Streams, Subscribed, Target, Transport,
+use throng_units::{Time, no_scheme};
+
+use super::model::{
+    Network, Pattern, Phase, Plan, PlanError, PublishBy, Publishing, Streams, Subscribed, Target,
+    Transport,
 };
 use crate::assertions::Need;
 use crate::marker::MARK_BYTES;
 use crate::template::{Place, Template, Values};
-use throng_units::{Time, no_scheme};
 
-/// No server that people use takes larger ones, and each publish is kept in memory once.
+/// Larger than any server in use accepts. Each published message is kept in memory once.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
-/// More than this a client's number could not count.
+/// The most clients; their numbers must fit 32 bits with room to spare.
 const CLIENTS_MAX: usize = 1 << 28;
 
-/// More a second than any machine sends.
+/// More per second than any machine sends.
 const RATE_MAX: f64 = 1e8;
 
-/// Headers that the request has in any case.
+/// Headers that every request has already.
 const OWN_HEADERS: [&str; 8] = [
     "host",
     "connection",
@@ -33,52 +34,47 @@ const OWN_HEADERS: [&str; 8] = [
     "sec-websocket-protocol",
 ];
 
+/// All errors in a plan; none if it can run.
+pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
+    let mut found = Vec::new();
+    check_url(&plan.target, &mut found);
+    check_target(&plan.target, &mut found);
+    check_publish(&plan.target, &mut found);
+    plan.check_sources(&mut found);
+    if plan.phases.is_empty() {
+        found.push(PlanError::new("phases", "nothing is to happen: the plan has no phase"));
+    }
+    let mut clients = 0;
+    for (number, phase) in plan.phases.iter().enumerate() {
+        let mut report = |key: &str, message: String| {
+            let dot = if key.is_empty() { "" } else { "." };
+            found.push(PlanError::new(format!("phases.{number}{dot}{key}"), message));
+        };
+        check_phase(phase, clients, &mut report);
+        if let Some(publishing) = phase.publishing() {
+            check_publishing(publishing, &plan.target, &mut report);
+        }
+        if let Phase::Ramp { to, .. } = phase {
+            clients = *to;
+        }
+    }
+    plan.check_assertions(&mut found);
+    plan.check_times(&mut found);
+    found
+}
+
 impl Plan {
-    /// Everything that is wrong with it; nothing if it can be run.
-    pub fn check(&self) -> Result<(), Vec<Objection>> {
-        let objections = self.objections();
-        if objections.is_empty() { Ok(()) } else { Err(objections) }
-    }
-
-    pub(super) fn objections(&self) -> Vec<Objection> {
-        let mut found = Vec::new();
-        check_url(&self.target, &mut found);
-        check_target(&self.target, &mut found);
-        check_publish(&self.target, &mut found);
-        self.check_sources(&mut found);
-        if self.phases.is_empty() {
-            found.push(Objection::new("phases", "nothing is to happen: the plan has no phase"));
-        }
-        let mut clients = 0;
-        for (number, phase) in self.phases.iter().enumerate() {
-            let mut object = |key: &str, message: String| {
-                let dot = if key.is_empty() { "" } else { "." };
-                found.push(Objection::new(format!("phases.{number}{dot}{key}"), message));
-            };
-            check_phase(phase, clients, &mut object);
-            if let Some(publishing) = phase.publishing() {
-                check_publishing(publishing, &self.target, &mut object);
-            }
-            if let Phase::Ramp { to, .. } = phase {
-                clients = *to;
-            }
-        }
-        self.check_assertions(&mut found);
-        self.check_times(&mut found);
-        found
-    }
-
-    fn check_sources(&self, found: &mut Vec<Objection>) {
+    fn check_sources(&self, found: &mut Vec<PlanError>) {
         if self.threads == Some(0) {
-            found.push(Objection::new("threads", "there must be a thread at least"));
+            found.push(PlanError::new("threads", "there must be a thread at least"));
         }
         if self.network == Network::Tunnel {
             let message = "clients of the network tunnel have addresses and ports of its own";
             if !self.sources.addresses.is_empty() {
-                found.push(Objection::new("sources.addresses", message));
+                found.push(PlanError::new("sources.addresses", message));
             }
             if self.sources.ports.is_some() {
-                found.push(Objection::new("sources.ports", message));
+                found.push(PlanError::new("sources.ports", message));
             }
         }
         let rendered = self.target.url.rendered(&Values::default());
@@ -87,11 +83,11 @@ impl Plan {
         let other = |source: &&IpAddr| source.is_ipv4() != target.is_ipv4();
         if let Some(source) = self.sources.addresses.iter().find(other) {
             let message = format!("from {source} no connection to {target} can be made");
-            found.push(Objection::new("sources.addresses", message));
+            found.push(PlanError::new("sources.addresses", message));
         }
     }
 
-    fn check_assertions(&self, found: &mut Vec<Objection>) {
+    fn check_assertions(&self, found: &mut Vec<PlanError>) {
         let publishes = self.phases.iter().any(|phase| phase.publishing().is_some());
         let storms = self.phases.iter().any(|phase| matches!(phase, Phase::Storm { .. }));
         for (number, assertion) in self.assertions.iter().enumerate() {
@@ -104,30 +100,21 @@ impl Plan {
                 _ => continue,
             };
             let message = format!("\"{assertion}\" cannot be measured: {missing}");
-            found.push(Objection::new(format!("assertions.{number}"), message));
+            found.push(PlanError::new(format!("assertions.{number}"), message));
         }
     }
 
-    fn check_times(&self, found: &mut Vec<Objection>) {
-        let needed: Duration = self.phases.iter().map(time_of).sum();
+    fn check_times(&self, found: &mut Vec<PlanError>) {
+        let needed: Duration = self.phases.iter().map(Phase::time).sum();
         if self.deadline < needed {
             let (deadline, needed) = (Time(self.deadline), Time(needed));
             let message = format!("the phases take {needed} at least, the deadline is {deadline}");
-            found.push(Objection::new("deadline", message));
+            found.push(PlanError::new("deadline", message));
         }
     }
 }
 
-/// How long a phase takes; a ramp, which depends on the server, counts as nothing.
-pub(super) fn time_of(phase: &Phase) -> Duration {
-    match phase {
-        Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. } => *time,
-        Phase::Storm { timeout, .. } => *timeout,
-        Phase::Ramp { .. } => Duration::ZERO,
-    }
-}
-
-/// The port in the URL of the first client.
+/// The port in the URL of the first client; 80 if it names none.
 pub(super) fn port(target: &Target) -> Option<u16> {
     let url = target.url.rendered(&Values::default());
     host_and_port(authority(&url)?).1.map_or(Some(80), |port| port.parse().ok())
@@ -144,7 +131,7 @@ fn host_and_port(authority: &str) -> (&str, Option<&str>) {
     authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
 }
 
-/// What is wrong with a URL, as it is sent.
+/// The error in a rendered URL, if there is one.
 fn url_fault(url: &str) -> Option<String> {
     let Some((scheme, _)) = url.split_once("://") else {
         return Some(no_scheme(url).0);
@@ -168,14 +155,13 @@ fn url_fault(url: &str) -> Option<String> {
     }
 }
 
-fn check_url(target: &Target, found: &mut Vec<Objection>) {
+fn check_url(target: &Target, found: &mut Vec<PlanError>) {
     if target.url.has(Place::Payload) {
         let message = "{payload} belongs to what is published, not to a subscriber's URL";
-        found.push(Objection::new("target.url", message));
+        found.push(PlanError::new("target.url", message));
         return;
     }
-    // With a table each line is a URL of its own, and the worst one is found before anybody
-    // connects.
+    // With a table every line makes a URL of its own. All are checked before any client connects.
     for client in 0..target.url.rows().unwrap_or(1) {
         let stream = match target.streams {
             Streams::Spread(n) => client as u32 % n.max(1),
@@ -188,49 +174,49 @@ fn check_url(target: &Target, found: &mut Vec<Objection>) {
                 Some(_) => format!("for client {client}, {fault}"),
                 None => fault,
             };
-            found.push(Objection::new("target.url", message));
+            found.push(PlanError::new("target.url", message));
             return;
         }
     }
 }
 
-fn check_target(target: &Target, found: &mut Vec<Objection>) {
-    let mut object = |key: &str, message: &str| {
-        found.push(Objection::new(format!("target.{key}"), message));
+fn check_target(target: &Target, found: &mut Vec<PlanError>) {
+    let mut report = |key: &str, message: &str| {
+        found.push(PlanError::new(format!("target.{key}"), message));
     };
     if target.transport != Transport::WebSocket {
         let only = "is for the transport websocket only";
         if !target.hello.is_empty() {
-            object("hello", &format!("a message to send after connecting {only}"));
+            report("hello", &format!("a message to send after connecting {only}"));
         }
         if !target.pings.is_empty() {
-            object("pings", &format!("an answer to pings {only}"));
+            report("pings", &format!("an answer to pings {only}"));
         }
         if target.subprotocol.is_some() {
-            object("subprotocol", &format!("a sub-protocol {only}"));
+            report("subprotocol", &format!("a sub-protocol {only}"));
         }
     }
     if matches!(&target.subscribed, Subscribed::Message(text) if text.is_empty()) {
-        object("subscribed", "an empty text is in every message; leave it out, or say handshake");
+        report("subscribed", "an empty text is in every message; leave it out, or say handshake");
     }
     if target.refused.iter().any(String::is_empty) {
-        object("refused", "an empty text is in every message; leave it out");
+        report("refused", "an empty text is in every message; leave it out");
     }
     let by_poll = target.transport == Transport::LongPoll;
     if by_poll && target.subscribed != Subscribed::Handshake {
-        object("subscribed", "with long-poll the first message ends the request; use handshake");
+        report("subscribed", "with long-poll the first message ends the request; use handshake");
     }
     if target.handshake_timeout.is_zero() {
-        object("handshake-timeout", "no handshake takes no time");
+        report("handshake-timeout", "no handshake takes no time");
     }
     if target.hello.iter().any(|hello| hello.has(Place::Payload)) {
-        object("hello", "{payload} belongs to what is published");
+        report("hello", "{payload} belongs to what is published");
     }
     check_headers("target.headers", &target.headers, found);
     check_streams(target, found);
 }
 
-fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<Objection>) {
+fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<PlanError>) {
     for (name, value) in headers {
         let is_token =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -245,12 +231,12 @@ fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<Obje
         } else {
             continue;
         };
-        found.push(Objection::new(format!("{key}.{name}"), message));
+        found.push(PlanError::new(format!("{key}.{name}"), message));
     }
 }
 
-/// Clients of different streams must differ in something that the server sees.
-fn check_streams(target: &Target, found: &mut Vec<Objection>) {
+/// Clients of different streams must send something different to the server.
+fn check_streams(target: &Target, found: &mut Vec<PlanError>) {
     let headers = target.headers.iter().map(|(_, value)| value);
     let mut templates = std::iter::once(&target.url).chain(&target.hello).chain(headers);
     let message = match target.streams {
@@ -269,41 +255,41 @@ fn check_streams(target: &Target, found: &mut Vec<Objection>) {
         }
         _ => return,
     };
-    found.push(Objection::new("target.streams", message));
+    found.push(PlanError::new("target.streams", message));
 }
 
-fn check_publish(target: &Target, found: &mut Vec<Objection>) {
+fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
     let Some(publish) = &target.publish else { return };
-    let is_told = found.iter().any(|objection| objection.key == "target.url");
-    let mut object = |key: &str, message: &str| {
-        found.push(Objection::new(format!("publish.{key}"), message));
+    let is_reported = found.iter().any(|error| error.key == "target.url");
+    let mut report = |key: &str, message: &str| {
+        found.push(PlanError::new(format!("publish.{key}"), message));
     };
     if publish.connections == 0 {
-        object("connections", "there must be a connection at least");
+        report("connections", "there must be a connection at least");
     }
     if publish.refused.as_ref().is_some_and(String::is_empty) {
-        object("refused", "an empty text is in every answer; leave it out");
+        report("refused", "an empty text is in every answer; leave it out");
     }
     if publish.refused.is_some() && matches!(publish.by, PublishBy::WebSocket { .. }) {
-        object("refused", "frames are not answered; this is for publishing by HTTP");
+        report("refused", "frames are not answered; this is for publishing by HTTP");
     }
     if publish.pipeline == 0 {
-        object("pipeline", "there must be a request under way at least");
+        report("pipeline", "there must be a request under way at least");
     }
     let mut parts: Vec<&Template> = Vec::new();
     match &publish.by {
         PublishBy::Http { method, url, headers, body } => {
             if !["POST", "PUT"].contains(&method.as_str()) {
-                object(
+                report(
                     "method",
                     &format!("{method:?} is not a method to publish with: POST or PUT"),
                 );
             }
             let values = Values { payload: b"x", ..Values::default() };
-            // Where the profile made it of the subscribers' URL, that has been told already.
-            let fault = url_fault(&url.rendered(&values)).filter(|_| !is_told);
+            // A profile derives it from the target's URL, whose error is reported already.
+            let fault = url_fault(&url.rendered(&values)).filter(|_| !is_reported);
             if let Some(fault) = fault {
-                object("url", &fault);
+                report("url", &fault);
             }
             parts.extend([url, body]);
             parts.extend(headers.iter().map(|(_, value)| value));
@@ -311,7 +297,7 @@ fn check_publish(target: &Target, found: &mut Vec<Objection>) {
         }
         PublishBy::WebSocket { frame } => {
             if target.transport != Transport::WebSocket {
-                object("by", "a WebSocket publisher connects as subscribers do, who are none");
+                report("by", "a WebSocket publisher connects as subscribers do, who are none");
             }
             parts.push(frame);
         }
@@ -320,59 +306,59 @@ fn check_publish(target: &Target, found: &mut Vec<Objection>) {
         PublishBy::Http { body, .. } => body,
         PublishBy::WebSocket { frame } => frame,
     };
-    let mut object = |message: &str| found.push(Objection::new("publish.body", message));
+    let mut report = |message: &str| found.push(PlanError::new("publish.body", message));
     match parts.iter().map(|part| part.count(Place::Payload)).sum() {
-        0 => object("{payload}, which carries the mark, is nowhere in what is published"),
+        0 => report("{payload}, which carries the mark, is nowhere in what is published"),
         1 => {}
-        _ => object("{payload} is in it more than once: each delivery would count as several"),
+        _ => report("{payload} is in it more than once: each delivery would count as several"),
     }
     let is_one = matches!(target.streams, Streams::One | Streams::Spread(1));
     if !is_one && !parts.iter().any(|part| part.has(Place::Stream)) {
-        object("{stream} is nowhere in what is published, so that all would go to one channel");
+        report("{stream} is nowhere in what is published, so that all would go to one channel");
     }
     if body.has(Place::Client) {
-        object("a publisher is no client: {i} and columns mean nothing in what is published");
+        report("a publisher is no client: {i} and columns mean nothing in what is published");
     }
 }
 
-fn check_phase(phase: &Phase, clients: usize, object: &mut impl FnMut(&str, String)) {
+fn check_phase(phase: &Phase, clients: usize, report: &mut impl FnMut(&str, String)) {
     let is_rate = |rate: f64| rate > 0.0 && rate <= RATE_MAX;
     if !matches!(phase, Phase::Ramp { .. }) && clients == 0 {
-        object("", "there are no clients yet: ramp up first".to_owned());
+        report("", "there are no clients yet: ramp up first".to_owned());
     }
     match phase {
         Phase::Ramp { to, rate, in_flight } => {
             if *to > CLIENTS_MAX {
-                object("to", format!("{to} clients are more than can be numbered"));
+                report("to", format!("{to} clients are more than can be numbered"));
             }
             if rate.is_some_and(|rate| !is_rate(rate)) {
-                object("rate", "the rate is more than 0; leave it out for full speed".to_owned());
+                report("rate", "the rate is more than 0; leave it out for full speed".to_owned());
             }
             if *in_flight == 0 {
-                object("in-flight", "there must be a connect under way at least".to_owned());
+                report("in-flight", "there must be a connect under way at least".to_owned());
             }
         }
         Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. }
             if time.is_zero() =>
         {
-            object("time", "a phase that takes no time does nothing".to_owned());
+            report("time", "a phase that takes no time does nothing".to_owned());
         }
         Phase::Hold { .. } => {}
         Phase::Churn { rate, .. } => {
             if !is_rate(*rate) {
-                object("rate", "so many clients a second come and go: more than 0".to_owned());
+                report("rate", "so many clients a second come and go: more than 0".to_owned());
             }
         }
         Phase::Storm { timeout, .. } => {
             if timeout.is_zero() {
-                object("timeout", "nobody is back at once: give a time".to_owned());
+                report("timeout", "nobody is back at once: give a time".to_owned());
             }
         }
         Phase::Slow { share, .. } => {
             if !(*share > 0.0 && *share <= 1.0) {
                 let message =
                     format!("{share} is not a share of the clients: more than 0, at most 1");
-                object("share", message);
+                report("share", message);
             }
         }
     }
@@ -381,29 +367,29 @@ fn check_phase(phase: &Phase, clients: usize, object: &mut impl FnMut(&str, Stri
 fn check_publishing(
     publishing: &Publishing,
     target: &Target,
-    object: &mut impl FnMut(&str, String),
+    report: &mut impl FnMut(&str, String),
 ) {
     if target.publish.is_none() {
-        object("publish", "nothing says how to publish".to_owned());
+        report("publish", "nothing says how to publish".to_owned());
         return;
     }
     if !(publishing.rate > 0.0 && publishing.rate <= RATE_MAX) {
-        object("publish.rate", "so many messages a second: more than 0".to_owned());
+        report("publish.rate", "so many messages a second: more than 0".to_owned());
     }
     if publishing.count == Some(0) {
-        object("publish.count", "no message is to be published; leave the count out".to_owned());
+        report("publish.count", "no message is to be published; leave the count out".to_owned());
     }
     if publishing.size < MARK_BYTES {
         let size = publishing.size;
         let message = format!("{size} bytes do not hold the mark, which takes {MARK_BYTES}");
-        object("publish.size", message);
+        report("publish.size", message);
     }
     if publishing.size > PAYLOAD_BYTES_MAX {
-        object("publish.size", "a message has 64MiB at most".to_owned());
+        report("publish.size", "a message has 64MiB at most".to_owned());
     }
     if publishing.to == Pattern::Random && matches!(target.streams, Streams::One) {
         let message = "there is only one stream to choose from; say which there are (streams)";
-        object("publish.to", message.to_owned());
+        report("publish.to", message.to_owned());
     }
 }
 

@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Plan, show};
-use crate::profile::transport_name;
-use crate::run::clients_max;
 use throng_units::format::counted;
 
 /// What a run was about.
@@ -30,9 +28,9 @@ impl Subject {
     pub fn of(plan: &Plan) -> Subject {
         Subject {
             target: plan.target.url.text().to_owned(),
-            transport: transport_name(plan.target.transport).to_owned(),
+            transport: plan.target.transport.to_string(),
             profile: plan.profile.name().to_owned(),
-            clients: clients_max(plan) as u64,
+            clients: plan.clients_max() as u64,
             command: String::new(),
             plan: show::show(&plan.without_secrets()),
         }

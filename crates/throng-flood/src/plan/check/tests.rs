@@ -1,32 +1,43 @@
-//! Plans that cannot be run, and what is said of them.
+//! Plans that cannot run, and the errors in them.
 
 use super::*;
-use crate::plan::draft::{Draft, Phases, ServerProcess, Simple};
-use crate::plan::{Ping, Transport};
-use crate::profile::Profile;
+use crate::plan::values::{PublishTransport, ServerProcess};
+use crate::plan::{
+    Header, LoadOptions, LocalAddresses, Options, Ping, Profile, PublishOptions, SourceOptions,
+    TargetOptions, UrlTable,
+};
+use throng_units::{Count, Rate};
 
-fn draft(url: &str) -> Draft {
-    Draft { url: Some(url.to_owned()), ..Draft::default() }
+fn target(url: &str) -> TargetOptions {
+    TargetOptions { url: Some(url.to_owned()), ..TargetOptions::default() }
 }
 
-fn usual() -> Draft {
-    draft("http://127.0.0.1:8080")
+fn local() -> TargetOptions {
+    target("http://127.0.0.1:8080")
 }
 
-/// All objections, each as `key: message`.
-fn refusals(draft: Draft) -> Vec<String> {
-    let objections = draft.into_plan().map(|plan| panic!("accepted: {plan:?}"));
-    let show = |objection: &Objection| format!("{}: {}", objection.key, objection.message);
-    objections.unwrap_or_else(|objections| objections.iter().map(show).collect())
+fn with(target: TargetOptions) -> Options {
+    Options { target, ..Options::default() }
 }
 
-fn refused(draft: Draft, expected: &str) {
-    let refusals = refusals(draft);
-    assert!(refusals.len() == 1 && refusals[0].starts_with(expected), "{expected}: {refusals:?}");
+fn publishing_with(publish: PublishOptions) -> Options {
+    Options { publish, ..with(local()) }
 }
 
-fn phases(phases: Vec<Phase>) -> Draft {
-    Draft { phases: Phases::Listed(phases), ..usual() }
+/// All errors, each as `key: message`.
+fn errors(options: Options) -> Vec<String> {
+    let errors = options.into_plan().map(|plan| panic!("accepted: {plan:?}"));
+    let show = |error: &PlanError| format!("{}: {}", error.key, error.message);
+    errors.unwrap_or_else(|errors| errors.iter().map(show).collect())
+}
+
+fn refused(options: Options, expected: &str) {
+    let errors = errors(options);
+    assert!(errors.len() == 1 && errors[0].starts_with(expected), "{expected}: {errors:?}");
+}
+
+fn phases(phases: Vec<Phase>) -> Options {
+    Options { phases: Some(phases), ..with(local()) }
 }
 
 fn ramp(to: usize) -> Phase {
@@ -40,13 +51,12 @@ fn hold(publish: Publishing) -> Phase {
 const PUBLISHING: Publishing = Publishing { rate: 1.0, count: None, size: 64, to: Pattern::One };
 
 #[test]
-fn an_address_is_enough() {
-    let plan = usual().into_plan().unwrap();
+fn a_url_is_enough() {
+    let plan = with(local()).into_plan().unwrap();
     assert_eq!(plan.target.transport, Transport::WebSocket);
     assert_eq!(plan.phases.len(), 2);
     assert!(matches!(&plan.phases[1], Phase::Hold { publish: Some(publishing), .. }
         if publishing.rate == 1.0 && publishing.to == Pattern::One));
-    assert!(plan.check().is_ok());
     assert!(plan.deadline > Duration::from_secs(60));
 }
 
@@ -61,39 +71,39 @@ fn urls() {
         ("http://h/{payload}", "target.url: {payload} belongs to what is published"),
         ("http://h/{colour}", "target.url: there is nothing to fill in for {colour}"),
     ] {
-        refused(draft(url), expected);
+        refused(with(target(url)), expected);
     }
-    refused(Draft::default(), "target.url: no URL is given");
+    refused(Options::default(), "target.url: no URL is given");
     let urls = crate::template::Table::urls("u", "http://h/1\nhttps://h/2").unwrap();
-    let file = Draft { table: Some(urls.into()), ..draft("{url}") };
-    refused(file, "target.url: for client 1, \"https://h/2\": only http and ws are spoken");
+    let file = TargetOptions { urls: Some(UrlTable(urls.into())), ..target("{url}") };
+    refused(with(file), "target.url: for client 1, \"https://h/2\": only http and ws are spoken");
 }
 
 #[test]
-fn what_only_websocket_has() {
-    let sse = Draft {
+fn options_of_websocket_only() {
+    let sse = with(TargetOptions {
         transport: Some(Transport::Sse),
         hello: Some(vec!["a".into()]),
         pings: Some(vec![Ping { ask: "a".into(), answer: "b".into() }]),
         subprotocol: Some("x".into()),
-        ..usual()
-    };
-    let refusals = refusals(sse);
-    assert_eq!(refusals.len(), 3, "{refusals:?}");
-    assert!(refusals.iter().all(|text| text.ends_with("is for the transport websocket only")));
-    let poll = Draft {
+        ..local()
+    });
+    let errors = errors(sse);
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors.iter().all(|text| text.ends_with("is for the transport websocket only")));
+    let poll = TargetOptions {
         transport: Some(Transport::LongPoll),
         subscribed: Some(Subscribed::Message("a".into())),
-        ..usual()
+        ..local()
     };
-    refused(poll, "target.subscribed: with long-poll the first message ends the request");
+    refused(with(poll), "target.subscribed: with long-poll the first message ends the request");
 }
 
 #[test]
 fn headers() {
-    let with = |name: &str, value: &str| Draft {
-        headers: vec![(name.to_owned(), value.to_owned())],
-        ..usual()
+    let with = |name: &str, value: &str| {
+        let headers = Some(vec![Header(name.to_owned(), value.to_owned())]);
+        with(TargetOptions { headers, ..local() })
     };
     assert!(with("Authorization", "Bearer {i}").into_plan().is_ok());
     refused(with("a b", "x"), "target.headers.a b: \"a b\" is not the name of a header");
@@ -104,14 +114,14 @@ fn headers() {
 
 #[test]
 fn streams() {
-    let follow = |url: &str, streams| Draft { streams: Some(streams), ..draft(url) };
+    let follow = |url: &str, streams| with(TargetOptions { streams: Some(streams), ..target(url) });
     let host = "http://h";
     assert!(follow(host, Streams::Spread(10)).into_plan().is_ok());
     assert!(follow(host, Streams::Friends { edges: 10 }).into_plan().is_ok());
     refused(follow(host, Streams::Friends { edges: 0 }), "target.streams: a client must have a");
-    let refusals = refusals(follow("http://h/channels/a", Streams::Spread(10)));
-    assert!(refusals[0].starts_with("target.streams: every client subscribes to the same"));
-    assert!(refusals[1].starts_with("publish.body: {stream} is nowhere in what is published"));
+    let errors = errors(follow("http://h/channels/a", Streams::Spread(10)));
+    assert!(errors[0].starts_with("target.streams: every client subscribes to the same"));
+    assert!(errors[1].starts_with("publish.body: {stream} is nowhere in what is published"));
     let alone = follow("http://h/channels/{stream}", Streams::Friends { edges: 3 });
     refused(alone, "target.streams: friends are followed over one connection each");
 }
@@ -133,35 +143,30 @@ fn publishing() {
     ] {
         refused(publish(publishing), &format!("{key}{expected}"));
     }
-    let mercure = Draft { profile: Some(Profile::Mercure), ..publish(PUBLISHING) };
+    let mut mercure = publish(PUBLISHING);
+    mercure.target.profile = Some(Profile::Mercure);
     refused(mercure, "phases.1.publish: nothing says how to publish");
 }
 
 #[test]
 fn how_to_publish() {
-    let with = |change: &dyn Fn(&mut Draft)| {
-        let mut draft = usual();
-        change(&mut draft);
-        draft
-    };
-    let body = |text: &str| with(&|draft| draft.publish.body = Some(text.to_owned()));
+    let none = PublishOptions::default;
+    let body =
+        |text: &str| publishing_with(PublishOptions { body: Some(text.to_owned()), ..none() });
     refused(body("hello"), "publish.body: {payload}, which carries the mark, is nowhere");
     refused(body("{payload}{payload}"), "publish.body: {payload} is in it more than once");
     refused(body("{i}{payload}"), "publish.body: a publisher is no client");
-    let method = with(&|draft| draft.publish.method = Some("GET".to_owned()));
-    refused(method, "publish.method: \"GET\" is not a method to publish with");
-    refused(with(&|draft| draft.publish.connections = Some(0)), "publish.connections: there must");
-    let url = with(&|draft| draft.publish.url = Some("https://h/".to_owned()));
-    refused(url, "publish.url: \"https://h/\": only http and ws are spoken");
-    let both = with(&|draft| {
-        draft.publish.url = Some("http://h/".to_owned());
-        draft.publish.by_websocket = Some(true);
-    });
-    refused(both, "publish.url: a WebSocket publisher connects as subscribers do");
-    let by_sse = with(&|draft| {
-        draft.transport = Some(Transport::Sse);
-        draft.publish.by_websocket = Some(true);
-    });
+    let get = PublishOptions { method: Some("GET".to_owned()), ..none() };
+    refused(publishing_with(get), "publish.method: \"GET\" is not a method to publish with");
+    let no_connection = PublishOptions { connections: Some(Count(0)), ..none() };
+    refused(publishing_with(no_connection), "publish.connections: there must");
+    let url = PublishOptions { url: Some("https://h/".to_owned()), ..none() };
+    refused(publishing_with(url), "publish.url: \"https://h/\": only http and ws are spoken");
+    let frame = PublishOptions { by: Some(PublishTransport::WebSocket), ..none() };
+    let both = PublishOptions { url: Some("http://h/".to_owned()), ..frame.clone() };
+    refused(publishing_with(both), "publish.url: a WebSocket publisher connects as subscribers do");
+    let mut by_sse = publishing_with(frame);
+    by_sse.target.transport = Some(Transport::Sse);
     refused(by_sse, "publish.by: a WebSocket publisher connects as subscribers do");
 }
 
@@ -180,35 +185,37 @@ fn phases_in_order() {
     let storm = Phase::Storm { timeout: Duration::ZERO, publish: None };
     refused(phases(vec![ramp(1), storm]), "phases.1.timeout: nobody is back at once");
     let ramp = Phase::Ramp { to: 1, rate: Some(0.0), in_flight: 0 };
-    assert_eq!(refusals(phases(vec![ramp])).len(), 2);
+    assert_eq!(errors(phases(vec![ramp])).len(), 2);
 }
 
 #[test]
 fn the_rest() {
-    let early = Draft { deadline: Some(Duration::from_secs(1)), ..usual() };
+    let early = Options { deadline: Some("1s".parse().unwrap()), ..with(local()) };
     refused(early, "deadline: the phases take 10s at least, the deadline is 1s");
-    let threads = Draft { threads: Some(0), ..usual() };
+    let threads = Options { threads: Some(Count(0)), ..with(local()) };
     refused(threads, "threads: there must be a thread at least");
-    let addresses = Draft { addresses: vec!["::1".parse().unwrap()], ..usual() };
-    refused(addresses, "sources.addresses: from ::1 no connection to 127.0.0.1 can be made");
-    let server = Draft { server: Some(ServerProcess::Ids(vec![u32::MAX])), ..usual() };
+    let addresses = Some(vec![LocalAddresses(vec!["::1".parse().unwrap()])]);
+    let sources = SourceOptions { addresses, ..SourceOptions::default() };
+    let other_family = Options { sources, ..with(local()) };
+    refused(other_family, "sources.addresses: from ::1 no connection to 127.0.0.1 can be made");
+    let server = Some(ServerProcess::Ids(vec![u32::MAX]));
+    let server = Options { server_pid: server, ..with(local()) };
     refused(server, "server-pid: there is no process 4294967295 on this machine");
-    let asserting = |text: &str, phases| Draft {
-        assertions: vec![text.parse().unwrap()],
-        phases: Phases::Simple(phases),
-        ..usual()
+    let asserting = |text: &str, load| {
+        let assertions = Some(vec![text.parse().unwrap()]);
+        Options { assertions, load, ..with(local()) }
     };
-    let silent = Simple { publish_rate: Some(0.0), ..Simple::default() };
+    let silent = LoadOptions { publish: Some(Rate(0.0)), ..LoadOptions::default() };
     refused(
         asserting("lost == 0", silent),
         "assertions.0: \"lost == 0\" cannot be measured: nothing is published",
     );
     refused(
-        asserting("storm.recovered < 1s", Simple::default()),
+        asserting("storm.recovered < 1s", LoadOptions::default()),
         "assertions.0: \"storm.recovered < 1s\" cannot be measured: there is no storm",
     );
     refused(
-        asserting("server.bytes < 1MiB", Simple::default()),
+        asserting("server.bytes < 1MiB", LoadOptions::default()),
         "assertions.0: \"server.bytes < 1MiB\" cannot be measured: the server's process",
     );
 }

@@ -1,11 +1,11 @@
-//! Files as people write them: rightly, and wrongly.
+//! Valid and invalid plan files.
 
 use std::time::Duration;
 
 use super::*;
 use crate::plan::{Pattern, Phase, PublishBy, Publishing, Streams, Subscribed, Transport};
 
-fn read(text: &str) -> Result<(Draft, File), FileError> {
+fn read(text: &str) -> Result<(Options, PlanFile), FileError> {
     parse(Path::new("plan.toml"), text.to_owned())
 }
 
@@ -61,8 +61,8 @@ time = "10s"
 
 #[test]
 fn a_whole_plan() {
-    let (draft, _) = read(WHOLE).unwrap_or_else(|error| panic!("{error}"));
-    let plan = draft.into_plan().unwrap_or_else(|objections| panic!("{objections:?}"));
+    let (options, _) = read(WHOLE).unwrap_or_else(|error| panic!("{error}"));
+    let plan = options.into_plan().unwrap_or_else(|errors| panic!("{errors:?}"));
     assert_eq!(plan.name, "evening");
     assert_eq!((plan.threads, plan.deadline), (Some(2), Duration::from_secs(300)));
     assert_eq!(plan.assertions.len(), 3);
@@ -120,7 +120,7 @@ fn websocket_targets() {
 }
 
 #[test]
-fn says_where_a_mistake_stands_and_what_would_be_right() {
+fn an_error_has_its_position_and_a_hint() {
     for (text, expected) in [
         ("nam = 'x'", "line 1, column 1: unknown key \"nam\"; did you mean \"name\"?"),
         (
@@ -195,7 +195,7 @@ fn says_where_a_mistake_stands_and_what_would_be_right() {
 }
 
 #[test]
-fn tells_all_mistakes_at_once_in_their_order() {
+fn all_errors_are_reported_in_order() {
     let text = "nmae = 'x'\n[target]\ntransport = 'x'\n[[phases]]\ndo = 'hold'\n";
     let lines = read(text).unwrap_err().0;
     let starts: Vec<&str> = lines.iter().filter_map(|line| line.split(", column").next()).collect();
@@ -203,12 +203,12 @@ fn tells_all_mistakes_at_once_in_their_order() {
 }
 
 #[test]
-fn what_contradicts_itself_has_its_place_too() {
+fn contradictions_have_positions_too() {
     let text = "[target]\nurl = 'http://h'\nheaders.Host = 'x'\n[[phases]]\ndo = 'ramp'\nto = 1\n\
                 [[phases]]\ndo = 'hold'\ntime = '1s'\npublish = { rate = 1, size = 10 }\n";
-    let (draft, file) = read(text).unwrap();
-    let objections = draft.into_plan().unwrap_err();
-    let lines: Vec<String> = objections.iter().map(|each| file.describe(each)).collect();
+    let (options, file) = read(text).unwrap();
+    let errors = options.into_plan().unwrap_err();
+    let lines: Vec<String> = errors.iter().map(|each| file.describe(each)).collect();
     assert_eq!(
         lines,
         [
@@ -216,14 +216,14 @@ fn what_contradicts_itself_has_its_place_too() {
             "plan.toml, line 10, column 30: size: 10 bytes do not hold the mark, which takes 50"
         ]
     );
-    let (draft, file) = read("[[phases]]\ndo = 'ramp'\nto = 1").unwrap();
-    let objections = draft.into_plan().unwrap_err();
-    let said = file.describe(&objections[0]);
+    let (options, file) = read("[[phases]]\ndo = 'ramp'\nto = 1").unwrap();
+    let errors = options.into_plan().unwrap_err();
+    let said = file.describe(&errors[0]);
     assert_eq!(said, "plan.toml: no URL is given: which server is to be loaded?");
 }
 
 #[test]
-fn a_file_must_be_there() {
+fn a_missing_file_is_one_message() {
     let error = load(Path::new("no/such/plan.toml")).map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "there is no file no/such/plan.toml");
 }

@@ -1,6 +1,10 @@
-//! What each profile sends, against the documented protocols.
+//! What clients of each profile send, compared with the documented protocols.
+
+use std::sync::Arc;
 
 use super::*;
+use crate::plan::model::{Profile, PublishBy, Streams, Subscribed, Transport};
+use crate::template::{Table, Template, Values};
 
 fn choice(url: &str) -> Choice<'_> {
     Choice { url, table: None, transport: None, channel: None, streams: Streams::One }

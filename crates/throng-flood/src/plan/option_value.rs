@@ -1,0 +1,198 @@
+//! How the options of each type are read from TOML and written as TOML.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use throng_units::{Count, Ports, Rate, Size, Switch, Time};
+
+use super::model::{Network, Pattern, Ping, Profile, Streams, Subscribed, Transport};
+use super::sources::LocalAddresses;
+use super::toml_reader::Section;
+use super::values::{
+    Header, PortRange, PublishTransport, ServerProcess, Share, UrlTable, ValueTable,
+};
+use crate::assertions::Assertion;
+
+/// The value of an option.
+pub(super) trait Value: Sized {
+    /// Reads a key; `None` if it is absent or invalid, which the section's reader is told.
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Self>;
+
+    /// The value as TOML.
+    fn toml(&self) -> String;
+
+    /// What holds if `lower` is set too.
+    fn or(self, _lower: Self) -> Self {
+        self
+    }
+}
+
+/// An element of a list.
+pub(super) trait Item: FromStr {
+    /// Whether the lists of flags and file are joined. Otherwise the flags replace the file's.
+    const IS_JOINED: bool = false;
+
+    /// The element as TOML.
+    fn toml(&self) -> String;
+}
+
+/// A text as TOML.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// Elements as a TOML array.
+fn array(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+/// A number as it is, anything else as a text.
+fn scalar(value: impl ToString) -> String {
+    let text = value.to_string();
+    let is_number = text.starts_with(|first: char| first.is_ascii_digit())
+        && text.parse::<f64>().is_ok_and(f64::is_finite);
+    if is_number { text } else { quoted(&text) }
+}
+
+/// Values that are a single text or number.
+macro_rules! scalars {
+    ($($type:ty),+) => { $(
+        impl Value for $type {
+            fn read(section: &Section<'_, '_>, key: &str) -> Option<$type> {
+                section.read(key)
+            }
+
+            fn toml(&self) -> String {
+                scalar(self)
+            }
+        }
+    )+ };
+}
+
+scalars!(Count, Network, Pattern, PortRange, Profile, PublishTransport, Rate, ServerProcess);
+scalars!(Share, Size, Streams, Subscribed, Time, Transport);
+
+impl Value for String {
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<String> {
+        section.text(key)
+    }
+
+    fn toml(&self) -> String {
+        quoted(self)
+    }
+}
+
+impl Value for Switch {
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Switch> {
+        section.switch(key)
+    }
+
+    fn toml(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Files that are loaded. They are not shown: their values are in no plan that is printed.
+macro_rules! files {
+    ($($type:ty),+) => { $(
+        impl Value for $type {
+            fn read(section: &Section<'_, '_>, key: &str) -> Option<$type> {
+                section.read_file(key)
+            }
+
+            fn toml(&self) -> String {
+                quoted("")
+            }
+        }
+    )+ };
+}
+
+files!(UrlTable, ValueTable);
+
+impl<T: Item<Err: Display>> Value for Vec<T> {
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<T>> {
+        section.list(key)
+    }
+
+    fn toml(&self) -> String {
+        array(self.iter().map(Item::toml))
+    }
+
+    fn or(self, mut lower: Vec<T>) -> Vec<T> {
+        if !T::IS_JOINED {
+            return self;
+        }
+        lower.extend(self);
+        lower
+    }
+}
+
+impl Item for String {
+    fn toml(&self) -> String {
+        quoted(self)
+    }
+}
+
+impl Item for Count {
+    fn toml(&self) -> String {
+        scalar(self)
+    }
+}
+
+impl Item for Ports {
+    fn toml(&self) -> String {
+        scalar(self.0.iter().map(u16::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Item for LocalAddresses {
+    fn toml(&self) -> String {
+        quoted(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Item for Assertion {
+    const IS_JOINED: bool = true;
+
+    fn toml(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
+impl Value for Vec<Header> {
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<Header>> {
+        let pairs = section.pairs(key)?;
+        Some(pairs.into_iter().map(|(name, value)| Header(name, value)).collect())
+    }
+
+    fn toml(&self) -> String {
+        let pairs = self.iter().map(|Header(name, value)| format!("{name} = {}", quoted(value)));
+        format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+    }
+
+    /// The headers of flags come after those of the file.
+    fn or(self, mut lower: Vec<Header>) -> Vec<Header> {
+        lower.extend(self);
+        lower
+    }
+}
+
+impl Value for Vec<Ping> {
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<Ping>> {
+        let read = |(position, ping): (usize, Section<'_, '_>)| {
+            let ping = ping.text("ask").zip(ping.text("answer"));
+            if ping.is_none() {
+                section.reader().error(position, "pings: each has an `ask` and an `answer`");
+            }
+            ping.map(|(ask, answer)| Ping { ask, answer })
+        };
+        Some(section.tables(key, &["ask", "answer"])?.into_iter().filter_map(read).collect())
+    }
+
+    fn toml(&self) -> String {
+        let ping = |Ping { ask, answer }: &Ping| {
+            format!("{{ ask = {}, answer = {} }}", quoted(ask), quoted(answer))
+        };
+        array(self.iter().map(ping))
+    }
+}

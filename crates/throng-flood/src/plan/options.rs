@@ -1,0 +1,269 @@
+//! Every option of a plan, defined once: its TOML key, flag, default and help.
+//!
+//! The flags and a file are each read into [`Options`], which holds only what that source says.
+//! [`Options::over`] lays the flags over the file.
+
+use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
+
+use super::model::{Network, Pattern, Phase, Ping, Profile, Streams, Subscribed, Transport};
+use super::option_table::{Table, options};
+use super::option_value::Value;
+use super::sources::LocalAddresses;
+use super::toml_reader::Section;
+use super::values::{
+    Header, PortRange, PublishTransport, ServerProcess, Share, UrlTable, ValueTable,
+};
+use crate::assertions::Assertion;
+
+options! {
+    /// All options of a plan, as far as one source says.
+    Options, path ""
+    in "Target" {
+        "server-pid" server_pid: ServerProcess, [long = "server-pid", value_name = "PID,PID…"],
+            "Server processes on this machine whose memory and CPU time are measured, with those \
+             of their children; auto finds those that listen on the port";
+    }
+    in "Load" {
+        "keep" keep: Switch,
+            [long = "keep", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+             default_missing_value = "true", hide_possible_values = true],
+            "Reconnect clients that fail or that the server closes, after a second";
+        "seed" seed: Count = "1", [long = "seed", value_name = "NUMBER"],
+            "Seed of the graph of --streams friends and of the choices of --to random";
+        "network" network: Network = "sockets", [long = "network", value_name = "NETWORK"],
+            "How connections are carried: sockets, or tunnel, which is user-space TCP over a \
+             network device; then the kernel has only the server's half, so one machine holds \
+             twice as many connections; needs root or CAP_NET_ADMIN";
+        "threads" threads: Count, [long = "threads", value_name = "N"],
+            "Client threads; by default as many as cores and descriptors require";
+        "deadline" deadline: Time, [long = "deadline", value_name = "TIME"],
+            "The run ends after this time in any case";
+    }
+    in "Results" {
+        "assertions" assertions: Vec<Assertion>, [long = "assert", value_name = "ASSERTION"],
+            "A condition to check at the end, like 'lost == 0' or 'p99 < 50ms'; may be repeated";
+        "name" name: String = "flood", [long = "name", value_name = "NAME"],
+            "Names the run in its results";
+    }
+    tables {
+        "target" target: TargetOptions,
+        "publish" publish: PublishOptions,
+        "sources" sources: SourceOptions,
+    }
+    others {
+        /// The phases that flags ask for.
+        #[command(flatten)]
+        load: LoadOptions,
+        /// The phases of a file; they replace those of flags.
+        #[arg(skip)]
+        phases: Option<Vec<Phase>>,
+    }
+}
+
+options! {
+    /// The server, and how to speak to it.
+    TargetOptions, path "target."
+    in "Target" {
+        "url" url: String, [value_name = "URL", help_heading = None::<&str>,
+                required_unless_present_any = ["plan", "target.urls"]],
+            "The server, or the URL of a subscription: http://… or ws://…";
+        "profile" profile: Profile = "throng", [long = "profile", value_name = "NAME"],
+            "Kind of server: throng, nchan, centrifugo, centrifugo-sse, mercure, mercure-0, \
+             pusher, websocket or custom";
+        "transport" transport: Transport, [long = "transport", value_name = "NAME"],
+            "Transport: websocket, sse, stream or long-poll";
+        "channel" channel: String, [long = "channel", value_name = "NAME"],
+            "Name of the channel; flood-{run}-{stream} by default";
+        "streams" streams: Streams = "one", [long = "streams", value_name = "STREAMS"],
+            "What clients follow: one (all the same), N (client i follows stream i % N), own \
+             (each its own), or friends:EDGES (a graph in which few have many followers)";
+        "ports" ports: Vec<Ports>, [long = "ports", value_name = "PORTS"],
+            "Ports of the same host; clients are spread over them";
+        "urls" urls: UrlTable, [long = "urls", value_name = "FILE", conflicts_with = "target.data"],
+            "File with one URL per line: client i takes line i";
+        "data" data: ValueTable, [long = "data", value_name = "FILE"],
+            "CSV file whose first line names the columns: client i takes line i";
+        "headers" headers: Vec<Header>, [long = "header", value_name = "HEADER"],
+            "A request header, `Name: value`; may be repeated";
+        "subprotocol" subprotocol: String, [long = "subprotocol", value_name = "NAME"],
+            "WebSocket sub-protocol";
+        "hello" hello: Vec<String>, [long = "hello", value_name = "TEXT"],
+            "A message to send after connecting (WebSocket); may be repeated";
+        "subscribed" subscribed: Subscribed, [long = "subscribed", value_name = "TEXT"],
+            "A client counts as subscribed at the first message that contains this, or at the \
+             `handshake`";
+        "refused" refused: Vec<String>, [long = "refused", value_name = "TEXT"],
+            "A message that contains this rejects the client; may be repeated";
+        "pings" pings: Vec<Ping>, [long = "ping", value_name = "ASK=ANSWER"],
+            "Answer a message that is exactly ASK with ANSWER (WebSocket); may be repeated";
+        "handshake-timeout" handshake_timeout: Time = "30s",
+            [long = "handshake-timeout", value_name = "TIME"],
+            "Time limit for connect and handshake";
+    }
+    tables {}
+    others {}
+}
+
+options! {
+    /// How to publish.
+    PublishOptions, path "publish."
+    in "Publishing" {
+        "url" url: String, [long = "publish-url", value_name = "URL"],
+            "Where to publish by HTTP; {stream} is the stream's number";
+        "by" by: PublishTransport, [long = "publish-by", value_name = "HOW"],
+            "http, or websocket: a frame on a connection like a subscriber's";
+        "method" method: String = "POST", [long = "publish-method", value_name = "METHOD"],
+            "POST or PUT";
+        "headers" headers: Vec<Header>, [long = "publish-header", value_name = "HEADER"],
+            "A header of publish requests, `Name: value`; may be repeated";
+        "body" body: String, [long = "publish-body", value_name = "TEXT"],
+            "Body of a publish request, or its frame; {payload} is the message";
+        "refused" refused: String, [long = "publish-refused", value_name = "TEXT"],
+            "A response whose body contains this rejects the message, whatever its status";
+        "connections" connections: Count = "1", [long = "publish-connections", value_name = "N"],
+            "Publishing connections";
+        "pipeline" pipeline: Count = "1", [long = "publish-pipeline", value_name = "N"],
+            "Requests in flight on each of them";
+    }
+    tables {}
+    others {}
+}
+
+options! {
+    /// Local addresses and ports of the clients.
+    SourceOptions, path "sources."
+    in "Target" {
+        "addresses" addresses: Vec<LocalAddresses>, [long = "source", value_name = "ADDRESSES"],
+            "Local addresses to connect from: a list, a network (127.0.1.0/24) or an interface \
+             (eth0)";
+        "ports" ports: PortRange, [long = "source-ports", value_name = "FROM-TO"],
+            "Local ports to connect from";
+    }
+    tables {}
+    others {}
+}
+
+options! {
+    /// The phases that flags can ask for: steps of clients, each held, then perhaps a storm. A file
+    /// lists its phases instead.
+    LoadOptions, path "load."
+    in "Load" {
+        "clients" clients: Count = "1000",
+            [long = "clients", short = 'n', value_name = "N", conflicts_with = "plan"],
+            "Clients";
+        "steps" steps: Vec<Count>,
+            [long = "steps", value_name = "N,N…", value_delimiter = ',',
+             conflicts_with_all = ["plan", "load.clients"]],
+            "Clients in steps, up or down; each is held";
+        "rate" rate: Rate,
+
+            [long = "rate", value_name = "RATE", value_parser = positive_rate,
+             conflicts_with = "plan"],
+            "Connects per second; unlimited by default";
+        "in-flight" in_flight: Count = "256",
+            [long = "in-flight", value_name = "N", conflicts_with = "plan"],
+            "Connects in progress at a time, at most";
+        "hold" hold: Time = "10s", [long = "hold", value_name = "TIME", conflicts_with = "plan"],
+            "How long to hold the clients";
+        "churn" churn: Rate,
+
+            [long = "churn", value_name = "RATE", value_parser = positive_rate,
+             conflicts_with = "plan"],
+            "Clients per second that leave, and as many that join, while the others are held";
+        "slow" slow: Share,
+            [long = "slow", value_name = "SHARE", conflicts_with_all = ["plan", "load.churn"]],
+            "Share of the clients that stop reading while they are held, like 10%";
+        "storm" storm: Time, [long = "storm", value_name = "TIME", conflicts_with = "plan"],
+            "At the end all lose their connections at once; all must be back within this time";
+    }
+    in "Publishing" {
+        "publish" publish: Rate, [long = "publish", value_name = "RATE", conflicts_with = "plan"],
+            "Messages per second while clients are held, each sent at its scheduled time whether \
+             or not the one before has arrived; 1 by default, 0 for none";
+        "size" size: Size = "128", [long = "size", value_name = "SIZE", conflicts_with = "plan"],
+            "Bytes of each message, at least 50";
+        "count" count: Count, [long = "count", value_name = "N", conflicts_with = "plan"],
+            "Messages in each step, at most";
+        "to" to: Pattern, [long = "to", value_name = "WHICH", conflicts_with = "plan"],
+            "Streams that get messages: one, in-turn or random; in turn by default";
+    }
+    tables {}
+    others {}
+}
+
+impl Options {
+    /// These flags over the options of a file.
+    pub(crate) fn over(self, file: Options) -> Options {
+        let (flags, file) = (self.with_url_of_table(), file.with_url_of_table());
+        let mut options = flags.clone().or(file.clone());
+        options.phases = file.phases;
+        // A table of the flags replaces either table of the file.
+        if flags.target.urls.is_some() || flags.target.data.is_some() {
+            (options.target.urls, options.target.data) = (flags.target.urls, flags.target.data);
+        }
+        options
+    }
+
+    /// A file of URLs stands for the URL.
+    pub(super) fn with_url_of_table(mut self) -> Options {
+        if self.target.url.is_none() && self.target.urls.is_some() {
+            self.target.url = Some("{url}".to_owned());
+        }
+        self
+    }
+
+    /// The flag for an option, by its path of keys: `--publish-url` for `publish.url`.
+    pub(crate) fn flag(key: &str) -> Option<String> {
+        let command = <Options as clap::Args>::augment_args(clap::Command::new("options"));
+        let argument = command.get_arguments().find(|argument| argument.get_id() == key)?;
+        Some(match argument.get_long() {
+            Some(long) => format!("--{long}"),
+            None => argument.get_value_names()?.first()?.to_string(),
+        })
+    }
+
+    /// Whether the option with this path of keys, or one that it is a part of, is set.
+    pub(crate) fn has_any(&self, key: &str) -> bool {
+        let mut key = Some(key);
+        while let Some(path) = key {
+            if self.has(path) {
+                return true;
+            }
+            key = path.rsplit_once('.').map(|(around, _)| around);
+        }
+        false
+    }
+}
+
+fn positive_rate(text: &str) -> Result<Rate, Invalid> {
+    text.parse().and_then(|rate: Rate| match rate.0 > 0.0 {
+        true => Ok(rate),
+        false => Err(Invalid(format!("{text:?} is no rate: it is more than 0"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_parses() {
+        let (target, publish) = (TargetOptions::default(), PublishOptions::default());
+        let (options, load) = (Options::default(), LoadOptions::default());
+        assert_eq!((options.name(), options.seed()), ("flood".to_owned(), Count(1)));
+        assert_eq!((options.network(), target.streams()), (Network::Sockets, Streams::One));
+        assert_eq!((target.profile(), publish.method()), (Profile::Throng, "POST".to_owned()));
+        assert_eq!(target.handshake_timeout().to_string(), "30s");
+        assert_eq!((publish.connections(), publish.pipeline()), (Count(1), Count(1)));
+        assert_eq!((load.clients(), load.in_flight()), (Count(1000), Count(256)));
+        assert_eq!((load.hold().to_string(), load.size()), ("10s".to_owned(), Size(128)));
+    }
+
+    #[test]
+    fn options_know_their_flags() {
+        assert_eq!(Options::flag("publish.url").as_deref(), Some("--publish-url"));
+        assert_eq!(Options::flag("target.url").as_deref(), Some("URL"));
+        assert_eq!(Options::flag("sources.addresses").as_deref(), Some("--source"));
+        assert_eq!(Options::flag("target"), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Profiles: how to subscribe and publish at known servers.
+//!
+//! A profile turns a URL, and perhaps a transport and the name of a channel, into a
+//! [`Target`](super::Target). Options override what it says.
+//!
+//! The profiles of Centrifugo, Mercure and Pusher follow the documented protocols.
+
+mod choice;
+mod servers;
+
+pub use choice::{Choice, ProfileError};
+
+#[cfg(test)]
+mod tests;
