@@ -304,7 +304,7 @@ def test_results_are_compared(bench, tmp_path):
     assert done.returncode == 0 and "first to last response, all clients" in done.stdout
     (tmp_path / "c.json").write_text("{}")
     done = run_throng("bench", "--compare", "a.json", "c.json", directory=tmp_path)
-    assert done.returncode == 1 and "c.json is not a result of `throng bench`" in done.stderr
+    assert done.returncode == 1 and "c.json is not a report of `throng bench`" in done.stderr
 
 
 @pytest.mark.parametrize(

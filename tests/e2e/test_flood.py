@@ -98,7 +98,7 @@ def test_a_storm_is_recovered_from(server, flood):
     storm = ["--storm", "20s", *asserting("storm.recovered < 20s", "lost == 0")]
     done, report = flood(server.url, *SMALL, *storm)
     assert report["total"]["attempts"] == 100
-    assert "all were back after" in done.stdout
+    assert "all clients were back after" in done.stdout
 
 
 def test_what_the_history_no_longer_has_is_missed_and_not_lost(serve, flood):
@@ -108,7 +108,7 @@ def test_what_the_history_no_longer_has_is_missed_and_not_lost(serve, flood):
     done, report = flood(serve("--history-messages", "1").url, *load, *told)
     total = report["total"]
     assert total["received"] + total["missed"] == total["expected"]
-    assert "missed, of which the server told" in done.stdout
+    assert "missed (with a notice of the gap)" in done.stdout
 
 
 def test_the_server_is_found_and_measured(server, flood):
@@ -431,17 +431,17 @@ def test_a_report_names_what_was_tested(server, flood, tmp_path):
     secret = ["--header", "Authorization: Bearer secret-1", "--publish-header", "X-API-Key: secret-2"]
     load = ["--clients", "20", "--hold", "1s", "--publish", "5", "--transport", "sse"]
     done, report = flood(server.url, *load, *secret, "--html", "run.html")
-    subject = report["subject"]
-    assert subject["target"].startswith(f"{server.url}/channels/")
-    assert (subject["transport"], subject["profile"], subject["clients"]) == ("sse", "throng", 20)
-    assert subject["command"].startswith(f"throng flood {server.url} --clients 20 --hold 1s")
+    description = report["description"]
+    assert description["target"].startswith(f"{server.url}/channels/")
+    assert (description["transport"], description["profile"], description["clients"]) == ("sse", "throng", 20)
+    assert description["command"].startswith(f"throng flood {server.url} --clients 20 --hold 1s")
     html = (tmp_path / "run.html").read_text()
     for text in [done.stdout, html, (tmp_path / "report.json").read_text()]:
-        assert text.index(subject["target"]) < text.index("connect")
+        assert text.index(description["target"]) < text.index("connect")
         assert "secret-" not in text and "(left out)" in text
     # The plan that the page shows is one that can be run.
     plan = unescape(html.split('aria-label="The plan">')[1].split("</pre>")[0])
-    assert plan == subject["plan"]
+    assert plan == description["plan"]
     (tmp_path / "plan.toml").write_text(plan)
     again = run_throng("flood", "--plan", "plan.toml", directory=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use throng_flood::plan::Network;
-use throng_flood::report::chart::scale::Unit;
+use throng_report::Unit;
+use throng_report::compare::Better;
 use throng_units::format::count;
 
 use crate::stage::{Cut, Stage};
@@ -84,17 +85,6 @@ pub struct Published {
     pub connections: usize,
     /// What exactly was measured.
     pub what: &'static str,
-}
-
-/// Which values of a figure are better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// Small ones.
-    Less,
-    /// Large ones.
-    More,
-    /// Neither: it says how much load there was, or that nothing went wrong.
-    Neither,
 }
 
 impl Figure {
@@ -192,18 +182,6 @@ impl Scope {
     }
 }
 
-impl Better {
-    /// How many times as good `ours` is as `theirs`, if that means anything.
-    pub fn ratio(self, ours: f64, theirs: f64) -> Option<f64> {
-        let ratio = match self {
-            Better::Less => theirs / ours,
-            Better::More => ours / theirs,
-            Better::Neither => return None,
-        };
-        (ratio.is_finite() && ratio > 0.0).then_some(ratio)
-    }
-}
-
 impl Benchmark {
     /// Its size with what was asked for instead.
     pub fn sized(&self, connections: Option<usize>, time: Option<Duration>) -> Size {
@@ -261,13 +239,5 @@ mod tests {
         assert_eq!(size(10).part(100, 10_000), 1);
         assert_eq!(size(20_000).part(10_000, 10_000), 20_000);
         assert_eq!(size(0).part(1, 10), 1);
-    }
-
-    #[test]
-    fn a_ratio_above_one_is_better() {
-        assert_eq!(Better::Less.ratio(50.0, 100.0), Some(2.0));
-        assert_eq!(Better::More.ratio(50.0, 100.0), Some(0.5));
-        assert_eq!(Better::Neither.ratio(1.0, 1.0), None);
-        assert_eq!(Better::Less.ratio(0.0, 1.0), None);
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use throng_flood::cli::interrupts;
-use throng_flood::report::file::write;
+use throng_report::file::write;
 use throng_units::paint::{Ink, Paint, sanitized};
 use throng_units::{Count, Time};
 
@@ -256,7 +256,8 @@ fn save(results: &Results, arguments: &Arguments) -> Result<(), String> {
 }
 
 fn compared(files: &[PathBuf]) -> ExitCode {
-    let read: Result<Vec<_>, String> = files.iter().map(|path| Results::read(path)).collect();
+    let read: Result<Vec<_>, String> =
+        files.iter().map(|path| Results::read(path).map_err(|error| error.to_string())).collect();
     match read.as_deref() {
         Ok([before, after]) => {
             print(&compare::table(before, after, Paint::on(&io::stdout())));

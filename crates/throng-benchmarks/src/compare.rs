@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use throng_flood::report::table::Grid;
+use throng_report::compare::Better;
+use throng_report::grid::Grid;
 use throng_units::format::{ABSENT, decimal, or_absent};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use crate::benchmark::Better;
 use crate::results::{Measured, Outcome, Results};
 
 /// The figures of both, for each benchmark that both have.

@@ -1,10 +1,10 @@
 //! Making the courses of an outcome: measures over the time of a flood, or by the number of
 //! clients.
 
-use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::{Report, Sample};
+use throng_report::Unit;
 
-use crate::results::{Course, CourseLine, unit_name};
+use crate::results::{Course, CourseLine};
 
 /// What is across, as JSON names it.
 const TIME: &str = "time";
@@ -28,7 +28,7 @@ impl Course {
         Course {
             id,
             title: title.to_owned(),
-            unit: unit_name(unit).to_owned(),
+            unit: unit.name().to_owned(),
             across: across.to_owned(),
             ..Course::default()
         }

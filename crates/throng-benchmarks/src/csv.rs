@@ -1,40 +1,33 @@
-//! Measures by size or step, for spreadsheets.
+//! Tables of results as CSV.
 
-use std::fmt::Write as _;
+use throng_report::csv::Row;
 
 use crate::results::Results;
 
-/// Every table: a line of names, a line for each step, and an empty line before the next table.
-/// The first column is the benchmark's name. Empty where nothing could be measured.
+/// Every table as a block: headings, a line for each row, and an empty line before the next block.
+/// The first column holds the benchmark's name. A missing value is an empty cell.
 pub fn tables(results: &Results) -> String {
     let all = results
         .benchmarks
         .iter()
         .flat_map(|outcome| outcome.tables.iter().map(move |table| (&outcome.name, table)));
     let blocks = all.map(|(name, table)| {
-        let names = table.columns.iter().map(|column| quoted(column));
-        let mut text = format!("benchmark,{}\n", names.collect::<Vec<_>>().join(","));
-        for row in &table.rows {
-            text.push_str(&quoted(name));
-            for value in row {
-                // Writing to a string does not fail.
-                let _ = match value {
-                    Some(value) => write!(text, ",{value}"),
-                    None => write!(text, ","),
-                };
-            }
-            text.push('\n');
-        }
-        text
+        let mut headings = Row::default();
+        headings.text("benchmark");
+        table.columns.iter().for_each(|column| {
+            headings.text(column);
+        });
+        let rows = table.rows.iter().map(|values| {
+            let mut row = Row::default();
+            row.text(name);
+            values.iter().for_each(|value| {
+                row.optional(*value);
+            });
+            row.end()
+        });
+        std::iter::once(headings.end()).chain(rows).collect::<String>()
     });
     blocks.collect::<Vec<_>>().join("\n")
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

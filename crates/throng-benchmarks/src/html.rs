@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use throng_flood::report::chart::figure::{Area, escaped};
-use throng_flood::report::chart::lines::{Across, Line, Lines, Reduce};
-use throng_flood::report::chart::pairs::{Pair, Pairs};
-use throng_flood::report::chart::scale::Unit;
-use throng_flood::report::page::{document, scrolled, section, warned, words};
+use throng_report::Unit;
+use throng_report::chart::Area;
+use throng_report::chart::lines::{Line, Lines, Reduce, XAxis};
+use throng_report::chart::pairs::{Pair, Pairs};
+use throng_report::html::{escaped, key_values, note, scrolling_table, verdict, warnings};
+use throng_report::page::{document, rendered, section};
 use throng_units::format::{self, count, counted, or_absent};
 
 use crate::benchmark::Benchmark;
 use crate::benchmarks::ALL;
-use crate::results::{Course, Outcome, Results, Table, Verdict, unit_named};
+use crate::results::{Course, Outcome, Results, Table, Verdict};
 use crate::table::{about, cell, row};
 
 /// The command whose page it is.
@@ -29,17 +30,17 @@ pub fn page(results: &Results) -> String {
         counted(environment.cores as u64, "core", "cores"),
         format::bytes(environment.memory_bytes as f64),
     );
-    body.push_str(
-        "<p class=\"note\">Clients and server shared this machine and its cores: a sender also \
-         pays for waking the reader and for the reader's half of TCP.</p>\n",
-    );
+    body.push_str(&note(
+        "Clients and server shared this machine and its cores: a sender also pays for waking the \
+         reader and for the reader's half of TCP.",
+    ));
     if results.benchmarks.len() > 1 {
-        section(&mut body, "Benchmarks", Vec::new(), &[overview(results)]);
+        section(&mut body, "Benchmarks", [overview(results)]);
     }
     for outcome in &results.benchmarks {
         benchmark(&mut body, outcome);
     }
-    section(&mut body, "Machine", Vec::new(), &[machine(results)]);
+    section(&mut body, "Machine", [key_values(results.environment.rows())]);
     document("The classic benchmarks, rerun", &body, MAKER)
 }
 
@@ -61,13 +62,13 @@ fn overview(results: &Results) -> String {
             ]
         })
         .collect();
-    scrolled(&["benchmark", "first done", "connections", "took", "outcome"], &rows)
+    scrolling_table(&["benchmark", "first done", "connections", "took", "outcome"], &rows)
 }
 
 fn benchmark(body: &mut String, outcome: &Outcome) {
     let mut parts = vec![head(outcome)];
     let rows: Vec<_> = outcome.figures.iter().map(|figure| row(figure).to_vec()).collect();
-    parts.push(scrolled(
+    parts.push(scrolling_table(
         &["figure", "published", "connections", "ours", "connections", "difference"],
         &rows,
     ));
@@ -75,7 +76,7 @@ fn benchmark(body: &mut String, outcome: &Outcome) {
     parts.extend(outcome.courses.iter().map(course));
     parts.extend(outcome.tables.iter().map(table));
     parts.push(published(outcome));
-    section(body, &outcome.title, Vec::new(), &parts);
+    section(body, &outcome.title, parts);
 }
 
 /// Story, verdict, how it was done, and where that differs.
@@ -85,15 +86,9 @@ fn head(outcome: &Outcome) -> String {
     if let Some(benchmark) = known {
         let _ = write!(html, "<p>{}</p>", escaped(benchmark.story));
     }
-    let _ = match outcome.verdict {
-        Verdict::Done => {
-            write!(html, "<p class=\"verdict good\">done: nothing failed, nothing is lost</p>")
-        }
-        Verdict::Failed => {
-            write!(html, "<p class=\"verdict bad\">{}</p>", escaped(&outcome.reasons.join("; ")))
-        }
-    };
-    html.push_str(&warned(&outcome.warnings));
+    let faults = (outcome.verdict == Verdict::Failed).then(|| outcome.reasons.join("; "));
+    html.push_str(&verdict(faults.as_deref(), "done: nothing failed, nothing is lost"));
+    html.push_str(&warnings(&outcome.warnings));
     let mut told = vec![
         ("first done", format!("{}, {}", outcome.source, outcome.year)),
         ("connections", count(outcome.connections as u64)),
@@ -101,7 +96,7 @@ fn head(outcome: &Outcome) -> String {
         ("server", servers(outcome)),
     ];
     told.extend(known.map(details).into_iter().flatten());
-    html.push_str(&words(told));
+    html.push_str(&key_values(told));
     html
 }
 
@@ -138,9 +133,9 @@ fn pairs(outcome: &Outcome) -> Vec<String> {
         let id = format!("{}-{unit}", outcome.name);
         let chart = Pairs {
             id: &id,
-            title: pairs_title(unit_named(unit)),
+            title: pairs_title(Unit::named(unit)),
             note: "On a logarithmic scale. Figures: ours / published.",
-            unit: unit_named(unit),
+            unit: Unit::named(unit),
             names: ["ours", "published"],
             width: Area::WIDE.width,
             pairs,
@@ -167,27 +162,27 @@ fn course(course: &Course) -> String {
         id: &course.id,
         title: &course.title,
         note: &course.note,
-        unit: unit_named(&course.unit),
-        across: match (course.is_over_time(), course.is_log_across) {
-            (true, _) => Across::TIME,
-            (false, false) => Across::steps("clients"),
-            (false, true) => Across::steps("clients").log(),
+        unit: Unit::named(&course.unit),
+        x_axis: match (course.is_over_time(), course.is_log_across) {
+            (true, _) => XAxis::TIME,
+            (false, false) => XAxis::steps("clients"),
+            (false, true) => XAxis::steps("clients").log(),
         },
         is_log: course.is_log,
-        reduce: Reduce::Most,
-        phases: &[],
+        reduce: Reduce::Max,
+        bands: &[],
         area: Area::WIDE,
         lines: lines
             .map(|line| Line { name: line.name.clone(), points: line.points.clone() })
             .collect(),
     };
-    chart.figure().map_or_else(String::new, |figure| figure.render())
+    rendered(chart.figure())
 }
 
 fn table(table: &Table) -> String {
     let rows: Vec<Vec<String>> =
         table.rows.iter().map(|row| row.iter().map(|value| cell(*value)).collect()).collect();
-    format!("<h3>{}</h3>{}", escaped(&table.title), scrolled(&table.columns, &rows))
+    format!("<h3>{}</h3>{}", escaped(&table.title), scrolling_table(&table.columns, &rows))
 }
 
 /// What exactly the published figures are.
@@ -204,22 +199,8 @@ fn published(outcome: &Outcome) -> String {
             ])
         })
         .collect();
-    let table = scrolled(&["figure", "published", "what exactly"], &rows);
+    let table = scrolling_table(&["figure", "published", "what exactly"], &rows);
     format!("<details><summary>What exactly was published</summary>{table}</details>")
-}
-
-fn machine(results: &Results) -> String {
-    let found = &results.environment;
-    let mut rows = vec![
-        ("processor", found.processor.clone()),
-        ("cores", found.cores.to_string()),
-        ("memory", format::bytes(found.memory_bytes as f64)),
-        ("kernel", found.kernel.clone()),
-        ("descriptors of a table", count(found.descriptors_max)),
-        ("throng", found.throng.clone()),
-    ];
-    rows.extend(found.sysctl.iter().map(|(name, value)| (name.as_str(), value.clone())));
-    words(rows)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_flood::plan::{Pattern, Phase, Publishing};
-use throng_flood::report::table::most_first;
+use throng_flood::report::summary::most_frequent_first;
 use throng_flood::report::{PhaseReport, Report, Sample, Totals};
 use throng_units::format::{count, counted};
 
@@ -97,7 +97,7 @@ pub fn faults(total: &Totals) -> Vec<String> {
         if number == 0 {
             continue;
         }
-        let most = most_first(reasons).into_iter().take(REASONS_MAX);
+        let most = most_frequent_first(reasons).into_iter().take(REASONS_MAX);
         let most = most.map(|(reason, number)| format!("{} × {reason}", count(number)));
         let most = most.collect::<Vec<_>>().join(", ");
         faults.push(format!("{}: {most}", counted(number, one, many)));

@@ -7,13 +7,18 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use throng_flood::report::chart::scale::Unit;
-use throng_flood::report::{Environment, Report};
+use throng_flood::report::Report;
+use throng_report::Environment;
+use throng_report::Unit;
+use throng_report::compare::Better;
+use throng_report::file::{Format, ReadError, to_json};
 
-use crate::benchmark::{Benchmark, Better, Figure, Size};
+use crate::benchmark::{Benchmark, Figure, Size};
 
 /// The format's version: it changes when a field changes its meaning.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+const FORMAT: Format = Format { command: "throng bench", version: VERSION };
 
 /// With fewer connections than this part of the published number, a time for all or a rate is not
 /// compared.
@@ -162,33 +167,13 @@ pub struct CourseLine {
     pub points: Vec<(f64, Option<f64>)>,
 }
 
-/// The name of a unit in JSON.
-pub fn unit_name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Bytes => "bytes",
-        Unit::Milliseconds => "milliseconds",
-        Unit::PerSecond => "per_second",
-        Unit::Cores => "cores",
-        Unit::Share => "share",
-        Unit::Clock => "seconds",
-        Unit::Count => "count",
-    }
-}
-
-/// The unit of a name; unknown ones are counted.
-pub fn unit_named(name: &str) -> Unit {
-    let all =
-        [Unit::Bytes, Unit::Milliseconds, Unit::PerSecond, Unit::Cores, Unit::Share, Unit::Clock];
-    all.into_iter().find(|&unit| unit_name(unit) == name).unwrap_or(Unit::Count)
-}
-
 impl Measured {
     /// A figure that is still to be measured.
     pub fn of(figure: &Figure) -> Measured {
         Measured {
             key: figure.key.to_owned(),
             name: figure.name.to_owned(),
-            unit: unit_name(figure.unit).to_owned(),
+            unit: figure.unit.name().to_owned(),
             better: match figure.better {
                 Better::Less => Some("less".to_owned()),
                 Better::More => Some("more".to_owned()),
@@ -215,7 +200,7 @@ impl Measured {
 
     /// What the values are.
     pub fn unit(&self) -> Unit {
-        unit_named(&self.unit)
+        Unit::named(&self.unit)
     }
 
     /// Whether ours is of the size of the published one, or size does not matter.
@@ -258,29 +243,14 @@ impl Outcome {
 }
 
 impl Results {
-    /// The results as JSON, for people as well as programs.
+    /// The results as indented JSON.
     pub fn to_json(&self) -> String {
-        // Maps have strings for keys and nothing else in it can fail.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
-        text.push('\n');
-        text
+        to_json(self)
     }
 
-    /// Reads what [`to_json`](Self::to_json) has made.
-    pub fn read(path: &Path) -> Result<Results, String> {
-        let named = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read {named}: {error}"))?;
-        let results: Results = serde_json::from_str(&text)
-            .map_err(|error| format!("{named} is not a result of `throng bench`: {error}"))?;
-        match results.version {
-            VERSION => Ok(results),
-            0 => Err(format!("{named} is not a result of `throng bench`: it has no version")),
-            found => Err(format!(
-                "{named} has version {found} of the format of results, and this throng reads \
-                 version {VERSION}"
-            )),
-        }
+    /// Reads what [`to_json`](Self::to_json) has written.
+    pub fn read(path: &Path) -> Result<Results, ReadError> {
+        FORMAT.read(path)
     }
 }
 
@@ -297,12 +267,7 @@ mod tests {
         let results = Results { version: VERSION, benchmarks: vec![outcome], ..Results::default() };
         let path = std::env::temp_dir().join(format!("throng-results-{}", std::process::id()));
         std::fs::write(&path, results.to_json()).expect("written");
-        assert_eq!(Results::read(&path), Ok(results));
-        std::fs::write(&path, "{}").expect("written");
-        let error = Results::read(&path).expect_err("no version");
-        assert!(error.ends_with("it has no version"), "{error}");
-        std::fs::write(&path, "{\"version\": 9}").expect("written");
-        assert!(Results::read(&path).is_err_and(|error| error.contains("version 9")));
+        assert_eq!(Results::read(&path).expect("read"), results);
         std::fs::remove_file(path).expect("removed");
     }
 
@@ -319,12 +284,5 @@ mod tests {
         let mut each = Measured::of(&figure.each());
         each.set(25.0, 8);
         assert_eq!(each.ratio, Some(4.0));
-    }
-
-    #[test]
-    fn units_have_names() {
-        for unit in [Unit::Bytes, Unit::Milliseconds, Unit::PerSecond, Unit::Cores, Unit::Count] {
-            assert_eq!(unit_named(unit_name(unit)), unit);
-        }
     }
 }

@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use throng_flood::report::table::Grid;
+use throng_report::compare::Better;
+use throng_report::grid::Grid;
 use throng_units::format::{ABSENT, count, counted, decimal, or_absent, seconds};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use crate::benchmark::{Benchmark, Better};
+use crate::benchmark::Benchmark;
 use crate::benchmarks::{ALL, SMALL};
 use crate::results::{Measured, Outcome, Results, Verdict};
 
@@ -163,7 +164,7 @@ pub fn compared(figure: &Measured) -> String {
 mod tests {
     use super::*;
     use crate::benchmark::Figure;
-    use throng_flood::report::chart::scale::Unit;
+    use throng_report::Unit;
 
     fn measured(figure: Figure, ours: f64) -> Measured {
         let mut measured = Measured::of(&figure);

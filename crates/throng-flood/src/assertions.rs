@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::report::{Checked, Report};
+use crate::report::{AssertionResult, Report};
 use throng_units::suggest::nearest;
 use throng_units::{Count, Size, Time};
 
@@ -86,11 +86,11 @@ pub enum AssertionError {
 
 impl Assertion {
     /// Whether it holds for a run, and what was found.
-    pub fn evaluate(&self, report: &Report) -> Checked {
+    pub fn evaluate(&self, report: &Report) -> AssertionResult {
         let found = self.figure.find(report).filter(|found| found.is_finite());
         let found = found.map(|found| found / self.factor);
         let holds = found.is_some_and(|found| self.comparison.holds(found, self.bound));
-        Checked { text: self.text.clone(), found, holds }
+        AssertionResult { text: self.text.clone(), found, holds }
     }
 
     /// What a plan must have for the figure to be measured.

@@ -38,6 +38,7 @@ pub mod marker;
 pub mod plan;
 pub mod protocol;
 pub mod publish;
+pub mod redact;
 pub mod refusal;
 pub mod report;
 pub mod run;

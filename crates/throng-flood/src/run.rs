@@ -8,11 +8,11 @@ use crate::agents::coordinator::Coordinator;
 use crate::clients::Fleet;
 use crate::conductor::{Stage, conduct};
 use crate::machine::whole::{self, Machine};
-use crate::plan::Plan;
+use crate::plan::{Plan, show};
 use crate::publish::recipe::Place;
 use crate::publish::{Publishers, Setting};
 use crate::report::live::Moment;
-use crate::report::{Environment, Report, Subject, VERSION};
+use crate::report::{Environment, Report, RunDescription, VERSION};
 use crate::template::Values;
 
 /// Who looks on while a run goes: the live view, and the caller's Ctrl-C.
@@ -51,7 +51,7 @@ fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
         ..Report::default()
     });
     report.environment = environment(plan);
-    report.subject = Subject::of(plan);
+    report.description = describe(plan);
     report.assertions =
         plan.assertions.iter().map(|assertion| assertion.evaluate(&report)).collect();
     report
@@ -77,6 +77,18 @@ fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
     };
     fleet.stop();
     report
+}
+
+/// What the plan tests. The command line is not known here.
+fn describe(plan: &Plan) -> RunDescription {
+    RunDescription {
+        target: plan.target.url.text().to_owned(),
+        transport: plan.target.transport.to_string(),
+        profile: plan.profile.name().to_owned(),
+        clients: plan.clients_max() as u64,
+        command: String::new(),
+        plan: show::show(&plan.without_secrets()),
+    }
 }
 
 fn environment(plan: &Plan) -> Environment {

@@ -2,8 +2,8 @@
 //! many there are, and in what carries the clients' connections.
 
 use throng_flood::plan::Transport;
-use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::{Report, Sample};
+use throng_report::Unit;
 
 use crate::benchmark::{Figure, GIB, Size};
 use crate::course::samples;

@@ -1,7 +1,7 @@
 //! Ten thousand long-polls, answered by one message.
 
-use throng_flood::report::chart::scale::Unit;
 use throng_host::proc;
+use throng_report::Unit;
 
 use crate::benchmark::{Benchmark, Figure, KIB, Scope};
 use crate::measures::IN_FLIGHT;

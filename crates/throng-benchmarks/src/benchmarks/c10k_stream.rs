@@ -1,7 +1,7 @@
 //! Ten thousand chunked streams, each with lines of its own.
 
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
-use throng_flood::report::chart::scale::Unit;
+use throng_report::Unit;
 use throng_units::format::count;
 
 use crate::benchmark::{Benchmark, Figure, KIB, Scope, Size};

@@ -1,7 +1,7 @@
 //! A graph of friends: an event of one reaches all who follow them.
 
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
-use throng_flood::report::chart::scale::Unit;
+use throng_report::Unit;
 
 use crate::benchmark::{Benchmark, Figure, KIB, Scope, Size};
 use crate::course::samples;

@@ -1,7 +1,7 @@
 //! A chat room of long-polls, from ten clients to two thousand.
 
-use throng_flood::report::chart::scale::Unit;
 use throng_host::proc;
+use throng_report::Unit;
 
 use crate::benchmark::{Benchmark, Figure, KIB, Scope};
 use crate::pollers::Pollers;

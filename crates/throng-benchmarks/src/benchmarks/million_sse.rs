@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use throng_flood::plan::Transport;
-use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::{PhaseReport, Report};
+use throng_report::Unit;
 use throng_units::format::{bytes, count};
 
 use crate::benchmark::{Benchmark, Figure, GIB, KIB, Scope, Size};

@@ -66,7 +66,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::benchmark::Better;
+    use throng_report::compare::Better;
 
     #[test]
     fn every_benchmark_is_told_whole() {

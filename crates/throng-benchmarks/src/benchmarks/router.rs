@@ -2,7 +2,7 @@
 
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_flood::report::Report;
-use throng_flood::report::chart::scale::Unit;
+use throng_report::Unit;
 
 use crate::benchmark::{Benchmark, Figure, KIB, Scope, Size};
 use crate::course::{level, samples};

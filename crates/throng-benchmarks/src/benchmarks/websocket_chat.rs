@@ -1,8 +1,8 @@
 //! A WebSocket chat with a quarter of a million people in it, and then twice as many.
 
 use throng_flood::plan::Transport;
-use throng_flood::report::chart::scale::Unit;
 use throng_flood::report::{Distribution, PhaseReport, Report};
+use throng_report::Unit;
 
 use crate::benchmark::{Benchmark, Figure, GIB, Scope};
 use crate::course::samples;

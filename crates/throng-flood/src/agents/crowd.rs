@@ -15,7 +15,7 @@ use crate::clients::{Board, PublishSeen};
 use crate::conductor::Crowd;
 use crate::marker::now_ns;
 use crate::report::Agent;
-use crate::report::agents::signed;
+use crate::report::summary::signed_milliseconds;
 use crate::tally::{Failure, States, Tally};
 use throng_units::format;
 
@@ -196,12 +196,12 @@ impl<'a> AgentCrowd<'a> {
                 let drift = seen.report.clock.as_ref().and_then(|clock| clock.drift_ms);
                 let drift = drift.map_or_else(
                     || "not known after the run".to_owned(),
-                    |ms| format!("{} more after the run", signed(ms)),
+                    |ms| format!("{} more after the run", signed_milliseconds(ms)),
                 );
                 warnings.push(format!(
                     "the agent {name} has another clock than the publisher: it was {} ahead ± {}, \
                      {drift}; its latencies are corrected by that and no surer than that",
-                    signed(offset.ahead_ns as f64 / 1e6),
+                    signed_milliseconds(offset.ahead_ns as f64 / 1e6),
                     us(offset.uncertainty_ns),
                 ));
             }

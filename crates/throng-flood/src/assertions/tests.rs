@@ -35,7 +35,7 @@ fn empty() -> Distribution {
     Distribution::default()
 }
 
-fn check(text: &str) -> Checked {
+fn check(text: &str) -> AssertionResult {
     text.parse::<Assertion>().unwrap_or_else(|error| panic!("{error}")).evaluate(&report())
 }
 

@@ -8,12 +8,12 @@ use super::arguments::{Compare, Results, Run};
 use super::interrupts::{Interrupts, interrupts};
 use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, plan};
 use crate::plan::{Plan, show};
-use crate::report::compare::{self, Comparison};
-use crate::report::file::write;
+use crate::redact::command_line;
 use crate::report::live::{Live, Moment};
-use crate::report::subject::command_line;
-use crate::report::{Report, csv, html, table};
+use crate::report::summary::most_frequent_first;
+use crate::report::{Report, compare, csv, html, table};
 use crate::run::Watch;
+use throng_report::file::write;
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
@@ -38,7 +38,8 @@ impl Screen {
     fn conclude(mut self, mut report: Report, results: &Results) -> ExitCode {
         self.live.end();
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-        report.subject.command = command_line(std::iter::once("throng".to_owned()).chain(words));
+        report.description.command =
+            command_line(std::iter::once("throng".to_owned()).chain(words));
         let is_cut = report.cut_short.is_some();
         if let Some(sentence) = nobody(&report) {
             complain(&sentence);
@@ -144,7 +145,8 @@ fn nobody(report: &Report) -> Option<String> {
     if total.attempts == 0 || total.subscribed > 0 {
         return None;
     }
-    let most = table::most_first(&total.failures).first().map(|(reason, _)| format!(": {reason}"));
+    let most =
+        most_frequent_first(&total.failures).first().map(|(reason, _)| format!(": {reason}"));
     Some(format!(
         "none of {} became subscribed{}",
         counted(total.attempts, "attempt", "attempts"),
@@ -195,12 +197,11 @@ fn print(text: &str) {
 }
 
 pub(super) fn compare(arguments: &Compare) -> Result<ExitCode, Failure> {
-    let sides =
+    let comparison =
         compare::read(&arguments.files).map_err(|error| Failure::new(EXIT_FAILED, error))?;
-    let comparison = Comparison::of(sides);
     print(&compare::table(&comparison, Paint::on(&io::stdout())));
     let is_written = match &arguments.html {
-        Some(path) => write_to(path, &html::compare::page(&comparison)),
+        Some(path) => write_to(path, &compare::page(&comparison)),
         None => true,
     };
     Ok(if is_written { ExitCode::SUCCESS } else { EXIT_FAILED.into() })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::assertions::Assertion;
-use crate::report::subject::{LEFT_OUT, is_secret};
+use crate::redact::{REDACTED, is_secret};
 use crate::template::Template;
 
 /// A run, complete.
@@ -65,7 +65,7 @@ impl Plan {
         };
         for (name, value) in plan.target.headers.iter_mut().chain(of_publish) {
             if is_secret(name) {
-                *value = Template::literal(LEFT_OUT);
+                *value = Template::literal(REDACTED);
             }
         }
         plan

@@ -1,9 +1,8 @@
-//! Reports for spreadsheets: one line a sample, or one line a run.
+//! Reports as CSV: one line per sample, or one line per run.
 //!
-//! Columns keep their names and order; new ones are added at the end. What could not be measured is
-//! an empty cell.
+//! Columns keep their names and order; new ones are appended. A missing value is an empty cell.
 
-use std::fmt::Write as _;
+use throng_report::csv::Row;
 
 use super::{Distribution, Report};
 
@@ -22,38 +21,42 @@ const RUN_COLUMNS: &str = "run,started_unix_s,seconds,cut_short,active,attempts,
      assertions_failed,warnings,missed,machine_cpu_s,machine_cpu_us_per_delivery,machine_busy_s,\
      other_programs_cpu_s";
 
-/// One line a sample of one run, under a heading.
+/// Columns of the delivery latency.
+const DELIVERY: [fn(&Distribution) -> f64; 5] =
+    [|d| d.p50, |d| d.p90, |d| d.p99, |d| d.p999, |d| d.max];
+
+/// A heading and one line for each sample of a run.
 pub fn samples(report: &Report) -> String {
     let mut text = format!("{SAMPLE_COLUMNS}\n");
     for sample in &report.series {
         let phase = report.phases.iter().find(|phase| sample.at_s <= phase.to_s);
-        let mut line = Line::default();
-        line.text(&report.name)
-            .put(sample.at_s)
+        let mut row = Row::default();
+        row.text(&report.name)
+            .value(sample.at_s)
             .text(phase.map_or("", |phase| &phase.name))
-            .put(sample.connecting)
-            .put(sample.active)
-            .put(sample.closed)
-            .put(sample.subscribed)
-            .put(sample.failures)
-            .put(sample.published)
-            .put(sample.received)
-            .put(sample.received_bytes);
+            .value(sample.connecting)
+            .value(sample.active)
+            .value(sample.closed)
+            .value(sample.subscribed)
+            .value(sample.failures)
+            .value(sample.published)
+            .value(sample.received)
+            .value(sample.received_bytes);
         let delivery = sample.delivery.as_ref();
-        line.each(delivery, [|d| d.p50, |d| d.p90, |d| d.p99, |d| d.p999, |d| d.max])
-            .maybe(sample.server_pss_bytes)
-            .maybe(sample.server_cores)
-            .maybe(sample.generator_pss_bytes)
-            .put(sample.generator_cores)
-            .maybe(sample.slab_bytes)
-            .maybe(sample.socket_buffer_bytes)
-            .maybe(sample.machine_cores);
-        text.push_str(&line.end());
+        append(&mut row, delivery, DELIVERY);
+        row.optional(sample.server_pss_bytes)
+            .optional(sample.server_cores)
+            .optional(sample.generator_pss_bytes)
+            .value(sample.generator_cores)
+            .optional(sample.slab_bytes)
+            .optional(sample.socket_buffer_bytes)
+            .optional(sample.machine_cores);
+        text.push_str(&row.end());
     }
     text
 }
 
-/// One line a run, under a heading.
+/// A heading and one line for each run.
 pub fn runs<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
     let mut text = format!("{RUN_COLUMNS}\n");
     for report in reports {
@@ -64,94 +67,58 @@ pub fn runs<'a>(reports: impl IntoIterator<Item = &'a Report>) -> String {
 
 fn run(report: &Report) -> String {
     let total = &report.total;
-    let mut line = Line::default();
-    line.text(&report.name)
-        .put(report.started_unix_s)
-        .put(report.seconds)
+    let mut row = Row::default();
+    row.text(&report.name)
+        .value(report.started_unix_s)
+        .value(report.seconds)
         .text(report.cut_short.as_deref().unwrap_or_default())
-        .put(total.active)
-        .put(total.attempts)
-        .put(total.subscribed)
-        .put(total.failures.values().sum::<u64>())
-        .put(total.published)
-        .put(total.publish_failures.values().sum::<u64>())
-        .maybe(total.publish_rate_intended)
-        .maybe(total.publish_rate)
-        .put(total.expected)
-        .put(total.received)
-        .put(total.lost)
-        .put(total.duplicated)
-        .put(total.reordered)
-        .maybe(total.delivery_rate)
-        .maybe(total.connect_rate)
-        .each(total.connect.as_ref(), [|d| d.p50, |d| d.p99, |d| d.max])
-        .each(total.delivery.as_ref(), [|d| d.p50, |d| d.p90, |d| d.p99, |d| d.p999, |d| d.max]);
+        .value(total.active)
+        .value(total.attempts)
+        .value(total.subscribed)
+        .value(total.failures.values().sum::<u64>())
+        .value(total.published)
+        .value(total.publish_failures.values().sum::<u64>())
+        .optional(total.publish_rate_intended)
+        .optional(total.publish_rate)
+        .value(total.expected)
+        .value(total.received)
+        .value(total.lost)
+        .value(total.duplicated)
+        .value(total.reordered)
+        .optional(total.delivery_rate)
+        .optional(total.connect_rate);
+    append(&mut row, total.connect.as_ref(), [|d| d.p50, |d| d.p99, |d| d.max]);
+    append(&mut row, total.delivery.as_ref(), DELIVERY);
     for of_publish in [&total.first, &total.median, &total.p99, &total.p999] {
-        line.each(of_publish.as_ref(), [|d| d.p50]);
+        append(&mut row, of_publish.as_ref(), [|d| d.p50]);
     }
-    line.each(total.last.as_ref(), [|d| d.p50, |d| d.max]);
+    append(&mut row, total.last.as_ref(), [|d| d.p50, |d| d.max]);
     for cost in [total.server.as_ref(), Some(&total.generator)] {
-        line.maybe(cost.map(|cost| cost.cpu_s))
-            .maybe(cost.and_then(|cost| cost.cpu_us_per_delivery))
-            .maybe(cost.and_then(|cost| cost.pss_bytes))
-            .maybe(cost.and_then(|cost| cost.bytes_per_client));
+        row.optional(cost.map(|cost| cost.cpu_s))
+            .optional(cost.and_then(|cost| cost.cpu_us_per_delivery))
+            .optional(cost.and_then(|cost| cost.pss_bytes))
+            .optional(cost.and_then(|cost| cost.bytes_per_client));
     }
-    line.maybe(total.kernel_bytes)
-        .put(report.assertions.iter().filter(|checked| !checked.holds).count())
-        .put(report.warnings.len())
-        .put(total.missed);
+    row.optional(total.kernel_bytes)
+        .value(report.assertions.iter().filter(|checked| !checked.holds).count())
+        .value(report.warnings.len())
+        .value(total.missed);
     let machine = total.machine.as_ref();
-    line.maybe(machine.map(|machine| machine.cpu_s))
-        .maybe(machine.and_then(|machine| machine.cpu_us_per_delivery))
-        .maybe(machine.map(|machine| machine.busy_s))
-        .maybe(machine.map(|machine| machine.others_s));
-    line.end()
+    row.optional(machine.map(|machine| machine.cpu_s))
+        .optional(machine.and_then(|machine| machine.cpu_us_per_delivery))
+        .optional(machine.map(|machine| machine.busy_s))
+        .optional(machine.map(|machine| machine.others_s));
+    row.end()
 }
 
-#[derive(Default)]
-struct Line {
-    text: String,
-}
-
-impl Line {
-    fn put(&mut self, value: impl std::fmt::Display) -> &mut Line {
-        let _ = write!(self.text, "{value},");
-        self
-    }
-
-    fn maybe(&mut self, value: Option<impl std::fmt::Display>) -> &mut Line {
-        match value {
-            Some(value) => self.put(value),
-            None => self.put(""),
-        }
-    }
-
-    fn each<const N: usize>(
-        &mut self,
-        distribution: Option<&Distribution>,
-        values: [fn(&Distribution) -> f64; N],
-    ) -> &mut Line {
-        for value in values {
-            self.maybe(distribution.map(value));
-        }
-        self
-    }
-
-    /// A text in quotes if it needs them. One that a spreadsheet would take for a formula gets an
-    /// apostrophe, for names come from plans that others have written.
-    fn text(&mut self, text: &str) -> &mut Line {
-        let guard = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
-        if text.contains([',', '"', '\n', '\r']) {
-            self.put(format_args!("\"{guard}{}\"", text.replace('"', "\"\"")))
-        } else {
-            self.put(format_args!("{guard}{text}"))
-        }
-    }
-
-    fn end(mut self) -> String {
-        self.text.pop();
-        self.text.push('\n');
-        self.text
+/// Appends one value of a distribution for each of `values`; empty cells if it was not measured.
+fn append<const N: usize>(
+    row: &mut Row,
+    distribution: Option<&Distribution>,
+    values: [fn(&Distribution) -> f64; N],
+) {
+    for value in values {
+        row.optional(distribution.map(value));
     }
 }
 
@@ -187,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_stand_beneath_their_names() {
+    fn cells_match_their_headings() {
         let report = fixture::sample();
         let text = runs([&report]);
         let lines: Vec<_> = text.lines().map(cells).collect();
@@ -203,12 +170,5 @@ mod tests {
         assert_eq!(cell("warnings"), "1");
         let line = samples(&report).lines().nth(1).map(cells).expect("a sample");
         assert_eq!(line[2], "ramp to 100000");
-    }
-
-    #[test]
-    fn names_are_quoted_and_are_no_formulas() {
-        let mut line = Line::default();
-        line.text("a \"b\", c").text("=1+1").text("plain");
-        assert_eq!(line.end(), "\"a \"\"b\"\", c\",'=1+1,plain\n");
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::{
-    Checked, Cost, Distribution, Environment, MachineCost, PhaseReport, Report, Sample, Subject,
-    Totals, VERSION,
+    AssertionResult, Cost, Distribution, Environment, MachineCost, PhaseReport, Report,
+    RunDescription, Sample, Totals, VERSION,
 };
 use crate::tally::{Nanoseconds, nanoseconds};
 
@@ -33,7 +33,7 @@ pub fn of(name: &str, slowness: f64, seed: u64) -> Report {
     Report {
         version: VERSION,
         name: name.to_owned(),
-        subject: subject(),
+        description: description(),
         started_unix_s: 1_763_763_420,
         seconds: SECONDS as f64,
         cut_short: None,
@@ -43,8 +43,12 @@ pub fn of(name: &str, slowness: f64, seed: u64) -> Report {
         total,
         series,
         assertions: vec![
-            Checked { text: "lost == 0".to_owned(), found: Some(0.0), holds: true },
-            Checked { text: "p99 < 50ms".to_owned(), found: Some(212.0 * slowness), holds: false },
+            AssertionResult { text: "lost == 0".to_owned(), found: Some(0.0), holds: true },
+            AssertionResult {
+                text: "p99 < 50ms".to_owned(),
+                found: Some(212.0 * slowness),
+                holds: false,
+            },
         ],
         warnings: vec![
             "The generator was the bottleneck: its busiest thread used 97 % of a core in 6 of 140 \
@@ -55,8 +59,8 @@ pub fn of(name: &str, slowness: f64, seed: u64) -> Report {
     }
 }
 
-fn subject() -> Subject {
-    Subject {
+fn description() -> RunDescription {
+    RunDescription {
         target: "ws://127.0.0.1:8080/ws?channel=news".to_owned(),
         transport: "websocket".to_owned(),
         profile: "throng".to_owned(),

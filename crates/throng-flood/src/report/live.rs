@@ -1,34 +1,36 @@
-//! What is seen while the run goes on: a view redrawn in place once a second, or one plain line a
-//! second where nobody looks at a terminal.
+//! The live view of a run: redrawn in place once a second on a terminal, otherwise one line per
+//! second.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
-use super::Sample;
-use super::table::most_first;
 use throng_units::format::{self, clock, count, milliseconds, or_absent, rate};
 use throng_units::paint::{Ink, Paint, sanitized, width};
 
-/// Where the terminal does not tell its width.
+use super::Sample;
+use super::summary::most_frequent_first;
+
+/// Used if the terminal does not report its width.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// More reasons than these are summed up; the final table has them all.
+/// Failure reasons shown; further ones are summed up, and the final table has them all.
 const REASONS_MAX: usize = 4;
 
-/// Seconds that the small charts look back.
+/// Width of the sparkline, in seconds.
 const HISTORY_MAX: usize = 32;
 
+/// Width of the progress bar.
 const BAR_COLUMNS: usize = 20;
 
-/// A moment of the run.
+/// The state of a run, once a second.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
-    /// The phase under way.
+    /// Name of the current phase.
     pub phase: &'a str,
-    /// Its place among all, from 1, and their number.
+    /// Number of the current phase, from 1, and of all phases.
     pub place: (usize, usize),
-    /// Clients that there shall be in this phase.
+    /// Target number of clients in this phase.
     pub clients: u64,
     /// The last second.
     pub sample: &'a Sample,
@@ -38,22 +40,22 @@ pub struct Moment<'a> {
     pub published: u64,
     /// Deliveries since the start.
     pub received: u64,
-    /// What makes figures doubtful, so far.
+    /// Warnings so far.
     pub warnings: &'a [String],
 }
 
-/// The view.
+/// The live view.
 #[derive(Debug)]
 pub struct Live {
     paint: Paint,
     is_redrawn: bool,
-    /// Lines on the screen that are ours.
+    /// Number of lines that the last view drew, and the next one overwrites.
     lines: usize,
     deliveries: VecDeque<u64>,
 }
 
 impl Live {
-    /// A view on `stream`: in place on a terminal, else line by line.
+    /// A view for `stream`: in place on a terminal, otherwise line by line.
     pub fn on(stream: &impl IsTerminal) -> Live {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Live::new(stream.is_terminal() && !is_dumb, Paint::on(stream))
@@ -63,14 +65,14 @@ impl Live {
         Live { paint, is_redrawn, lines: 0, deliveries: VecDeque::new() }
     }
 
-    /// Shows a moment on the stream that the view was made for.
+    /// Writes the state to the stream that the view was made for.
     pub fn show(&mut self, stream: &mut (impl Write + AsFd), moment: &Moment<'_>) {
         let columns = terminal_columns(stream);
-        // Whoever reads the output may have seen enough; the run goes on.
+        // The reader may have closed the pipe; the run goes on.
         let _ = self.draw(stream, moment, columns);
     }
 
-    /// Leaves the last view where it is; what comes next begins below.
+    /// Keeps the last view on the screen; later output starts below it.
     pub fn end(&mut self) {
         self.lines = 0;
     }
@@ -95,13 +97,13 @@ impl Live {
             frame.push_str(&format!("\x1b[{}A", self.lines));
         }
         for line in &lines {
-            // A line that wrapped would be two, and the next view would not cover this one.
+            // A wrapped line would take two rows, and the next view would not cover it.
             frame.push_str(&cropped(line, columns.saturating_sub(1)));
             frame.push_str("\x1b[K\n");
         }
         frame.push_str("\x1b[J");
         self.lines = lines.len();
-        // In one write: a terminal never shows half of it.
+        // One write, so that the terminal never shows a partial view.
         out.write_all(frame.as_bytes())?;
         out.flush()
     }
@@ -155,7 +157,7 @@ impl Live {
         lines.push(self.line("failures", self.failures(moment.failures)));
         for warning in moment.warnings {
             let warning = self.paint.ink(Ink::WARNING, sanitized(warning)).to_string();
-            lines.push(self.line("doubtful", warning));
+            lines.push(self.line("warning", warning));
         }
         lines
     }
@@ -165,7 +167,7 @@ impl Live {
     }
 
     fn failures(&self, failures: &BTreeMap<String, u64>) -> String {
-        let sorted = most_first(failures);
+        let sorted = most_frequent_first(failures);
         if sorted.is_empty() {
             return "none".to_owned();
         }
@@ -183,7 +185,7 @@ impl Live {
     }
 }
 
-/// Everything in one line, for logs.
+/// The state in one line, for logs.
 fn plain_line(moment: &Moment<'_>) -> String {
     let Moment { sample, .. } = moment;
     let failures: u64 = moment.failures.values().sum();
@@ -229,14 +231,14 @@ fn processor(sample: &Sample) -> String {
     )
 }
 
-/// `━━━━━╺───` as far as `part` of `whole`.
+/// A progress bar: `━━━━━─────`.
 fn bar(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) };
     let full = (share * BAR_COLUMNS as f64) as usize;
     "━".repeat(full) + &"─".repeat(BAR_COLUMNS - full)
 }
 
-/// The course of the last seconds in one line.
+/// A sparkline of the last seconds.
 fn sparks(values: &VecDeque<u64>) -> String {
     const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = values.iter().copied().max().unwrap_or_default().max(1);
@@ -247,7 +249,7 @@ fn sparks(values: &VecDeque<u64>) -> String {
     values.iter().map(|&value| level(value)).collect()
 }
 
-/// The text cut to so many columns, its colours ended.
+/// The text cut to `columns`, with its colours ended.
 fn cropped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_a_second_is_a_line() {
+    fn without_a_terminal_each_second_is_a_line() {
         let text = drawn(&mut Live::new(false, Paint::plain()), 60, 80);
         assert_eq!(text.lines().count(), 1);
         assert!(!text.contains('\x1b'));
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_it_is_drawn_over_itself() {
+    fn on_a_terminal_the_view_overwrites_itself() {
         let mut live = Live::new(true, Paint::plain());
         let first = drawn(&mut live, 60, 120);
         let lines = first.lines().count() - 1;
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_of_letters() {
+    fn bars_and_sparklines_scale() {
         assert_eq!(bar(5, 10).chars().filter(|&letter| letter == '━').count(), 10);
         assert_eq!(bar(20, 10), "━".repeat(20));
         assert_eq!(bar(0, 0), "─".repeat(20));

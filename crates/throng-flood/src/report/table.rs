@@ -1,13 +1,17 @@
-//! What is seen in the terminal when a run has ended.
+//! The report in the terminal, at the end of a run.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Cost, Distribution, MachineCost, Report, Totals, agents, memory};
+use throng_report::grid::Grid;
 use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
-use throng_units::paint::{Ink, Paint, sanitized, width};
+use throng_units::paint::{Ink, Paint, sanitized};
 
-/// Names of lines take so many columns.
+use super::summary::{
+    NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
+};
+use super::{Cost, Distribution, Report, Totals};
+
+/// Width of the names at the start of lines.
 const NAME_COLUMNS: usize = 13;
 
 /// The whole report, for a terminal of about 100 columns.
@@ -17,44 +21,11 @@ pub fn table(report: &Report, paint: Paint) -> String {
     counts(&mut text, &report.total, paint);
     latencies(&mut text, &report.total, paint);
     costs(&mut text, report, paint);
-    agents::table(&mut text, report, paint);
+    agents(&mut text, report, paint);
     phases(&mut text, report, paint);
     failures(&mut text, &report.total, paint);
     assertions(&mut text, report, paint);
     text
-}
-
-/// In a few words, what went wrong; `None` if nothing did.
-pub fn faults(report: &Report) -> Option<String> {
-    let total = &report.total;
-    let mut faults = Vec::new();
-    if report.cut_short.is_some() {
-        faults.push("ended early".to_owned());
-    }
-    for (number, word) in [
-        (total.lost, "lost"),
-        (total.missed, "missed, of which the server told"),
-        (total.duplicated, "duplicated"),
-        (total.reordered, "reordered"),
-    ] {
-        if number > 0 {
-            faults.push(format!("{} {word}", count(number)));
-        }
-    }
-    for (reasons, one, many) in [
-        (&total.failures, "client failure", "client failures"),
-        (&total.publish_failures, "failed publish", "failed publishes"),
-    ] {
-        let number = reasons.values().sum();
-        if number > 0 {
-            faults.push(format::counted(number, one, many));
-        }
-    }
-    let broken = report.assertions.iter().filter(|checked| !checked.holds).count() as u64;
-    if broken > 0 {
-        faults.push(format::counted(broken, "assertion does not hold", "assertions do not hold"));
-    }
-    (!faults.is_empty()).then(|| faults.join(", "))
 }
 
 fn head(text: &mut String, report: &Report, paint: Paint) {
@@ -62,17 +33,17 @@ fn head(text: &mut String, report: &Report, paint: Paint) {
     let began = format::date(report.started_unix_s);
     let name = sanitized(&report.name);
     let _ = writeln!(text, "\n{}  {began}, {length}", paint.ink(Ink::Bold, name));
-    let mut subject = Lines::default();
-    for (name, value) in report.subject.rows() {
-        subject.add(name, sanitized(&value));
+    let mut description = Lines::default();
+    for (name, value) in report.description.rows() {
+        description.add(name, sanitized(&value));
     }
-    subject.write(text, paint);
+    description.write(text, paint);
     match faults(report) {
         Some(faults) => {
             let _ = writeln!(text, "{}", paint.ink(Ink::BAD, faults));
         }
         None => {
-            let _ = writeln!(text, "{}", paint.ink(Ink::GOOD, "nothing failed, nothing is lost"));
+            let _ = writeln!(text, "{}", paint.ink(Ink::GOOD, NO_FAULTS));
         }
     }
     if let Some(reason) = &report.cut_short {
@@ -81,16 +52,14 @@ fn head(text: &mut String, report: &Report, paint: Paint) {
     }
     for warning in &report.warnings {
         let warning = sanitized(warning);
-        let _ = writeln!(text, "{} {warning}", paint.ink(Ink::WARNING, "doubtful:"));
+        let _ = writeln!(text, "{} {warning}", paint.ink(Ink::WARNING, "warning:"));
     }
     if report.environment.is_loopback {
-        let note = match report.environment.is_tunnel() {
-            false => "Both sides ran on this machine: senders pay for waking readers too.",
-            true => {
-                "Both sides ran on this machine, clients without sockets (network tunnel): the \
-                 kernel's memory is the server's half, and the clients' TCP is work of the \
-                 generator."
-            }
+        let note = if report.is_tunnel() {
+            "Both sides ran on this machine, clients without sockets (network tunnel): the \
+             kernel's memory is the server's half, and the clients' TCP is work of the generator."
+        } else {
+            "Both sides ran on this machine: senders pay for waking readers too."
         };
         let _ = writeln!(text, "{}", paint.ink(Ink::Dim, note));
     }
@@ -155,22 +124,6 @@ fn latencies(text: &mut String, total: &Totals, paint: Paint) {
     grid.write(text);
 }
 
-/// Every distribution that there is, with its name.
-pub fn distributions(total: &Totals) -> Vec<(&'static str, &Distribution)> {
-    let all = [
-        ("delivery, all", &total.delivery),
-        ("first of a publish", &total.first),
-        ("median of a publish", &total.median),
-        ("p99 of a publish", &total.p99),
-        ("p99.9 of a publish", &total.p999),
-        ("last of a publish", &total.last),
-        ("connect", &total.connect),
-        ("publish answered", &total.publish_answer),
-        ("publish late by", &total.publish_lateness),
-    ];
-    all.into_iter().filter_map(|(name, found)| Some((name, found.as_ref()?))).collect()
-}
-
 fn costs(text: &mut String, report: &Report, paint: Paint) {
     let total = &report.total;
     let mut grid = Grid::new(["cost", "memory", "a client", "CPU time", "a delivery"], paint);
@@ -208,35 +161,37 @@ fn costs(text: &mut String, report: &Report, paint: Paint) {
         ]);
     }
     grid.write(text);
-    if let Some(sentence) = memory::explained(report) {
-        let _ = writeln!(text, "{}", paint.ink(Ink::Dim, sentence));
+    if let Some(note) = memory_note(report) {
+        let _ = writeln!(text, "{}", paint.ink(Ink::Dim, note));
     }
     if let Some(machine) = &total.machine {
-        for sentence in explained(machine) {
-            let _ = writeln!(text, "{}", paint.ink(Ink::Dim, sanitized(&sentence)));
+        for note in machine_notes(machine) {
+            let _ = writeln!(text, "{}", paint.ink(Ink::Dim, sanitized(&note)));
         }
     }
 }
 
-/// What the row of the whole machine is, and what else was running: a sentence each.
-pub fn explained(machine: &MachineCost) -> Vec<String> {
-    let what = "Whole machine: both sides, and what the kernel does for them in its own threads.";
-    let mut sentences = vec![what.to_owned()];
-    if machine.others_s > 0.0 {
-        let names = match machine.others.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", machine.others.join(", ")),
+fn agents(text: &mut String, report: &Report, paint: Paint) {
+    if report.agents.is_empty() {
+        return;
+    }
+    let mut grid = Grid::new(["agent", "subscribed", "received", "CPU time", "clock"], paint);
+    for agent in &report.agents {
+        let name = match &agent.lost {
+            Some(_) => {
+                paint.ink(Ink::BAD, format!("{} (lost)", sanitized(&agent.name))).to_string()
+            }
+            None => sanitized(&agent.name),
         };
-        let time = format::seconds(machine.others_s);
-        sentences.push(format!("Other programs{names} used {time} besides, not counted there."));
+        grid.row([
+            name,
+            format::count(agent.subscribed),
+            format::count(agent.received),
+            format::seconds(agent.cpu_s),
+            clock_text(agent),
+        ]);
     }
-    if machine.unseen_s > 0.0 {
-        let time = format::seconds(machine.unseen_s);
-        sentences.push(format!(
-            "Nor are {time} that went where this program cannot see, as before the run."
-        ));
-    }
-    sentences
+    grid.write(text);
 }
 
 fn phases(text: &mut String, report: &Report, paint: Paint) {
@@ -267,7 +222,7 @@ fn phases(text: &mut String, report: &Report, paint: Paint) {
     for phase in &report.phases {
         if let Some(recovered) = phase.recovered_s {
             let (name, time) = (sanitized(&phase.name), format::seconds(recovered));
-            let _ = writeln!(text, "{name}: all were back after {time}");
+            let _ = writeln!(text, "{name}: all clients were back after {time}");
         }
     }
 }
@@ -280,19 +235,11 @@ fn failures(text: &mut String, total: &Totals, paint: Paint) {
             continue;
         }
         let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, heading));
-        for (reason, number) in most_first(reasons) {
+        for (reason, number) in most_frequent_first(reasons) {
             let number = paint.ink(Ink::BAD, format!("{:>12}", count(number)));
             let _ = writeln!(text, "{number}  {}", sanitized(reason));
         }
     }
-}
-
-/// Reasons with the most frequent first.
-pub fn most_first(reasons: &BTreeMap<String, u64>) -> Vec<(&str, u64)> {
-    let mut sorted: Vec<_> =
-        reasons.iter().map(|(reason, &number)| (reason.as_str(), number)).collect();
-    sorted.sort_by_key(|&(_, number)| std::cmp::Reverse(number));
-    sorted
 }
 
 fn assertions(text: &mut String, report: &Report, paint: Paint) {
@@ -304,14 +251,14 @@ fn assertions(text: &mut String, report: &Report, paint: Paint) {
         let (ink, word) = if checked.holds { (Ink::GOOD, "holds") } else { (Ink::BAD, "fails") };
         let found = match checked.found {
             Some(found) => format!("found {}", format::decimal(found)),
-            None => "could not be measured".to_owned(),
+            None => "not measured".to_owned(),
         };
         let _ =
             writeln!(text, "  {}  {}  ({found})", paint.ink(ink, word), sanitized(&checked.text));
     }
 }
 
-/// A count that should be zero.
+/// A count in red unless it is zero, as it should be.
 fn bad(number: u64, word: &str, paint: Paint) -> String {
     let text = format!("{} {word}", count(number));
     if number > 0 { paint.ink(Ink::BAD, text).to_string() } else { text }
@@ -333,60 +280,13 @@ impl Lines {
     }
 }
 
-/// A table whose first column is words and whose others are figures.
-pub struct Grid {
-    rows: Vec<Vec<String>>,
-    paint: Paint,
-}
-
-impl Grid {
-    /// A table with these headings.
-    pub fn new(headings: impl IntoIterator<Item = impl Into<String>>, paint: Paint) -> Grid {
-        Grid { rows: vec![headings.into_iter().map(Into::into).collect()], paint }
-    }
-
-    /// Adds a row; its cells may be in colour.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
-    }
-
-    /// Writes it under an empty line; nothing at all if it has no rows.
-    pub fn write(&self, text: &mut String) {
-        if self.rows.len() < 2 {
-            return;
-        }
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let widest = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max()
-        };
-        let widths: Vec<usize> =
-            (0..columns).map(|column| widest(column).unwrap_or_default()).collect();
-        text.push('\n');
-        for (index, row) in self.rows.iter().enumerate() {
-            let mut line = String::new();
-            for (column, (cell, room)) in row.iter().zip(&widths).enumerate() {
-                let space = " ".repeat(room - width(cell));
-                let _ = match column {
-                    0 => write!(line, "{cell}{space}"),
-                    _ => write!(line, "  {space}{cell}"),
-                };
-            }
-            let line = line.trim_end();
-            let _ = match index {
-                0 => writeln!(text, "{}", self.paint.ink(Ink::Bold, line)),
-                _ => writeln!(text, "{line}"),
-            };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::fixture;
 
     #[test]
-    fn a_run_is_told_on_a_page() {
+    fn the_table_has_everything() {
         let text = table(&fixture::sample(), Paint::plain());
         for expected in [
             "419 client failures, 2 failed publishes, 1 assertion does not hold",
@@ -394,15 +294,15 @@ mod tests {
             "0 lost, 0 duplicated, 0 reordered",
             "         412  connection refused",
             "           2  status 503",
-            "storm: all were back after 9.40 s",
+            "storm: all clients were back after 9.40 s",
             "  fails  p99 < 50ms  (found 212)",
-            "doubtful: The generator was the bottleneck",
+            "warning: The generator was the bottleneck",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
-        let tabular = text.lines().filter(|line| !line.starts_with("doubtful"));
+        let tabular = text.lines().filter(|line| !line.starts_with("warning"));
         for line in tabular {
-            assert!(width(line) <= 110, "{line}");
+            assert!(line.chars().count() <= 110, "{line}");
         }
     }
 
@@ -415,25 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_report_is_a_table_too() {
+    fn an_empty_report_is_a_complete_table() {
         let text = table(&Report::default(), Paint::plain());
-        assert!(text.contains("nothing failed, nothing is lost"));
+        assert!(text.contains(NO_FAULTS));
         assert!(text.contains("0 active"));
     }
 
     #[test]
-    fn columns_line_up_in_colour_too() {
-        let mut grid = Grid::new(["name", "n"], Paint::always());
-        grid.row(["a".to_owned(), Paint::always().ink(Ink::BAD, "1").to_string()]);
-        grid.row(["long name".to_owned(), "1,000".to_owned()]);
-        let mut text = String::new();
-        grid.write(&mut text);
-        let widths: Vec<usize> = text.lines().skip(1).map(width).collect();
-        assert_eq!(widths, [16, 16, 16]);
-    }
-
-    #[test]
-    fn names_of_strangers_do_not_steer_the_terminal() {
+    fn text_from_outside_is_sanitized() {
         let report = Report { name: "a\x1b[2J".to_owned(), ..Report::default() };
         assert!(!table(&report, Paint::plain()).contains('\x1b'));
     }

@@ -1,26 +1,30 @@
-//! What is not a chart: verdict, key figures, tables.
+//! The parts of the page that are not charts: verdict, key measurements, tables.
 
 use std::fmt::Write as _;
 
-use crate::report::agents::clock;
-use crate::report::chart::figure::escaped;
-use crate::report::page::{scrolled, scrolls, warned, words};
-use crate::report::table::{distributions, explained, faults, most_first};
-use crate::report::{Agent, Cost, Distribution, Report, memory};
+use throng_report::html::{
+    escaped, key_values, note, scroll_attributes, scrolling_table, verdict, warnings,
+};
 use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
 
-/// What a run is called that was given no name.
-const USUAL_NAME: &str = "flood";
+use crate::report::summary::{
+    NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
+};
+use crate::report::{Agent, Cost, Distribution, Report};
 
-/// What the run is called, and what it tested if that is not its name.
+/// The name of a run that was not given one.
+const DEFAULT_NAME: &str = "flood";
+
+/// The run's name, with its description if the name is the default.
 pub fn title(report: &Report) -> String {
-    match report.name == USUAL_NAME && !report.subject.target.is_empty() {
-        true => format!("{}: {}", report.name, report.subject.words()),
-        false => report.name.clone(),
+    if report.name == DEFAULT_NAME && !report.description.target.is_empty() {
+        format!("{}: {}", report.name, report.description.summary())
+    } else {
+        report.name.clone()
     }
 }
 
-/// Name, time, what was tested, verdict, and what makes figures doubtful.
+/// Name, time, verdict, description and warnings.
 pub fn head(report: &Report) -> String {
     let mut html = format!(
         "<header><h1>{}</h1><p>{}, {}{}</p>",
@@ -29,26 +33,22 @@ pub fn head(report: &Report) -> String {
         format::seconds(report.seconds),
         if report.environment.is_loopback { ", both sides on one machine" } else { "" },
     );
-    let _ = match faults(report) {
-        Some(faults) => write!(html, "<p class=\"verdict bad\">{}</p>", escaped(&faults)),
-        None => write!(html, "<p class=\"verdict good\">nothing failed, nothing is lost</p>"),
-    };
+    html.push_str(&verdict(faults(report).as_deref(), NO_FAULTS));
     html.push_str("</header>\n");
-    let subject = report.subject.rows();
-    if !subject.is_empty() {
-        html.push_str(&words(subject));
+    let description = report.description.rows();
+    if !description.is_empty() {
+        html.push_str(&key_values(description));
     }
-    let mut warnings = Vec::new();
-    warnings.extend(report.cut_short.iter().map(|reason| format!("The run ended early: {reason}")));
-    warnings.extend(report.warnings.iter().cloned());
-    html.push_str(&warned(&warnings));
+    let early = report.cut_short.iter().map(|reason| format!("The run ended early: {reason}"));
+    let all: Vec<String> = early.chain(report.warnings.iter().cloned()).collect();
+    html.push_str(&warnings(&all));
     html
 }
 
-/// The figures that one looks for first.
+/// The key measurements.
 pub fn tiles(report: &Report) -> String {
     let total = &report.total;
-    let most = report.series.iter().map(|sample| sample.active).max().unwrap_or(total.active);
+    let peak = report.series.iter().map(|sample| sample.active).max().unwrap_or(total.active);
     let mut html = String::from("<dl class=\"tiles\">");
     let mut tile = |name: &str, value: String, more: String, is_bad: bool| {
         let _ = write!(
@@ -61,7 +61,7 @@ pub fn tiles(report: &Report) -> String {
         );
     };
     let connects = or_absent(total.connect_rate, rate);
-    tile("Connections at most", count(most), format!("opened at {connects}"), false);
+    tile("Peak connections", count(peak), format!("opened at {connects}"), false);
     let failed: u64 = total.failures.values().sum();
     tile("Client failures", count(failed), "by reason below".to_owned(), failed > 0);
     if total.expected > 0 || total.received > 0 {
@@ -76,7 +76,7 @@ pub fn tiles(report: &Report) -> String {
         let others = others.map(|(number, word)| format!("{} {word}", count(number))).join(", ");
         tile("Lost", count(total.lost), others, wrong > 0);
         let published = format!("{} publishes accepted", count(total.published));
-        tile("Deliveries a second", or_absent(total.delivery_rate, rate), published, false);
+        tile("Deliveries per second", or_absent(total.delivery_rate, rate), published, false);
     }
     if let Some(delivery) = &total.delivery {
         let more = format!("p50 {}", milliseconds(delivery.p50));
@@ -89,13 +89,13 @@ pub fn tiles(report: &Report) -> String {
     if let Some(server) = &total.server {
         let each = or_absent(server.bytes_per_client, format::bytes);
         let more = or_absent(server.cpu_us_per_delivery, |us| milliseconds(us / 1e3));
-        tile("Server memory a client", each, format!("{more} CPU a delivery"), false);
+        tile("Server memory per client", each, format!("{more} CPU per delivery"), false);
     }
     html.push_str("</dl>\n");
     html
 }
 
-/// Every distribution in numbers.
+/// All distributions as a table.
 pub fn latencies(report: &Report) -> String {
     let rows: Vec<_> = distributions(&report.total)
         .into_iter()
@@ -106,10 +106,10 @@ pub fn latencies(report: &Report) -> String {
         })
         .collect();
     let headings = ["latency of", "values", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
-    scrolled(&headings, &rows)
+    scrolling_table(&headings, &rows)
 }
 
-/// The machines that the clients were on, if there were several.
+/// The agents that ran the clients; empty if this process ran them.
 pub fn agents(report: &Report) -> String {
     let row = |agent: &Agent| {
         vec![
@@ -117,18 +117,15 @@ pub fn agents(report: &Report) -> String {
             count(agent.subscribed),
             count(agent.received),
             format::seconds(agent.cpu_s),
-            clock(agent),
+            clock_text(agent),
             agent.lost.clone().unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = report.agents.iter().map(row).collect();
-    match rows.is_empty() {
-        true => String::new(),
-        false => scrolled(&["agent", "subscribed", "received", "CPU time", "clock", "lost"], &rows),
-    }
+    scrolling_table(&["agent", "subscribed", "received", "CPU time", "clock", "lost"], &rows)
 }
 
-/// What both sides and the kernel cost.
+/// Memory and processor time of both sides and the kernel.
 pub fn costs(report: &Report) -> String {
     let process = |name: &str, cost: &Cost| {
         vec![
@@ -149,23 +146,20 @@ pub fn costs(report: &Report) -> String {
         let name = "kernel, growth".to_owned();
         rows.push(vec![name, grown, or_absent(each, format::bytes), dash(), dash()]);
     }
-    let mut note = String::new();
+    let mut notes = String::new();
     if let Some(machine) = &total.machine {
         let dash = || ABSENT.to_owned();
         let each = or_absent(machine.cpu_us_per_delivery, |us| milliseconds(us / 1e3));
         let name = "whole machine".to_owned();
         rows.push(vec![name, dash(), dash(), format::seconds(machine.cpu_s), each]);
-        note = format!("<p class=\"note\">{}</p>\n", escaped(&explained(machine).join(" ")));
+        notes.push_str(&note(&machine_notes(machine).join(" ")));
     }
-    if let Some(sentence) = memory::explained(report) {
-        note.push_str(&format!("<p class=\"note\">{}</p>\n", escaped(&sentence)));
-    }
-    let headings =
-        ["cost of", "memory at the end", "for a client", "CPU time", "CPU for a delivery"];
-    scrolled(&headings, &rows) + &note
+    notes.extend(memory_note(report).map(|text| note(&text)));
+    let headings = ["cost of", "memory at the end", "per client", "CPU time", "CPU per delivery"];
+    scrolling_table(&headings, &rows) + &notes
 }
 
-/// Phase by phase.
+/// One row for each phase.
 pub fn phases(report: &Report) -> String {
     let rows: Vec<Vec<String>> = report
         .phases
@@ -207,7 +201,7 @@ pub fn phases(report: &Report) -> String {
         "p99",
         "max",
     ];
-    let mut html = scrolled(&headings, &rows);
+    let mut html = scrolling_table(&headings, &rows);
     for phase in &report.phases {
         if let Some(recovered) = phase.recovered_s {
             let _ = write!(
@@ -221,22 +215,22 @@ pub fn phases(report: &Report) -> String {
     html
 }
 
-/// Every failure by its reason.
+/// All failures by reason.
 pub fn failures(report: &Report) -> String {
     let total = &report.total;
     let mut rows = Vec::new();
-    for (who, reasons) in [("client", &total.failures), ("publish", &total.publish_failures)] {
-        for (reason, number) in most_first(reasons) {
-            rows.push(vec![reason.to_owned(), who.to_owned(), count(number)]);
+    for (side, reasons) in [("client", &total.failures), ("publish", &total.publish_failures)] {
+        for (reason, number) in most_frequent_first(reasons) {
+            rows.push(vec![reason.to_owned(), side.to_owned(), count(number)]);
         }
     }
     if rows.is_empty() {
         return "<p>None.</p>\n".to_owned();
     }
-    scrolled(&["reason", "of", "times"], &rows)
+    scrolling_table(&["reason", "of", "times"], &rows)
 }
 
-/// What was to hold.
+/// The outcome of each assertion.
 pub fn assertions(report: &Report) -> String {
     if report.assertions.is_empty() {
         return String::new();
@@ -246,8 +240,7 @@ pub fn assertions(report: &Report) -> String {
          <th scope=\"col\">outcome</th></tr></thead><tbody>",
     );
     for checked in &report.assertions {
-        let found =
-            checked.found.map_or_else(|| "could not be measured".to_owned(), format::decimal);
+        let found = checked.found.map_or_else(|| "not measured".to_owned(), format::decimal);
         let (class, word) = if checked.holds { ("good", "holds") } else { ("bad", "fails") };
         let _ = write!(
             html,
@@ -261,56 +254,42 @@ pub fn assertions(report: &Report) -> String {
 
 /// The machine and its kernel settings.
 pub fn machine(report: &Report) -> String {
-    let found = &report.environment;
-    let mut rows = vec![
-        ("processor", processor(&found.processor, found.cores)),
-        ("memory", format::bytes(found.memory_bytes as f64)),
-        ("kernel", found.kernel.clone()),
-        ("descriptors of a table", count(found.descriptors_max)),
-        ("throng", found.throng.clone()),
-        ("network of the clients", found.network().to_owned()),
-    ];
-    rows.extend(found.sysctl.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    let environment = &report.environment;
     let mut html = String::new();
-    if found.is_tunnel() {
-        html.push_str(
-            "<p class=\"note\">The clients had no sockets: their TCP is part of the generator, \
-             which reads and writes packets of a network device. The kernel's memory is that of \
-             the server's half; a sender pays for handing a packet to the device, and the \
-             receiver's work is the generator's. Compare such figures with each other only.</p>",
-        );
-    } else if found.is_loopback {
-        html.push_str(
-            "<p class=\"note\">Both sides ran on this machine: a sender also pays for waking the \
-             reader and for the reader's half of TCP. Compare such figures with each other, not \
-             with those from a network.</p>",
-        );
+    if report.is_tunnel() {
+        html.push_str(&note(
+            "The clients had no sockets: their TCP is part of the generator, which reads and \
+             writes packets of a network device. The kernel's memory is that of the server's half; \
+             a sender pays for handing a packet to the device, and the receiver's work is the \
+             generator's. Compare such measurements only with each other.",
+        ));
+    } else if environment.is_loopback {
+        html.push_str(&note(
+            "Both sides ran on this machine: a sender also pays for waking the reader and for the \
+             reader's half of TCP. Compare such measurements with each other, not with those from \
+             a network.",
+        ));
     }
-    html.push_str(&words(rows));
+    let mut rows = environment.rows();
+    rows.push(("network of the clients", environment.network().to_owned()));
+    html.push_str(&key_values(rows));
     html
 }
 
-/// Some machines do not tell the name of theirs.
-fn processor(name: &str, cores: usize) -> String {
-    let cores = format::counted(cores as u64, "core", "cores");
-    if name.is_empty() { cores } else { format!("{name}, {cores}") }
-}
-
-/// The plan as it was run, as a file that can be run again; as JSON if the report is older.
+/// The plan as a file that can be run again, or as JSON in reports that lack it.
 pub fn plan(report: &Report) -> String {
-    let toml = &report.subject.plan;
+    let toml = &report.description.plan;
     if !toml.is_empty() {
-        let note = "To run it again, save this as plan.toml: throng flood --plan plan.toml. The \
-                    values of headers that are secrets are left out.";
-        return format!(
-            "<p class=\"note\">{note}</p><pre {}>{}</pre>\n",
-            scrolls("plan", "The plan"),
-            escaped(toml)
+        let how = note(
+            "To run it again, save this as plan.toml: throng flood --plan plan.toml. The values of \
+             secret headers are left out.",
         );
+        let attributes = scroll_attributes("plan", "The plan");
+        return format!("{how}<pre {attributes}>{}</pre>\n", escaped(toml));
     }
     if report.plan.is_null() {
         return String::new();
     }
     let text = serde_json::to_string_pretty(&report.plan).unwrap_or_default();
-    format!("<pre {}>{}</pre>\n", scrolls("plan", "The plan"), escaped(&text))
+    format!("<pre {}>{}</pre>\n", scroll_attributes("plan", "The plan"), escaped(&text))
 }

@@ -1,73 +1,73 @@
-//! A chart with everything that belongs to it: title, note, legend, drawing, and the table behind
-//! it for those who do not see the drawing or want its numbers.
+//! A chart as an HTML figure: title, note, legend, SVG drawing, and its numbers as a table, which
+//! screen readers use instead of the drawing.
 
 use std::fmt::Write as _;
 
-use super::scale::Axis;
-use crate::report::page::scrolls;
+use super::axis::Axis;
+use crate::html::{escaped, scroll_attributes, table};
 
-/// Colours and dashes that the style sheet knows.
-pub const KINDS: usize = 6;
+/// The number of line styles in the style sheet (`k0`, `k1` …).
+pub(super) const LINE_STYLES: usize = 6;
 
-/// A drawing of these measures, in pixels at full size.
+/// The size and margins of a drawing, in pixels at full size.
 #[derive(Debug, Clone, Copy)]
 pub struct Area {
-    /// Of the whole drawing.
+    /// Width of the whole drawing.
     pub width: f64,
-    /// Of the whole drawing.
+    /// Height of the whole drawing.
     pub height: f64,
-    /// Room for the names beside the vertical axis.
+    /// Left margin, which holds the labels of the vertical axis.
     pub left: f64,
-    /// Room on the right.
+    /// Right margin.
     pub right: f64,
-    /// Room above.
+    /// Top margin.
     pub top: f64,
-    /// Room for the names below the horizontal axis.
+    /// Bottom margin, which holds the labels of the horizontal axis.
     pub bottom: f64,
 }
 
 impl Area {
-    /// Across the page.
+    /// The full width of the page.
     pub const WIDE: Area =
         Area { width: 960.0, height: 270.0, left: 66.0, right: 14.0, top: 24.0, bottom: 28.0 };
-    /// Two beside each other.
+    /// Half the width, for two side by side.
     pub const HALF: Area =
         Area { width: 470.0, height: 270.0, left: 60.0, right: 16.0, top: 16.0, bottom: 28.0 };
 
-    /// Left and right edges of what is drawn in.
-    pub fn across(&self) -> (f64, f64) {
+    /// Left and right edges of the plot.
+    pub(super) fn horizontal(&self) -> (f64, f64) {
         (self.left, self.width - self.right)
     }
 
-    /// Lower and upper edges of what is drawn in: values grow upwards.
-    pub fn upwards(&self) -> (f64, f64) {
+    /// Bottom and top edges of the plot, in this order: values grow upwards.
+    pub(super) fn vertical(&self) -> (f64, f64) {
         (self.height - self.bottom, self.top)
     }
 }
 
-/// A chart.
+/// A chart, ready to render.
 #[derive(Debug, Default)]
 pub struct Figure {
-    /// Unique on the page.
+    /// The element's id, unique on the page.
     pub id: String,
-    /// What is shown.
+    /// The heading.
     pub title: String,
-    /// What one should know to read it; may be empty.
+    /// How to read the chart; may be empty.
     pub note: String,
-    /// Names of the lines; each is drawn in the colour and dash of its place.
+    /// Names of the lines; the position selects the line style.
     pub legend: Vec<String>,
-    /// What is drawn, as SVG elements.
+    /// The drawing: SVG elements.
     pub drawing: String,
     /// Width and height of the drawing.
     pub size: (f64, f64),
-    /// Headings of the table behind the chart.
+    /// Column headings of the table of numbers.
     pub headings: Vec<String>,
-    /// Its rows.
+    /// Rows of the table of numbers.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Figure {
-    /// The chart as HTML.
+    /// Renders the chart as an HTML `<figure>`.
     pub fn render(&self) -> String {
         let Figure { id, title, note, .. } = self;
         let (width, height) = self.size;
@@ -78,12 +78,12 @@ impl Figure {
         html.push_str("</figcaption>");
         if self.legend.len() > 1 {
             html.push_str("<ul class=\"legend\" aria-hidden=\"true\">");
-            for (kind, name) in self.legend.iter().enumerate() {
+            for (style, name) in self.legend.iter().enumerate() {
                 let _ = write!(
                     html,
                     "<li><svg width=\"26\" height=\"10\"><line class=\"line k{}\" x1=\"1\" \
                      y1=\"5\" x2=\"25\" y2=\"5\"/></svg>{}</li>",
-                    kind % KINDS,
+                    style % LINE_STYLES,
                     escaped(name)
                 );
             }
@@ -95,17 +95,17 @@ impl Figure {
              <div {}><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" \
              role=\"img\" aria-labelledby=\"{id}-t {id}-d\"><title id=\"{id}-t\">{}\
              </title><desc id=\"{id}-d\">{}</desc>{}</svg></div>",
-            scrolls("drawing", &escaped(title)),
+            scroll_attributes("drawing", title),
             escaped(title),
             escaped(&self.description()),
             self.drawing
         );
         if !self.rows.is_empty() {
-            let label = format!("Numbers: {}", escaped(title));
+            let label = format!("Numbers: {title}");
             let _ = write!(
                 html,
                 "<details class=\"chart-numbers\"><summary>The numbers</summary><div {}>",
-                scrolls("scroll", &label)
+                scroll_attributes("scroll", &label)
             );
             html.push_str(&table(&self.headings, &self.rows));
             html.push_str("</div></details>");
@@ -124,34 +124,12 @@ impl Figure {
     }
 }
 
-/// A table; the first column names its rows.
-pub fn table<H: AsRef<str>>(headings: &[H], rows: &[Vec<String>]) -> String {
-    let mut html = String::from("<table><thead><tr>");
-    for heading in headings {
-        let _ = write!(html, "<th scope=\"col\">{}</th>", escaped(heading.as_ref()));
-    }
-    html.push_str("</tr></thead><tbody>");
-    for row in rows {
-        html.push_str("<tr>");
-        for (column, cell) in row.iter().enumerate() {
-            let cell = escaped(cell);
-            let _ = match column {
-                0 => write!(html, "<th scope=\"row\">{cell}</th>"),
-                _ => write!(html, "<td>{cell}</td>"),
-            };
-        }
-        html.push_str("</tr>");
-    }
-    html.push_str("</tbody></table>");
-    html
-}
-
-/// Grid lines and the names beside them.
-pub fn frame(area: &Area, x: &Axis, y: &Axis) -> String {
-    let (left, right) = area.across();
-    let (floor, _) = area.upwards();
+/// Axes with grid lines and labels.
+pub(super) fn axes(area: &Area, x: &Axis, y: &Axis) -> String {
+    let (left, right) = area.horizontal();
+    let (floor, _) = area.vertical();
     let mut svg = String::new();
-    for (value, name) in &y.ticks {
+    for (value, label) in &y.ticks {
         let at = y.scale.at(*value);
         let _ = write!(
             svg,
@@ -159,14 +137,14 @@ pub fn frame(area: &Area, x: &Axis, y: &Axis) -> String {
              <text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             left - 8.0,
             at + 4.0,
-            escaped(name)
+            escaped(label)
         );
     }
     let mut free_from = f64::NEG_INFINITY;
-    for (value, name) in &x.ticks {
+    for (value, label) in &x.ticks {
         let at = x.scale.at(*value);
-        let half = text_width(name) / 2.0;
-        // The last names of a logarithmic scale may be too close to each other.
+        let half = text_width(label) / 2.0;
+        // Labels at the end of a logarithmic axis may overlap.
         if at - half < free_from {
             continue;
         }
@@ -178,7 +156,7 @@ pub fn frame(area: &Area, x: &Axis, y: &Axis) -> String {
             floor + 4.0,
             at.min(area.width - half - 1.0),
             floor + 18.0,
-            escaped(name)
+            escaped(label)
         );
     }
     let _ = write!(
@@ -188,27 +166,9 @@ pub fn frame(area: &Area, x: &Axis, y: &Axis) -> String {
     svg
 }
 
-/// About so many pixels, at most, in the letters of a drawing: in print they are larger.
-pub fn text_width(text: &str) -> f64 {
+/// An upper bound of the text's width in pixels; print uses larger letters than the screen.
+pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 7.2
-}
-
-/// Text as it may stand in HTML, in elements and in attributes.
-pub fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            // What may not stand in a page at all.
-            control if control.is_control() && control != '\n' => safe.push('\u{fffd}'),
-            other => safe.push(other),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]
@@ -216,19 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_write_no_html() {
-        assert_eq!(
-            escaped("<img src='x' onerror=\"a\">&\0"),
-            "&lt;img src=&#39;x&#39; onerror=&quot;a&quot;&gt;&amp;\u{fffd}"
-        );
-        let html = table(&["<b>"], &[vec!["<i>".to_owned(), "<u>".to_owned()]]);
-        for wrong in ["<b>", "<i>", "<u>"] {
-            assert!(!html.contains(wrong));
-        }
-    }
-
-    #[test]
-    fn a_chart_can_be_read_without_being_seen() {
+    fn a_chart_has_a_title_and_numbers_for_screen_readers() {
         let figure = Figure {
             id: "a".to_owned(),
             title: "Connections".to_owned(),

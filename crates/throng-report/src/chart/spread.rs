@@ -1,30 +1,32 @@
-//! How values are spread: a histogram, and ranges beside each other.
+//! Histograms, and ranges of several distributions.
 
 use std::fmt::Write as _;
 
-use super::figure::{Area, Figure, escaped, frame, text_width};
-use super::scale::{Axis, Unit};
-use crate::report::Distribution;
-use crate::report::distribution::lower_edge;
 use throng_units::format::count;
 
-/// A histogram over milliseconds, each step of its axis ten times as long.
+use super::axis::Axis;
+use super::figure::{Area, Figure, axes, text_width};
+use crate::distribution::{Distribution, lower_edge};
+use crate::html::escaped;
+use crate::unit::Unit;
+
+/// A histogram of latencies on a logarithmic axis; `None` if it is empty.
 pub fn histogram(id: &str, title: &str, area: Area, found: &Distribution) -> Option<Figure> {
     let (first, _) = found.buckets.first()?;
     let (last, _) = found.buckets.last()?;
     let whole: u64 = found.buckets.iter().map(|(_, count)| count).sum();
     let share = |count: u64| count as f64 / whole.max(1) as f64;
-    let most = found.buckets.iter().map(|&(_, count)| share(count)).fold(0.0, f64::max);
-    let (left, right) = area.across();
-    let (floor, ceiling) = area.upwards();
+    let max = found.buckets.iter().map(|&(_, count)| share(count)).fold(0.0, f64::max);
+    let (left, right) = area.horizontal();
+    let (floor, ceiling) = area.vertical();
     let x = Axis::log(Unit::Milliseconds, lower_edge(*first), *last, left, right);
-    let y = Axis::linear(Unit::Share, most, floor, ceiling);
-    let mut drawing = frame(&area, &x, &y);
+    let y = Axis::linear(Unit::Share, max, floor, ceiling);
+    let mut drawing = axes(&area, &x, &y);
     for &(edge, number) in &found.buckets {
         let (from, to) = (x.scale.at(lower_edge(edge)), x.scale.at(edge));
-        // One of a million is to be seen too.
+        // At least one pixel, so that one value in a million is visible.
         let height = (floor - y.scale.at(share(number))).max(1.0);
-        let told = format!(
+        let text = format!(
             "{} to {}: {}",
             Unit::Milliseconds.show(lower_edge(edge)),
             Unit::Milliseconds.show(edge),
@@ -36,11 +38,11 @@ pub fn histogram(id: &str, title: &str, area: Area, found: &Distribution) -> Opt
              \"><title>{}</title></rect>",
             floor - height,
             (to - from - 0.5).max(0.5),
-            escaped(&told)
+            escaped(&text)
         );
     }
     let marks = [("p50", found.p50), ("p99", found.p99), ("max", found.max)];
-    drawing.push_str(&marked(&marks, &x, &area));
+    drawing.push_str(&markers(&marks, &x, &area));
     let rows = found.buckets.iter().map(|&(edge, number)| {
         vec![
             Unit::Milliseconds.show(edge),
@@ -60,9 +62,9 @@ pub fn histogram(id: &str, title: &str, area: Area, found: &Distribution) -> Opt
     })
 }
 
-/// Upright lines with names, from the left; a name that has no room stands one line lower.
-fn marked(marks: &[(&str, f64)], x: &Axis, area: &Area) -> String {
-    let (floor, ceiling) = area.upwards();
+/// Labelled vertical lines, from left to right; labels that would overlap move one line down.
+fn markers(marks: &[(&str, f64)], x: &Axis, area: &Area) -> String {
+    let (floor, ceiling) = area.vertical();
     let mut svg = String::new();
     let mut free = [f64::NEG_INFINITY; 3];
     for (name, value) in marks {
@@ -87,7 +89,8 @@ const ROW_HEIGHT: f64 = 34.0;
 const NAMES_WIDTH: f64 = 128.0;
 const VALUES_WIDTH: f64 = 206.0;
 
-/// Ranges of several distributions on one logarithmic axis: least to most, and p50 to p99.
+/// Ranges of several distributions on one logarithmic axis: a line from the minimum to the maximum
+/// and a bar from p50 to p99. `None` without distributions.
 pub fn ranges(
     id: &str,
     title: &str,
@@ -95,8 +98,8 @@ pub fn ranges(
     width: f64,
     distributions: &[(&str, &Distribution)],
 ) -> Option<Figure> {
-    let most = distributions.iter().map(|(_, found)| found.max).reduce(f64::max)?;
-    let least = distributions.iter().map(|(_, found)| found.min).fold(f64::INFINITY, f64::min);
+    let max = distributions.iter().map(|(_, found)| found.max).reduce(f64::max)?;
+    let min = distributions.iter().map(|(_, found)| found.min).fold(f64::INFINITY, f64::min);
     let area = Area {
         width,
         height: 40.0 + ROW_HEIGHT * distributions.len() as f64,
@@ -105,9 +108,9 @@ pub fn ranges(
         top: 8.0,
         bottom: 28.0,
     };
-    let (left, right) = area.across();
-    let (floor, ceiling) = area.upwards();
-    let x = Axis::log(Unit::Milliseconds, least.max(1e-3), most, left, right);
+    let (left, right) = area.horizontal();
+    let (floor, ceiling) = area.vertical();
+    let x = Axis::log(Unit::Milliseconds, min.max(1e-3), max, left, right);
     let y = Axis { scale: x.scale, ticks: Vec::new() };
     let mut drawing = String::new();
     for (value, _) in &x.ticks {
@@ -117,13 +120,13 @@ pub fn ranges(
             "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" y2=\"{floor}\"/>"
         );
     }
-    drawing.push_str(&frame(&area, &x, &y));
+    drawing.push_str(&axes(&area, &x, &y));
     let mut rows = Vec::new();
-    for (nth, (name, found)) in distributions.iter().enumerate() {
-        let middle = ceiling + ROW_HEIGHT * (nth as f64 + 0.5);
+    for (index, (name, found)) in distributions.iter().enumerate() {
+        let middle = ceiling + ROW_HEIGHT * (index as f64 + 0.5);
         let [min, p50, p99, max] =
             [found.min, found.p50, found.p99, found.max].map(|ms| x.scale.at(ms));
-        let told =
+        let text =
             [found.p50, found.p99, found.max].map(|ms| Unit::Milliseconds.show(ms)).join(" / ");
         let _ = write!(
             drawing,
@@ -139,7 +142,7 @@ pub fn ranges(
             (p99 - p50).max(1.0),
             right + 10.0,
             middle + 4.0,
-            escaped(&told)
+            escaped(&text)
         );
         let Distribution { count: number, min, p50, p90, p99, max, .. } = found;
         let cells = [*min, *p50, *p90, *p99, *max].map(|ms| Unit::Milliseconds.show(ms));
@@ -162,12 +165,25 @@ pub fn ranges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture;
+
+    fn uniform(ms: f64) -> Distribution {
+        Distribution {
+            count: 1,
+            min: ms,
+            mean: ms,
+            p50: ms,
+            p90: ms,
+            p99: ms,
+            p999: ms,
+            max: ms,
+            buckets: vec![(ms, 1)],
+        }
+    }
 
     #[test]
     fn every_bucket_is_drawn() {
-        let report = fixture::sample();
-        let found = report.total.delivery.expect("deliveries");
+        let buckets = vec![(1.0, 5), (2.0, 1_000_000), (40.0, 1)];
+        let found = Distribution { count: 1_000_006, p50: 2.0, max: 40.0, buckets, ..uniform(2.0) };
         let figure = histogram("a", "A", Area::HALF, &found).expect("a chart");
         assert_eq!(figure.drawing.matches("class=\"bar\"").count(), found.buckets.len());
         assert_eq!(figure.rows.len(), found.buckets.len());
@@ -175,24 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_chart() {
+    fn without_values_there_is_no_chart() {
         assert!(histogram("a", "A", Area::HALF, &Distribution::default()).is_none());
         assert!(ranges("a", "A", "", 900.0, &[]).is_none());
     }
 
     #[test]
     fn a_single_value_can_be_drawn() {
-        let found = Distribution {
-            count: 1,
-            min: 2.0,
-            mean: 2.0,
-            p50: 2.0,
-            p90: 2.0,
-            p99: 2.0,
-            p999: 2.0,
-            max: 2.0,
-            buckets: vec![(2.0, 1)],
-        };
+        let found = uniform(2.0);
         for figure in [
             histogram("a", "A", Area::HALF, &found),
             ranges("a", "A", "", 900.0, &[("one", &found)]),

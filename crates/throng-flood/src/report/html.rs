@@ -1,47 +1,40 @@
-//! A run as one page without outside assets: it can be mailed, printed, and kept.
-//!
-//! The charts are those of [`chart`](super::chart), the document that of [`page`](super::page).
-//!
-//! # Layout
-//!
-//! | module | what it is |
-//! |---|---|
-//! | [`compare`] | several runs on one page |
-//! | `sections` | what is not a chart: counts, failures, the machine, the plan |
-//!
-//! # Invariants
-//!
-//! - Every text that comes from outside (names, reasons, the plan) is escaped.
-//! - What was not measured has no chart, and a dash in a table.
+//! The report of a run as one self-contained HTML page.
 
-pub mod compare;
 mod sections;
 
-use super::chart::figure::Area;
-use super::chart::lines::{Across, Line, Lines, Reduce, percentile_curve};
-use super::chart::scale::Unit;
-use super::chart::spread;
-use super::page::{document, pair, section};
-use super::{Distribution, Report, Sample};
+use throng_report::chart::lines::{Band, Line, Lines, Reduce, XAxis};
+use throng_report::chart::{Area, percentiles, spread};
+use throng_report::page::{document, pair, rendered, section};
+use throng_report::{Distribution, Unit};
 
-/// The command whose pages these are.
-const MAKER: &str = "throng flood";
+use super::{PhaseReport, Report, Sample};
+
+/// Named at the bottom of pages.
+pub(super) const COMMAND: &str = "throng flood";
 
 /// The page of a run.
 pub fn page(report: &Report) -> String {
     let mut body = sections::head(report);
     body.push_str(&sections::tiles(report));
-    section(&mut body, "Connections", connections(report), &[]);
-    section(&mut body, "Messages", messages(report), &[]);
-    section(&mut body, "Latency", latency(report), &[sections::latencies(report)]);
-    section(&mut body, "Memory and processor", cost(report), &[sections::costs(report)]);
-    section(&mut body, "Agents", Vec::new(), &[sections::agents(report)]);
-    section(&mut body, "Phases", Vec::new(), &[sections::phases(report)]);
-    section(&mut body, "Failures", Vec::new(), &[sections::failures(report)]);
-    section(&mut body, "Assertions", Vec::new(), &[sections::assertions(report)]);
-    section(&mut body, "Machine", Vec::new(), &[sections::machine(report)]);
-    section(&mut body, "Plan", Vec::new(), &[sections::plan(report)]);
-    document(&sections::title(report), &body, MAKER)
+    section(&mut body, "Connections", connections(report));
+    section(&mut body, "Messages", messages(report));
+    let latencies = latency(report).into_iter().chain([sections::latencies(report)]);
+    section(&mut body, "Latency", latencies);
+    let costs = cost(report).into_iter().chain([sections::costs(report)]);
+    section(&mut body, "Memory and processor", costs);
+    section(&mut body, "Agents", [sections::agents(report)]);
+    section(&mut body, "Phases", [sections::phases(report)]);
+    section(&mut body, "Failures", [sections::failures(report)]);
+    section(&mut body, "Assertions", [sections::assertions(report)]);
+    section(&mut body, "Machine", [sections::machine(report)]);
+    section(&mut body, "Plan", [sections::plan(report)]);
+    document(&sections::title(report), &body, COMMAND)
+}
+
+fn bands(report: &Report) -> Vec<Band> {
+    let band =
+        |phase: &PhaseReport| Band { name: phase.name.clone(), span: (phase.from_s, phase.to_s) };
+    report.phases.iter().map(band).collect()
 }
 
 fn line(report: &Report, name: &str, value: impl Fn(&Sample) -> Option<f64>) -> Line {
@@ -50,7 +43,7 @@ fn line(report: &Report, name: &str, value: impl Fn(&Sample) -> Option<f64>) -> 
 }
 
 fn over_time<'a>(
-    report: &'a Report,
+    bands: &'a [Band],
     id: &'a str,
     title: &'a str,
     unit: Unit,
@@ -63,39 +56,39 @@ fn over_time<'a>(
         unit,
         is_log: false,
         reduce: Reduce::Mean,
-        across: Across::TIME,
-        phases: &report.phases,
+        x_axis: XAxis::TIME,
+        bands,
         area: Area::WIDE,
         lines,
     }
 }
 
-fn rendered(chart: Lines<'_>) -> String {
-    chart.figure().map_or_else(String::new, |figure| figure.render())
-}
-
 fn connections(report: &Report) -> Vec<String> {
+    let bands = bands(report);
     let states = vec![
         line(report, "active", |sample| Some(sample.active as f64)),
         line(report, "connecting", |sample| Some(sample.connecting as f64)),
-        line(report, "closed for good", |sample| Some(sample.closed as f64)),
+        line(report, "closed", |sample| Some(sample.closed as f64)),
     ];
     let changes = vec![
         line(report, "subscribed", |sample| Some(sample.subscribed as f64)),
         line(report, "failures", |sample| Some(sample.failures as f64)),
     ];
     vec![
-        rendered(over_time(report, "connections", "Connections", Unit::Count, states)),
-        rendered(Lines {
-            reduce: Reduce::Most,
-            ..over_time(
-                report,
-                "connects",
-                "New subscribers and failures a second",
-                Unit::PerSecond,
-                changes,
-            )
-        }),
+        rendered(over_time(&bands, "connections", "Connections", Unit::Count, states).figure()),
+        rendered(
+            Lines {
+                reduce: Reduce::Max,
+                ..over_time(
+                    &bands,
+                    "connects",
+                    "New subscribers and failures per second",
+                    Unit::PerSecond,
+                    changes,
+                )
+            }
+            .figure(),
+        ),
     ]
 }
 
@@ -104,20 +97,25 @@ fn messages(report: &Report) -> Vec<String> {
     if is_quiet {
         return Vec::new();
     }
+    let bands = bands(report);
     let received = vec![line(report, "deliveries", |sample| Some(sample.received as f64))];
     let published = vec![line(report, "publishes", |sample| Some(sample.published as f64))];
     let unit = Unit::PerSecond;
     let flat = Area { height: 170.0, ..Area::WIDE };
     vec![
-        rendered(over_time(report, "deliveries", "Deliveries a second", unit, received)),
-        rendered(Lines {
-            area: flat,
-            ..over_time(report, "publishes", "Publishes a second", unit, published)
-        }),
+        rendered(over_time(&bands, "deliveries", "Deliveries per second", unit, received).figure()),
+        rendered(
+            Lines {
+                area: flat,
+                ..over_time(&bands, "publishes", "Publishes per second", unit, published)
+            }
+            .figure(),
+        ),
     ]
 }
 
 fn latency(report: &Report) -> Vec<String> {
+    let bands = bands(report);
     let of = |name, value: fn(&Distribution) -> f64| {
         line(report, name, move |sample| sample.delivery.as_ref().map(value))
     };
@@ -128,18 +126,18 @@ fn latency(report: &Report) -> Vec<String> {
         of("p99.9", |d| d.p999),
         of("max", |d| d.max),
     ];
-    let course = Lines {
-        note: "From the time a message was meant to be sent, whether or not it was sent then, to \
+    let over_time = Lines {
+        note: "From the intended time of each publish, whether or not it was sent on time, to \
                each delivery.",
         is_log: true,
-        reduce: Reduce::Most,
-        ..over_time(report, "latency", "Delivery latency", Unit::Milliseconds, lines)
+        reduce: Reduce::Max,
+        ..over_time(&bands, "latency", "Delivery latency", Unit::Milliseconds, lines)
     };
     let total = &report.total;
     let halves = total.delivery.as_ref().map_or_else(String::new, |found| {
         pair(
             spread::histogram("histogram", "Delivery latency: histogram", Area::HALF, found),
-            percentile_curve(
+            percentiles::curve(
                 "percentiles",
                 "Delivery latency: percentiles",
                 Area::HALF,
@@ -150,24 +148,25 @@ fn latency(report: &Report) -> Vec<String> {
     let of_publish = [
         ("first delivery", &total.first),
         ("median", &total.median),
-        ("99 % are there", &total.p99),
-        ("99.9 % are there", &total.p999),
+        ("99 % delivered", &total.p99),
+        ("99.9 % delivered", &total.p999),
         ("last delivery", &total.last),
     ];
     let of_publish: Vec<_> =
         of_publish.into_iter().filter_map(|(name, found)| Some((name, found.as_ref()?))).collect();
     let ranges = spread::ranges(
         "of-publish",
-        "Each publish on its way to all of its subscribers",
-        "Over all publishes: the line from the quickest to the slowest, the bar from the median \
-         to the 99th percentile. Figures: p50 / p99 / max.",
+        "From a publish to its first, median and last delivery",
+        "Over all publishes: the line spans minimum to maximum, the bar median to 99th \
+         percentile. Numbers: p50 / p99 / max.",
         Area::WIDE.width,
         &of_publish,
     );
-    vec![rendered(course), halves, ranges.map_or_else(String::new, |figure| figure.render())]
+    vec![rendered(over_time.figure()), halves, rendered(ranges)]
 }
 
 fn cost(report: &Report) -> Vec<String> {
+    let bands = bands(report);
     let bytes = |name, value: fn(&Sample) -> Option<u64>| {
         line(report, name, move |sample| value(sample).map(|bytes| bytes as f64))
     };
@@ -185,35 +184,34 @@ fn cost(report: &Report) -> Vec<String> {
         line(report, "whole machine", |sample| sample.machine_cores),
     ];
     let half = |id, title, note, lines: Vec<Line>| {
-        let lines = lines.into_iter().filter(is_measured).collect();
+        let lines = lines.into_iter().filter(Line::is_measured).collect();
         Lines {
             note,
-            reduce: Reduce::Most,
+            reduce: Reduce::Max,
             area: Area { top: 24.0, ..Area::HALF },
-            ..over_time(report, id, title, Unit::Bytes, lines)
+            ..over_time(&bands, id, title, Unit::Bytes, lines)
         }
         .figure()
     };
     vec![
         pair(
-            half("memory", "Memory of the processes", "Proportional share (Pss).", processes),
+            half("memory", "Memory of the processes", "Proportional set size (Pss).", processes),
             half("kernel", "Memory of the kernel", "Of the whole machine.", kernel),
         ),
-        rendered(Lines {
-            area: Area { height: 190.0, ..Area::WIDE },
-            ..over_time(
-                report,
-                "processor",
-                "Processor time, in cores",
-                Unit::Cores,
-                cores.into_iter().filter(is_measured).collect(),
-            )
-        }),
+        rendered(
+            Lines {
+                area: Area { height: 190.0, ..Area::WIDE },
+                ..over_time(
+                    &bands,
+                    "processor",
+                    "Processor use, in cores",
+                    Unit::Cores,
+                    cores.into_iter().filter(Line::is_measured).collect(),
+                )
+            }
+            .figure(),
+        ),
     ]
-}
-
-fn is_measured(line: &Line) -> bool {
-    line.points.iter().any(|(_, value)| value.is_some())
 }
 
 #[cfg(test)]
@@ -222,7 +220,7 @@ mod tests {
     use crate::report::fixture;
 
     #[test]
-    fn the_page_has_everything_and_needs_nothing() {
+    fn the_page_is_complete_and_self_contained() {
         let html = page(&fixture::sample());
         for id in [
             "connections",
@@ -251,7 +249,7 @@ mod tests {
         assert!(html.contains("--clients 100k --storm 60s") && html.contains("profile = "));
         assert!(!html.contains("<th scope=\"col\"></th>"));
         assert_eq!((html.matches("<main>").count(), html.matches("</main>").count()), (1, 1));
-        assert!(html.contains("<strong>Doubtful</strong>"));
+        assert!(html.contains("<strong>Warnings</strong>"));
         // Whatever is moved sideways can be reached with the keyboard.
         for class in ["drawing", "scroll"] {
             let all = html.matches(&format!("class=\"{class}\"")).count();
@@ -274,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_report_is_a_page_too() {
+    fn an_empty_report_is_a_complete_page() {
         let html = page(&Report::default());
         assert!(!html.contains("<figure"));
         assert!(html.contains("<h2>Machine</h2>"));
     }
 
     #[test]
-    fn strangers_write_no_html() {
+    fn text_from_outside_is_escaped() {
         let mut report = fixture::sample();
         let evil = "<script>alert(1)</script>";
         report.name = evil.to_owned();
@@ -305,9 +303,9 @@ mod tests {
         let folder = std::env::var_os("THRONG_FLOOD_SAMPLES").expect("a folder to write to");
         let folder = std::path::Path::new(&folder);
         let report = fixture::sample();
-        crate::report::file::write(&folder.join("run.html"), &page(&report)).expect("written");
-        crate::report::file::write(&folder.join("run.json"), &report.to_json()).expect("written");
+        throng_report::file::write(&folder.join("run.html"), &page(&report)).expect("written");
+        throng_report::file::write(&folder.join("run.json"), &report.to_json()).expect("written");
         let table = crate::report::table::table(&report, throng_units::paint::Paint::always());
-        crate::report::file::write(&folder.join("run.txt"), &table).expect("written");
+        throng_report::file::write(&folder.join("run.txt"), &table).expect("written");
     }
 }

@@ -1,22 +1,46 @@
-//! Of a histogram, the [`Distribution`] that is written.
+//! The [`Distribution`] of a latency histogram, as it is stored in reports.
 //!
-//! Its buckets lie on one grid for all runs, so that two reports can be laid over each other, and a
-//! distribution of any number of values takes a few hundred of them at most.
+//! All distributions share one bucket grid, so that reports can be compared, and a distribution of
+//! any number of values takes a few hundred buckets at most.
 
-use super::Distribution;
-use crate::tally::Nanoseconds;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-/// Buckets for each factor of ten: neighbours are 6 % apart, finer than a chart can show.
-pub const BUCKETS_PER_DECADE: f64 = 40.0;
+/// A distribution of latencies, in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Distribution {
+    /// Number of values.
+    pub count: u64,
+    /// Minimum.
+    pub min: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Maximum.
+    pub max: f64,
+    /// Upper edges of the non-empty buckets and their counts, ascending; empty in a summary.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+/// Buckets per factor of ten: neighbours are 6 % apart, finer than a chart can show.
+const BUCKETS_PER_DECADE: f64 = 40.0;
 
 const NS_PER_MS: f64 = 1e6;
 
-/// Below a microsecond there is only noise.
-const LEAST_MS: f64 = 1e-3;
+/// The first bucket ends here: below a microsecond there is only noise.
+const MIN_MS: f64 = 1e-3;
 
 impl Distribution {
-    /// The distribution of a histogram of nanoseconds; none of an empty one.
-    pub fn of(histogram: &Nanoseconds) -> Option<Distribution> {
+    /// The distribution of a histogram of nanoseconds; `None` if it is empty.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Distribution> {
         let summary = Distribution::summary_of(histogram)?;
         let mut buckets: Vec<(i32, u64)> = Vec::new();
         for value in histogram.iter_recorded() {
@@ -30,9 +54,9 @@ impl Distribution {
         Some(Distribution { buckets, ..summary })
     }
 
-    /// The same without its buckets: for a sample a second, which would otherwise make a report of
-    /// an hour too large to open.
-    pub fn summary_of(histogram: &Nanoseconds) -> Option<Distribution> {
+    /// [`of`](Self::of) without buckets. A report has one for each second; with buckets, that of
+    /// an hour would be too large to open.
+    pub fn summary_of(histogram: &Histogram<u64>) -> Option<Distribution> {
         if histogram.is_empty() {
             return None;
         }
@@ -50,20 +74,20 @@ impl Distribution {
         })
     }
 
-    /// Below how many milliseconds this share of the values lies, as exact as the buckets are.
+    /// The value, in milliseconds, below which `share` of all values lie; as exact as the buckets.
     pub fn quantile(&self, share: f64) -> Option<f64> {
-        let wanted = share * self.buckets.iter().map(|(_, count)| count).sum::<u64>() as f64;
+        let target = share * self.buckets.iter().map(|(_, count)| count).sum::<u64>() as f64;
         let mut below = 0;
         let bucket = self.buckets.iter().find(|(_, count)| {
             below += count;
-            below as f64 >= wanted
+            below as f64 >= target
         });
         bucket.map(|&(edge, _)| edge.min(self.max))
     }
 
-    /// Points of the percentile curve, ascending: the share of values that lie above, and the
-    /// milliseconds they lie above.
-    pub fn tail(&self) -> Vec<(f64, f64)> {
+    /// Points of the percentile curve, ascending: the share of values above a latency, and that
+    /// latency in milliseconds.
+    pub(crate) fn tail(&self) -> Vec<(f64, f64)> {
         let whole: u64 = self.buckets.iter().map(|(_, count)| count).sum();
         let mut left = whole;
         let mut points = Vec::with_capacity(self.buckets.len() + 1);
@@ -74,7 +98,7 @@ impl Distribution {
             }
         }
         if whole > 0 {
-            // The largest value: nothing lies above; it is drawn where one value in all is left.
+            // Nothing lies above the maximum; it is drawn where a single value is left.
             points.push((1.0 / whole as f64, self.max));
         }
         points
@@ -82,19 +106,19 @@ impl Distribution {
 }
 
 /// The lower edge of the bucket that ends at `edge`.
-pub fn lower_edge(edge: f64) -> f64 {
+pub(crate) fn lower_edge(edge: f64) -> f64 {
     edge / 10_f64.powf(1.0 / BUCKETS_PER_DECADE)
 }
 
 fn bucket(ms: f64) -> i32 {
-    (ms.max(LEAST_MS).log10() * BUCKETS_PER_DECADE).ceil() as i32
+    (ms.max(MIN_MS).log10() * BUCKETS_PER_DECADE).ceil() as i32
 }
 
 fn edge(bucket: i32) -> f64 {
     rounded(10_f64.powf(f64::from(bucket) / BUCKETS_PER_DECADE))
 }
 
-/// Six digits: more than a histogram knows, and short in a file.
+/// Six digits: more than the histogram's precision, and short in a file.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
@@ -105,15 +129,18 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::nanoseconds;
+
+    fn nanoseconds() -> Histogram<u64> {
+        Histogram::new(3).expect("three digits")
+    }
 
     #[test]
-    fn nothing_has_no_distribution() {
+    fn an_empty_histogram_has_no_distribution() {
         assert_eq!(Distribution::of(&nanoseconds()), None);
     }
 
     #[test]
-    fn percentiles_are_milliseconds() {
+    fn nanoseconds_become_milliseconds() {
         let mut histogram = nanoseconds();
         for ms in 1..=1000_u64 {
             histogram.record(ms * 1_000_000).expect("recorded");
@@ -143,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_buckets() {
+    fn quantiles_come_from_buckets() {
         let mut histogram = nanoseconds();
         for ms in 1..=1000_u64 {
             histogram.record(ms * 1_000_000).expect("recorded");
@@ -156,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_ends_with_the_largest() {
+    fn the_tail_ends_with_the_maximum() {
         let mut histogram = nanoseconds();
         for ms in [1, 1, 1, 1, 1, 1, 1, 1, 1, 50_u64] {
             histogram.record(ms * 1_000_000).expect("recorded");

@@ -1,57 +1,60 @@
-//! Two values of each thing beside each other, on one logarithmic axis.
+//! Two values of each thing, side by side on a logarithmic axis.
 
 use std::fmt::Write as _;
 
-use super::figure::{Area, Figure, escaped, frame, text_width};
-use super::scale::{Axis, Unit};
 use throng_units::format::or_absent;
+
+use super::axis::Axis;
+use super::figure::{Area, Figure, axes, text_width};
+use crate::html::escaped;
+use crate::unit::Unit;
 
 const ROW_HEIGHT: f64 = 34.0;
 const VALUES_WIDTH: f64 = 190.0;
 
-/// Names take so much of the drawing at most.
+/// Largest share of the drawing's width for the names.
 const NAMES_SHARE_MAX: f64 = 0.42;
 
-/// A thing and its two values.
+/// Two values of one thing, in the chart's unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// What it is.
+    /// Name of the row.
     pub name: String,
-    /// The first value, in the chart's unit.
+    /// The first value, if it was measured.
     pub one: Option<f64>,
-    /// The second one.
+    /// The second value, if it was measured.
     pub other: Option<f64>,
 }
 
 /// A chart of pairs.
 pub struct Pairs<'a> {
-    /// Unique on the page.
+    /// See [`Figure::id`].
     pub id: &'a str,
-    /// What is shown.
+    /// See [`Figure::title`].
     pub title: &'a str,
-    /// What one should know to read it.
+    /// See [`Figure::note`].
     pub note: &'a str,
-    /// What the values are.
+    /// Unit of the values.
     pub unit: Unit,
-    /// What the first and the second value of each pair are.
+    /// Names of the first and the second values.
     pub names: [&'a str; 2],
-    /// Of the drawing.
+    /// Width of the drawing, in pixels.
     pub width: f64,
-    /// From top to bottom.
+    /// The rows, from top to bottom.
     pub pairs: Vec<Pair>,
 }
 
 impl Pairs<'_> {
-    /// The chart; none if there is no value above zero.
+    /// The chart; `None` if no value is above zero.
     pub fn figure(&self) -> Option<Figure> {
         let values = || self.pairs.iter().flat_map(|pair| [pair.one, pair.other]).flatten();
         let drawable = || values().filter(|value| value.is_finite() && *value > 0.0);
-        let most = drawable().reduce(f64::max)?;
-        let least = drawable().fold(f64::INFINITY, f64::min);
+        let max = drawable().reduce(f64::max)?;
+        let min = drawable().fold(f64::INFINITY, f64::min);
         let area = self.area();
-        let (left, right) = area.across();
-        let (floor, ceiling) = area.upwards();
-        let x = Axis::log(self.unit, least, most, left, right);
+        let (left, right) = area.horizontal();
+        let (floor, ceiling) = area.vertical();
+        let x = Axis::log(self.unit, min, max, left, right);
         let y = Axis { scale: x.scale, ticks: Vec::new() };
         let mut drawing = String::new();
         for (value, _) in &x.ticks {
@@ -62,9 +65,9 @@ impl Pairs<'_> {
                  y2=\"{floor}\"/>"
             );
         }
-        drawing.push_str(&frame(&area, &x, &y));
-        for (nth, pair) in self.pairs.iter().enumerate() {
-            let middle = ceiling + ROW_HEIGHT * (nth as f64 + 0.5);
+        drawing.push_str(&axes(&area, &x, &y));
+        for (index, pair) in self.pairs.iter().enumerate() {
+            let middle = ceiling + ROW_HEIGHT * (index as f64 + 0.5);
             drawing.push_str(&self.row(pair, middle, &area, &x));
         }
         let show = |value| or_absent(value, |value| self.unit.show(value));
@@ -77,7 +80,7 @@ impl Pairs<'_> {
             legend: self.names.map(str::to_owned).to_vec(),
             drawing,
             size: (area.width, area.height),
-            headings: ["figure", self.names[0], self.names[1]].map(str::to_owned).to_vec(),
+            headings: ["measurement", self.names[0], self.names[1]].map(str::to_owned).to_vec(),
             rows: rows.collect(),
         })
     }
@@ -94,15 +97,15 @@ impl Pairs<'_> {
         }
     }
 
-    /// Its name, both values as dots with a line between them, and both in numbers.
+    /// One row: the name, both values as connected dots, and both as text.
     fn row(&self, pair: &Pair, middle: f64, area: &Area, x: &Axis) -> String {
-        let (left, right) = area.across();
+        let (left, right) = area.horizontal();
         let place = |value: Option<f64>| {
             value.filter(|value| value.is_finite() && *value > 0.0).map(|value| x.scale.at(value))
         };
         let (one, other) = (place(pair.one), place(pair.other));
         let show = |value| or_absent(value, |value| self.unit.show(value));
-        let told = format!("{} / {}", show(pair.one), show(pair.other));
+        let text = format!("{} / {}", show(pair.one), show(pair.other));
         let mut svg = format!(
             "<text class=\"row end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             left - 10.0,
@@ -117,12 +120,12 @@ impl Pairs<'_> {
                  y2=\"{middle}\"/>"
             );
         }
-        // The first lies on top of the second.
-        for (kind, at) in [(1, other), (0, one)] {
+        // The first value is drawn last, on top.
+        for (style, at) in [(1, other), (0, one)] {
             let Some(at) = at else { continue };
             let _ = write!(
                 svg,
-                "<circle class=\"dot k{kind}\" cx=\"{at:.1}\" cy=\"{middle}\" r=\"5\"/>"
+                "<circle class=\"dot k{style}\" cx=\"{at:.1}\" cy=\"{middle}\" r=\"5\"/>"
             );
         }
         let _ = write!(
@@ -130,13 +133,13 @@ impl Pairs<'_> {
             "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             right + 12.0,
             middle + 4.0,
-            escaped(&told)
+            escaped(&text)
         );
         svg
     }
 }
 
-/// As much of a name as has room.
+/// The name, shortened to fit `width` pixels.
 fn fitting(name: &str, width: f64) -> String {
     if text_width(name) <= width {
         return name.to_owned();
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_drawn() {
+    fn every_measured_value_is_drawn() {
         let figure = chart(&[(Some(100.0), Some(46_080.0)), (None, Some(7.0)), (Some(0.0), None)]);
         let figure = figure.expect("a chart");
         assert_eq!(figure.drawing.matches("<circle").count(), 3);
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_chart() {
+    fn without_values_there_is_no_chart() {
         assert!(chart(&[]).is_none());
         assert!(chart(&[(None, None), (Some(0.0), Some(f64::NAN))]).is_none());
     }

@@ -1,0 +1,70 @@
+//! Secrets of plans and command lines, which reports must not contain.
+
+/// A command line, quoted for a shell, with the values of secret headers redacted.
+pub fn command_line(words: impl IntoIterator<Item = String>) -> String {
+    let mut is_header = false;
+    let redacted = words.into_iter().map(|word| {
+        let (flag, value) = match word.split_once('=') {
+            Some((flag, value)) if is_header_flag(flag) => (Some(flag), value),
+            _ => (None, word.as_str()),
+        };
+        let is_value = std::mem::replace(&mut is_header, is_header_flag(&word)) || flag.is_some();
+        let value = match value.split_once(':') {
+            Some((name, _)) if is_value && is_secret(name) => format!("{name}: {REDACTED}"),
+            _ => value.to_owned(),
+        };
+        flag.map_or_else(|| quoted(&value), |flag| format!("{flag}={}", quoted(&value)))
+    });
+    redacted.collect::<Vec<_>>().join(" ")
+}
+
+/// Replaces the value of a secret.
+pub const REDACTED: &str = "(left out)";
+
+/// Whether the value of a header with this name is a secret.
+pub fn is_secret(name: &str) -> bool {
+    let name = name.trim().to_ascii_lowercase();
+    let parts = ["authorization", "cookie", "key", "token", "secret", "password"];
+    parts.iter().any(|part| name.contains(part))
+}
+
+fn is_header_flag(word: &str) -> bool {
+    matches!(word, "--header" | "--publish-header")
+}
+
+/// The word, quoted for a shell if necessary.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_pasted_and_has_no_secrets() {
+        let words = [
+            "throng",
+            "flood",
+            "http://h/?a={i}",
+            "--publish-header",
+            "X-API-Key: abc",
+            "--header=Authorization: Bearer abc",
+            "--header",
+            "Origin: http://a",
+            "--assert",
+            "it's < 5",
+        ];
+        assert_eq!(
+            command_line(words.map(str::to_owned)),
+            "throng flood 'http://h/?a={i}' --publish-header 'X-API-Key: (left out)' \
+             --header='Authorization: (left out)' --header 'Origin: http://a' \
+             --assert 'it'\\''s < 5'"
+        );
+    }
+}
