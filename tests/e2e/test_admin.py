@@ -1,4 +1,4 @@
-"""The admin listener, read-only clients, and which listener shows what."""
+"""The admin listener, read-only clients, and what each listener serves."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ STATUS = ["/status", "/status.json", "/status/stream", "/metrics"]
 
 
 def refusal(response):
-    """Status and code of a refusal."""
+    """Status and code of an error response."""
     return response.status_code, response.json()["error"]
 
 
@@ -33,7 +33,7 @@ def first_sample(client, **headers):
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0"])
-def test_status_and_metrics_are_at_the_admin_listener_only(serve, listen):
+def test_only_the_admin_listener_serves_status_and_metrics(serve, listen):
     server = serve(*PUBLIC, listen=listen)
     with server.admin() as admin:
         assert admin.get("/health").text == "ok\n"
@@ -50,7 +50,7 @@ def test_status_and_metrics_are_at_the_admin_listener_only(serve, listen):
     assert server.http.get("/health").text == "ok\n"
 
 
-def test_without_an_admin_listener_only_loopback_shows_them(serve):
+def test_without_an_admin_listener_only_loopback_serves_status_and_metrics(serve):
     open_to_all = serve("--allow-anyone", listen="0.0.0.0")
     for path in STATUS:
         response = open_to_all.http.get(path)
@@ -61,7 +61,7 @@ def test_without_an_admin_listener_only_loopback_shows_them(serve):
     assert first_sample(local.http)["connections"]["status"] == 1
 
 
-def test_a_kept_connection_may_ask_for_the_samples_after_other_requests(serve):
+def test_a_kept_alive_connection_may_request_the_status_stream(serve):
     server = serve(*PUBLIC)
     with server.admin() as admin:
         address = SimpleNamespace(host=admin.base_url.host, port=admin.base_url.port)
@@ -75,7 +75,7 @@ def test_a_kept_connection_may_ask_for_the_samples_after_other_requests(serve):
             text += client.read_chunk()
 
 
-def test_other_sites_and_rebound_names_do_not_reach_the_admin_listener(serve):
+def test_the_admin_listener_refuses_other_origins_and_rebound_names(serve):
     server = serve(*PUBLIC, "--allowed-origins", "*", "--allowed-hosts", "*,throng")
     with server.admin() as admin:
         port = admin.base_url.port
@@ -84,7 +84,7 @@ def test_other_sites_and_rebound_names_do_not_reach_the_admin_listener(serve):
             assert refusal(admin.get(path, headers=rebound)) == (403, "host_refused"), path
             origin = {"Origin": "https://evil.example"}
             assert refusal(admin.get(path, headers=origin)) == (403, "origin_refused"), path
-        # A page of some other program on the operator's machine.
+        # A page of another program on the operator's machine.
         neighbour = {"Host": f"localhost:{port}", "Origin": "http://localhost:3000"}
         response = admin.post("/channels/a", content="x", headers=neighbour)
         assert refusal(response) == (403, "origin_refused")
@@ -93,14 +93,14 @@ def test_other_sites_and_rebound_names_do_not_reach_the_admin_listener(serve):
         page = {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}
         response = admin.post("/channels/a", content="x", headers=page)
         assert refusal(response) == (403, "origin_refused")
-        # What a scraper in a container calls it, and what a tunnel does.
+        # Names that a scraper in a container and a tunnel use.
         for name in ("throng", "localhost", "127.0.0.1", "[::1]"):
             headers = {"Host": f"{name}:{port}"}
             assert admin.get("/metrics", headers=headers).status_code == 200, name
             assert first_sample(admin, **headers)["version"]
 
 
-def test_channels_are_not_followed_at_the_admin_listener(serve, channel):
+def test_the_admin_listener_serves_no_subscriptions_to_channels(serve, channel):
     server = serve(*PUBLIC)
     with server.admin() as admin:
         for path in (f"/channels/{channel}", f"/subscribe?channel={channel}", "/users/ann?wait=1"):
@@ -111,7 +111,7 @@ def test_channels_are_not_followed_at_the_admin_listener(serve, channel):
             assert refusal(admin.get(path)) == (404, "not_found"), path
 
 
-def test_the_application_publishes_and_reads_at_the_admin_listener(serve, channel):
+def test_an_application_publishes_and_reads_at_the_admin_listener(serve, channel):
     server = serve(*PUBLIC)
     with server.admin() as admin, RawWebSocket(server, f"/channels/{channel}") as websocket:
         assert admin.post(f"/channels/{channel}", content="one").status_code == 201
@@ -123,7 +123,7 @@ def test_the_application_publishes_and_reads_at_the_admin_listener(serve, channe
         assert admin.get(f"/channels/{channel}/presence").json()["connections"] == 1
 
 
-def test_clients_that_may_only_read_publish_nothing(serve, channel):
+def test_read_only_clients_cannot_publish(serve, channel):
     server = serve(*ADMIN, "--clients-publish=false")
     for method, path in [
         ("POST", f"/channels/{channel}"),
@@ -148,39 +148,39 @@ def test_clients_that_may_only_read_publish_nothing(serve, channel):
             answer = admin.post(f"/channels/{channel}", content="from the application")
             assert (answer.status_code, answer.json()["subscribers"]) == (201, 1)
         assert json.loads(many.read_message())["data"] == "from the application"
-    assert [it["data"] for it in server.history(channel)["messages"]] == ["from the application"]
+    assert [message["data"] for message in server.history(channel)["messages"]] == ["from the application"]
 
 
-def test_a_drain_is_seen_at_the_admin_listener(tmp_path, channel):
+def test_the_admin_listener_serves_during_a_drain(tmp_path, channel):
     server = Server(tmp_path, *ADMIN, "--drain-window", "0", "--drain-timeout", "3s")
     path = f"/channels/{channel}"
     with server.admin() as admin, RawWebSocket(server, path, receive_buffer_bytes=4096):
-        # A client that does not read, and is not too far behind, keeps the drain going until its
-        # timeout.
+        # A client that does not read, and is within its lag limit, keeps the drain going until the
+        # drain timeout.
         server.publish_batch([{"channel": channel, "data": "x" * 60000} for _ in range(16)])
         server.signal()
         eventually(lambda: "SIGTERM: stopping" in server.log(), "the drain")
-        eventually(lambda: admin.get("/health").status_code == 503, "a drain to be seen")
+        eventually(lambda: admin.get("/health").status_code == 503, "health to report the drain")
         assert "throng_draining 1" in admin.get("/metrics").text
         assert refusal(admin.post("/channels/a", content="x")) == (503, "draining")
         assert server.wait() == 0, server.log()
 
 
-def test_settings_that_make_no_sense_are_refused(tmp_path):
+def test_contradicting_settings_are_refused(tmp_path):
     def refused(*flags):
         done = run_throng("serve", "--listen", "127.0.0.1:0", *flags, directory=tmp_path)
         return done.returncode, done.stderr
 
-    code, sentence = refused("--admin-listen", "0.0.0.0:0")
-    assert code == 78 and "--admin-allow-anyone" in sentence
-    code, sentence = refused("--clients-publish=false")
-    assert code == 78 and "--admin-listen" in sentence
+    code, message = refused("--admin-listen", "0.0.0.0:0")
+    assert code == 78 and "--admin-allow-anyone" in message
+    code, message = refused("--clients-publish=false")
+    assert code == 78 and "--admin-listen" in message
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, sentence = refused("--admin-listen", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert code == 1 and "choose another port with --admin-listen" in sentence
+        code, message = refused("--admin-listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert code == 1 and "choose another port with --admin-listen" in message
 
 
-def test_a_container_reaches_it_from_outside(serve):
+def test_the_admin_listener_can_be_reached_from_outside_a_container(serve):
     server = serve(*PUBLIC[:1], "--admin-listen", "0.0.0.0:0", "--admin-allow-anyone")
     with server.admin() as admin:
         assert admin.get("/metrics").status_code == 200
@@ -188,7 +188,7 @@ def test_a_container_reaches_it_from_outside(serve):
         assert refusal(admin.get("/metrics", headers=rebound)) == (403, "host_refused")
 
 
-def test_the_page_is_live_at_the_admin_listener(serve, chromium, tmp_path):
+def test_the_status_page_works_at_the_admin_listener(serve, chromium, tmp_path):
     server = serve("--allow-anyone", *ADMIN, listen="0.0.0.0")
     with server.admin() as admin:
         url = str(admin.base_url).rstrip("/")
@@ -206,11 +206,11 @@ def test_the_page_is_live_at_the_admin_listener(serve, chromium, tmp_path):
     assert picture.stat().st_size > 0
 
 
-def test_the_demo_is_for_loopback_unless_told_otherwise(serve):
+def test_the_demo_is_served_on_loopback_only_by_default(serve):
     local, open_to_all = serve(), serve("--allow-anyone", listen="0.0.0.0")
     without = serve("--demo", "off")
     with_it = serve("--allow-anyone", "--demo", "on", listen="0.0.0.0")
-    # There nobody could say anything.
+    # In a read-only chat no message could be sent.
     read_only = serve("--clients-publish=false", *ADMIN)
     servers = [(local, 1), (open_to_all, 0), (without, 0), (with_it, 1), (read_only, 0)]
     for server, has_demo in servers:

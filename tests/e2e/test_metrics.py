@@ -1,4 +1,4 @@
-"""/metrics, read by the parser of Prometheus's own client, and its table in the guide."""
+"""/metrics, read with the parser of the Prometheus client, and its table in the guide."""
 
 import re
 
@@ -12,11 +12,11 @@ LATENCY = "throng_publish_to_last_write_seconds"
 
 
 def families(server):
-    """What the server exposes, by name."""
+    """The metric families of the server, by name."""
     response = server.http.get("/metrics")
     assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     found = list(text_string_to_metric_families(response.text))
-    assert len({family.name for family in found}) == len(found), "each is described once"
+    assert len({family.name for family in found}) == len(found), "no family is repeated"
     return {family.name: family for family in found}
 
 
@@ -26,7 +26,7 @@ def histogram(family):
     samples = {}
     for sample in family.samples:
         samples.setdefault(sample.name.removeprefix(family.name), []).append(sample)
-    buckets = [(float(it.labels["le"]), it.value) for it in samples["_bucket"]]
+    buckets = [(float(bucket.labels["le"]), bucket.value) for bucket in samples["_bucket"]]
     return buckets, samples["_sum"][0].value, samples["_count"][0].value
 
 
@@ -42,7 +42,7 @@ def test_publish_to_last_write_is_a_histogram(serve, channel):
         for number in range(5):
             server.publish(channel, f"message {number}")
         follower.take(5)
-        # A message is timed after its subscriber has it.
+        # The duration is recorded after the subscriber has the message.
         eventually(lambda: histogram(families(server)[LATENCY])[2] == 5, "five messages")
     buckets, sum_s, count = histogram(families(server)[LATENCY])
     bounds, counts = zip(*buckets)

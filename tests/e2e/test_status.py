@@ -1,4 +1,4 @@
-"""What the server tells about itself: /status.json, its stream, and the page in Chromium.
+"""The status: /status.json, its stream, and the page in Chromium.
 
 The page's scenarios are in node/status.mjs.
 """
@@ -53,7 +53,7 @@ def test_connections_are_counted_by_transport(serve, channel, transport):
     eventually(lambda: counted(0), f"no connection over {transport}")
 
 
-def test_messages_and_their_time_are_counted(serve, channel):
+def test_messages_and_their_durations_are_counted(serve, channel):
     server = serve()
     with (
         subscribe("websocket", server, f"/channels/{channel}") as one,
@@ -68,20 +68,20 @@ def test_messages_and_their_time_are_counted(serve, channel):
         def is_counted():
             sample.update(status(server))
             counts = (sample["messages_in"]["total"], sample["deliveries"]["total"])
-            # A message is timed, and an answer counted, after its client has it.
+            # Durations are recorded after the client has its message or response.
             is_timed = sample["latency"]["minute"]["count"] >= 5
             return counts == (6, 10) and is_timed and sample["http"]["minute"]["count"] >= 6
 
-        eventually(is_counted, "six messages, ten deliveries, their times and those of answers")
+        eventually(is_counted, "six messages, ten deliveries and all durations")
     times = sample["latency"]["minute"]
-    assert times["count"] == 5, "each message once, whatever the workers, and only what is followed"
+    assert times["count"] == 5, "one duration for each message that has subscribers"
     assert 0 < times["p50_ms"] <= times["p99_ms"]
     answers = sample["http"]["minute"]
     assert 0 < answers["p50_ms"] <= answers["p99_ms"]
     assert 0 < answers["mean_ms"]
 
 
-def test_refusals_are_told_by_reason(serve):
+def test_refusals_are_counted_by_reason(serve):
     server = serve("--max-message-bytes", "100")
     assert server.http.post("/channels/a", content="x" * 101).status_code == 413
     assert server.http.get("/nowhere").status_code == 404
@@ -90,17 +90,17 @@ def test_refusals_are_told_by_reason(serve):
     eventually(lambda: status(server)["refused"] == expected, "three refusals")
 
 
-def test_the_machine_is_told(server):
+def test_memory_processor_and_kernel_values_are_present(server):
     sample = status(server)
     assert sample["version"] and sample["started_ms"] <= sample["time_ms"]
     assert sample["memory"]["resident_bytes"] > sample["memory"]["private_bytes"] > 0
-    assert sample["memory"]["per_connection_bytes"] is None, "too few for a quotient"
+    assert sample["memory"]["per_connection_bytes"] is None, "too few connections"
     assert sample["kernel"]["tcp_sockets"] > 0
     assert len(sample["cpu"]["workers"]) == len(sample["connections"]["workers"])
     assert sample["connections"]["capacity"] > 0
 
 
-def test_history_comes_by_column(serve):
+def test_the_history_has_one_array_for_each_column(serve):
     server = serve()
     eventually(lambda: len(status(server, history=900)["history"]["time_ms"]) >= 3, "3 samples")
     sample = status(server, history=2)
@@ -114,7 +114,7 @@ def test_history_comes_by_column(serve):
         assert (response.status_code, response.json()["error"]) == (400, "bad_parameter")
 
 
-def test_nobody_publishes_to_the_stream(server):
+def test_clients_cannot_publish_to_the_stream(server):
     assert server.http.post("/status/stream", content="x").status_code == 405
     with Raw(server) as client:
         client.send(
@@ -124,30 +124,30 @@ def test_nobody_publishes_to_the_stream(server):
         )
         head = client.read_until(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ") and b"text/event-stream" in head
-    # A channel of that name is another one.
+    # A channel called "status" is not the internal log.
     server.publish("status", "x")
     assert server.http.head("/status/stream").status_code == 200
 
 
 async def view(session, url):
-    """What one viewer gets until it has some samples, and one of a moment when all are there."""
+    """The events of one viewer, until it has enough, one of them from a time with all viewers."""
     async with session.get(f"{url}/status/stream") as response:
         assert response.status == 200, await response.text()
-        events, found, are_all_there = {}, {}, False
+        events, found, has_all_viewers = {}, {}, False
         async for line in response.content:
             name, _, value = line.decode().rstrip("\n").partition(": ")
             if name in ("id", "data"):
                 found[name] = value
             elif not line.strip() and "data" in found:
                 events[found["id"]] = found["data"]
-                are_all_there |= json.loads(found["data"])["connections"]["status"] == VIEWERS
+                has_all_viewers |= json.loads(found["data"])["connections"]["status"] == VIEWERS
                 found = {}
-                if are_all_there and len(events) >= SAMPLES:
+                if has_all_viewers and len(events) >= SAMPLES:
                     return events
     raise AssertionError("the stream has ended")
 
 
-def test_many_viewers_get_the_same_once_a_second(serve):
+def test_all_viewers_get_the_same_sample_once_a_second(serve):
     server = serve()
 
     async def all_of_them():
@@ -161,33 +161,33 @@ def test_many_viewers_get_the_same_once_a_second(serve):
     known = {}
     for events in seen:
         offsets = [int(id.rpartition("-")[2]) for id in events]
-        assert offsets == list(range(offsets[0], offsets[0] + len(events))), "one after the other"
+        assert offsets == list(range(offsets[0], offsets[0] + len(events))), "consecutive samples"
         for id, data in events.items():
-            assert known.setdefault(id, data) == data, "everybody gets the same"
+            assert known.setdefault(id, data) == data, "all viewers get the same"
     for id, data in known.items():
-        sample, nth = json.loads(data), int(id.rpartition("-")[2])
+        sample, number = json.loads(data), int(id.rpartition("-")[2])
         age_ms = sample["time_ms"] - sample["started_ms"]
-        # Late ones are skipped, so that there are never more than one a second.
-        assert age_ms >= nth * 1000 - 10, f"sample {nth} after {age_ms} ms"
+        # Late samples are skipped, so there is at most one each second.
+        assert age_ms >= number * 1000 - 10, f"sample {number} after {age_ms} ms"
     last = status(server)
     assert last["deliveries"]["total"] == last["messages_in"]["total"] == 0, "viewers do not count"
     assert last["latency"]["minute"]["count"] == 0
     assert server.metrics()["throng_status_deliveries_total"] >= VIEWERS * SAMPLES
 
 
-def test_only_loopback_is_told(serve):
+def test_a_server_that_is_not_on_loopback_does_not_serve_the_status(serve):
     server = serve("--allow-anyone", listen="0.0.0.0")
     for path in PATHS:
         response = httpx.get(f"http://127.0.0.1:{server.port}{path}", trust_env=False)
         assert (response.status_code, response.json()["error"]) == (403, "forbidden"), path
     assert httpx.head(f"http://127.0.0.1:{server.port}/status/stream", trust_env=False).is_error
     response = httpx.get(f"http://127.0.0.1:{server.port}/status.css", trust_env=False)
-    assert response.status_code == 200, "what the page is made of tells nothing"
+    assert response.status_code == 200, "the files of the page reveal nothing"
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pages_of_others_are_not_told(server, path):
-    # After DNS rebinding a page asks its own host, and says no origin.
+def test_pages_of_other_origins_cannot_read_the_status(server, path):
+    # After DNS rebinding a page requests its own host, without an `Origin`.
     response = server.http.get(path, headers={"Host": f"evil.example:{server.port}"})
     assert (response.status_code, response.json()["error"]) == (403, "host_refused")
     response = server.http.get(path, headers={"Origin": "http://evil.example"})
@@ -209,27 +209,27 @@ def test_page(serve, chromium, scenario):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def ends_well(child):
-    """Waits for the end of a scenario."""
+def expect_success(child):
+    """Waits until a scenario ends, and expects that it succeeded."""
     assert child.wait(PATIENCE_SECONDS * 3) == 0
 
 
 def go_on(child):
-    """Lets a scenario go on."""
+    """Tells a scenario to continue."""
     child.stdin.write("\n")
     child.stdin.flush()
 
 
-def test_page_shows_what_was_before(serve, node, chromium, channel):
+def test_page_shows_the_history(serve, node, chromium, channel):
     server = serve()
     server.publish(channel, "x")
     child = node("status.mjs", chromium, server.url, "history")
     assert child.stdout.readline() == "published\n"
     go_on(child)
-    ends_well(child)
+    expect_success(child)
 
 
-def test_page_comes_back_after_a_restart(serve, node, chromium, tmp_path):
+def test_page_reconnects_after_a_restart(serve, node, chromium, tmp_path):
     server = serve()
     child = node("status.mjs", chromium, server.url, "lost")
     assert child.stdout.readline() == "live\n"
@@ -239,6 +239,6 @@ def test_page_comes_back_after_a_restart(serve, node, chromium, tmp_path):
     again = Server(tmp_path, *QUICK, port=server.port)
     try:
         go_on(child)
-        ends_well(child)
+        expect_success(child)
     finally:
         again.stop()

@@ -22,6 +22,7 @@ pub struct Control {
     pub(crate) access: Arc<dyn Access>,
     /// The workers, which take subscriptions back and whose counters are shown.
     pub(crate) edge: Arc<dyn Edge>,
+    /// Limits and timeouts. They do not change while the server runs.
     pub(crate) settings: Settings,
     /// What the control plane counts, for `/metrics` and the status page.
     pub(crate) metrics: HttpMetrics,

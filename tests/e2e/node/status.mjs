@@ -1,7 +1,7 @@
-// The status page in a real Chromium. One scenario per run; exit code 0 means that it held. Usage:
+// The status page in a real Chromium. Runs one scenario; exit code 0 means success. Usage:
 // node status.mjs CHROMIUM URL SCENARIO [PICTURE]
 //
-// Some scenarios say on standard output how far they are, and go on when a line comes back.
+// Some scenarios print a word on standard output, and continue after a line on standard input.
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import { EventSource } from "eventsource";
@@ -23,7 +23,7 @@ const [executablePath, serverUrl, scenario, picture] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
-/** Opens the page; what it does wrong is collected in `faults`. */
+/** Opens the page, and collects its errors in `faults`. */
 async function open(options = {}, prepare = async () => {}) {
   const context = await browser.newContext(options);
   context.setDefaultTimeout(PATIENCE_MS);
@@ -37,7 +37,7 @@ async function open(options = {}, prepare = async () => {}) {
   page.on("request", (request) => {
     const { protocol, host } = new URL(request.url());
     const isOwn = host === new URL(serverUrl).host || protocol === "data:";
-    if (!isOwn) page.faults.push(`asks ${request.url()}`);
+    if (!isOwn) page.faults.push(`requests ${request.url()}`);
   });
   await page.goto(`${serverUrl}/status`);
   return page;
@@ -45,11 +45,11 @@ async function open(options = {}, prepare = async () => {}) {
 
 const isLink = (page, state) => page.locator(`#link[data-state="${state}"]`).waitFor();
 
-/** The card of this title. */
+/** The card with this title. */
 const card = (page, title) =>
   page.locator(".card", { has: page.getByRole("heading", { name: title, exact: true }) }).first();
 
-/** Waits until an element of a card reads so. */
+/** Waits until an element of a card has this text. */
 const reads = (page, title, selector, text) =>
   card(page, title).locator(selector, { hasText: text }).first().waitFor();
 
@@ -62,7 +62,7 @@ async function scrollsSideways(page) {
   return page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
 }
 
-/** What a server says that has a million connections on many workers. */
+/** The sample of a server with a million connections on many workers. */
 function largeSample() {
   const rate = { total: 123_456_789_012, per_s: 1_234_567.8 };
   const times = { count: 99_999_999, mean_ms: 123.456, p50_ms: 12_345.678, p99_ms: 98_765.432 };
@@ -95,7 +95,7 @@ async function withLargeSample(context) {
   }));
 }
 
-/** The contrast between a text and the ground that it stands on, as WCAG reckons it. */
+/** The contrast between a text and its background, as defined by WCAG. */
 function contrastOf(node) {
   const parse = (text) => text.match(/[\d.]+/g).map(Number);
   const light = (text) => {
@@ -145,13 +145,13 @@ const SCENARIOS = {
     return [page];
   },
 
-  /** A page just opened knows what was before, and says in words what its charts show. */
+  /** A page just opened has the history, and describes its charts in words. */
   async history() {
     const first = await open();
     await isLink(first, "live");
     await reads(first, "Messages in", ".note", "1 since the start");
     await say("published");
-    // The history may well come after the first sample of the stream.
+    // The history may arrive after the first sample of the stream.
     let answer;
     const isDelayed = new Promise((resolve) => { answer = resolve; });
     const page = await open({}, (context) => context.route("**/status.json*", async (route) => {
@@ -163,16 +163,16 @@ const SCENARIOS = {
     const chart = card(page, "Messages in").locator(".chart");
     await chart.and(page.locator("[aria-label*=' to ']")).waitFor();
     const most = /from .* to ([\d.]+)\/s/.exec(await chart.getAttribute("aria-label"));
-    assert.ok(Number(most[1]) > 0, "the message from before is on the chart");
+    assert.ok(Number(most[1]) > 0, "the chart has the earlier message");
     return [first, page];
   },
 
-  /** What charts show can be reached without pointing at them. */
+  /** The values of charts can be reached by keyboard. */
   async keyboard() {
     const page = await open();
     await isLink(page, "live");
     const strays = await page.locator("dl > :not(dt, dd, div)").count();
-    assert.equal(strays, 0, "a list of terms has nothing else in it");
+    assert.equal(strays, 0, "a `dl` contains only terms and descriptions");
     const summary = card(page, "Connections").locator("summary");
     await summary.focus();
     await page.keyboard.press("Enter");
@@ -184,7 +184,7 @@ const SCENARIOS = {
     return [page];
   },
 
-  /** At the admin listener; a picture of the page is left at the path given. */
+  /** The page at the admin listener. Saves a screenshot. */
   async admin() {
     const page = await open({ viewport: { width: 1280, height: 900 } });
     await isLink(page, "live");
@@ -236,7 +236,7 @@ const SCENARIOS = {
       assert.equal(red < 64, colorScheme === "dark", ground);
       pages.push(page);
     }
-    // The charts are drawn anew when the night begins.
+    // A change of the colour scheme redraws the charts.
     await pages[0].emulateMedia({ colorScheme: "dark" });
     await pages[0].locator(".chart canvas").first().waitFor();
     assert.equal(await pages[0].locator(".chart .uplot").count(),
@@ -247,7 +247,7 @@ const SCENARIOS = {
   async plain() {
     const page = await open({ javaScriptEnabled: false });
     assert.match(await page.innerText("body"), /This page needs JavaScript/);
-    assert.equal(await page.locator("main").isVisible(), false, "nothing stands there empty");
+    assert.equal(await page.locator("main").isVisible(), false, "no empty section is visible");
     assert.equal(await page.locator(".notice a").getAttribute("href"), "status.json");
     return [page];
   },

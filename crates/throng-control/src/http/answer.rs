@@ -22,7 +22,7 @@ use crate::drain::Draining;
 /// The body of a response: complete for the API, axum's for pages.
 pub(crate) type Payload = Either<Full<Bytes>, Body>;
 
-/// A response.
+/// A response of the control plane.
 pub(crate) type Answer = Response<Payload>;
 
 /// In responses: where a subscription starts, or a log ends.

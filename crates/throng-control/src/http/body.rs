@@ -205,7 +205,7 @@ impl BodyReader {
     }
 }
 
-/// The `Content-Length`.
+/// The length of the body that the head announces.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

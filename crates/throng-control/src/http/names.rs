@@ -13,7 +13,7 @@ pub(crate) enum Part {
     Itself,
     /// The messages that its log keeps.
     History,
-    /// Its subscribers.
+    /// The connections and users that follow it.
     Presence,
 }
 
@@ -22,11 +22,11 @@ pub(crate) enum Part {
 pub(crate) enum Resource<'a> {
     /// `/channels/{name}`, `/users/{name}` and the paths below. The name is percent-encoded.
     Log(Kind, &'a str, Part),
-    /// `/subscribe`
+    /// `/subscribe`: a subscription to several channels.
     Subscribe,
-    /// `/status/stream`
+    /// `/status/stream`: the samples of the status page.
     StatusStream,
-    /// `/publish`
+    /// `/publish`: a batch of messages.
     Publish,
 }
 

@@ -96,6 +96,18 @@ impl Drop for Connection {
     }
 }
 
+/// Hyper's settings. The timeouts are those of [`Deadlines`].
+fn builder(head_bytes_max: usize) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        // The spelling of the workers' responses.
+        .title_case_headers(true)
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER_BYTES_MIN.max(head_bytes_max + HEAD_SPARE_BYTES));
+    builder
+}
+
 /// Runs hyper until the connection ends or its next request is not hyper's.
 async fn serve<F>(
     control: &Control,
@@ -119,15 +131,8 @@ where
             Ok::<_, Infallible>(answer)
         }
     });
-    let head_bytes_max = control.settings.head_bytes_max;
-    let connection = http1::Builder::new()
-        .half_close(true)
-        // The spelling of the workers' responses.
-        .title_case_headers(true)
-        .header_read_timeout(None)
-        .max_buf_size(BUFFER_BYTES_MIN.max(head_bytes_max + HEAD_SPARE_BYTES))
-        .serve_connection(TokioIo::new(boundary.clone()), answer);
-    let mut connection = pin!(connection);
+    let builder = builder(control.settings.head_bytes_max);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(boundary.clone()), answer));
     let mut draining = pin!(control.drain.begun());
     let mut evicted = pin!(eviction.wait());
     let mut is_draining = false;
