@@ -12,10 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use throng_flood::clients::{Board, Fleet};
+use throng_flood::clients::ClientPool;
+use throng_flood::counts::ClientCounts;
 use throng_flood::marker::{Mark, now_ns};
 use throng_flood::plan::{Options, TargetOptions, Transport};
-use throng_flood::tally::Tally;
+use throng_flood::streams::StreamCounters;
 use throng_units::format::count;
 use ureq::Agent;
 
@@ -40,8 +41,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The clients.
 pub struct Pollers {
-    fleet: Fleet,
-    board: Arc<Board>,
+    fleet: ClientPool,
+    board: Arc<StreamCounters>,
     agent: Agent,
     url: String,
     /// Messages with a mark so far.
@@ -89,8 +90,9 @@ impl Pollers {
                 let said: Vec<_> = errors.into_iter().map(|each| each.message).collect();
                 Cut::Failed(said.join("; "))
             })?;
-        let fleet = Fleet::start(&plan, most).map_err(|error| Cut::Failed(error.to_string()))?;
-        let board = fleet.board();
+        let fleet =
+            ClientPool::start(&plan, most).map_err(|error| Cut::Failed(error.to_string()))?;
+        let board = fleet.counters();
         let config = Agent::config_builder().proxy(None).timeout_global(Some(ANSWER_TIMEOUT));
         let agent = config.build().into();
         Ok(Pollers { fleet, board, agent, url, marked: 0, failures: BTreeMap::new() })
@@ -106,7 +108,7 @@ impl Pollers {
     ) -> Result<Connected, Cut> {
         let mut all = self.look();
         let before = all.states.active;
-        all = Tally::default();
+        all = ClientCounts::default();
         self.fleet.ramp(to, None, in_flight);
         let mut patience = Patience::new();
         loop {
@@ -196,8 +198,8 @@ impl Pollers {
     }
 
     /// What has happened since the last look.
-    fn look(&mut self) -> Tally {
-        let tally = self.fleet.tally();
+    fn look(&mut self) -> ClientCounts {
+        let tally = self.fleet.counts();
         for (failure, number) in &tally.failures {
             *self.failures.entry(failure.to_string()).or_default() += number;
         }
@@ -215,9 +217,9 @@ impl Pollers {
         stage: &mut Stage<'_>,
         to: usize,
         sent_ns: u64,
-        counted: fn(&Tally) -> u64,
+        counted: fn(&ClientCounts) -> u64,
     ) -> Result<Answered, Cut> {
-        let mut all = Tally::default();
+        let mut all = ClientCounts::default();
         let mut patience = Patience::new();
         while counted(&all) < to as u64 {
             all.merge(&self.look());

@@ -10,7 +10,7 @@ use throng_flood::plan::{
 };
 use throng_flood::report::Report;
 use throng_flood::report::live::{Live, Moment};
-use throng_flood::run::Watch;
+use throng_flood::runner::Observer;
 use throng_units::Count;
 use throng_units::format::count;
 
@@ -92,13 +92,13 @@ struct Screen<'a, 'b> {
     on_moment: &'a mut (dyn FnMut(&Moment<'_>) + 'b),
 }
 
-impl Watch for Screen<'_, '_> {
-    fn moment(&mut self, moment: &Moment<'_>) {
+impl Observer for Screen<'_, '_> {
+    fn on_sample(&mut self, moment: &Moment<'_>) {
         self.live.show(&mut io::stderr(), moment);
         (self.on_moment)(moment);
     }
 
-    fn stop(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.server.ended();
         }

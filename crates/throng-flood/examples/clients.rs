@@ -12,10 +12,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use throng_flood::clients::{Fleet, PublishSeen};
+use throng_flood::clients::{ClientPool, PublishDeliveries};
+use throng_flood::counts::ClientCounts;
 use throng_flood::marker::{Mark, now_ns};
 use throng_flood::plan::{Network, Plan, Sources, Streams, Subscribed, Target, Transport};
-use throng_flood::tally::Tally;
 use throng_flood::template::Template;
 
 const IN_FLIGHT: usize = 256;
@@ -27,14 +27,14 @@ fn main() -> Result<()> {
     };
     let (clients, publishes): (usize, u32) = (clients.parse()?, publishes.parse()?);
     let pause = Duration::from_secs(rest.get(1).map_or(Ok(0), |seconds| seconds.parse())?);
-    let fleet = Fleet::start(&plan(url, rest.first().map(String::as_str))?, clients)?;
+    let fleet = ClientPool::start(&plan(url, rest.first().map(String::as_str))?, clients)?;
     let pss_before = pss_bytes();
     let started = Instant::now();
     fleet.ramp(clients, None, IN_FLIGHT);
     let mut active = 0;
     while active < clients as u64 && started.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));
-        let tally = fleet.tally();
+        let tally = fleet.counts();
         active = tally.states.active;
         if !tally.failures.is_empty() {
             println!("failures: {:?}", tally.failures);
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     // The first message fills what is filled once.
     publish_all(&fleet, url, 1, active)?;
     std::thread::sleep(Duration::from_millis(500));
-    drop((fleet.tally(), fleet.publishes(Duration::ZERO)));
+    drop((fleet.counts(), fleet.publishes(Duration::ZERO)));
     let parked = (pss_bytes().saturating_sub(pss_before)) as f64 / active.max(1) as f64;
     println!("{parked:.1} bytes of user space (Pss) a parked client");
     std::thread::sleep(pause);
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
         println!("  p{percentile}: {latency:.2} ms");
     }
     let seen: u64 = fleet.publishes(Duration::ZERO).iter().map(deliveries_of).sum();
-    let last = fleet.board().last_published(0);
+    let last = fleet.counters().last_published(0);
     let audit = fleet.audit([u64::from(last)].into());
     println!("{audit:?}, {seen} in publishes, failures {:?}", tally.failures);
     ensure!(audit.lost == 0 && audit.duplicated == 0 && audit.reordered == 0, "not all is well");
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn deliveries_of(seen: &PublishSeen) -> u64 {
+fn deliveries_of(seen: &PublishDeliveries) -> u64 {
     seen.latencies_us.len()
 }
 
@@ -111,13 +111,13 @@ fn plan(url: &str, transport: Option<&str>) -> Result<Plan> {
 }
 
 /// Publishes one after the other, each as soon as all have the one before.
-fn publish_all(fleet: &Fleet, url: &str, count: u32, audience: u64) -> Result<Tally> {
+fn publish_all(fleet: &ClientPool, url: &str, count: u32, audience: u64) -> Result<ClientCounts> {
     let (_, rest) = url.split_once("://").context("no scheme")?;
     let (authority, path) = rest.split_once('/').context("no path")?;
     let path = path.split('?').next().unwrap_or_default();
     let mut connection = TcpStream::connect(authority)?;
-    let (board, mut payload) = (fleet.board(), Vec::new());
-    let mut tally = fleet.tally();
+    let (board, mut payload) = (fleet.counters(), Vec::new());
+    let mut tally = fleet.counts();
     for due in 1..=count {
         let sequence = board.last_published(0) + 1;
         let mark = Mark { run: fleet.run(), stream: 0, sequence, intended_ns: now_ns() };
@@ -132,7 +132,7 @@ fn publish_all(fleet: &Fleet, url: &str, count: u32, audience: u64) -> Result<Ta
         let deadline = Instant::now() + Duration::from_secs(30);
         while tally.received < u64::from(due) * audience && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
-            tally.merge(&fleet.tally());
+            tally.merge(&fleet.counts());
         }
     }
     Ok(tally)

@@ -1,27 +1,28 @@
-//! Whether every client got every message, once and in order.
+//! Checks that every client gets every message, once and in order.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Sequences below the last that are remembered one by one.
+/// How many of the last sequences are tracked individually.
 const WINDOW: u32 = 64;
 
-/// What was due and what came.
+/// The outcome of an audit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Deliveries that were due.
+    /// Deliveries that should have happened.
     pub expected: u64,
-    /// Of these, those that came.
+    /// Expected deliveries that happened.
     pub received: u64,
-    /// Of these, those that never came, and nobody said so.
+    /// Expected deliveries that never happened, without notice by the server.
     pub lost: u64,
-    /// Of these, those that were gone when the client came back for them, and the server said so.
+    /// Expected deliveries that never happened, with notice: the messages were gone when the
+    /// client resumed.
     #[serde(default)]
     pub missed: u64,
-    /// Deliveries that came again.
+    /// Repeated deliveries.
     pub duplicated: u64,
-    /// Deliveries that came after a later one.
+    /// Deliveries after that of a later message.
     pub reordered: u64,
 }
 
@@ -37,76 +38,76 @@ impl AddAssign for Audit {
 }
 
 impl Audit {
-    /// The same, of which so many losses were told of: they were missed.
+    /// Reclassifies losses that the server announced as missed.
     pub fn without(self, missed: u64) -> Audit {
         let missed = missed.min(self.lost);
         Audit { lost: self.lost - missed, missed: self.missed + missed, ..self }
     }
 }
 
-/// What an arrival is.
+/// How a message relates to those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// Sent before the client was subscribed: neither expected nor a fault.
+    /// Sent before the client was subscribed: neither expected nor an error.
     Before,
-    /// The next one, or one after a hole.
+    /// The next message, or one after a gap.
     New,
-    /// One after a hole of so many, of which the server has told.
+    /// The next message after a gap of this many, which the server announced.
     AfterGap(u32),
-    /// Fills a hole.
+    /// Fills a gap.
     Late,
-    /// Had come before.
+    /// A duplicate.
     Again,
 }
 
-/// What one client got of one stream since it was subscribed.
+/// What one client has received of one stream since it subscribed.
 ///
-/// A sequence at or below the last is late if it is one of the [`WINDOW`] last ones and has not
-/// come yet; otherwise it is a duplicate. A hole that leaves the window is not known to be open any
-/// more: what fills it later counts as a duplicate, and the hole as lost.
+/// A sequence at or below the last is late if it is one of the [`WINDOW`] last and has not
+/// arrived; otherwise it is a duplicate. A gap that leaves the window is no longer tracked: a
+/// message that fills it later counts as a duplicate, and the gap as lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Track {
-    /// Bit `k` says that sequence `last - k` has come.
+    /// Bit `k` is set if sequence `last - k` has arrived.
     window: u64,
-    /// What follows this is expected.
+    /// Sequences above this are expected.
     base: u32,
-    /// The highest that has come, or `base`.
+    /// The highest sequence that has arrived, or `base`.
     last: u32,
-    /// How many different ones have come.
+    /// How many distinct sequences have arrived.
     distinct: u32,
-    /// The server has told of a gap before the next new one.
-    is_gap_told: bool,
+    /// The server has announced a gap before the next new message.
+    is_gap_announced: bool,
 }
 
 impl Track {
-    /// Expects what follows `base`.
+    /// Expects every sequence above `base`.
     pub fn begin(base: u32) -> Track {
         Track { base, last: base, ..Track::default() }
     }
 
-    /// Expects what follows `base`, if nothing has come yet.
+    /// Expects every sequence above `base`, unless something has arrived already.
     pub fn begin_later(&mut self, base: u32) {
         if self.is_empty() && base > self.base {
             *self = Track::begin(base);
         }
     }
 
-    /// Whether nothing has come yet.
+    /// Whether nothing has arrived.
     pub fn is_empty(&self) -> bool {
         self.distinct == 0
     }
 
-    /// The highest sequence that has come.
+    /// The highest sequence that has arrived.
     pub fn last(&self) -> u32 {
         self.last
     }
 
-    /// The server says that what comes next may not follow what came before.
-    pub fn tell_gap(&mut self) {
-        self.is_gap_told = true;
+    /// Records that the server has announced a gap before the next new message.
+    pub fn announce_gap(&mut self) {
+        self.is_gap_announced = true;
     }
 
-    /// Takes note of a sequence.
+    /// Records a message.
     pub fn arrive(&mut self, sequence: u32) -> Arrival {
         if sequence <= self.base {
             return Arrival::Before;
@@ -116,9 +117,9 @@ impl Track {
             self.window = if step < WINDOW { self.window << step | 1 } else { 1 };
             self.last = sequence;
             self.distinct += 1;
-            let is_gap_told = std::mem::take(&mut self.is_gap_told);
+            let is_gap_announced = std::mem::take(&mut self.is_gap_announced);
             return match step - 1 {
-                missed @ 1.. if is_gap_told => Arrival::AfterGap(missed),
+                missed @ 1.. if is_gap_announced => Arrival::AfterGap(missed),
                 _ => Arrival::New,
             };
         }
@@ -132,18 +133,18 @@ impl Track {
         Arrival::Late
     }
 
-    /// What was due up to `last_sent`, without `refused` of them; the sequences between
-    /// [`expected_from`](Self::expected_from) and `last_sent` were due. What was missed counts as
-    /// lost here: see [`Audit::without`].
-    pub fn settle(&self, last_sent: u32, refused: u64) -> Audit {
+    /// The audit up to `last_sent`. Of the sequences from [`expected_from`](Self::expected_from)
+    /// on, `refused` were rejected by the server. Missed messages count as lost here; see
+    /// [`Audit::without`].
+    pub fn audit(&self, last_sent: u32, refused: u64) -> Audit {
         let due = u64::from(last_sent.max(self.last) - self.base);
         let received = u64::from(self.distinct);
-        // One that was refused may have come all the same.
+        // A rejected message may have been delivered all the same.
         let expected = due.saturating_sub(refused).max(received);
         Audit { expected, received, lost: expected - received, ..Audit::default() }
     }
 
-    /// The first sequence that is due.
+    /// The first expected sequence.
     pub fn expected_from(&self) -> u32 {
         self.base.saturating_add(1)
     }
@@ -164,49 +165,49 @@ mod tests {
     }
 
     #[test]
-    fn all_in_order_is_all_well() {
+    fn messages_in_order_are_all_received() {
         let (track, arrivals) = after(3, 4..=200);
         assert!(arrivals.iter().all(|&arrival| arrival == Arrival::New));
-        let audit = track.settle(200, 0);
+        let audit = track.audit(200, 0);
         assert_eq!((audit.expected, audit.received, audit.lost), (197, 197, 0));
     }
 
     #[test]
-    fn holes_and_the_tail_are_lost() {
+    fn gaps_and_the_tail_are_lost() {
         let (track, _) = after(0, [1, 2, 5, 6]);
-        assert_eq!(track.settle(9, 0).lost, 5);
-        assert_eq!(track.settle(9, 2).lost, 3);
-        assert_eq!(Track::begin(4).settle(9, 0).lost, 5);
-        assert_eq!(Track::begin(9).settle(4, 0), Audit::default());
+        assert_eq!(track.audit(9, 0).lost, 5);
+        assert_eq!(track.audit(9, 2).lost, 3);
+        assert_eq!(Track::begin(4).audit(9, 0).lost, 5);
+        assert_eq!(Track::begin(9).audit(4, 0), Audit::default());
     }
 
     #[test]
-    fn late_is_told_from_again() {
+    fn late_messages_differ_from_duplicates() {
         use Arrival::{Again, Before, Late, New};
         let (track, arrivals) = after(2, [3, 5, 4, 4, 5, 2, 70, 6, 7, 6]);
         assert_eq!(arrivals, [New, New, Late, Again, Again, Before, New, Again, Late, Again]);
-        assert_eq!(track.settle(70, 0).received, 5);
+        assert_eq!(track.audit(70, 0).received, 5);
     }
 
     #[test]
-    fn a_hole_of_which_the_server_has_told_is_no_loss() {
+    fn an_announced_gap_is_missed_not_lost() {
         use Arrival::{AfterGap, New};
         let (mut track, _) = after(0, [1]);
-        track.tell_gap();
+        track.announce_gap();
         assert_eq!(track.arrive(5), AfterGap(3));
-        // It was told of once.
+        // An announcement applies once.
         assert_eq!([track.arrive(6), track.arrive(8)], [New, New]);
-        // Nothing was gone after all.
-        track.tell_gap();
+        // An announcement without a gap has no effect.
+        track.announce_gap();
         assert_eq!([track.arrive(9), track.arrive(11)], [New, New]);
-        let audit = track.settle(11, 0).without(3);
+        let audit = track.audit(11, 0).without(3);
         assert_eq!((audit.lost, audit.missed, audit.expected), (2, 3, 11));
     }
 
     proptest! {
         #[test]
         fn agrees_with_a_set(steps in prop::collection::vec(0_u32..60, 0..300)) {
-            // Moves forward by one on average, with holes, repetitions and late ones.
+            // Advances by one on average, with gaps, duplicates and late messages.
             let (mut track, mut all) = (Track::begin(100), BTreeSet::new());
             for (position, step) in steps.iter().enumerate() {
                 let sequence = 80 + position as u32 + step;
@@ -224,7 +225,7 @@ mod tests {
                     all.insert(sequence);
                 }
             }
-            let audit = track.settle(0, 0);
+            let audit = track.audit(0, 0);
             prop_assert_eq!(audit.received, all.len() as u64);
             let due = all.last().map_or(0, |last| u64::from(last - 100));
             prop_assert_eq!(audit.lost, due - all.len() as u64);

@@ -1,12 +1,12 @@
-//! `throng flood`: from the command line to the report.
+//! The command `throng flood`.
 //!
 //! | exit code | |
 //! |---|---|
-//! | 0 | the run was done and every assertion holds |
-//! | 1 | an assertion does not hold, the run could not be done, or a result could not be written |
-//! | 64 | the command line is wrong |
-//! | 78 | the plan's file is wrong |
-//! | 130, 143 | Ctrl-C, or `SIGTERM`, ended it; there is a report of what was done by then |
+//! | 0 | the run is complete, and every assertion holds |
+//! | 1 | an assertion does not hold, the run failed, or a result could not be written |
+//! | 64 | wrong usage |
+//! | 78 | the plan file is invalid |
+//! | 130, 143 | ended by Ctrl-C or `SIGTERM`, with a report of what was done by then |
 
 mod agents;
 mod allowance;
@@ -23,14 +23,14 @@ pub use interrupts::{Interrupts, NoSignals, interrupts};
 
 pub use arguments::{Agent, Arguments, Command, Compare, Run};
 
-/// The command line is wrong.
+/// Wrong usage.
 const EXIT_USAGE: u8 = 64;
-/// The plan's file is wrong.
+/// The plan file is invalid.
 const EXIT_PLAN: u8 = 78;
-/// Something did not hold or could not be done.
+/// An assertion does not hold, or something failed.
 const EXIT_FAILED: u8 = 1;
 
-/// Why there is nothing to show: what to say, a line each, and the exit code.
+/// An error: lines to print, and the exit code.
 #[derive(Debug)]
 struct Failure {
     lines: Vec<String>,
@@ -43,7 +43,7 @@ impl Failure {
     }
 }
 
-/// Does what the command line asks for.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> ExitCode {
     let done = match arguments.command {
         Some(Command::Compare(compare)) => run::compare(&compare),
@@ -61,7 +61,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// One sentence to standard error, perhaps with commands that help, a line each.
+/// Prints an error, which may be followed by commands that help, one per line.
 fn complain(message: &str) {
     let paint = Paint::on(&std::io::stderr());
     let error = paint.ink(throng_units::paint::Ink::BAD, "error:");

@@ -2,21 +2,24 @@
 //!
 //! # Layout
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`plan`], [`template`], [`assertions`] | what a run does, and what must hold at its end |
 //! | [`cli`] | `throng flood` |
-//! | [`listener`] | which processes listen on a port |
+//! | [`run`] | a run, from the plan to the report |
+//! | [`runner`] | runs the phases of a plan, and samples what happens |
 //! | [`clients`] | the load: clients on threads with private descriptor tables |
-//! | [`protocol`] | what servers send, decoded without I/O |
+//! | [`publish`] | the open-loop publisher |
+//! | [`streams`] | counters that publishers and clients share |
+//! | [`protocol`] | decoders for what servers send, without I/O |
 //! | [`marker`] | the mark in each payload |
 //! | [`audit`] | whether every client got every message |
-//! | [`tally`] | what a thread counts |
-//! | [`publish`], [`conductor`], [`run`] | the open-loop publisher, and a run from plan to report |
-//! | [`machine`] | what it costs, and what the machine allows |
-//! | [`refusal`] | what a server says when it refuses |
-//! | [`report`] | what is shown |
-//! | [`agents`] | clients on several machines, which meet at a NATS server |
+//! | [`counts`], [`failure`] | what threads count, and why clients fail |
+//! | [`machine`] | what a run costs the whole machine |
+//! | [`report`] | the report of a run |
+//! | [`agents`] | clients on several machines, coordinated through a NATS server |
+//! | [`redact`] | what reports must not contain |
+//! | `random` | random numbers by position |
 //!
 //! # Invariants
 //!
@@ -31,16 +34,17 @@ pub mod assertions;
 pub mod audit;
 pub mod cli;
 pub mod clients;
-pub mod conductor;
-pub mod listener;
+pub mod counts;
+pub mod failure;
 pub mod machine;
 pub mod marker;
 pub mod plan;
 pub mod protocol;
 pub mod publish;
+mod random;
 pub mod redact;
-pub mod refusal;
 pub mod report;
 pub mod run;
-pub mod tally;
+pub mod runner;
+pub mod streams;
 pub mod template;

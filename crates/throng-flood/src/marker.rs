@@ -1,18 +1,18 @@
-//! The mark in each payload that is published: which message it is, and when it was to be sent.
+//! The mark in each published payload: identifies the message and its scheduled time.
 //!
-//! `~thr1.RRRRRRRR.SSSSSSSS.QQQQQQQQ.TTTTTTTTTTTTTTTT~`: run, stream, sequence and the intended
-//! time in nanoseconds of `CLOCK_MONOTONIC`, in lower-case hexadecimal. No character of it is
-//! escaped in JSON or URLs, so that it is found in whatever a server wraps messages into.
+//! `~thr1.RRRRRRRR.SSSSSSSS.QQQQQQQQ.TTTTTTTTTTTTTTTT~`: run, stream, sequence and the scheduled
+//! time in nanoseconds of `CLOCK_MONOTONIC`, in lower-case hexadecimal. JSON and URLs escape none
+//! of its characters, so it is found in anything that a server wraps around messages.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of a mark; no payload is smaller.
+/// Bytes of a mark, and of the smallest payload.
 pub const MARK_BYTES: usize = 50;
 
-/// How each begins; the number is the format's version.
+/// The start of a mark; the number is the version of the format.
 const START: &[u8] = b"~thr1.";
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(START));
@@ -20,25 +20,25 @@ static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(START));
 /// A message of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Tells runs apart.
+    /// The number of the run.
     pub run: u32,
-    /// The stream that the message belongs to.
+    /// The stream of the message.
     pub stream: u32,
-    /// Its number in the stream; the first is 1.
+    /// The sequence of the message in its stream, from 1 on.
     pub sequence: u32,
-    /// When it was to be sent, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The scheduled time, in nanoseconds of `CLOCK_MONOTONIC`.
     pub intended_ns: u64,
 }
 
 /// `CLOCK_MONOTONIC`, which all processes of a machine share.
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
-    // Neither negative nor longer than 500 years after the start of the machine.
+    // The machine has neither started in the future nor run for 500 years.
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }
 
 impl Mark {
-    /// The first mark in `bytes`, and what comes after it.
+    /// The first mark in `bytes`, and the bytes after it.
     pub fn find(bytes: &[u8]) -> Option<(Mark, &[u8])> {
         let mut rest = bytes;
         loop {
@@ -65,7 +65,7 @@ impl Mark {
         })
     }
 
-    /// Appends a payload of `size` bytes that begins with the mark; of [`MARK_BYTES`] at least.
+    /// Appends a payload of `size` bytes, at least [`MARK_BYTES`], that starts with the mark.
     pub fn write_payload(&self, size: usize, to: &mut Vec<u8>) {
         let end = to.len() + size.max(MARK_BYTES);
         to.reserve(size.max(MARK_BYTES));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_has_the_size_and_the_mark() {
+    fn a_payload_has_its_size_and_a_mark() {
         for size in [0, MARK_BYTES, MARK_BYTES + 1, 1000] {
             let payload = payload(size);
             assert_eq!(payload.len(), size.max(MARK_BYTES));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mark_is_found_in_turn() {
+    fn all_marks_are_found_in_order() {
         let both = [b"{\"a\":\"".to_vec(), payload(70), b"\"}\n~thr1.".to_vec(), payload(50)];
         let both = both.concat();
         let (_, rest) = Mark::find(&both).expect("the first");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_mark_is_none() {
+    fn a_partial_mark_is_not_found() {
         let payload = payload(MARK_BYTES);
         assert!((0..MARK_BYTES).all(|end| Mark::find(&payload[..end]).is_none()));
         for position in START.len()..MARK_BYTES {

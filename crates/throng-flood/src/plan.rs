@@ -13,6 +13,7 @@
 //! | `option_value` | how options of each type are read and written as TOML |
 //! | `values` | how the values of options are parsed and printed |
 //! | `sources` | local addresses: a list, a network or an interface |
+//! | `server_process` | the server's processes, given or found by their port |
 //! | [`file`](mod@file) | options from TOML, with line and column of each error; `toml_reader` |
 //! | `phases` | the phases of a file, and those that flags ask for |
 //! | [`profile`] | the known servers |
@@ -29,6 +30,7 @@ pub mod options;
 mod phases;
 pub mod profile;
 mod resolve;
+mod server_process;
 pub mod show;
 mod sources;
 mod toml_reader;
@@ -36,5 +38,6 @@ mod values;
 
 pub use model::*;
 pub use options::{LoadOptions, Options, PublishOptions, SourceOptions, TargetOptions};
+pub use server_process::{ServerProcess, listeners};
 pub use sources::LocalAddresses;
-pub use values::{Header, PortRange, PublishTransport, ServerProcess, Share, UrlTable, ValueTable};
+pub use values::{Header, PortRange, PublishTransport, Share, UrlTable, ValueTable};

@@ -1,48 +1,34 @@
-//! A run from its plan to its report.
+//! A run, from its plan to its report.
 
 use std::net::ToSocketAddrs as _;
 
-use throng_host::environment;
-
 use crate::agents::coordinator::Coordinator;
-use crate::clients::Fleet;
-use crate::conductor::{Stage, conduct};
-use crate::machine::whole::{self, Machine};
+use crate::clients::ClientPool;
+use crate::machine::{self, Machine};
 use crate::plan::{Plan, show};
-use crate::publish::recipe::Place;
-use crate::publish::{Publishers, Setting};
-use crate::report::live::Moment;
+use crate::protocol::url::HttpUrl;
+use crate::publish::{PublisherSettings, Publishers};
 use crate::report::{Environment, Report, RunDescription, VERSION};
+use crate::runner::{Observer, RunContext, run_phases};
 use crate::template::Values;
 
-/// Who looks on while a run goes: the live view, and the caller's Ctrl-C.
-pub trait Watch {
-    /// A second has passed.
-    fn moment(&mut self, moment: &Moment<'_>);
-
-    /// Asked often: whether the run should end now, with the report so far.
-    fn stop(&mut self) -> bool {
-        false
-    }
+/// Runs the plan. There is a report in any case: [`Report::cut_short`] says what went wrong.
+pub fn run(plan: Plan, observer: &mut dyn Observer) -> Report {
+    let outcome = execute(&plan, observer);
+    completed(&plan, outcome)
 }
 
-/// Runs the plan. Whatever goes wrong, there is a report: [`Report::cut_short`] says what.
-pub fn run(plan: Plan, watch: &mut dyn Watch) -> Report {
-    let outcome = conducted(&plan, watch);
-    reported(&plan, outcome)
-}
-
-/// Runs the plan, which is also the text `toml`, with the clients on several machines.
+/// Runs the plan, which is also given as TOML, with the clients of several machines.
 pub fn run_with(
     coordinator: &Coordinator,
     plan: &Plan,
     toml: &str,
-    watch: &mut dyn Watch,
+    observer: &mut dyn Observer,
 ) -> Report {
-    reported(plan, coordinator.run(plan, toml, watch))
+    completed(plan, coordinator.run(plan, toml, observer))
 }
 
-fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
+fn completed(plan: &Plan, outcome: Result<Report, String>) -> Report {
     let mut report = outcome.unwrap_or_else(|reason| Report {
         version: VERSION,
         name: plan.name.clone(),
@@ -57,25 +43,33 @@ fn reported(plan: &Plan, outcome: Result<Report, String>) -> Report {
     report
 }
 
-/// The report of a run that could begin, or why it could not.
-fn conducted(plan: &Plan, watch: &mut dyn Watch) -> Result<Report, String> {
+/// The report of a run that started, or why it could not start.
+fn execute(plan: &Plan, observer: &mut dyn Observer) -> Result<Report, String> {
     let is_here = is_loopback(plan) || !plan.server_pids.is_empty();
-    let machine = is_here.then(|| Machine::watch(whole::server(plan), || watch.stop())).flatten();
+    let machine =
+        is_here.then(|| Machine::watch(machine::server(plan), || observer.should_stop())).flatten();
     let clients_max = plan.clients_max();
-    let fleet = Fleet::start(plan, clients_max).map_err(|error| error.to_string())?;
+    let pool = ClientPool::start(plan, clients_max).map_err(|error| error.to_string())?;
     let rate_max = plan.rate_max();
     let publishers = rate_max.map(|rate_max| {
-        let (run, board) = (fleet.run(), fleet.board());
-        Publishers::start(&Setting { target: &plan.target, run, board, clients_max, rate_max })
+        let (run, counters) = (pool.run(), pool.counters());
+        Publishers::start(&PublisherSettings {
+            target: &plan.target,
+            run,
+            counters,
+            clients_max,
+            rate_max,
+        })
     });
     let report = match publishers.transpose() {
         Ok(publishers) => {
-            let stage = Stage { crowd: &fleet, board: fleet.board(), publishers, machine };
-            Ok(conduct(plan, stage, watch))
+            let context =
+                RunContext { client_set: &pool, counters: pool.counters(), publishers, machine };
+            Ok(run_phases(plan, context, observer))
         }
         Err(error) => Err(error.to_string()),
     };
-    fleet.stop();
+    pool.stop();
     report
 }
 
@@ -92,24 +86,14 @@ fn describe(plan: &Plan) -> RunDescription {
 }
 
 fn environment(plan: &Plan) -> Environment {
-    let machine = environment::Environment::look();
-    Environment {
-        kernel: machine.kernel,
-        cores: machine.cores,
-        processor: machine.processor,
-        memory_bytes: machine.memory_bytes,
-        descriptors_max: machine.descriptors_max,
-        sysctl: machine.sysctl,
-        throng: env!("CARGO_PKG_VERSION").to_owned(),
-        is_loopback: is_loopback(plan),
-        network: plan.network.name().to_owned(),
-    }
+    let network = plan.network.name().to_owned();
+    Environment { network, ..machine::environment(is_loopback(plan)) }
 }
 
-/// Whether the target is on this machine, as far as its address tells.
+/// Whether the target's address is a loopback address.
 fn is_loopback(plan: &Plan) -> bool {
     let url = plan.target.url.rendered(&Values::default());
-    let Some(place) = Place::of(&url) else { return false };
+    let Some(place) = HttpUrl::parse(&url) else { return false };
     let addresses = (place.host, place.port).to_socket_addrs();
     addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }

@@ -1,16 +1,17 @@
-//! Texts with places to fill in: URLs, headers, frames and bodies of each client and each message.
+//! Templates of URLs, headers, frames and bodies, for each client and each message.
 //!
-//! | place | stands for |
+//! | placeholder | value |
 //! |---|---|
 //! | `{i}` | the client's number, from 0 |
-//! | `{i%N}` | the client's number modulo N |
-//! | `{stream}` | the stream's number: the first one a client follows, the one published to |
+//! | `{i%N}` | the client's number, modulo N |
+//! | `{stream}` | the number of the stream: the first that a client follows, or the one published
+//! to |
 //! | `{streams:SEPARATOR}` | the numbers of all streams that a client follows |
-//! | `{run}` | the run, eight hexadecimal digits: other in each run |
-//! | `{payload}` | the message, in what is published |
-//! | `{column}` | the client's line in a CSV file, or in a file of URLs as `{url}` |
+//! | `{run}` | the run, eight hexadecimal digits; different in each run |
+//! | `{payload}` | the message that is published |
+//! | `{column}` | a value of the client's line in a CSV file; `{url}` with a file of URLs |
 //!
-//! `{{` is a brace. A brace that no letter follows is itself, so that most JSON can stand as it is:
+//! `{{` is a brace. A brace not followed by a letter is literal, so most JSON needs no escapes:
 //! `{"channel":"c{stream}"}`.
 
 mod table;
@@ -23,7 +24,7 @@ use serde::{Serialize, Serializer};
 
 pub use table::{Table, TableError};
 
-/// A text with places to fill in.
+/// A text with placeholders.
 #[derive(Clone)]
 pub struct Template {
     text: Arc<str>,
@@ -31,25 +32,25 @@ pub struct Template {
     table: Option<Arc<Table>>,
 }
 
-/// What is filled in.
+/// The values of placeholders.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Values<'a> {
     /// The client's number.
     pub client: usize,
-    /// The run.
+    /// The number of the run.
     pub run: u32,
     /// The stream that is published to, or the first one that the client follows.
     pub stream: u32,
-    /// All streams that the client follows; only `{stream}` where empty.
+    /// All streams that the client follows; if empty, only `stream`.
     pub streams: &'a [u32],
     /// The message.
     pub payload: &'a [u8],
 }
 
-/// A place that can be asked for with [`Template::has`].
+/// A placeholder, for [`Template::has`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Anything that is other for another client: `{i}`, `{i%N}` or a column.
+pub enum Placeholder {
+    /// Any that differs between clients: `{i}`, `{i%N}` or a column.
     Client,
     /// `{stream}` or `{streams:…}`.
     Stream,
@@ -71,41 +72,41 @@ enum Part {
     Column(usize),
 }
 
-/// The names that no column can have.
+/// Names that a column cannot have.
 const NAMES: [&str; 5] = ["i", "stream", "streams", "run", "payload"];
 
-/// A template that cannot be read.
+/// Why a template cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// No `}`.
+    /// A brace is not closed.
     #[error("the brace at {place:?} is not closed; write {{{{ for a brace")]
     Open {
         /// The brace and what follows.
         place: String,
     },
-    /// No such place.
+    /// There is no such placeholder.
     #[error("there is nothing to fill in for {{{name}}}; {hint}")]
     Unknown {
-        /// As written.
+        /// The name, as written.
         name: String,
-        /// What could be meant.
+        /// What may be meant.
         hint: String,
     },
-    /// Not a number from 1 on after `%`.
+    /// `%` is not followed by a positive whole number.
     #[error("{{{name}}}: after % stands a whole number from 1 on, like {{i%100}}")]
     Modulo {
-        /// As written.
+        /// The placeholder, as written.
         name: String,
     },
 }
 
 impl Template {
-    /// Reads a template without a table.
+    /// Parses a template without a table.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
         Template::with_table(text, None)
     }
 
-    /// Reads a template whose columns are those of `table`.
+    /// Parses a template that may use the columns of `table`.
     pub fn with_table(text: &str, table: Option<&Arc<Table>>) -> Result<Template, TemplateError> {
         let parts = Part::read_all(text, table.map(Arc::as_ref))?;
         let needs_table = parts.iter().any(Part::is_of_table);
@@ -113,7 +114,7 @@ impl Template {
         Ok(Template { text: text.into(), parts: parts.into(), table })
     }
 
-    /// A text in which nothing is filled in.
+    /// A text without placeholders.
     pub fn literal(text: &str) -> Template {
         let parts = match text.is_empty() {
             true => Vec::new(),
@@ -122,12 +123,12 @@ impl Template {
         Template { text: text.replace('{', "{{").into(), parts: parts.into(), table: None }
     }
 
-    /// As it was written.
+    /// The text, as written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Appends the text with everything filled in.
+    /// Appends the text with all values.
     pub fn render(&self, values: &Values<'_>, to: &mut Vec<u8>) {
         self.render_parts(&self.parts, values, to);
     }
@@ -165,7 +166,7 @@ impl Template {
         Ok(())
     }
 
-    /// The text with everything filled in; what is not UTF-8 in the payload is replaced.
+    /// The text with all values. Invalid UTF-8 in the payload is replaced.
     pub fn rendered(&self, values: &Values<'_>) -> String {
         let mut bytes = Vec::with_capacity(self.text.len() + values.payload.len());
         self.render(values, &mut bytes);
@@ -173,30 +174,30 @@ impl Template {
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// How often such a place is in it.
-    pub fn count(&self, place: Place) -> usize {
+    /// How often the placeholder occurs.
+    pub fn count(&self, place: Placeholder) -> usize {
         let is_it = |part: &&Part| match place {
-            Place::Client => {
+            Placeholder::Client => {
                 matches!(part, Part::Client | Part::ClientModulo(_) | Part::Column(_))
             }
-            Place::Stream => matches!(part, Part::Stream | Part::Streams(_)),
-            Place::Streams => matches!(part, Part::Streams(_)),
-            Place::Payload => matches!(part, Part::Payload),
+            Placeholder::Stream => matches!(part, Part::Stream | Part::Streams(_)),
+            Placeholder::Streams => matches!(part, Part::Streams(_)),
+            Placeholder::Payload => matches!(part, Part::Payload),
         };
         self.parts.iter().filter(is_it).count()
     }
 
-    /// Whether such a place is in it.
-    pub fn has(&self, place: Place) -> bool {
+    /// Whether the placeholder occurs.
+    pub fn has(&self, place: Placeholder) -> bool {
         self.count(place) > 0
     }
 
-    /// The rows of the table that it takes columns from; `None` where there is no table in it.
+    /// The rows of the table that it uses; `None` if it uses none.
     pub fn rows(&self) -> Option<usize> {
         self.table.as_deref().map(Table::rows)
     }
 
-    /// Clients beyond the last line begin again at the first.
+    /// The value of a column. Clients beyond the last line start again at the first.
     fn column(&self, client: usize, column: usize) -> &[u8] {
         let row = |table: &Arc<Table>| client % table.rows();
         self.table.as_ref().map_or(b"", |table| table.cell(row(table), column).as_bytes())
@@ -245,7 +246,7 @@ impl Part {
         }
     }
 
-    /// What stands between the braces.
+    /// Parses the text between braces.
     fn read(name: &str, table: Option<&Table>) -> Result<Part, TemplateError> {
         if let Some(separator) = name.strip_prefix("streams:") {
             return Ok(Part::Streams(Part::read_all(separator, table)?.into()));
@@ -279,7 +280,7 @@ impl Part {
     }
 }
 
-/// Where the brace is closed that `text` begins with: separators hold places of their own.
+/// The end of the brace that `text` starts with. Separators may contain placeholders.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     text.bytes().position(|byte| {
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_in_every_place() {
+    fn all_placeholders_are_rendered() {
         for (text, expected) in [
             ("/c/{i}", "/c/42"),
             ("/c/{i%10}", "/c/2"),
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_cannot_be_filled_in() {
+    fn unknown_placeholders_are_explained() {
         for (text, expected) in [
             ("/c/{strem}", "nothing to fill in for {strem}; did you mean {stream}?"),
             ("{colour}", "nothing to fill in for {colour}; known are {i}, {i%N}"),
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_come_from_the_client_s_line() {
+    fn columns_come_from_the_line_of_the_client() {
         let table = Arc::new(Table::csv("users.csv", "user,token\nann,t1\nbo,\"t,2\"\n").unwrap());
         let template = Template::with_table("/u/{user}?t={token}", Some(&table)).unwrap();
         let render = |client| template.rendered(&Values { client, ..Values::default() });
@@ -399,9 +400,9 @@ mod tests {
     }
 
     #[test]
-    fn says_which_places_it_has() {
+    fn placeholders_can_be_queried() {
         let template = Template::parse("{i}{i%3}{stream}").unwrap();
-        assert_eq!(template.count(Place::Client), 2);
-        assert!(template.has(Place::Stream) && !template.has(Place::Payload));
+        assert_eq!(template.count(Placeholder::Client), 2);
+        assert!(template.has(Placeholder::Stream) && !template.has(Placeholder::Payload));
     }
 }

@@ -1,4 +1,4 @@
-//! `throng flood agent`: waits for a coordinator, and has a fleet for it.
+//! `throng flood agent`: waits for a coordinator, and runs a pool of clients for it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,92 +7,92 @@ use async_nats::{Message, Subscriber};
 use futures_util::StreamExt as _;
 use throng_host::proc;
 
-use super::counts::{PublishCounts, TallyCounts};
-use super::meeting::{Group, Meeting, encode};
-use super::message::{Answer, Ask, Begin, Call, Cost, Here, Question};
+use super::counts::{WireCounts, WireDeliveries};
+use super::message::{AgentCommand, AgentInfo, Begin, Command, Cost, Discovery, Reply};
+use super::nats::{Group, NatsConnection, encode};
 use super::split::Part;
 use super::{AgentsError, VERSION, clock};
-use crate::clients::{Fleet, PublishSeen, Share};
+use crate::clients::{ClientPool, ClientShare, PublishDeliveries};
+use crate::counts::ClientCounts;
 use crate::marker::now_ns;
 use crate::plan::Plan;
 use crate::publish;
-use crate::tally::Tally;
 use throng_units::format;
 
-/// A coordinator asks at least once a second; one that has not for so long is gone, and the
-/// clients are not left behind.
+/// A coordinator sends a command at least once a second. After this time without one it is gone,
+/// and the agent closes its clients.
 const COORDINATOR_LOST: Duration = Duration::from_secs(15);
 
-/// So often it is asked whether to stop.
+/// How often the agent checks whether to stop.
 const STEP: Duration = Duration::from_millis(100);
 
-/// For the last answer.
+/// How long the last reply may take to reach the NATS server.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of publishes in one answer: well below the 1 MiB that a NATS server takes.
+/// Bytes of deliveries in one reply: well below the 1 MiB that a NATS server accepts.
 const ANSWER_BYTES_MAX: usize = 400_000;
 
-/// Memory is read so rarely, because reading it holds up the process.
+/// How often memory is read; reading it blocks the process.
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
 
-/// What an agent is told by its command line.
-pub struct Setting<'a> {
+/// The options of an agent.
+pub struct AgentOptions<'a> {
     /// The NATS server.
     pub nats: &'a str,
-    /// Only coordinators of this group are heard.
+    /// The group whose coordinators it serves.
     pub group: &'a str,
-    /// Names it in reports; the machine and process unless given.
+    /// The agent's name in reports; host name and process id by default.
     pub name: Option<String>,
-    /// It ends with the first run.
+    /// Whether it ends after the first run.
     pub is_once: bool,
-    /// Turns the text of a plan into this machine's part of it, or says why it cannot be.
+    /// Turns the text of a plan into this machine's part of it, or says why that is impossible.
     pub plan: &'a dyn Fn(&str, Part) -> Result<Plan, String>,
-    /// Says what happens, a line each.
+    /// Prints one line about what happens.
     pub say: &'a dyn Fn(&str),
-    /// Asked often: whether to end.
+    /// Called often. Whether to end.
     pub is_stopped: &'a dyn Fn() -> bool,
 }
 
-/// How an agent ended that was not stopped.
+/// How an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// As it was to.
+    /// After its run, or because it was stopped.
     Done,
-    /// Its coordinator was lost.
+    /// Without its coordinator.
     Lost,
 }
 
 /// Serves coordinators until it is stopped, or for one run.
-pub fn serve(setting: &Setting<'_>) -> Result<End, AgentsError> {
+pub fn serve(setting: &AgentOptions<'_>) -> Result<End, AgentsError> {
     let group = Group::new(setting.group)?;
-    let meeting = Meeting::connect(setting.nats)?;
+    let nats = NatsConnection::connect(setting.nats)?;
     let id = nuid();
     let host = clock::host_name();
     let pid = std::process::id();
     let name = setting.name.clone().unwrap_or_else(|| format!("{host}-{pid}"));
-    let mut agent = Agent { setting, name, host, id, duty: None };
-    meeting.runtime.block_on(async {
-        let client = &meeting.client;
+    let mut agent = Agent { setting, name, host, id, active: None };
+    nats.runtime.block_on(async {
+        let client = &nats.client;
         let subscribe = |subject: String| client.subscribe(subject);
-        let refuse = |error: async_nats::SubscribeError| meeting.server_error(error);
+        let refuse = |error: async_nats::SubscribeError| nats.server_error(error);
         let calls = subscribe(group.call()).await.map_err(refuse)?;
         let questions = subscribe(group.agent(&agent.id)).await.map_err(refuse)?;
-        client.flush().await.map_err(|error| meeting.server_error(error))?;
+        client.flush().await.map_err(|error| nats.server_error(error))?;
         (setting.say)(&format!(
             "agent {} waits for a coordinator at {} in group {:?}",
             agent.name,
-            meeting.url,
+            nats.url,
             group.name()
         ));
-        let ended = agent.listen(&meeting, calls, questions).await;
-        // The last answer is on its way, unless the NATS server has gone first.
+        let ended = agent.listen(&nats, calls, questions).await;
+        // The last reply is on its way, unless the NATS server is gone.
         let _ = tokio::time::timeout(FAREWELL_TIME_MAX, client.flush()).await;
         ended
     })
 }
 
 fn nuid() -> String {
-    // Process and time: no two processes of a machine share both, and machines have their name.
+    // Process id and time are unique on a machine, and machines differ in name or boot id.
     let machine = format!("{}{}", clock::boot_id(), clock::host_name());
     let hash = machine.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -101,22 +101,22 @@ fn nuid() -> String {
 }
 
 struct Agent<'a> {
-    setting: &'a Setting<'a>,
+    setting: &'a AgentOptions<'a>,
     name: String,
     host: String,
     id: String,
-    duty: Option<Duty>,
+    active: Option<ActiveRun>,
 }
 
-/// A run that it takes part in.
-struct Duty {
+/// The run that the agent takes part in.
+struct ActiveRun {
     run: u32,
-    fleet: Fleet,
+    pool: ClientPool,
     asked_at: Instant,
-    /// Publishes that did not fit into the last answer.
-    rest: VecDeque<PublishSeen>,
+    /// Deliveries that did not fit into the last reply.
+    rest: VecDeque<PublishDeliveries>,
     memory_at: Option<Instant>,
-    /// Processor time before it began.
+    /// Processor time of the process before the run.
     cpu_before_ns: u64,
     subscribed: u64,
     received: u64,
@@ -125,7 +125,7 @@ struct Duty {
 impl Agent<'_> {
     async fn listen(
         &mut self,
-        meeting: &Meeting,
+        nats: &NatsConnection,
         mut calls: Subscriber,
         mut questions: Subscriber,
     ) -> Result<End, AgentsError> {
@@ -145,7 +145,7 @@ impl Agent<'_> {
                 }
             };
             let Some(message) = message else {
-                return Err(meeting.server_error("the connection was closed"));
+                return Err(nats.server_error("the connection was closed"));
             };
             let Some(reply) = message.reply.clone() else { continue };
             let (answer, is_over) = match is_call {
@@ -153,18 +153,18 @@ impl Agent<'_> {
                 false => self.asked(&message),
             };
             let Some(answer) = answer else { continue };
-            let sent = meeting.client.publish(reply, answer.into()).await;
-            sent.map_err(|error| meeting.server_error(error))?;
+            let sent = nats.client.publish(reply, answer.into()).await;
+            sent.map_err(|error| nats.server_error(error))?;
             if is_over && self.setting.is_once {
                 return Ok(End::Done);
             }
         }
     }
 
-    /// Ends a run whose coordinator has not asked for long.
+    /// Ends a run whose coordinator is gone.
     fn is_coordinator_lost(&mut self) -> bool {
-        let is_late = |duty: &Duty| duty.asked_at.elapsed() >= COORDINATOR_LOST;
-        if !self.duty.as_ref().is_some_and(is_late) {
+        let is_late = |active: &ActiveRun| active.asked_at.elapsed() >= COORDINATOR_LOST;
+        if !self.active.as_ref().is_some_and(is_late) {
             return false;
         }
         let clients = self.end_run();
@@ -176,7 +176,7 @@ impl Agent<'_> {
     }
 
     fn called(&mut self, message: &Message) -> Option<Vec<u8>> {
-        let call: Call = serde_json::from_slice(&message.payload).ok()?;
+        let call: Discovery = serde_json::from_slice(&message.payload).ok()?;
         if call.version != VERSION {
             (self.setting.say)(&format!(
                 "a coordinator of version {} ({}) called; this is version {VERSION} ({}): run the \
@@ -186,55 +186,55 @@ impl Agent<'_> {
                 env!("CARGO_PKG_VERSION"),
             ));
         }
-        Some(encode(&Here {
+        Some(encode(&AgentInfo {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
             id: self.id.clone(),
             name: self.name.clone(),
             host: self.host.clone(),
             boot_id: clock::boot_id(),
-            is_busy: self.duty.is_some(),
+            is_busy: self.active.is_some(),
         }))
     }
 
-    /// The answer, and whether the run is over with it.
+    /// The reply, and whether the run ends with it.
     fn asked(&mut self, message: &Message) -> (Option<Vec<u8>>, bool) {
-        let question: Question = match serde_json::from_slice(&message.payload) {
+        let question: AgentCommand = match serde_json::from_slice(&message.payload) {
             Ok(question) => question,
             Err(error) => {
                 let words = format!("the question cannot be read: {error}");
-                return (Some(encode(&Answer::Refused(words))), false);
+                return (Some(encode(&Reply::Refused(words))), false);
             }
         };
-        if self.duty.as_ref().is_some_and(|duty| duty.run != question.run) {
-            return (Some(encode(&Answer::Refused("it takes part in another run".into()))), false);
+        if self.active.as_ref().is_some_and(|active| active.run != question.run) {
+            return (Some(encode(&Reply::Refused("it takes part in another run".into()))), false);
         }
-        let is_over = matches!(question.ask, Ask::End);
-        let answer = match question.ask {
-            Ask::Clock => {
-                self.duty.iter_mut().for_each(|duty| duty.asked_at = Instant::now());
-                Answer::Clock { now_ns: now_ns() }
+        let is_over = matches!(question.command, Command::End);
+        let answer = match question.command {
+            Command::Clock => {
+                self.active.iter_mut().for_each(|active| active.asked_at = Instant::now());
+                Reply::Clock { now_ns: now_ns() }
             }
-            Ask::Begin(begin) => self.begin(question.run, &begin),
-            Ask::End => {
-                if self.duty.is_some() {
+            Command::Begin(begin) => self.begin(question.run, &begin),
+            Command::End => {
+                if self.active.is_some() {
                     let clients = self.end_run();
                     (self.setting.say)(&format!("the run is over: {clients}"));
                 }
-                Answer::Done
+                Reply::Done
             }
-            ask => match &mut self.duty {
-                Some(duty) => duty.answer(ask),
-                None => Answer::Refused("it does not take part any more".to_owned()),
+            ask => match &mut self.active {
+                Some(active) => active.answer(ask),
+                None => Reply::Refused("it does not take part any more".to_owned()),
             },
         };
         (Some(encode(&answer)), is_over)
     }
 
-    fn begin(&mut self, run: u32, begin: &Begin) -> Answer {
+    fn begin(&mut self, run: u32, begin: &Begin) -> Reply {
         let part = Part { agent: begin.agent, agents: begin.agents };
-        let fleet = (self.setting.plan)(&begin.plan, part).and_then(|plan| {
-            let share = Share {
+        let pool = (self.setting.plan)(&begin.plan, part).and_then(|plan| {
+            let share = ClientShare {
                 run,
                 first: begin.agent,
                 step: begin.agents,
@@ -242,13 +242,13 @@ impl Agent<'_> {
                 clock_ahead_ns: begin.clock_ahead_ns,
             };
             let own = plan.clients_max();
-            Fleet::start_share(&plan, own, share).map_err(|error| error.to_string())
+            ClientPool::start_share(&plan, own, share).map_err(|error| error.to_string())
         });
-        let fleet = match fleet {
-            Ok(fleet) => fleet,
+        let pool = match pool {
+            Ok(pool) => pool,
             Err(reason) => {
                 (self.setting.say)(&format!("a run was refused: {reason}"));
-                return Answer::Refused(reason);
+                return Reply::Refused(reason);
             }
         };
         (self.setting.say)(&format!(
@@ -257,9 +257,9 @@ impl Agent<'_> {
             begin.agents,
             format::counted(part.of(begin.clients) as u64, "client", "clients"),
         ));
-        self.duty = Some(Duty {
+        self.active = Some(ActiveRun {
             run,
-            fleet,
+            pool,
             asked_at: Instant::now(),
             rest: VecDeque::new(),
             memory_at: None,
@@ -267,61 +267,63 @@ impl Agent<'_> {
             subscribed: 0,
             received: 0,
         });
-        Answer::Done
+        Reply::Done
     }
 
-    /// Stops the clients; what there was to say of them.
+    /// Ends the run. Returns a summary.
     fn end_run(&mut self) -> String {
-        let Some(mut duty) = self.duty.take() else { return String::new() };
-        duty.count(&duty.fleet.tally());
-        duty.fleet.stop();
+        let Some(mut active) = self.active.take() else { return String::new() };
+        active.count(&active.pool.counts());
+        active.pool.stop();
         format!(
             "{} were subscribed, {} received",
-            format::counted(duty.subscribed, "client", "clients"),
-            format::counted(duty.received, "message", "messages"),
+            format::counted(active.subscribed, "client", "clients"),
+            format::counted(active.received, "message", "messages"),
         )
     }
 }
 
-impl Duty {
-    fn answer(&mut self, ask: Ask) -> Answer {
+impl ActiveRun {
+    fn answer(&mut self, command: Command) -> Reply {
         self.asked_at = Instant::now();
-        let fleet = &self.fleet;
-        match ask {
-            Ask::Board { published, refused, has_more, is_behind } => {
-                let board = fleet.board();
-                refused.iter().for_each(|&(stream, sequence)| board.refused(stream, sequence));
-                published.iter().for_each(|&(stream, sequence)| board.published(stream, sequence));
+        let pool = &self.pool;
+        match command {
+            Command::Update { published, refused, has_more, is_behind } => {
+                let counters = pool.counters();
+                refused.iter().for_each(|&(stream, sequence)| counters.refused(stream, sequence));
+                published
+                    .iter()
+                    .for_each(|&(stream, sequence)| counters.published(stream, sequence));
                 if !has_more {
-                    fleet.told(is_behind);
+                    pool.counters_updated(is_behind);
                 }
             }
-            Ask::Ramp { to, rate, in_flight } => fleet.ramp(to, rate, in_flight),
-            Ask::Churn { rate } => fleet.churn(rate),
-            Ask::Storm { in_flight } => fleet.storm(in_flight),
-            Ask::Slow { share, is_slow } => fleet.slow(share, is_slow),
-            Ask::Tally => {
-                let tally = fleet.tally();
-                self.count(&tally);
-                return Answer::Tally(Box::new(TallyCounts::of(&tally)));
+            Command::Ramp { to, rate, in_flight } => pool.ramp(to, rate, in_flight),
+            Command::Churn { rate } => pool.churn(rate),
+            Command::Storm { in_flight } => pool.storm(in_flight),
+            Command::Slow { share, is_slow } => pool.slow(share, is_slow),
+            Command::Counts => {
+                let counts = pool.counts();
+                self.count(&counts);
+                return Reply::Counts(Box::new(WireCounts::of(&counts)));
             }
-            Ask::Cost => return Answer::Cost(self.cost()),
-            Ask::Publishes { until_ns } => {
-                let publishes = fleet.publishes_until(until_ns);
+            Command::Cost => return Reply::Cost(self.cost()),
+            Command::Publishes { until_ns } => {
+                let publishes = pool.publishes_until(until_ns);
                 self.rest.extend(publishes);
                 return self.publishes();
             }
-            Ask::MorePublishes => return self.publishes(),
-            Ask::Audit => return Answer::Audit(fleet.audit(publish::sent(&fleet.board()))),
-            // Answered before it comes here.
-            Ask::Clock | Ask::Begin(_) | Ask::End => {}
+            Command::MorePublishes => return self.publishes(),
+            Command::Audit => return Reply::Audit(pool.audit(publish::sent(&pool.counters()))),
+            // Handled by the caller.
+            Command::Clock | Command::Begin(_) | Command::End => {}
         }
-        Answer::Done
+        Reply::Done
     }
 
-    fn count(&mut self, tally: &Tally) {
-        self.subscribed += tally.subscribed;
-        self.received += tally.received;
+    fn count(&mut self, counts: &ClientCounts) {
+        self.subscribed += counts.subscribed;
+        self.received += counts.received;
     }
 
     fn cost(&mut self) -> Cost {
@@ -331,22 +333,22 @@ impl Duty {
             self.memory_at = Some(Instant::now());
         }
         Cost {
-            busiest: self.fleet.busiest(),
+            busiest: self.pool.busiest(),
             cpu_ns: proc::cpu_ns(pid).map(|ns| ns.saturating_sub(self.cpu_before_ns)),
             pss_bytes: is_turn.then(|| proc::pss_bytes(pid)).flatten(),
         }
     }
 
-    /// As many as fit into an answer.
-    fn publishes(&mut self) -> Answer {
+    /// As many deliveries as fit into a reply.
+    fn publishes(&mut self) -> Reply {
         let (mut publishes, mut bytes) = (Vec::new(), 0);
         while bytes < ANSWER_BYTES_MAX
             && let Some(publish) = self.rest.pop_front()
         {
-            let counts = PublishCounts::of(&publish);
+            let counts = WireDeliveries::of(&publish);
             bytes += counts.bytes();
             publishes.push(counts);
         }
-        Answer::Publishes { publishes, has_more: !self.rest.is_empty() }
+        Reply::Publishes { publishes, has_more: !self.rest.is_empty() }
     }
 }

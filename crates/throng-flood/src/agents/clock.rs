@@ -1,51 +1,51 @@
-//! How much another machine's clock is ahead of this one.
+//! The offset of another machine's clock.
 //!
 //! `CLOCK_MONOTONIC` counts from the start of each machine. The other side is asked for its time
-//! again and again; of all round trips the fastest one tells most: the other clock was read at some
-//! moment of it, so that the middle is wrong by no more than half of it.
+//! repeatedly. The fastest round trip is the most precise: the other clock was read at some time
+//! during it, so its middle is wrong by at most half of it.
 
 use crate::report::Clock;
 
 const NS_PER_MS: f64 = 1e6;
 
-/// A question and its answer.
+/// A request for the time, and its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct RoundTrip {
-    /// This clock, before the question.
+    /// This clock, before the request.
     pub asked_ns: u64,
     /// The other clock, in between.
     pub theirs_ns: u64,
-    /// This clock, after the answer.
+    /// This clock, after the reply.
     pub answered_ns: u64,
 }
 
-/// How much the other clock is ahead.
+/// How far the other clock is ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
-    /// By so much …
+    /// The offset.
     pub ahead_ns: i64,
-    /// … or this more or less.
+    /// The offset may be wrong by this much.
     pub uncertainty_ns: u64,
 }
 
 impl Offset {
-    /// What the fastest of them tells; `None` without any.
+    /// The offset from the fastest round trip; `None` without any.
     pub fn of(round_trips: &[RoundTrip]) -> Option<Offset> {
         let took_ns = |trip: &RoundTrip| trip.answered_ns.saturating_sub(trip.asked_ns);
         let fastest = round_trips.iter().min_by_key(|trip| took_ns(trip))?;
         let half_ns = took_ns(fastest).div_ceil(2);
         let middle_ns = fastest.asked_ns.saturating_add(half_ns);
-        // Both count from the start of a machine: neither has run for centuries.
+        // Both clocks start with their machine, so neither has counted centuries.
         let ahead_ns = fastest.theirs_ns as i64 - middle_ns as i64;
         Some(Offset { ahead_ns, uncertainty_ns: half_ns })
     }
 
-    /// Whether both may well be the same clock.
+    /// Whether both may be the same clock.
     pub fn may_be_none(self) -> bool {
         self.ahead_ns.unsigned_abs() <= self.uncertainty_ns
     }
 
-    /// For the report: before the run, and after it if it could be asked then.
+    /// The offset for the report: before the run and, if known, after it.
     pub fn clock(self, after: Option<Offset>) -> Clock {
         let ms = |ns: i64| ns as f64 / NS_PER_MS;
         Clock {
@@ -56,12 +56,12 @@ impl Offset {
     }
 }
 
-/// Tells machines, and starts of them, apart; nothing if the kernel does not say.
+/// Identifies a machine and its boot; empty if the kernel does not tell.
 pub fn boot_id() -> String {
     kernel_word("/proc/sys/kernel/random/boot_id")
 }
 
-/// As this machine is called.
+/// The name of this machine.
 pub fn host_name() -> String {
     kernel_word("/proc/sys/kernel/hostname")
 }
@@ -83,7 +83,7 @@ mod tests {
     fn the_offset_is_within_its_uncertainty() {
         for ahead_ns in [-3_600_000_000_000, -1, 0, 5_000, 86_400_000_000_000] {
             let start = 7_200_000_000_000;
-            // The way there is slower than the way back, as it may be.
+            // The way there may be slower than the way back.
             let trips = [
                 trip(start, 900_000, 100_000, ahead_ns),
                 trip(start + 2_000_000, 60_000, 20_001, ahead_ns),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_is_not_ahead_of_itself() {
+    fn the_same_clock_has_no_offset() {
         let same = Offset::of(&[trip(1_000, 30, 50, 0)]).expect("one");
         assert!(same.may_be_none());
         let other = Offset::of(&[trip(1_000, 30, 50, 700)]).expect("one");

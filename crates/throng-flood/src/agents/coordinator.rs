@@ -1,76 +1,80 @@
-//! The coordinator: finds agents, deals the plan out, conducts it, and publishes itself.
+//! The coordinator: finds agents, divides the plan among them, runs it, and publishes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 
+use super::clients::{AgentClients, AgentHandle};
 use super::clock::{self, Offset, RoundTrip};
-use super::crowd::{AgentCrowd, Member};
-use super::meeting::{Group, Letter, Meeting, encode};
-use super::message::{Answer, Ask, Begin, Call, Here, Question};
+use super::message::{AgentCommand, AgentInfo, Begin, Command, Discovery, Reply};
+use super::nats::{AgentRequest, Group, NatsConnection, encode};
 use super::split::Part;
 use super::{AgentsError, VERSION};
-use crate::clients::Board;
-use crate::clients::board::stream_count;
-use crate::conductor::{Stage, conduct};
 use crate::marker::now_ns;
 use crate::plan::Plan;
-use crate::publish::{Publishers, Setting as PublisherSetting};
+use crate::publish::{PublisherSettings, Publishers};
 use crate::report::Report;
 use crate::report::live::Moment;
-use crate::run::Watch;
+use crate::runner::{Observer, RunContext, run_phases};
+use crate::streams::StreamCounters;
+use crate::streams::stream_count;
 use throng_units::format;
 
-/// Agents are called so often until enough have answered.
+/// How often agents are called until enough have replied.
 const CALL_EVERY: Duration = Duration::from_millis(500);
 
-/// So often it is asked whether to stop waiting.
+/// How often the coordinator checks whether to stop waiting.
 const STEP: Duration = Duration::from_millis(50);
 
-/// An agent starts its threads, or closes its clients.
+/// How long an agent may take to start its threads, or to close its clients.
 const BEGIN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Questions for the time, one after the other: the fastest of so many is hardly held up.
+/// How many round trips measure an offset. The fastest of them is hardly delayed.
 const ROUND_TRIPS: usize = 100;
 
-/// An answer about the time takes so long at most.
+/// How long a reply about the time may take.
 const CLOCK_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Where agents are to be found, and how many.
-pub struct Setting<'a> {
-    /// The NATS server.
+/// Which agents to use.
+pub struct GatherOptions<'a> {
+    /// The URL of the NATS server.
     pub nats: &'a str,
-    /// Agents of this group.
+    /// The group of the agents.
     pub group: &'a str,
-    /// So many.
+    /// How many agents to use.
     pub agents: usize,
-    /// They are waited for so long.
+    /// How long to wait for them.
     pub wait: Duration,
 }
 
-/// Agents that are there.
+/// The agents of a run.
 pub struct Coordinator {
-    meeting: Meeting,
+    nats: NatsConnection,
     group: Group,
-    found: Vec<Here>,
+    found: Vec<AgentInfo>,
 }
 
 impl Coordinator {
-    /// Waits until enough agents are there.
+    /// Waits until enough agents have replied.
     pub fn gather(
-        setting: &Setting<'_>,
+        setting: &GatherOptions<'_>,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Coordinator, AgentsError> {
         let group = Group::new(setting.group)?;
-        let meeting = Meeting::connect(setting.nats)?;
-        let found = meeting.runtime.block_on(gather(&meeting, &group, setting, is_stopped))?;
-        Ok(Coordinator { meeting, group, found })
+        let nats = NatsConnection::connect(setting.nats)?;
+        let found = nats.runtime.block_on(gather(&nats, &group, setting, is_stopped))?;
+        Ok(Coordinator { nats, group, found })
     }
 
-    /// Runs the plan, whose text is `toml`; why it could not begin.
-    pub fn run(&self, plan: &Plan, toml: &str, watch: &mut dyn Watch) -> Result<Report, String> {
-        // Two runs of one machine do not begin in the same nanosecond.
+    /// Runs the plan, which is also given as TOML. Fails if the run cannot start.
+    pub fn run(
+        &self,
+        plan: &Plan,
+        toml: &str,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, String> {
+        // Two runs on one machine do not start in the same nanosecond.
         let run = (now_ns() ^ u64::from(std::process::id()) << 16) as u32;
         let clients = plan.clients_max();
         let mut members = self.members(clients);
@@ -78,73 +82,84 @@ impl Coordinator {
             member.offset = self.other_clock(run, member).map_err(|error| error.to_string())?;
         }
         let begun = self.begin(run, &members, toml, clients).and_then(|()| {
-            let board = Arc::new(Board::new(stream_count(plan.target.streams, clients)));
+            let counters =
+                Arc::new(StreamCounters::new(stream_count(plan.target.streams, clients)));
             let publishers = plan.rate_max().map(|rate_max| {
-                let board = Arc::clone(&board);
+                let counters = Arc::clone(&counters);
                 let target = &plan.target;
                 let clients_max = clients;
-                Publishers::start(&PublisherSetting { target, run, board, clients_max, rate_max })
+                Publishers::start(&PublisherSettings {
+                    target,
+                    run,
+                    counters,
+                    clients_max,
+                    rate_max,
+                })
             });
-            Ok((board, publishers.transpose().map_err(|error| error.to_string())?))
+            Ok((counters, publishers.transpose().map_err(|error| error.to_string())?))
         });
-        let (board, publishers) = match begun {
+        let (counters, publishers) = match begun {
             Ok(begun) => begun,
             Err(reason) => {
                 self.end(run, &members);
                 return Err(reason);
             }
         };
-        let crowd = AgentCrowd::new(&self.meeting, run, Arc::clone(&board), members);
-        let mut watch = Watching { watch, crowd: &crowd };
-        // What several machines do is not for one to tell.
-        let stage = Stage { crowd: &crowd, board, publishers, machine: None };
-        let mut report = conduct(plan, stage, &mut watch);
-        if crowd.is_empty() {
-            report.cut_short = Some(match self.meeting.is_connected() {
+        let client_set = AgentClients::new(&self.nats, run, Arc::clone(&counters), members);
+        let mut observer = AgentsObserver { observer, client_set: &client_set };
+        // One machine cannot measure what several do.
+        let stage = RunContext { client_set: &client_set, counters, publishers, machine: None };
+        let mut report = run_phases(plan, stage, &mut observer);
+        if client_set.is_empty() {
+            report.cut_short = Some(match self.nats.is_connected() {
                 true => "all agents were lost".to_owned(),
-                false => format!("the NATS server at {} is gone", self.meeting.url),
+                false => format!("the NATS server at {} is gone", self.nats.url),
             });
         }
-        self.end(run, &crowd.members);
-        self.note_clocks(run, &crowd.members);
-        report.warnings.extend(crowd.warnings());
+        self.end(run, &client_set.members);
+        self.note_clocks(run, &client_set.members);
+        report.warnings.extend(client_set.warnings());
         report.agents =
-            crowd.members.into_iter().map(|member| member.seen.into_inner().report).collect();
+            client_set.members.into_iter().map(|member| member.state.into_inner().report).collect();
         add_costs(&mut report);
         Ok(report)
     }
 
-    fn members(&self, clients: usize) -> Vec<Member> {
+    fn members(&self, clients: usize) -> Vec<AgentHandle> {
         let agents = self.found.len();
-        let member = |(agent, here): (usize, &Here)| {
+        let member = |(agent, here): (usize, &AgentInfo)| {
             let subject = self.group.agent(&here.id);
-            Member::new(here.clone(), subject, Part { agent, agents }, clients)
+            AgentHandle::new(here.clone(), subject, Part { agent, agents }, clients)
         };
         self.found.iter().enumerate().map(member).collect()
     }
 
-    /// The agent's clock, unless it is this machine's.
-    fn other_clock(&self, run: u32, member: &Member) -> Result<Option<Offset>, AgentsError> {
+    /// The offset of an agent's clock; `None` if it has the same clock.
+    fn other_clock(&self, run: u32, member: &AgentHandle) -> Result<Option<Offset>, AgentsError> {
         let offset = self
             .offset(run, member)
             .map_err(|reason| AgentsError::Refused { agent: member.here.name.clone(), reason })?;
-        // A namespace of time on the same machine has an offset of its own.
+        // A time namespace on the same machine has an offset of its own.
         let is_same = member.here.boot_id == clock::boot_id() && !member.here.boot_id.is_empty();
         Ok(Some(offset).filter(|offset| !(is_same && offset.may_be_none())))
     }
 
-    fn offset(&self, run: u32, member: &Member) -> Result<Offset, String> {
+    fn offset(&self, run: u32, member: &AgentHandle) -> Result<Offset, String> {
         let mut trips = Vec::with_capacity(ROUND_TRIPS);
         for _ in 0..ROUND_TRIPS {
-            let letter = Letter::new(0, &member.subject, &Question { run, ask: Ask::Clock });
+            let request = AgentRequest::new(
+                0,
+                &member.subject,
+                &AgentCommand { run, command: Command::Clock },
+            );
             let asked_ns = now_ns();
-            let answer = self.meeting.ask(vec![letter], CLOCK_TIME_MAX).pop();
+            let answer = self.nats.ask(vec![request], CLOCK_TIME_MAX).pop();
             let answered_ns = now_ns();
             match answer {
-                Some((_, Ok(Answer::Clock { now_ns: theirs_ns }))) => {
+                Some((_, Ok(Reply::Clock { now_ns: theirs_ns }))) => {
                     trips.push(RoundTrip { asked_ns, theirs_ns, answered_ns });
                 }
-                Some((_, Ok(Answer::Refused(reason)) | Err(reason))) => return Err(reason),
+                Some((_, Ok(Reply::Refused(reason)) | Err(reason))) => return Err(reason),
                 _ => return Err("it does not tell its time".to_owned()),
             }
         }
@@ -154,11 +169,11 @@ impl Coordinator {
     fn begin(
         &self,
         run: u32,
-        members: &[Member],
+        members: &[AgentHandle],
         toml: &str,
         clients: usize,
     ) -> Result<(), String> {
-        let letters = members.iter().enumerate().map(|(number, member)| {
+        let requests = members.iter().enumerate().map(|(number, member)| {
             let begin = Begin {
                 plan: toml.to_owned(),
                 agent: member.part.agent,
@@ -166,13 +181,13 @@ impl Coordinator {
                 clients,
                 clock_ahead_ns: member.offset.map_or(0, |offset| offset.ahead_ns),
             };
-            let ask = Ask::Begin(Box::new(begin));
-            Letter::new(number, &member.subject, &Question { run, ask })
+            let command = Command::Begin(Box::new(begin));
+            AgentRequest::new(number, &member.subject, &AgentCommand { run, command })
         });
-        for (number, answer) in self.meeting.ask(letters.collect(), BEGIN_TIME_MAX) {
+        for (number, answer) in self.nats.ask(requests.collect(), BEGIN_TIME_MAX) {
             let reason = match answer {
-                Ok(Answer::Done) => continue,
-                Ok(Answer::Refused(reason)) | Err(reason) => reason,
+                Ok(Reply::Done) => continue,
+                Ok(Reply::Refused(reason)) | Err(reason) => reason,
                 Ok(_) => "it has answered something else".to_owned(),
             };
             let agent = members[number].here.name.clone();
@@ -181,42 +196,43 @@ impl Coordinator {
         Ok(())
     }
 
-    fn end(&self, run: u32, members: &[Member]) {
-        let there = members.iter().filter(|member| member.seen.borrow().report.lost.is_none());
-        let letters =
-            there.map(|member| Letter::new(0, &member.subject, &Question { run, ask: Ask::End }));
-        // Whoever does not hear it ends by itself when nobody asks any more.
-        let _ = self.meeting.ask::<Answer>(letters.collect(), BEGIN_TIME_MAX);
+    fn end(&self, run: u32, members: &[AgentHandle]) {
+        let there = members.iter().filter(|member| member.state.borrow().report.lost.is_none());
+        let requests = there.map(|member| {
+            AgentRequest::new(0, &member.subject, &AgentCommand { run, command: Command::End })
+        });
+        // An agent that misses it ends the run by itself when no more commands come.
+        let _ = self.nats.ask::<Reply>(requests.collect(), BEGIN_TIME_MAX);
     }
 
-    /// Asks for the clocks once more: they may have moved apart.
-    fn note_clocks(&self, run: u32, members: &[Member]) {
+    /// Measures the offsets again, because clocks may drift.
+    fn note_clocks(&self, run: u32, members: &[AgentHandle]) {
         for member in members {
             let Some(before) = member.offset else { continue };
-            let is_there = member.seen.borrow().report.lost.is_none();
+            let is_there = member.state.borrow().report.lost.is_none();
             let after = is_there.then(|| self.offset(run, member).ok()).flatten();
-            member.seen.borrow_mut().report.clock = Some(before.clock(after));
+            member.state.borrow_mut().report.clock = Some(before.clock(after));
         }
     }
 }
 
-/// Ends a run that has no clients any more.
-struct Watching<'a> {
-    watch: &'a mut dyn Watch,
-    crowd: &'a AgentCrowd<'a>,
+/// Stops a run that has lost all its agents.
+struct AgentsObserver<'a> {
+    observer: &'a mut dyn Observer,
+    client_set: &'a AgentClients<'a>,
 }
 
-impl Watch for Watching<'_> {
-    fn moment(&mut self, moment: &Moment<'_>) {
-        self.watch.moment(moment);
+impl Observer for AgentsObserver<'_> {
+    fn on_sample(&mut self, moment: &Moment<'_>) {
+        self.observer.on_sample(moment);
     }
 
-    fn stop(&mut self) -> bool {
-        self.watch.stop() || self.crowd.is_empty()
+    fn should_stop(&mut self) -> bool {
+        self.observer.should_stop() || self.client_set.is_empty()
     }
 }
 
-/// The generator is all processes.
+/// The generator is all processes together.
 fn add_costs(report: &mut Report) {
     let total = &mut report.total;
     let generator = &mut total.generator;
@@ -225,27 +241,27 @@ fn add_costs(report: &mut Report) {
         (total.received > 0).then(|| generator.cpu_s * 1e6 / total.received as f64);
     let agents = report.agents.iter().filter_map(|agent| agent.pss_bytes).sum::<u64>();
     generator.pss_bytes = generator.pss_bytes.map(|own| own + agents);
-    // What agents had at the start is not known.
+    // The memory of agents at the start is unknown.
     generator.bytes_per_client = None;
     for phase in &mut report.phases {
-        // The coordinator's alone, which has no clients.
+        // Of the coordinator only, which has no clients.
         phase.totals.generator.cpu_us_per_delivery = None;
         phase.totals.generator.bytes_per_client = None;
     }
 }
 
 async fn gather(
-    meeting: &Meeting,
+    nats: &NatsConnection,
     group: &Group,
-    setting: &Setting<'_>,
+    setting: &GatherOptions<'_>,
     is_stopped: &dyn Fn() -> bool,
-) -> Result<Vec<Here>, AgentsError> {
-    let inbox = meeting.client.new_inbox();
-    let subscribed = meeting.client.subscribe(inbox.clone()).await;
-    let mut answers = subscribed.map_err(|error| meeting.server_error(error))?;
+) -> Result<Vec<AgentInfo>, AgentsError> {
+    let inbox = nats.client.new_inbox();
+    let subscribed = nats.client.subscribe(inbox.clone()).await;
+    let mut answers = subscribed.map_err(|error| nats.server_error(error))?;
     let program = env!("CARGO_PKG_VERSION").to_owned();
-    let call = encode(&Call { version: VERSION, program });
-    let mut found: Vec<Here> = Vec::new();
+    let call = encode(&Discovery { version: VERSION, program });
+    let mut found: Vec<AgentInfo> = Vec::new();
     let mut busy = std::collections::BTreeSet::new();
     let (began, mut called_at) = (Instant::now(), None::<Instant>);
     while found.len() < setting.agents {
@@ -258,8 +274,8 @@ async fn gather(
         if called_at.is_none_or(|at| at.elapsed() >= CALL_EVERY) {
             called_at = Some(Instant::now());
             let body = call.clone().into();
-            let called = meeting.client.publish_with_reply(group.call(), inbox.clone(), body).await;
-            called.map_err(|error| meeting.server_error(error))?;
+            let called = nats.client.publish_with_reply(group.call(), inbox.clone(), body).await;
+            called.map_err(|error| nats.server_error(error))?;
         }
         let Ok(Some(message)) = tokio::time::timeout(STEP, answers.next()).await else { continue };
         let Some(here) = read_here(&message.payload)? else { continue };
@@ -269,13 +285,13 @@ async fn gather(
             found.push(here);
         }
     }
-    // The same agents have the same parts each time.
+    // The same agents get the same parts each time.
     found.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     Ok(found)
 }
 
-/// `None` for what is no answer at all, such as that nobody listens.
-fn read_here(payload: &[u8]) -> Result<Option<Here>, AgentsError> {
+/// Parses a reply; `None` if it is not one, such as the notice that no agent listens.
+fn read_here(payload: &[u8]) -> Result<Option<AgentInfo>, AgentsError> {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(payload) else { return Ok(None) };
     let word = |key: &str| value.get(key).and_then(|word| word.as_str()).unwrap_or("?").to_owned();
     let version = value.get("version").and_then(serde_json::Value::as_u64);
@@ -290,7 +306,7 @@ fn read_here(payload: &[u8]) -> Result<Option<Here>, AgentsError> {
     Ok(serde_json::from_value(value).ok())
 }
 
-fn too_few(found: usize, busy: usize, setting: &Setting<'_>) -> AgentsError {
+fn too_few(found: usize, busy: usize, setting: &GatherOptions<'_>) -> AgentsError {
     let hint = match (busy, found) {
         (0, 0) => ": start `throng flood agent` with the same --nats and --group".to_owned(),
         (0, _) => String::new(),
@@ -313,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_version_is_named() {
+    fn another_version_is_an_error() {
         let theirs = br#"{"version":7,"program":"9.9","name":"a","whatever":[]}"#;
         let words = read_here(theirs).expect_err("another version").to_string();
         assert!(
@@ -325,8 +341,9 @@ mod tests {
     }
 
     #[test]
-    fn too_few_are_counted() {
-        let setting = Setting { nats: "", group: "g", agents: 3, wait: Duration::from_secs(5) };
+    fn too_few_agents_are_an_error() {
+        let setting =
+            GatherOptions { nats: "", group: "g", agents: 3, wait: Duration::from_secs(5) };
         let words = |found, busy| too_few(found, busy, &setting).to_string();
         assert_eq!(words(2, 0), "2 of 3 agents are there after 5 s (group \"g\")");
         assert!(words(0, 0).ends_with("with the same --nats and --group"));

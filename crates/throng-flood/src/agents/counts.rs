@@ -1,8 +1,8 @@
-//! Tallies and histograms on their way, without loss.
+//! Counts and histograms in messages, without loss.
 //!
-//! A histogram travels as its buckets: the lowest value of each, as a difference to the one before,
-//! and its count, all in LEB128 and that in Base64. Both sides have the same buckets, so that what
-//! is merged from all agents is the histogram that one process would have had.
+//! A histogram is sent as its buckets: the lowest value of each, as the difference to the one
+//! before, and its count, in LEB128 and Base64. Both sides have the same buckets, so merging the
+//! histograms of all agents gives the one that a single process would have had.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,22 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
-use crate::clients::PublishSeen;
-use crate::tally::{Failure, Span, States, Tally, nanoseconds};
+use crate::clients::PublishDeliveries;
+use crate::counts::{ClientCounts, Span, States, nanoseconds};
+use crate::failure::Failure;
 
 /// The buckets of a histogram.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Buckets(String);
 
-/// See [`Tally`].
+/// [`ClientCounts`] in a message.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct TallyCounts {
+pub(super) struct WireCounts {
     states: States,
     attempts: u64,
     subscribed: u64,
     ended: u64,
-    /// By reason, in words.
+    /// By reason, as text.
     failures: BTreeMap<String, u64>,
     received: u64,
     early: u64,
@@ -37,14 +38,14 @@ pub(super) struct TallyCounts {
     connect: Buckets,
     delivery: Buckets,
     lag_ns: u64,
-    /// Absent from agents without tunnels.
+    /// Absent in replies of agents without tunnels.
     #[serde(default)]
     repeated: u64,
 }
 
-/// See [`PublishSeen`].
+/// [`PublishDeliveries`] in a message.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PublishCounts {
+pub(super) struct WireDeliveries {
     stream: u32,
     sequence: u32,
     intended_ns: u64,
@@ -56,7 +57,8 @@ impl Buckets {
         let mut bytes = Vec::new();
         let mut before = 0;
         for bucket in histogram.iter_recorded() {
-            // What is iterated to is the bucket's highest value; any of it finds the bucket again.
+            // The iterator returns the highest value of a bucket; any of its values finds the
+            // bucket again.
             let value = histogram.lowest_equivalent(bucket.value_iterated_to());
             write_number(&mut bytes, value - before);
             write_number(&mut bytes, bucket.count_since_last_iteration());
@@ -65,7 +67,7 @@ impl Buckets {
         Buckets(STANDARD_NO_PAD.encode(bytes))
     }
 
-    /// Adds them to a histogram of the same precision; false if they cannot be read.
+    /// Adds the buckets to a histogram of the same precision. Returns false if they are invalid.
     pub(super) fn add_to<C: Counter>(&self, histogram: &mut Histogram<C>) -> bool {
         self.read(histogram).is_some()
     }
@@ -86,38 +88,38 @@ impl Buckets {
     }
 }
 
-impl TallyCounts {
-    pub(super) fn of(tally: &Tally) -> TallyCounts {
+impl WireCounts {
+    pub(super) fn of(counts: &ClientCounts) -> WireCounts {
         let mut failures = BTreeMap::new();
-        for (failure, count) in &tally.failures {
+        for (failure, count) in &counts.failures {
             *failures.entry(failure.to_string()).or_default() += count;
         }
-        TallyCounts {
-            states: tally.states,
-            attempts: tally.attempts,
-            subscribed: tally.subscribed,
-            ended: tally.ended,
+        WireCounts {
+            states: counts.states,
+            attempts: counts.attempts,
+            subscribed: counts.subscribed,
+            ended: counts.ended,
             failures,
-            received: tally.received,
-            early: tally.early,
-            stray: tally.stray,
-            unmarked: tally.unmarked,
-            received_bytes: tally.received_bytes,
-            pings: tally.pings,
-            heartbeats: tally.heartbeats,
-            connect: Buckets::of(&tally.connect),
-            delivery: Buckets::of(&tally.delivery),
-            lag_ns: tally.lag_ns,
-            repeated: tally.repeated,
+            received: counts.received,
+            early: counts.early,
+            stray: counts.stray,
+            unmarked: counts.unmarked,
+            received_bytes: counts.received_bytes,
+            pings: counts.pings,
+            heartbeats: counts.heartbeats,
+            connect: Buckets::of(&counts.connect),
+            delivery: Buckets::of(&counts.delivery),
+            lag_ns: counts.lag_ns,
+            repeated: counts.repeated,
         }
     }
 
-    /// `None` if a histogram cannot be read.
-    pub(super) fn into_tally(self) -> Option<Tally> {
+    /// `None` if a histogram is invalid.
+    pub(super) fn into_counts(self) -> Option<ClientCounts> {
         let (mut connect, mut delivery) = (nanoseconds(), nanoseconds());
         let is_read = self.connect.add_to(&mut connect) && self.delivery.add_to(&mut delivery);
         let failures = self.failures.into_iter();
-        is_read.then(|| Tally {
+        is_read.then(|| ClientCounts {
             states: self.states,
             attempts: self.attempts,
             subscribed: self.subscribed,
@@ -130,7 +132,7 @@ impl TallyCounts {
             received_bytes: self.received_bytes,
             pings: self.pings,
             heartbeats: self.heartbeats,
-            // Their clock is another machine's.
+            // Measured by the clock of another machine.
             connecting: Span::default(),
             arriving: Span::default(),
             connect,
@@ -141,25 +143,25 @@ impl TallyCounts {
     }
 }
 
-impl PublishCounts {
-    pub(super) fn of(publish: &PublishSeen) -> PublishCounts {
-        let PublishSeen { stream, sequence, intended_ns, .. } = *publish;
+impl WireDeliveries {
+    pub(super) fn of(publish: &PublishDeliveries) -> WireDeliveries {
+        let PublishDeliveries { stream, sequence, intended_ns, .. } = *publish;
         let latencies_us = Buckets::of(&publish.latencies_us);
-        PublishCounts { stream, sequence, intended_ns, latencies_us }
+        WireDeliveries { stream, sequence, intended_ns, latencies_us }
     }
 
-    /// Bytes that it takes in a message, at most.
+    /// The most bytes that it takes in a message.
     pub(super) fn bytes(&self) -> usize {
         // Three numbers and four names.
         self.latencies_us.len() + 128
     }
 
-    /// `None` if the histogram cannot be read.
-    pub(super) fn into_seen(self) -> Option<PublishSeen> {
-        let PublishCounts { stream, sequence, intended_ns, latencies_us: buckets } = self;
+    /// `None` if the histogram is invalid.
+    pub(super) fn into_deliveries(self) -> Option<PublishDeliveries> {
+        let WireDeliveries { stream, sequence, intended_ns, latencies_us: buckets } = self;
         let mut latencies_us = Histogram::new(2).ok()?;
         let is_read = buckets.add_to(&mut latencies_us);
-        is_read.then_some(PublishSeen { stream, sequence, intended_ns, latencies_us })
+        is_read.then_some(PublishDeliveries { stream, sequence, intended_ns, latencies_us })
     }
 }
 
@@ -225,18 +227,23 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_comes_back_as_it_was() {
-        let mut tally =
-            Tally { attempts: 5, received: 3, lag_ns: 9, repeated: 4, ..Tally::default() };
-        tally.states = States { connecting: 1, active: 2, closed: 3 };
-        tally.fail(Failure::Handshake("no upgrade"));
-        tally.fail(Failure::Status(503));
-        tally.delivery.record_n(1_234_567, 3).unwrap();
-        let json = serde_json::to_string(&TallyCounts::of(&tally)).unwrap();
-        let back: TallyCounts = serde_json::from_str(&json).unwrap();
-        let back = back.into_tally().unwrap();
-        assert_eq!((back.states, back.attempts, back.received), (tally.states, 5, 3));
-        assert_eq!((&back.delivery, back.lag_ns, back.repeated), (&tally.delivery, 9, 4));
+    fn counts_survive_the_round_trip() {
+        let mut counts = ClientCounts {
+            attempts: 5,
+            received: 3,
+            lag_ns: 9,
+            repeated: 4,
+            ..ClientCounts::default()
+        };
+        counts.states = States { connecting: 1, active: 2, closed: 3 };
+        counts.fail(Failure::Handshake("no upgrade"));
+        counts.fail(Failure::Status(503));
+        counts.delivery.record_n(1_234_567, 3).unwrap();
+        let json = serde_json::to_string(&WireCounts::of(&counts)).unwrap();
+        let back: WireCounts = serde_json::from_str(&json).unwrap();
+        let back = back.into_counts().unwrap();
+        assert_eq!((back.states, back.attempts, back.received), (counts.states, 5, 3));
+        assert_eq!((&back.delivery, back.lag_ns, back.repeated), (&counts.delivery, 9, 4));
         let words: Vec<String> = back.failures.keys().map(ToString::to_string).collect();
         assert_eq!(words, ["handshake: no upgrade", "status 503"]);
     }

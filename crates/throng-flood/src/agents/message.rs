@@ -1,60 +1,61 @@
-//! What is asked and answered, as JSON.
+//! Commands and replies, as JSON.
 
 use serde::{Deserialize, Serialize};
 
-use super::counts::{PublishCounts, TallyCounts};
+use super::counts::{WireCounts, WireDeliveries};
 use crate::audit::Audit;
 
-/// `stream`, `sequence`.
+/// Stream and sequence.
 pub(super) type Published = (u32, u32);
 
-/// Who is there? Its version is read before anything else of it, whatever that looks like.
+/// Asks which agents are there. The version is read first, whatever the rest looks like.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Call {
+pub(super) struct Discovery {
     pub(super) version: u32,
-    /// The program's.
+    /// The version of the program.
     pub(super) program: String,
 }
 
-/// I am.
+/// The reply of an agent that is there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Here {
+pub(super) struct AgentInfo {
     pub(super) version: u32,
     pub(super) program: String,
-    /// Of this process, in the subject on which it is asked.
+    /// Identifies the process in the subject of its commands.
     pub(super) id: String,
     pub(super) name: String,
     pub(super) host: String,
     pub(super) boot_id: String,
-    /// It takes part in another run.
+    /// Whether it takes part in a run already.
     pub(super) is_busy: bool,
 }
 
-/// A question to one agent.
+/// A command to one agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Question {
-    /// Tells coordinators apart: while an agent belongs to one, it does not listen to others.
+pub(super) struct AgentCommand {
+    /// The run. An agent serves only the coordinator of its run.
     pub(super) run: u32,
-    pub(super) ask: Ask,
+    pub(super) command: Command,
 }
 
-/// What the coordinator asks for.
+/// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Ask {
-    /// The agent's clock.
+pub(super) enum Command {
+    /// Report its clock.
     Clock,
-    /// To start a fleet; it belongs to this run from now on.
+    /// Start a pool, which belongs to this run from now on.
     Begin(Box<Begin>),
-    /// These have been published; these of them were refused. Comes before what depends on it.
-    Board {
+    /// Update the counters of published and rejected messages. Sent before any command that
+    /// depends on it.
+    Update {
         published: Vec<Published>,
         refused: Vec<Published>,
-        /// What else had been published when the board was read comes with the next one.
+        /// More of the same reading follows in the next command.
         has_more: bool,
-        /// Publishing goes on.
+        /// Publishing continues.
         is_behind: bool,
     },
-    /// See `Fleet`.
+    /// See `ClientPool`.
     Ramp {
         to: usize,
         rate: Option<f64>,
@@ -70,25 +71,26 @@ pub(super) enum Ask {
         share: f64,
         is_slow: bool,
     },
-    Tally,
-    /// What this process costs.
+    /// Report the counts since the last time.
+    Counts,
+    /// Report the cost of its process.
     Cost,
-    /// The deliveries of publishes that were intended until then.
+    /// Report the deliveries of messages scheduled up to this time.
     Publishes {
         until_ns: u64,
     },
-    /// What did not fit into the answer to the last one.
+    /// Report those that did not fit into the last reply.
     MorePublishes,
-    /// Compares with what the board says.
+    /// Audit against the counters.
     Audit,
-    /// The run is over.
+    /// End the run.
     End,
 }
 
-/// A part of a run.
+/// An agent's part of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Begin {
-    /// In TOML.
+    /// The plan in TOML.
     pub(super) plan: String,
     pub(super) agent: usize,
     pub(super) agents: usize,
@@ -97,30 +99,30 @@ pub(super) struct Begin {
     pub(super) clock_ahead_ns: i64,
 }
 
-/// What an agent says.
+/// The reply of an agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum Reply {
     Done,
     Clock {
         now_ns: u64,
     },
-    Tally(Box<TallyCounts>),
+    Counts(Box<WireCounts>),
     Cost(Cost),
     Publishes {
-        publishes: Vec<PublishCounts>,
+        publishes: Vec<WireDeliveries>,
         has_more: bool,
     },
     Audit(Audit),
-    /// In words.
+    /// The reason.
     Refused(String),
 }
 
-/// What a process has cost since the run began.
+/// The cost of a process since the run started.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Cost {
-    /// See `Fleet::busiest`.
+    /// See `ClientPool::busiest`.
     pub(super) busiest: f64,
     pub(super) cpu_ns: Option<u64>,
-    /// Reading it holds up the process: only now and then.
+    /// Only sometimes, because reading it blocks the process.
     pub(super) pss_bytes: Option<u64>,
 }

@@ -1,38 +1,37 @@
-//! Who takes which clients.
+//! Divides clients among agents.
 //!
-//! With `n` agents, client `i` belongs to agent `i % n`: whatever the number of clients at a
-//! moment, it is clients `0..number` that there are, as if there were one fleet. Streams, columns
-//! of a table and followers are those of the plan.
+//! With `n` agents, client `i` belongs to agent `i % n`. At any time the clients are `0..number`,
+//! as with a single pool. Streams, columns of a table and followers are those of the plan.
 
 use crate::plan::{Phase, Plan};
 
-/// One agent's part.
+/// The part of one agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Which agent, from 0.
+    /// The number of the agent, from 0.
     pub agent: usize,
-    /// Of so many.
+    /// How many agents there are.
     pub agents: usize,
 }
 
 impl Part {
-    /// How many of so many clients are its own.
+    /// How many of these clients belong to the agent.
     pub fn of(self, clients: usize) -> usize {
         clients.saturating_sub(self.agent).div_ceil(self.agents)
     }
 
-    /// How many connects may be under way, of so many in all; at least one.
+    /// The agent's part of a connect limit; at least one.
     pub fn in_flight(self, in_flight: usize) -> usize {
         self.of(in_flight).max(1)
     }
 
-    /// Its share of a rate. All agents have the same, and all get there together: their parts
-    /// differ by one client at most.
+    /// The agent's part of a rate. All agents have the same, and all finish together, because
+    /// their numbers of clients differ by at most one.
     pub fn rate(self, rate: f64) -> f64 {
         rate / self.agents as f64
     }
 
-    /// The plan with this part of its clients, for what a machine must allow.
+    /// The plan with this part of its clients, to check it against a machine.
     pub fn plan(self, mut plan: Plan) -> Plan {
         for phase in &mut plan.phases {
             if let Phase::Ramp { to, in_flight, .. } = phase {
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_connects_under_way_add_up() {
+    fn rates_and_connect_limits_add_up() {
         let in_flight: usize = parts(3).map(|part| part.in_flight(256)).sum();
         assert_eq!(in_flight, 256);
         assert_eq!(parts(3).map(|part| part.in_flight(1)).sum::<usize>(), 3);

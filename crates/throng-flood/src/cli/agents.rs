@@ -1,4 +1,4 @@
-//! `throng flood agent`, and the flags of its coordinator.
+//! `throng flood agent`, and the coordinator's options.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
     let is_stopped = interrupts()?.is_stopped;
     let addresses: Vec<IpAddr> =
         arguments.source.iter().flat_map(|source| source.0.clone()).collect();
-    let ended = agent::serve(&agent::Setting {
+    let ended = agent::serve(&agent::AgentOptions {
         nats: &arguments.nats,
         group: &arguments.group,
         name: arguments.name.clone(),
@@ -38,9 +38,9 @@ pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The agents that the flags ask for.
+/// Finds the agents that the options ask for.
 pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordinator, Failure> {
-    let setting = coordinator::Setting {
+    let setting = coordinator::GatherOptions {
         nats: agents.nats.as_deref().unwrap_or_default(),
         group: &agents.group,
         agents: agents.agents.map_or(0, |count| count.0),
@@ -54,12 +54,12 @@ pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordin
     Coordinator::gather(&setting, &|| is_stopped.load(Ordering::Relaxed)).map_err(refusal)
 }
 
-/// The plan as agents get it: what is of the coordinator's machine alone is left out.
+/// The plan for agents, without what concerns the coordinator's machine only.
 pub(super) fn plan_for_others(plan: &Plan) -> String {
     show::show(&Plan { server_pids: Vec::new(), assertions: Vec::new(), ..plan.clone() })
 }
 
-/// This machine's part of a plan, if it allows that.
+/// This machine's part of a plan, if the machine allows it.
 fn own_part(toml: &str, part: Part, addresses: &[IpAddr]) -> Result<Plan, String> {
     let (options, file) = file::parse(Path::new("the coordinator's plan"), toml.to_owned())
         .map_err(|error| error.0.join("; "))?;
@@ -86,7 +86,7 @@ fn refusal(error: AgentsError) -> Failure {
     Failure::new(if is_usage { EXIT_USAGE } else { EXIT_FAILED }, error)
 }
 
-/// A line to standard error.
+/// Prints a line to standard error.
 fn say(line: &str) {
     eprintln!("{}", Paint::on(&io::stderr()).ink(Ink::Dim, sanitized(line)));
 }

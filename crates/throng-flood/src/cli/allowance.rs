@@ -1,22 +1,22 @@
-//! Whether this machine allows what a plan asks for.
+//! Checks whether this machine allows what a plan needs.
 
 use std::net::ToSocketAddrs as _;
 
 use throng_host::environment::raise_descriptors;
 use throng_host::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
 
-use crate::clients::Fleet;
+use crate::clients::ClientPool;
 use crate::plan::{Network, Phase, Plan};
 use crate::template::Values;
 
-/// What the choice of sources, ports and threads allows on this machine.
+/// What the plan's sources, ports and threads allow on this machine.
 pub(super) fn allowance(plan: &Plan) -> Preflight {
     check(&wanted(plan))
 }
 
-/// Why the plan cannot be run here, and what helps; `None` if it can.
+/// Why the plan cannot run here, and what helps; `None` if it can.
 pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
-    let of_network = || Fleet::check_network(plan).err().map(|error| error.to_string());
+    let of_network = || ClientPool::check_network(plan).err().map(|error| error.to_string());
     allowance.refusal().or_else(of_network)
 }
 
@@ -38,7 +38,7 @@ fn wanted(plan: &Plan) -> Wanted {
     let burst = in_flight.max().unwrap_or_default().min(connections);
     Wanted {
         connections,
-        // It runs already: what its process may have is not known here.
+        // The server is running already, with limits that are unknown here.
         server: is_here.then_some(Server { tables: None, port: None, burst }),
         clients: has_sockets.then(|| Clients {
             tables: Tables::clients_on(threads(plan, connections)),
@@ -51,7 +51,7 @@ fn wanted(plan: &Plan) -> Wanted {
     }
 }
 
-/// Those that were asked for, or as many as cores and descriptors ask for.
+/// The threads that the plan asks for, or as many as cores and descriptors require.
 fn threads(plan: &Plan, connections: u64) -> u64 {
     let needed = || {
         let tables = Tables::clients();
@@ -61,7 +61,7 @@ fn threads(plan: &Plan, connections: u64) -> u64 {
     plan.threads.map_or_else(needed, |threads| threads as u64)
 }
 
-/// Whether the target is on this machine, as far as its address tells.
+/// Whether the target's address is a loopback address.
 fn is_loopback(plan: &Plan) -> bool {
     let url = plan.target.url.rendered(&Values::default());
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! Ctrl-C: once to end in order, twice to end at once.
+//! Ctrl-C: the first ends the run in order, the second at once.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,11 +10,11 @@ use signal_hook::flag::{register, register_conditional_shutdown, register_usize}
 
 use super::{EXIT_FAILED, Failure};
 
-/// A program that a signal ended has this more than the signal's number, as shells say it: 130
-/// after Ctrl-C, 143 after `SIGTERM`.
+/// Shells add this to the number of the signal that ended a program: 130 after Ctrl-C, 143 after
+/// `SIGTERM`.
 const EXIT_SIGNAL: i32 = 128;
 
-/// Signals cannot be caught.
+/// The signal handlers cannot be installed.
 #[derive(Debug, thiserror::Error)]
 #[error("no signals: {0}")]
 pub struct NoSignals(#[from] io::Error);
@@ -25,21 +25,21 @@ impl From<NoSignals> for Failure {
     }
 }
 
-/// Whether somebody has asked for the end, and how.
+/// Whether the user has asked to stop, and how.
 #[derive(Debug, Clone)]
 pub struct Interrupts {
-    /// Set by the first signal; the second one ends the program.
+    /// Set by the first signal. The second one ends the program.
     pub is_stopped: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
 }
 
 impl Interrupts {
-    /// Whether the end was asked for.
+    /// Whether the user has asked to stop.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// The exit code of a program that ended because it was asked to.
+    /// The exit code of a program that was stopped.
     pub fn exit_code(&self) -> Option<ExitCode> {
         let signal = i32::try_from(self.signal.load(Ordering::Relaxed)).ok()?;
         let code = u8::try_from(EXIT_SIGNAL + signal).ok()?;
@@ -47,11 +47,11 @@ impl Interrupts {
     }
 }
 
-/// Waits for signals from now on.
+/// Installs the signal handlers.
 pub fn interrupts() -> Result<Interrupts, NoSignals> {
     let (is_stopped, signal) = (Arc::new(AtomicBool::new(false)), Arc::default());
     for number in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it.
+        // The order matters: the first signal finds the flag clear, and sets it.
         register_conditional_shutdown(number, EXIT_SIGNAL + number, Arc::clone(&is_stopped))?;
         register_usize(number, Arc::clone(&signal), number as usize)?;
         register(number, Arc::clone(&is_stopped))?;

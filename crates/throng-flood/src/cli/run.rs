@@ -1,4 +1,4 @@
-//! The run itself and what comes out of it.
+//! Runs a plan and writes the results.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -12,18 +12,18 @@ use crate::redact::command_line;
 use crate::report::live::{Live, Moment};
 use crate::report::summary::most_frequent_first;
 use crate::report::{Report, compare, csv, html, table};
-use crate::run::Watch;
+use crate::runner::Observer;
 use throng_report::file::write;
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
-/// Stands for standard output.
+/// Means standard output.
 const STANDARD: &str = "-";
 
-/// From so many clients on, warnings of kernel settings are worth reading.
+/// With this many clients, warnings about kernel settings are worth reading.
 const MANY: usize = 10_000;
 
-/// Shows the run on standard error, so that standard output is for the results alone.
+/// Shows the run on standard error. Standard output is for results only.
 struct Screen {
     live: Live,
     interrupts: Interrupts,
@@ -34,7 +34,7 @@ impl Screen {
         Screen { live: Live::on(&io::stderr()), interrupts }
     }
 
-    /// Shows and writes the results; the exit code.
+    /// Prints and writes the results. Returns the exit code.
     fn conclude(mut self, mut report: Report, results: &Results) -> ExitCode {
         self.live.end();
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
@@ -53,12 +53,12 @@ impl Screen {
     }
 }
 
-impl Watch for Screen {
-    fn moment(&mut self, moment: &Moment<'_>) {
+impl Observer for Screen {
+    fn on_sample(&mut self, moment: &Moment<'_>) {
         self.live.show(&mut io::stderr(), moment);
     }
 
-    fn stop(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         self.interrupts.is_stopped()
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     }
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
-    // Settings that thousands of clients do without are for the doctor to name.
+    // Thousands of clients do without these settings; `throng doctor` names them.
     if plan.clients_max() >= MANY {
         for warning in allowance.warnings() {
             eprintln!("{} {warning}", paint.ink(Ink::WARNING, "warning:"));
@@ -91,7 +91,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     Ok(screen.conclude(report, results))
 }
 
-/// The clients are those of agents, whose machines are asked what they allow.
+/// Runs with the clients of agents, each of which checks its own machine.
 fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
     note_silence(&plan);
     let interrupts = interrupts()?;
@@ -139,7 +139,7 @@ fn dry_run(plan: &Plan) -> ExitCode {
     if refusal.is_none() { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
 }
 
-/// What to say if the server could not be loaded at all.
+/// The error if no client could subscribe.
 fn nobody(report: &Report) -> Option<String> {
     let total = &report.total;
     if total.attempts == 0 || total.subscribed > 0 {
@@ -154,13 +154,13 @@ fn nobody(report: &Report) -> Option<String> {
     ))
 }
 
-/// Whether the run was done, somebody could be loaded, and all holds that was to hold.
+/// Whether the run is complete, some client was subscribed, and all assertions hold.
 fn is_good(report: &Report) -> bool {
     let is_done = report.cut_short.is_none() && nobody(report).is_none();
     is_done && report.assertions.iter().all(|checked| checked.holds)
 }
 
-/// The table to the screen and the rest to its files, as many as can be written.
+/// Prints the table and writes the files, as many as possible. Returns whether all were written.
 fn write_results(report: &Report, results: &Results) -> bool {
     type Make = fn(&Report) -> String;
     let outputs: [(&Option<std::path::PathBuf>, Make); 3] = [
@@ -190,7 +190,7 @@ fn write_to(path: &Path, text: &str) -> bool {
     write(path, text).map_err(|error| complain(&error.to_string())).is_ok()
 }
 
-/// Whoever reads standard output may have seen enough.
+/// Prints to standard output. An error means that the reader has gone.
 fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -34,7 +34,7 @@ fn refusal(line: &[&str]) -> (String, u8) {
 }
 
 #[test]
-fn the_command_line_is_sound() {
+fn the_command_line_is_valid() {
     Whole::command().debug_assert();
 }
 
@@ -51,7 +51,7 @@ fn a_url_is_enough() {
 }
 
 #[test]
-fn everything_at_once() {
+fn all_options_together() {
     let plan = plan(&[
         "http://h:1",
         "--profile=nchan",
@@ -92,7 +92,7 @@ fn everything_at_once() {
 }
 
 #[test]
-fn keys_and_tokens_make_publishing_possible() {
+fn keys_and_tokens_enable_publishing() {
     let hub = ["http://h", "--profile=mercure"];
     assert!(plan(&hub).unwrap().target.publish.is_none());
     let with_token = [&hub[..], &["--publish-header=Authorization: Bearer x"]].concat();
@@ -111,7 +111,7 @@ fn keys_and_tokens_make_publishing_possible() {
 }
 
 #[test]
-fn says_which_flag_is_wrong() {
+fn an_error_names_its_flag() {
     for (line, expected) in [
         (
             &["http://h", "--hold=-5"][..],
@@ -148,7 +148,7 @@ fn results_and_comparisons() {
     assert_eq!(run::run(&run).unwrap_err().code, EXIT_USAGE);
 }
 
-/// What `--dry-run` prints is a file that means the same plan.
+/// `--dry-run` prints a file with the same plan.
 #[test]
 fn a_shown_plan_can_be_read_again() {
     for line in [
@@ -168,7 +168,7 @@ fn a_shown_plan_can_be_read_again() {
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let again = options.into_plan().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
         assert_eq!(crate::plan::show::show(&again), text, "{line:?}");
-        // What the profile said is spelt out: it is custom now.
+        // What the profile filled in is written out, so the profile is custom now.
         let again = Plan { profile: plan.profile, ..again };
         let json = |plan: &Plan| serde_json::to_value(plan).unwrap();
         assert_eq!(json(&again), json(&plan), "{line:?}");

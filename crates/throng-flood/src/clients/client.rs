@@ -1,13 +1,12 @@
-//! A client: what is kept of it while nothing happens.
+//! The state of one client.
 
 use std::mem::size_of;
 
 use super::resume::Id;
-use super::start::Start;
 use crate::audit::Track;
-use crate::protocol::Half;
+use crate::protocol::Partial;
 
-/// What a parked client may cost in user space.
+/// The most memory of an idle client in user space.
 pub const CLIENT_BYTES_MAX: usize = 64;
 
 const _: () = assert!(size_of::<Client>() <= CLIENT_BYTES_MAX);
@@ -15,72 +14,99 @@ const _: () = assert!(size_of::<Client>() <= CLIENT_BYTES_MAX);
 /// A client, at its position in its thread's slab.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// What it got of the one stream that it follows; of several, see [`Extra::tracks`].
+    /// The audit of the one stream that it follows; for several, see [`Extra::tracks`].
     pub(super) track: Track,
-    /// When it began to connect, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The start of its last connect, or of its subscription, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) since_ns: u64,
-    /// What only some have, and only for a while.
+    /// Buffers that only some clients have, and only for a while.
     pub(super) extra: Option<Box<Extra>>,
-    /// Where it goes on after a reconnect.
+    /// The message id to resume after.
     pub(super) resume: Id,
     pub(super) state: State,
     pub(super) start: Start,
-    /// The response's body is in chunks.
+    /// The body of the response is chunked.
     pub(super) is_chunked: bool,
-    /// It does not read.
+    /// The client does not read.
     pub(super) is_slow: bool,
-    /// It comes back after a failure until it has been subscribed once more.
+    /// The client reconnects after failures until it is subscribed once more.
     pub(super) returns: bool,
-    /// `track` counts, also while it is away.
+    /// `track` is in use, also while the client is disconnected.
     pub(super) is_tracked: bool,
-    /// A long-poll that has had no answer: what came before the first one may have been published
-    /// before the server knew it.
+    /// A long-poll that has had no response. Messages before the first one may have been published
+    /// before the server knew the client.
     pub(super) is_unsure: bool,
 }
 
-/// Where a client stands.
+/// The state of a client's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum State {
     /// Never opened.
     #[default]
     New,
-    /// To be opened (again).
+    /// Waits to be opened.
     Waiting,
     /// Connecting.
     Connecting,
-    /// The request is sent, the response head has not come.
+    /// The request is sent, and the response head has not arrived.
     Handshaking,
-    /// Waiting for the message that says that it is subscribed.
+    /// Waits for the message that confirms the subscription.
     Joining,
     /// Subscribed.
     Active,
-    /// Closed, and not coming back by itself.
+    /// Closed, and will not reconnect by itself.
     Closed,
 }
 
 impl State {
-    /// On the way to be subscribed.
+    /// Whether a connect or handshake is in progress.
     pub(super) fn is_in_flight(self) -> bool {
         matches!(self, State::Connecting | State::Handshaking | State::Joining)
     }
 }
 
-/// What only some clients have, and only for a while.
+/// Whether it is known with which message a client's audit starts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Start {
+    /// With the one that its tracks say.
+    #[default]
+    Known,
+    /// Not yet: the counters have not been updated since the client subscribed.
+    New,
+    /// Not yet: the counters have been updated once since.
+    UpdatedOnce,
+}
+
+/// The clients of a thread whose start may be unknown, each at least in the list of its state.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    pub(super) new: Vec<u32>,
+    pub(super) updated_once: Vec<u32>,
+}
+
+impl Starts {
+    /// Adds a client that became [`Start::New`].
+    pub(super) fn push(&mut self, position: usize) {
+        // A thread has fewer than 2^32 clients.
+        self.new.push(position as u32);
+    }
+}
+
+/// Buffers that only some clients have, and only for a while.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
-    /// A message that is half read.
-    pub(super) half: Option<Box<Half>>,
-    /// A response head that is half read.
+    /// A message that has not arrived completely.
+    pub(super) partial: Option<Box<Partial>>,
+    /// A response head that has not arrived completely.
     pub(super) head: Vec<u8>,
-    /// What the connection did not take yet.
+    /// Bytes that the connection has not accepted.
     pub(super) unsent: Vec<u8>,
-    /// Of clients that follow several streams: each with what came of it, ascending.
+    /// The audits of a client that follows several streams, sorted by stream.
     pub(super) tracks: Box<[(u32, Track)]>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        self.half.is_none()
+        self.partial.is_none()
             && self.head.is_empty()
             && self.unsent.is_empty()
             && self.tracks.is_empty()
@@ -88,27 +114,27 @@ impl Extra {
 }
 
 impl Client {
-    /// What there is besides, made if there is nothing.
+    /// The buffers, allocated if there are none.
     pub(super) fn extra(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
 
-    /// Gives back what is empty.
+    /// Frees the buffers if all are empty.
     pub(super) fn shrink(&mut self) {
         if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {
             self.extra = None;
         }
     }
 
-    /// Takes the half message out, to feed the decoder with it.
-    pub(super) fn take_half(&mut self) -> Option<Box<Half>> {
-        self.extra.as_mut()?.half.take()
+    /// Takes the partial message, for the decoder.
+    pub(super) fn take_partial(&mut self) -> Option<Box<Partial>> {
+        self.extra.as_mut()?.partial.take()
     }
 
-    /// Puts back what is half read now.
-    pub(super) fn put_half(&mut self, half: Option<Box<Half>>) {
-        if half.is_some() {
-            self.extra().half = half;
+    /// Stores the partial message of the decoder.
+    pub(super) fn put_partial(&mut self, partial: Option<Box<Partial>>) {
+        if partial.is_some() {
+            self.extra().partial = partial;
         } else {
             self.shrink();
         }

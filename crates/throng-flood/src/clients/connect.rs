@@ -1,97 +1,49 @@
-//! Which client is opened or closed when: ramps, storms, churn, those that come back, and timeouts.
+//! Opens and closes clients: ramps, storms, churn, reconnects and timeouts.
 //!
-//! Nothing here has a timer object: what happens after a constant time waits in a queue, whose
-//! front is looked at before each sleep.
+//! There are no timer objects: whatever is due after a constant time waits in a queue, whose front
+//! is checked before each sleep.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::client::{Client, State};
-use super::schedule::Schedule;
-use super::thread::Thread;
-use super::turns::{LOOK_AGAIN_NS, Turns};
+use super::opening::{RECHECK_NS, Schedule};
+use super::thread::ClientThread;
+use crate::failure::Failure;
 use crate::marker::now_ns;
-use crate::tally::Failure;
 
-/// A client that failed and is to come back waits so long: short against the time of a drill, long
-/// enough not to be a flood of its own.
+/// The pause before a failed client reconnects: short compared with a storm, and long enough not
+/// to be a flood of its own.
 const RETRY_PAUSE_NS: u64 = 1_000_000_000;
 
-/// Clients that are closed before events and questions get their turn again: a close takes the
-/// kernel some 30 µs, and 100,000 in one go would hold up every sample for seconds.
+/// Clients closed before events and commands are handled again. A close takes the kernel about 30
+/// µs, and 100,000 in one go would delay every sample by seconds.
 const CLOSE_SLICE: usize = 256;
 
-/// Timeouts that are over may stay in their queue up to so many beyond twice those in flight.
+/// Expired timeouts may stay in their queue while it has fewer than this, plus twice those in
+/// flight.
 const OVER_MAX: usize = 1024;
 
-/// What is to be opened and closed.
-#[derive(Debug)]
-pub(super) struct Opening {
-    /// Clients below this position are to be open.
-    goal: usize,
-    /// The next one to look at on the way up.
-    cursor: usize,
-    /// No client at this position or above is open.
-    top: usize,
-    /// When; at once if there is none.
-    schedule: Option<Schedule>,
-    /// Until this thread has had its turn on the way up: whose turn it is.
-    pub(super) turns: Option<Arc<Turns>>,
-    /// To be opened as soon as there is room.
-    wanted: VecDeque<u32>,
-    /// To be opened later, and when.
-    retries: VecDeque<(u64, u32)>,
-    /// Began to connect then.
-    begun: VecDeque<(u64, u32)>,
-    pub(super) in_flight: usize,
-    in_flight_max: usize,
-    churn: Option<Schedule>,
-    churn_cursor: usize,
-    /// In a storm, the clients below are closed already. Nobody is opened before all are.
-    struck: Option<usize>,
-}
-
-impl Default for Opening {
-    fn default() -> Opening {
-        Opening {
-            goal: 0,
-            cursor: 0,
-            top: 0,
-            schedule: None,
-            turns: None,
-            wanted: VecDeque::new(),
-            retries: VecDeque::new(),
-            begun: VecDeque::new(),
-            in_flight: 0,
-            in_flight_max: 1,
-            churn: None,
-            churn_cursor: 0,
-            struck: None,
-        }
-    }
-}
-
-impl Thread {
+impl ClientThread {
     /// Brings the number of open clients to `to`.
     pub(super) fn ramp(&mut self, to: usize, rate: Option<f64>, in_flight: usize) {
         let schedule =
-            rate.and_then(|rate| Schedule::new(rate, self.index, self.setting.threads, now_ns()));
+            rate.and_then(|rate| Schedule::new(rate, self.index, self.shared.threads, now_ns()));
         let opening = &mut self.opening;
         (opening.goal, opening.cursor, opening.schedule) = (to, 0, schedule);
         opening.in_flight_max = in_flight.max(1);
     }
 
     pub(super) fn churn(&mut self, rate: f64) {
-        self.opening.churn = Schedule::new(rate, self.index, self.setting.threads, now_ns());
+        self.opening.churn = Schedule::new(rate, self.index, self.shared.threads, now_ns());
     }
 
-    /// Closes all and wants them back.
+    /// Closes all clients and reopens them.
     pub(super) fn storm(&mut self, in_flight: usize) {
         self.opening.in_flight_max = in_flight.max(1);
         self.opening.struck = Some(0);
     }
 
-    /// Closes the next slice of the clients that a storm strikes; whether there are more.
+    /// Closes the next slice of clients in a storm. Returns whether there are more.
     fn strike(&mut self) -> bool {
         let Some(from) = self.opening.struck else { return false };
         let mut closed = 0;
@@ -112,18 +64,18 @@ impl Thread {
         false
     }
 
-    /// The client comes back after a pause.
+    /// Schedules a reconnect after a pause.
     pub(super) fn retry(&mut self, position: usize) {
         self.opening.retries.push_back((now_ns() + RETRY_PAUSE_NS, position as u32));
     }
 
-    /// The client comes back as soon as there is room.
+    /// Schedules a reconnect as soon as the connect limit allows.
     pub(super) fn reopen(&mut self, position: usize) {
-        // A thread has fewer clients than that.
+        // A thread has fewer than 2^32 clients.
         self.opening.wanted.push_back(position as u32);
     }
 
-    /// It began to connect, and fails unless it is subscribed in time.
+    /// Records the start of a connect, which fails unless the client is subscribed in time.
     pub(super) fn has_begun(&mut self, position: usize, now: u64) {
         self.opening.begun.push_back((now, position as u32));
         let opening = &mut self.opening;
@@ -135,7 +87,7 @@ impl Thread {
         }
     }
 
-    /// Does what is due, and says when something is due next.
+    /// Does what is due. Returns when something is due next.
     pub(super) fn open_due(&mut self) -> u64 {
         let now = now_ns();
         if self.strike() {
@@ -184,26 +136,26 @@ impl Thread {
             }
             self.opening.cursor += 1;
         }
-        if let Some(turns) = self.opening.turns.take() {
-            turns.finish();
+        if let Some(groups) = self.opening.groups.take() {
+            groups.finish();
         }
         None
     }
 
-    /// Connects that may be under way.
+    /// Connects that may be in progress at a time.
     fn in_flight_max(&self) -> usize {
-        match &self.opening.turns {
-            Some(turns) if turns.is_on(self.index) => turns.in_flight(),
+        match &self.opening.groups {
+            Some(groups) if groups.is_on(self.index) => groups.in_flight(),
             _ => self.opening.in_flight_max,
         }
     }
 
-    /// Whether the thread may go on with a ramp.
+    /// Whether the thread may continue with a ramp.
     fn is_on(&self) -> bool {
-        self.opening.turns.as_ref().is_none_or(|turns| turns.is_on(self.index))
+        self.opening.groups.as_ref().is_none_or(|groups| groups.is_on(self.index))
     }
 
-    /// On the way down: closes from the end.
+    /// Closes clients from the end in a downward ramp.
     fn close_due(&mut self, now: u64) {
         for _ in 0..CLOSE_SLICE {
             if self.opening.top <= self.opening.goal {
@@ -215,7 +167,7 @@ impl Thread {
                     return;
                 }
                 self.close(position, false, true);
-                self.tally.ended += 1;
+                self.counts.ended += 1;
             }
             self.opening.top = position;
         }
@@ -231,7 +183,7 @@ impl Thread {
             let Some(position) = active else { return };
             self.opening.churn_cursor = position + 1;
             self.close(position, true, true);
-            self.tally.ended += 1;
+            self.counts.ended += 1;
             self.clients[position].returns = true;
             self.reopen(position);
         }
@@ -241,7 +193,7 @@ impl Thread {
         while let Some(&(since, position)) = self.opening.begun.front() {
             let position = position as usize;
             let is_pending = is_pending(&self.clients[position], since);
-            if is_pending && now.saturating_sub(since) < self.setting.handshake_timeout_ns {
+            if is_pending && now.saturating_sub(since) < self.shared.handshake_timeout_ns {
                 return;
             }
             self.opening.begun.pop_front();
@@ -266,12 +218,12 @@ impl Thread {
         }
         let has_room = opening.in_flight < self.in_flight_max();
         let is_ramping = opening.cursor < opening.goal && has_room || is_falling;
-        let is_in_turns = opening.turns.is_some() && has_room;
-        let look_again = is_in_turns.then(|| now_ns() + LOOK_AGAIN_NS);
+        let is_in_turns = opening.groups.is_some() && has_room;
+        let look_again = is_in_turns.then(|| now_ns() + RECHECK_NS);
         let ramp = opening.schedule.filter(|_| is_ramping).map(|schedule| schedule.next_ns());
         let churn = opening.churn.map(|churn| churn.next_ns());
         let retry = opening.retries.front().map(|&(due, _)| due);
-        let timeout_ns = self.setting.handshake_timeout_ns;
+        let timeout_ns = self.shared.handshake_timeout_ns;
         let timeout = opening.begun.front().map(|&(since, _)| since.saturating_add(timeout_ns));
         [ramp, churn, retry, timeout, look_again].into_iter().flatten().min().unwrap_or(u64::MAX)
     }

@@ -1,72 +1,67 @@
-//! The streams that a client follows, and the audit of what it gets of them.
+//! The streams that a client follows, and the audit of what it receives.
 
-use super::client::State;
-use super::start::Start;
-use super::thread::Thread;
+use super::client::{Start, State};
+use super::thread::ClientThread;
 use crate::audit::{Arrival, Audit, Track};
 use crate::marker::Mark;
 
-impl Thread {
+impl ClientThread {
     /// The client is subscribed from now on.
     pub(super) fn join(&mut self, position: usize, now: u64) {
-        let number = self.setting.number(self.index, position);
+        let number = self.shared.number(self.index, position);
         self.set_state(position, State::Active);
-        self.tally.subscribed += 1;
+        self.counts.subscribed += 1;
         let since = std::mem::replace(&mut self.clients[position].since_ns, now);
-        self.tally.connecting.note(now);
-        self.measured.connect(now.saturating_sub(since), &self.setting.ledger);
-        let board = &self.setting.board;
+        self.counts.connecting.note(now);
+        self.latencies.connect(now.saturating_sub(since), &self.shared.accumulator);
+        let counters = &self.shared.counters;
         let client = &mut self.clients[position];
         client.returns = false;
-        // One that goes on keeps its audit, with what it missed meanwhile.
+        // A client that resumes keeps its audit, with what it missed meanwhile.
         let is_new = !std::mem::replace(&mut client.is_tracked, true);
         if is_new {
-            client.start = if board.is_behind() { Start::New } else { Start::Known };
+            client.start = if counters.is_behind() { Start::New } else { Start::Known };
         }
         if is_new && client.start == Start::New {
             self.starts.push(position);
         }
-        if let Some(stream) = self.setting.stream(number) {
+        if let Some(stream) = self.shared.stream(number) {
             if is_new {
-                client.track = Track::begin(board.last_published(stream));
+                client.track = Track::begin(counters.last_published(stream));
             }
-            board.joined(stream);
+            counters.joined(stream);
             return;
         }
         if is_new {
-            let streams = self.setting.streams(number).into_iter();
-            let begin = |stream| (stream, Track::begin(board.last_published(stream)));
+            let streams = self.shared.streams(number).into_iter();
+            let begin = |stream| (stream, Track::begin(counters.last_published(stream)));
             client.extra().tracks = streams.map(begin).collect();
         }
         let tracks = client.extra.as_ref().map_or(&[][..], |extra| &extra.tracks);
-        tracks.iter().for_each(|&(stream, _)| board.joined(stream));
+        tracks.iter().for_each(|&(stream, _)| counters.joined(stream));
     }
 
-    /// The client is not subscribed any more.
+    /// The client is no longer subscribed.
     pub(super) fn leave(&self, position: usize) {
-        let number = self.setting.number(self.index, position);
-        let board = &self.setting.board;
-        match self.setting.stream(number) {
-            Some(stream) => board.left(stream),
+        let number = self.shared.number(self.index, position);
+        let counters = &self.shared.counters;
+        match self.shared.stream(number) {
+            Some(stream) => counters.left(stream),
             None => {
                 let extra = self.clients[position].extra.as_ref();
                 let tracks = extra.map_or(&[][..], |extra| &extra.tracks);
-                tracks.iter().for_each(|&(stream, _)| board.left(stream));
+                tracks.iter().for_each(|&(stream, _)| counters.left(stream));
             }
         }
     }
 
-    /// Ends the client's audit. What may be on the way is expected unless the end `is_asked` for.
-    pub(super) fn settle(&mut self, position: usize, is_asked: bool) {
-        let board = std::sync::Arc::clone(&self.setting.board);
-        let audit =
-            self.due(
-                position,
-                |stream, track| {
-                    if is_asked { track.last() } else { board.last_published(stream) }
-                },
-            );
-        self.settled += audit;
+    /// Ends the client's audit. Messages in transit are expected unless the end `is_asked` for.
+    pub(super) fn finish_audit(&mut self, position: usize, is_asked: bool) {
+        let counters = std::sync::Arc::clone(&self.shared.counters);
+        let audit = self.due(position, |stream, track| {
+            if is_asked { track.last() } else { counters.last_published(stream) }
+        });
+        self.finished_audit += audit;
         let client = &mut self.clients[position];
         client.is_tracked = false;
         client.start = Start::Known;
@@ -76,26 +71,26 @@ impl Thread {
         }
     }
 
-    /// The audit of all clients up to now.
+    /// The audit of all clients until now.
     pub(super) fn audit(&self, sent: &[u64]) -> Audit {
         let last = |stream: u32, _: &Track| {
             let last = sent.get(stream as usize).copied().unwrap_or_default();
             u32::try_from(last).unwrap_or(u32::MAX)
         };
-        let mut audit = self.settled;
+        let mut audit = self.finished_audit;
         (0..self.clients.len()).for_each(|position| audit += self.due(position, last));
         audit.without(self.missed)
     }
 
-    /// The server says that a client, which goes on where it was, may have missed something.
-    pub(super) fn tell_gap(&mut self, position: usize) {
+    /// The server has announced a gap to a client that resumed.
+    pub(super) fn announce_gap(&mut self, position: usize) {
         let client = &mut self.clients[position];
-        client.track.tell_gap();
+        client.track.announce_gap();
         let tracks = client.extra.as_mut().map(|extra| &mut extra.tracks[..]);
-        tracks.unwrap_or_default().iter_mut().for_each(|(_, track)| track.tell_gap());
+        tracks.unwrap_or_default().iter_mut().for_each(|(_, track)| track.announce_gap());
     }
 
-    /// What was due to a client until the last sequence that `last` says for each stream.
+    /// What a client was due, up to the last sequence that `last` returns for each stream.
     fn due(&self, position: usize, last: impl Fn(u32, &Track) -> u32) -> Audit {
         let client = &self.clients[position];
         let mut audit = Audit::default();
@@ -108,10 +103,10 @@ impl Thread {
             }
             let last = last(stream, track);
             let to = last.max(track.last());
-            let refused = self.setting.board.refused_between(stream, track.expected_from(), to);
-            audit += track.settle(last, refused);
+            let refused = self.shared.counters.refused_between(stream, track.expected_from(), to);
+            audit += track.audit(last, refused);
         };
-        match self.setting.stream(self.setting.number(self.index, position)) {
+        match self.shared.stream(self.shared.number(self.index, position)) {
             Some(stream) => add(stream, &client.track),
             None => {
                 let extra = client.extra.as_ref();
@@ -122,12 +117,12 @@ impl Thread {
         audit
     }
 
-    /// A marked message has come.
+    /// Handles a message with a mark.
     pub(super) fn deliver(&mut self, position: usize, mark: &Mark, now: u64) {
-        let stream = self.setting.stream(self.setting.number(self.index, position));
+        let stream = self.shared.stream(self.shared.number(self.index, position));
         let client = &mut self.clients[position];
         if !client.is_tracked {
-            self.tally.early += 1;
+            self.counts.early += 1;
             return;
         }
         let track = match stream {
@@ -138,36 +133,36 @@ impl Thread {
             }),
         };
         let Some(track) = track else {
-            self.tally.stray += 1;
+            self.counts.stray += 1;
             return;
         };
         if client.is_unsure || client.start != Start::Known {
             track.begin_later(mark.sequence.saturating_sub(1));
             client.is_unsure = false;
-            // Of one that follows many streams, each has its first message.
+            // With several streams, each has a first message of its own.
             if stream.is_some() {
                 client.start = Start::Known;
             }
         }
         match track.arrive(mark.sequence) {
             Arrival::Before => {
-                self.tally.early += 1;
+                self.counts.early += 1;
                 return;
             }
             Arrival::Again => {
-                self.settled.duplicated += 1;
+                self.finished_audit.duplicated += 1;
                 return;
             }
-            Arrival::Late => self.settled.reordered += 1,
+            Arrival::Late => self.finished_audit.reordered += 1,
             Arrival::AfterGap(missed) => {
                 let (from, to) = (mark.sequence - missed, mark.sequence - 1);
-                let refused = self.setting.board.refused_between(mark.stream, from, to);
+                let refused = self.shared.counters.refused_between(mark.stream, from, to);
                 self.missed += u64::from(missed).saturating_sub(refused);
             }
             Arrival::New => {}
         }
-        self.tally.received += 1;
-        let latency_ns = self.setting.latency_ns(mark.intended_ns, now);
-        self.measured.delivery(mark, latency_ns, &self.setting.ledger);
+        self.counts.received += 1;
+        let latency_ns = self.shared.latency_ns(mark.intended_ns, now);
+        self.latencies.delivery(mark, latency_ns, &self.shared.accumulator);
     }
 }

@@ -1,27 +1,27 @@
-//! From the start of a connect to the response head.
+//! The handshake: from the start of a connect to the response head.
 //!
-//! The request is sent right after `connect`: over loopback a socket is connected by then, which
-//! saves an event. What is not sent at once is sent when the network says that there is room.
+//! The request is sent right after `connect`. Over loopback the socket is connected by then, which
+//! saves an event. The rest is sent when the connection is writable.
 
 use super::client::State;
 use super::resume::Kind;
-use super::thread::Thread;
+use super::thread::ClientThread;
+use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::plan::Transport;
 use crate::protocol::http::{Head, Length};
-use crate::refusal;
-use crate::tally::Failure;
+use crate::protocol::refusal;
 use crate::template::Values;
 
-/// What a server may leave unread of pongs and requests before it counts as one that does not read.
+/// Unsent pongs and requests, above which the server counts as one that does not read.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-impl Thread {
-    /// Begins to connect a client.
+impl ClientThread {
+    /// Starts to connect a client.
     pub(super) fn open(&mut self, position: usize) {
         let now = now_ns();
-        self.tally.attempts += 1;
-        self.tally.connecting.note(now);
+        self.counts.attempts += 1;
+        self.counts.connecting.note(now);
         self.clients[position].since_ns = now;
         self.set_state(position, State::Connecting);
         self.has_begun(position, now);
@@ -40,43 +40,43 @@ impl Thread {
         }
     }
 
-    /// The client's request, in the thread's scratch buffer, which is to be put back.
+    /// The client's request, in the thread's scratch buffer. The caller returns the buffer.
     fn request(&mut self, position: usize) -> Vec<u8> {
         let mut request = std::mem::take(&mut self.scratch);
         request.clear();
         let resume = self.ids.get(&self.clients[position].resume);
         self.with_values(position, |values| {
-            self.setting.requests.write(values, resume, &mut request);
+            self.shared.requests.write(values, resume, &mut request);
         });
         request
     }
 
     fn with_values(&self, position: usize, write: impl FnOnce(&Values<'_>)) {
-        let number = self.setting.number(self.index, position);
-        let run = self.setting.share.run;
+        let number = self.shared.number(self.index, position);
+        let run = self.shared.share.run;
         let values = Values { client: number, run, ..Values::default() };
-        match self.setting.stream(number) {
+        match self.shared.stream(number) {
             Some(stream) => write(&Values { stream, streams: &[stream], ..values }),
             None => {
-                let streams = self.setting.streams(number);
+                let streams = self.shared.streams(number);
                 let stream = streams.first().copied().unwrap_or_default();
                 write(&Values { stream, streams: &streams, ..values });
             }
         }
     }
 
-    /// The request, or its first part, is on its way.
+    /// Records that the request, or its first part, is sent.
     fn requested(&mut self, position: usize) {
         self.set_state(position, State::Handshaking);
-        if self.setting.transport == Transport::LongPoll {
-            // There is no answer before the first message.
+        if self.shared.transport == Transport::LongPoll {
+            // A long-poll gets no response before the first message.
             let is_first = !self.clients[position].resume.is_some();
             self.join(position, now_ns());
             self.clients[position].is_unsure = is_first;
         }
     }
 
-    /// Asks again on the same connection: the next long-poll.
+    /// Sends the next long-poll on the same connection.
     pub(super) fn ask_again(&mut self, position: usize) -> Result<(), Failure> {
         let request = self.request(position);
         let sent = self.send(position, &request);
@@ -84,7 +84,7 @@ impl Thread {
         sent
     }
 
-    /// Sends, or keeps what the network does not take.
+    /// Sends bytes, or keeps what the connection does not accept.
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<(), Failure> {
         if !self.network.is_open(position) {
             return Ok(());
@@ -96,7 +96,7 @@ impl Thread {
             return Ok(());
         }
         if !is_waiting {
-            self.network.watch_room(position)?;
+            self.network.watch_writable(position)?;
         }
         let unsent = &mut client.extra().unsent;
         unsent.extend_from_slice(&bytes[sent..]);
@@ -106,7 +106,7 @@ impl Thread {
         }
     }
 
-    /// There is room to send: the connection is there, and what was kept goes out.
+    /// Sends what was kept, once the connection is writable.
     pub(super) fn flush(&mut self, position: usize) {
         let client = &mut self.clients[position];
         let Some(extra) = &mut client.extra else { return };
@@ -128,7 +128,7 @@ impl Thread {
         }
     }
 
-    /// Takes bytes of the response head. Returns those that come after it, if it is whole.
+    /// Takes bytes of the response head. Returns those after it once it is complete.
     pub(super) fn head<'a>(
         &mut self,
         position: usize,
@@ -149,7 +149,7 @@ impl Thread {
             client.extra().head = whole.to_vec();
             return Ok(None);
         };
-        if head.status != self.setting.transport.status() {
+        if head.status != self.shared.transport.status() {
             let Some(refusal) = refusal::of_answer(&head, &whole[head.bytes..]) else {
                 client.extra().head = whole.to_vec();
                 return Ok(None);
@@ -162,31 +162,32 @@ impl Thread {
         Ok(Some(after))
     }
 
-    /// The refusal of which a part has come, if the connection ends now.
-    pub(super) fn half_refusal(&self, position: usize) -> Option<Failure> {
+    /// The rejection that has arrived in part, if the connection ends now.
+    pub(super) fn partial_refusal(&self, position: usize) -> Option<Failure> {
         let client = &self.clients[position];
         let bytes = &client.extra.as_ref().filter(|_| client.state == State::Handshaking)?.head;
         let head = Head::parse(bytes).ok()??;
         Some(refusal::of_last(&head, &bytes[head.bytes..]))
     }
 
-    /// Takes a whole head with the status that was hoped for.
+    /// Handles a complete head with the expected status.
     fn accept(&mut self, position: usize, head: &Head<'_>) -> Result<(), Failure> {
-        let transport = self.setting.transport;
+        let transport = self.shared.transport;
         let is_turned_away = head.header("retry-after").is_some();
         if is_turned_away && matches!(transport, Transport::WebSocket | Transport::Sse) {
-            // Throng opens what browsers could not read a refusal of, says when, and ends it.
+            // Throng accepts a connection it must reject if a browser could not read the status,
+            // and says in the response when to come back.
             return Err(Failure::Handshake("told to come back later"));
         }
         if transport == Transport::WebSocket {
-            if head.header("sec-websocket-accept") != Some(&*self.setting.requests.accept) {
+            if head.header("sec-websocket-accept") != Some(&*self.shared.requests.accept) {
                 return Err(Failure::Handshake("Sec-WebSocket-Accept is wrong"));
             }
             return self.hello(position);
         }
         let length = head.length().map_err(Failure::Handshake)?;
         self.clients[position].is_chunked = length == Length::Chunked;
-        if self.setting.transport == Transport::Sse {
+        if self.shared.transport == Transport::Sse {
             let content_type = head.header("content-type").unwrap_or_default().trim_start();
             let is_event_stream = content_type
                 .get(..17)
@@ -199,7 +200,7 @@ impl Thread {
                 self.ids.set(resume, Kind::LastEventId, id.as_bytes());
             }
             if head.has_gap() {
-                self.tell_gap(position);
+                self.announce_gap(position);
             }
         }
         Ok(())
@@ -208,7 +209,7 @@ impl Thread {
     fn hello(&mut self, position: usize) -> Result<(), Failure> {
         let mut hello = std::mem::take(&mut self.scratch);
         hello.clear();
-        self.with_values(position, |values| self.setting.requests.write_hello(values, &mut hello));
+        self.with_values(position, |values| self.shared.requests.write_hello(values, &mut hello));
         let sent = if hello.is_empty() { Ok(()) } else { self.send(position, &hello) };
         self.scratch = hello;
         sent

@@ -1,22 +1,21 @@
-//! What carries the clients' connections: sockets of the kernel, or a tunnel. What clients do with
-//! them is the same.
+//! The clients' connections: kernel sockets or a tunnel, behind one interface.
 //!
-//! Connections have the positions of their clients. At most one of a position is open at a time.
+//! A connection has the position of its client. Each position has at most one.
 
 use super::sockets::Sockets;
+use crate::failure::Failure;
 use crate::marker::now_ns;
-use crate::tally::Failure;
 use throng_tunnel::Tunnel;
 
-/// See the module.
+/// The connections of one thread.
 pub(super) enum Network {
     Sockets(Sockets),
     Tunnel(Box<Tunnel>),
 }
 
 impl Network {
-    /// Begins to connect. Returns how many bytes of the request are on their way already; when the
-    /// rest can be sent, the network says that there is room.
+    /// Starts to connect. Returns how many bytes of the request are sent already. The network
+    /// reports when the rest can be sent.
     pub(super) fn open(
         &mut self,
         position: usize,
@@ -32,7 +31,7 @@ impl Network {
         }
     }
 
-    /// Whether there is a connection, or one on its way.
+    /// Whether there is a connection, established or in progress.
     pub(super) fn is_open(&self, position: usize) -> bool {
         match self {
             Network::Sockets(sockets) => sockets.is_open(position),
@@ -40,7 +39,8 @@ impl Network {
         }
     }
 
-    /// How many bytes were taken; 0 if it is not open, not connected yet, or full.
+    /// Sends bytes and returns how many were accepted: 0 if the connection is closed, in progress
+    /// or full.
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
         match self {
             Network::Sockets(sockets) => sockets.send(position, bytes),
@@ -48,16 +48,17 @@ impl Network {
         }
     }
 
-    /// To be asked for after a [`send`](Self::send) that did not take all.
-    pub(super) fn watch_room(&mut self, position: usize) -> Result<(), Failure> {
+    /// Requests an event when the connection is writable. Call it after a partial
+    /// [`send`](Self::send).
+    pub(super) fn watch_writable(&mut self, position: usize) -> Result<(), Failure> {
         match self {
-            Network::Sockets(sockets) => sockets.watch_room(position),
-            // It says so in any case.
+            Network::Sockets(sockets) => sockets.watch_writable(position),
+            // A tunnel always reports it.
             Network::Tunnel(_) => Ok(()),
         }
     }
 
-    /// What is known about a connection in trouble.
+    /// The error of a connection, if the kernel knows one.
     pub(super) fn failure(&self, position: usize) -> Option<Failure> {
         match self {
             Network::Sockets(sockets) => sockets.failure(position),
@@ -65,7 +66,7 @@ impl Network {
         }
     }
 
-    /// Closes a connection, if it is open: with a reset, or as one who has nothing more to say.
+    /// Closes a connection, if it is open: with a reset or in order.
     pub(super) fn close(&mut self, position: usize, with_reset: bool) {
         match self {
             Network::Sockets(sockets) => sockets.close(position, with_reset),
@@ -74,7 +75,7 @@ impl Network {
         }
     }
 
-    /// Closes all connections with a reset.
+    /// Resets all connections.
     pub(super) fn close_all(&mut self) {
         match self {
             Network::Sockets(sockets) => sockets.close_all(),

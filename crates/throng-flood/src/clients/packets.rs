@@ -1,16 +1,16 @@
-//! What comes over a tunnel: packets, read until there are none, and what they mean for clients.
+//! Reads packets from a tunnel and handles their events.
 
 use super::network::Network;
-use super::thread::Thread;
+use super::thread::ClientThread;
+use crate::failure::Failure;
 use crate::marker::now_ns;
-use crate::tally::Failure;
 use throng_tunnel::{Arrival, End};
 
-/// Packets that are taken before commands and connects get their turn again.
+/// Packets handled before commands and connects have their turn.
 const PACKETS_SLICE: usize = 512;
 
-impl Thread {
-    /// Takes the packets that wait, a slice at most, and acknowledges what they brought.
+impl ClientThread {
+    /// Reads waiting packets, at most one slice, and sends the acknowledgements.
     pub(super) fn take_packets(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let now = now_ns();
@@ -33,9 +33,9 @@ impl Thread {
         if arrival.is_writable {
             self.flush(position);
         }
-        let is_blind = self.is_blind(position);
-        if is_blind && let Network::Tunnel(tunnel) = &mut self.network {
-            // A reset is heard also by who does not read.
+        let is_paused = self.is_paused(position);
+        if is_paused && let Network::Tunnel(tunnel) = &mut self.network {
+            // A client that does not read still notices a reset.
             if !arrival.bytes.is_empty() {
                 tunnel.keep_unread(position, arrival.bytes);
             }
@@ -44,14 +44,14 @@ impl Thread {
         }
         match arrival.end {
             None => {}
-            Some(End::Finished) if is_blind => {}
+            Some(End::Finished) if is_paused => {}
             Some(End::Finished) => self.end(position),
             Some(End::Reset) => self.fail(position, Failure::Reset),
             Some(End::Refused) => self.fail(position, Failure::Refused),
         }
     }
 
-    /// A client reads again: it gets what came meanwhile.
+    /// Delivers what arrived while the client did not read.
     pub(super) fn release(&mut self, position: usize) {
         let Network::Tunnel(tunnel) = &mut self.network else { return };
         let Some(unread) = tunnel.take_unread(position) else { return };
@@ -61,7 +61,7 @@ impl Thread {
         }
     }
 
-    /// Has sent again what was not acknowledged; connections that nobody answers fail.
+    /// Retransmits what has timed out, and fails connections that were given up.
     pub(super) fn expire(&mut self) {
         let now = now_ns();
         while let Network::Tunnel(tunnel) = &mut self.network

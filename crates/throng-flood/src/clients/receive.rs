@@ -1,5 +1,5 @@
-//! What comes in: one read for each readable event, and nothing allocated for a message that comes
-//! whole.
+//! Receives from clients' connections: one read per event, and no allocation for a message that
+//! arrives completely.
 
 use rustix::event::epoll::EventFlags;
 use throng_wire::websocket::{Opcode, write_masked_frame};
@@ -8,25 +8,26 @@ use super::client::State;
 use super::network::Network;
 use super::request::MASK;
 use super::resume::Kind;
-use super::thread::Thread;
+use super::thread::ClientThread;
+use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
+use crate::protocol::refusal;
 use crate::protocol::{self, Event, Framing, poll::Answer};
-use crate::tally::Failure;
 
-/// What is to become of a client after what it received.
+/// What happens to a client after it has received bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Fail(Failure),
-    /// Ask again on a new connection: the server closes this one after its answer, as it may.
+    /// Poll again on a new connection: the server closes this one after its response, as it may.
     Reconnect,
 }
 
-impl Thread {
-    /// An event of a client's socket.
+impl ClientThread {
+    /// Handles an event of a client's socket.
     pub(super) fn handle(&mut self, position: usize, flags: EventFlags) {
         if !self.network.is_open(position) {
-            // Closed by what came before it in the same batch of events.
+            // Closed by an earlier event of the same batch.
             return;
         }
         let is_over = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -38,19 +39,19 @@ impl Thread {
             self.flush(position);
         }
         let is_readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || is_over;
-        if is_readable && (is_over || !self.is_blind(position)) {
+        if is_readable && (is_over || !self.is_paused(position)) {
             self.receive(position, flags);
         }
     }
 
-    /// Whether a client is one that does not read now.
-    pub(super) fn is_blind(&self, position: usize) -> bool {
+    /// Whether a client currently does not read.
+    pub(super) fn is_paused(&self, position: usize) -> bool {
         let client = &self.clients[position];
         client.is_slow && client.state == State::Active
     }
 
-    /// Takes all that a client's socket has received. A read that does not fill the buffer has
-    /// emptied the socket: what comes later makes a new event.
+    /// Reads everything that has arrived on a client's socket. A read that does not fill the
+    /// buffer has emptied the socket, and later bytes make a new event.
     pub(super) fn receive(&mut self, position: usize, flags: EventFlags) {
         let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -70,9 +71,9 @@ impl Thread {
         self.buffer = buffer;
     }
 
-    /// A client has received bytes; whether its connection goes on.
+    /// Handles received bytes. Returns whether the connection continues.
     pub(super) fn received(&mut self, position: usize, bytes: &[u8]) -> bool {
-        self.tally.received_bytes += bytes.len() as u64;
+        self.counts.received_bytes += bytes.len() as u64;
         match self.take(position, bytes) {
             Ok(()) => return true,
             Err(Next::Fail(failure)) => self.fail(position, failure),
@@ -85,7 +86,7 @@ impl Thread {
         false
     }
 
-    /// The server has ended a client's connection.
+    /// Handles the end of a connection, closed by the server.
     pub(super) fn end(&mut self, position: usize) {
         self.fail(position, self.ended(position));
     }
@@ -105,7 +106,7 @@ impl Thread {
                 None => return Ok(()),
                 Some(after) => bytes = after,
             }
-            if self.setting.joined_by.is_some() {
+            if self.shared.joined_by.is_some() {
                 self.set_state(position, State::Joining);
             } else {
                 self.join(position, now);
@@ -115,20 +116,20 @@ impl Thread {
             }
         }
         let is_chunked = self.clients[position].is_chunked;
-        let framing = match self.setting.transport {
+        let framing = match self.shared.transport {
             Transport::WebSocket => Framing::WebSocket,
             Transport::Sse => Framing::Sse { is_chunked },
             Transport::Stream => Framing::Lines { is_chunked },
             Transport::LongPoll => Framing::Poll,
         };
-        let mut half = self.clients[position].take_half();
+        let mut partial = self.clients[position].take_partial();
         let mut next = Ok(());
-        let fed = protocol::feed(framing, &mut half, bytes, &mut |event| {
+        let fed = protocol::feed(framing, &mut partial, bytes, &mut |event| {
             if next.is_ok() {
                 next = self.event(position, event, now);
             }
         });
-        self.clients[position].put_half(half);
+        self.clients[position].put_partial(partial);
         next.and(fed.map_err(|fault| Next::Fail(Failure::Protocol(fault))))
     }
 
@@ -140,14 +141,14 @@ impl Thread {
                 Ok(())
             }
             Event::Heartbeat => {
-                self.tally.heartbeats += 1;
+                self.counts.heartbeats += 1;
                 Ok(())
             }
             Event::Ping(payload) => {
                 let mut pong = std::mem::take(&mut self.scratch);
                 pong.clear();
                 write_masked_frame(&mut pong, Opcode::Pong, payload, MASK);
-                self.tally.pings += 1;
+                self.counts.pings += 1;
                 let sent = self.send(position, &pong);
                 self.scratch = pong;
                 sent.map_err(Next::Fail)
@@ -158,15 +159,15 @@ impl Thread {
         }
     }
 
-    /// An answer to a long-poll, and the next request.
+    /// Handles a response to a long-poll, and sends the next request.
     fn answer(&mut self, position: usize, answer: &Answer<'_>, now: u64) -> Result<(), Next> {
-        // Nchan says 304 or 408 when the time is up.
+        // Nchan answers 304 or 408 when its timeout is over.
         if !matches!(answer.status, 200 | 204 | 304 | 408) {
             return Err(Next::Fail(answer.refusal()));
         }
         self.ids.set_next(&mut self.clients[position].resume, &answer.next);
         if answer.has_gap {
-            self.tell_gap(position);
+            self.announce_gap(position);
         }
         if answer.status == 200 && !answer.body.is_empty() {
             self.message(position, &answer.body, now).map_err(Next::Fail)?;
@@ -183,8 +184,7 @@ impl Thread {
         self.ask_again(position).map_err(Next::Fail)
     }
 
-    /// Has those that are answered from now on wait with asking again (true), or those that wait
-    /// ask now.
+    /// Makes clients wait with their next long-poll from now on; or makes those that wait poll now.
     pub(super) fn hold_polls(&mut self, are_held: bool) {
         if are_held {
             self.held_polls.get_or_insert_default();
@@ -193,7 +193,7 @@ impl Thread {
         for (position, since_ns) in self.held_polls.take().unwrap_or_default() {
             let position = position as usize;
             let client = &self.clients[position];
-            // One that has come back meanwhile has asked already.
+            // A client that has reconnected meanwhile has polled already.
             if client.state != State::Active || client.since_ns != since_ns {
                 continue;
             }
@@ -204,51 +204,51 @@ impl Thread {
     }
 
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {
-        if self.setting.heartbeat.is_some_and(|heartbeat| heartbeat == message) {
-            self.tally.heartbeats += 1;
+        if self.shared.heartbeat.is_some_and(|heartbeat| heartbeat == message) {
+            self.counts.heartbeats += 1;
             return Ok(());
         }
-        self.tally.arriving.note(now);
+        self.counts.arriving.note(now);
         let (mut rest, mut is_marked) = (message, false);
         while let Some((mark, after)) = Mark::find(rest) {
             rest = after;
-            if mark.run == self.setting.share.run {
+            if mark.run == self.shared.share.run {
                 is_marked = true;
                 self.deliver(position, &mark, now);
             }
         }
         if self.clients[position].state == State::Joining {
-            let joined_by = self.setting.joined_by.as_ref();
+            let joined_by = self.shared.joined_by.as_ref();
             if joined_by.is_none_or(|text| text.find(message).is_some()) {
                 self.join(position, now);
             } else {
                 self.check_refusal(message)?;
             }
-        } else if !is_marked && self.setting.joined_by.is_none() {
+        } else if !is_marked && self.shared.joined_by.is_none() {
             self.check_refusal(message)?;
         }
-        self.tally.unmarked += u64::from(!is_marked);
-        if self.setting.pings.is_empty() {
+        self.counts.unmarked += u64::from(!is_marked);
+        if self.shared.pings.is_empty() {
             return Ok(());
         }
         self.answer_pings(position, message)
     }
 
     fn check_refusal(&self, message: &[u8]) -> Result<(), Failure> {
-        let refused_by = &self.setting.refused_by;
-        let refusal = refused_by.iter().find_map(|text| Failure::said(message, text));
+        let refused_by = &self.shared.refused_by;
+        let refusal = refused_by.iter().find_map(|text| refusal::containing(message, text));
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Servers may send several messages as the lines of one, a ping among them.
+    /// Some servers send several messages, pings among them, as the lines of one.
     fn answer_pings(&mut self, position: usize, message: &[u8]) -> Result<(), Failure> {
-        let setting = std::sync::Arc::clone(&self.setting);
-        let answer_to = |line: &[u8]| setting.pings.iter().find(|(ask, _)| ask == line);
+        let shared = std::sync::Arc::clone(&self.shared);
+        let answer_to = |line: &[u8]| shared.pings.iter().find(|(ask, _)| ask == line);
         let whole = answer_to(message);
         let lines = message.split(|&byte| byte == b'\n').filter_map(answer_to);
         let lines = lines.take(if whole.is_some() { 0 } else { usize::MAX });
         for (_, answer) in whole.into_iter().chain(lines) {
-            self.tally.pings += 1;
+            self.counts.pings += 1;
             self.send(position, answer)?;
         }
         Ok(())

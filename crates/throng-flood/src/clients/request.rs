@@ -1,31 +1,31 @@
-//! What a client sends to subscribe: its request, and the hello messages of a WebSocket.
+//! What a client sends to subscribe: the request, and the hello messages of a WebSocket.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
 
-use super::FleetError;
+use super::ClientPoolError;
 use super::resume::Kind;
 use crate::plan::{Target, Transport};
-use crate::template::{Place, Template, Values};
+use crate::template::{Placeholder, Template, Values};
 
-/// A fixed key: servers only have to answer with the accept value that belongs to it.
+/// A fixed key. A server only has to answer with the matching accept value.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-/// The mask of all frames: what is sent need not be hidden from proxies, and zeros cost nothing.
+/// The mask of all frames. Nothing needs to be hidden from proxies, and zeros cost nothing.
 pub(super) const MASK: [u8; 4] = [0; 4];
 
-/// What clients ask for.
+/// The requests of clients.
 #[derive(Debug)]
 pub(super) struct Requests {
     transport: Transport,
     url: Template,
     headers: Vec<(String, Template)>,
-    /// The headers that are the same for all.
+    /// The headers that are the same for all clients.
     fixed: String,
     has_own_host: bool,
     hello: Vec<Template>,
-    /// What the server must answer to [`KEY`].
+    /// The accept value of [`KEY`].
     pub(super) accept: String,
 }
 
@@ -55,7 +55,7 @@ impl Requests {
         }
     }
 
-    /// Appends the request of a client. `resume` is the id that it goes on with.
+    /// Appends the request of a client, which resumes after the id `resume`.
     pub(super) fn write(
         &self,
         values: &Values<'_>,
@@ -66,7 +66,7 @@ impl Requests {
         let url_start = to.len();
         self.url.render(values, to);
         let parts = Parts::of(&to[url_start..]);
-        // The authority is needed once more, after the path.
+        // The authority is needed again after the path.
         let authority = to[url_start..][parts.authority.clone()].to_vec();
         to.truncate(url_start + parts.target_end);
         to.drain(url_start..url_start + parts.authority.end);
@@ -97,8 +97,8 @@ impl Requests {
         to.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the hello messages, as frames. One with `{stream}` in it is sent for each stream
-    /// that the client follows.
+    /// Appends the hello messages as frames. A message with `{stream}` in it is sent once for each
+    /// stream that the client follows.
     pub(super) fn write_hello(&self, values: &Values<'_>, to: &mut Vec<u8>) {
         if self.transport != Transport::WebSocket {
             return;
@@ -117,7 +117,7 @@ impl Requests {
 }
 
 fn names_one_stream(template: &Template) -> bool {
-    template.has(Place::Stream) && !template.text().contains("{streams:")
+    template.has(Placeholder::Stream) && !template.text().contains("{streams:")
 }
 
 fn write_header(name: &str, value: &[u8], to: &mut Vec<u8>) {
@@ -126,7 +126,7 @@ fn write_header(name: &str, value: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-/// Percent-encodes what would end a value in a query.
+/// Percent-encodes the bytes that would end a value in a query.
 fn write_query_value(value: &[u8], to: &mut Vec<u8>) {
     for &byte in value {
         if byte.is_ascii_alphanumeric() || b"-._~,:;!*()/@$".contains(&byte) {
@@ -139,10 +139,10 @@ fn write_query_value(value: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-/// Where the parts of a URL are.
+/// The parts of a URL, as ranges.
 struct Parts {
     authority: std::ops::Range<usize>,
-    /// Where the path and query end, before a fragment.
+    /// The end of path and query, before a fragment.
     target_end: usize,
 }
 
@@ -156,10 +156,11 @@ impl Parts {
     }
 }
 
-/// The addresses to connect to: the URL's, then one for each further port. A URL that names no port
-/// leaves it to those, if there are any.
-pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, FleetError> {
-    let refuse = |reason: &str| FleetError::Url { url: url.to_owned(), reason: reason.to_owned() };
+/// The addresses to connect to: the URL's, then one for each further port. If the URL names no
+/// port and there are others, it has none of its own.
+pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, ClientPoolError> {
+    let refuse =
+        |reason: &str| ClientPoolError::Url { url: url.to_owned(), reason: reason.to_owned() };
     match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
         Some("http" | "ws") => {}
         Some("https" | "wss") => return Err(refuse("TLS is not spoken")),
@@ -175,7 +176,7 @@ pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, Fleet
         _ => (authority, None),
     };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let dns = |reason: String| FleetError::Dns { host: host.to_owned(), reason };
+    let dns = |reason: String| ClientPoolError::Dns { host: host.to_owned(), reason };
     let mut found = (host, 0).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
     let address = found.next().ok_or_else(|| dns("the answer is empty".to_owned()))?;
     let port = port.or(if ports.is_empty() { Some(80) } else { None });
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_can_be_overruled() {
+    fn headers_can_be_overridden() {
         let mut target = target(Transport::Sse, "http://h");
         assert_eq!(
             request(&target, Some((Kind::LastEventId, b"7"))),
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn hello_is_said_for_each_stream() {
+    fn a_hello_is_sent_for_each_stream() {
         let mut target = target(Transport::WebSocket, "ws://h/");
         let template = |text| Template::parse(text).expect("a template");
         target.hello = vec![template("hi"), template("s{stream}"), template("{streams:,}")];

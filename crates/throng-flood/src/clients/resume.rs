@@ -1,27 +1,27 @@
-//! The ids that clients go on with after a reconnect, and after each answer to a long-poll.
+//! The message ids that clients resume after, on reconnects and from one long-poll to the next.
 //!
-//! Clients that follow the same stream are at the same id or at one of the few last ones, so each
-//! id is kept once a thread, and a client has a number of four bytes.
+//! Clients of the same stream are at the same id, or at one of the last few. So a thread stores
+//! each id once, and a client has a reference of four bytes.
 
 use std::collections::HashMap;
 
 use crate::protocol::poll::Next;
 
-/// Longer ids are not kept: their clients begin anew.
+/// Longer ids are not stored, and their clients start afresh.
 const ID_BYTES_MAX: usize = 512;
 
-/// How an id is given back.
+/// How an id is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// `Last-Event-ID: …`
     LastEventId,
     /// `?since=…`
     Since,
-    /// Whole header lines.
+    /// Complete header lines.
     Headers,
 }
 
-/// A client's id, if it has one. To be given back to [`Ids::release`].
+/// The id of a client, if it has one. Return it to [`Ids::release`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Id(u32);
 
@@ -31,13 +31,13 @@ impl Id {
     }
 }
 
-/// All ids of a thread's clients.
+/// All ids of one thread's clients.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     entries: Vec<Entry>,
     free: Vec<u32>,
     by_text: HashMap<(Kind, Box<[u8]>), u32>,
-    /// The one that was set last, most likely the next one too.
+    /// The id that was set last, and is probably the next one, too.
     last: u32,
 }
 
@@ -49,7 +49,7 @@ struct Entry {
 }
 
 impl Ids {
-    /// Remembers an id in the place of the one before.
+    /// Replaces the id of a client.
     pub(super) fn set(&mut self, id: &mut Id, kind: Kind, text: &[u8]) {
         self.release(id);
         let is_sendable = |&byte: &u8| byte >= b' ' || byte == b'\t';
@@ -68,8 +68,7 @@ impl Ids {
         *id = Id(self.last + 1);
     }
 
-    /// [`set`](Self::set) to what the answer to a long-poll says; keeps the one before if it says
-    /// nothing.
+    /// Sets the id from the response to a long-poll. Without one in the response, the old id stays.
     pub(super) fn set_next(&mut self, id: &mut Id, next: &Next<'_>) {
         if let Some(text) = next.id {
             return self.set(id, Kind::Since, text.as_bytes());
@@ -86,13 +85,13 @@ impl Ids {
         }
     }
 
-    /// How and with what the client goes on.
+    /// The id of a client, and how to send it.
     pub(super) fn get(&self, id: &Id) -> Option<(Kind, &[u8])> {
         let entry = self.entries.get(id.0.checked_sub(1)? as usize)?;
         Some((entry.kind, &entry.text))
     }
 
-    /// Forgets a client's id.
+    /// Removes the id of a client.
     pub(super) fn release(&mut self, id: &mut Id) {
         let Some(position) = std::mem::take(id).0.checked_sub(1) else { return };
         let entry = &mut self.entries[position as usize];
@@ -116,7 +115,7 @@ impl Ids {
             }
             None => {
                 self.entries.push(entry);
-                // A thread has fewer clients than that.
+                // A thread has fewer than 2^32 clients.
                 self.entries.len() as u32 - 1
             }
         };
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_shared_and_forgotten() {
+    fn ids_are_shared_and_freed() {
         let (mut ids, mut clients) = (Ids::default(), [Id(0), Id(0), Id(0)]);
         for text in ["a-1", "a-2", "a-3"] {
             for client in &mut clients {
@@ -147,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn an_id_cannot_smuggle_a_header() {
+    fn an_id_cannot_inject_a_header() {
         let (mut ids, mut client) = (Ids::default(), Id(0));
         ids.set(&mut client, Kind::LastEventId, b"a\r\nX: y");
         assert!(!client.is_some());
     }
 
     #[test]
-    fn an_answer_without_an_id_keeps_the_one_before() {
+    fn a_response_without_an_id_keeps_the_old_one() {
         let (mut ids, mut client) = (Ids::default(), Id(0));
         let next = Next { last_modified: Some("Sat"), etag: Some("\"3\""), ..Next::default() };
         ids.set_next(&mut client, &next);

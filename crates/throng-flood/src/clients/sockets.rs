@@ -1,54 +1,55 @@
-//! Connections that are sockets of the kernel, watched by one epoll, edge-triggered.
+//! Connections over kernel sockets, watched by one edge-triggered epoll.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::late_port::choose_port_late;
-use super::setting::Setting;
+use super::shared::Shared;
 use super::sources::{ATTEMPTS_MAX, Source};
-use crate::tally::Failure;
+use crate::failure::Failure;
 
 const EVENTS_MAX: usize = 512;
 
-/// The number under which the waking descriptor is registered: no client has it.
+/// The event number of the waking descriptor. No client has it.
 pub(super) const WAKE: u64 = u64::MAX;
 
 /// The sockets of one thread's clients, by position.
 pub(super) struct Sockets {
-    setting: Arc<Setting>,
-    /// The thread's number.
+    shared: Arc<Shared>,
+    /// The number of the thread.
     index: usize,
     epoll: OwnedFd,
     open: Vec<Option<OwnedFd>>,
 }
 
 impl Sockets {
-    /// For so many clients; `wake` makes an event with the number [`WAKE`].
+    /// For at most `capacity` clients; `wake` makes an event with the number [`WAKE`].
     pub(super) fn new(
-        setting: Arc<Setting>,
+        shared: Arc<Shared>,
         index: usize,
         capacity: usize,
         wake: &OwnedFd,
     ) -> Result<Sockets, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), EventFlags::IN)?;
-        // Pages of it become resident as clients are opened.
-        Ok(Sockets { setting, index, epoll, open: Vec::with_capacity(capacity) })
+        // Pages become resident as clients are opened.
+        Ok(Sockets { shared, index, epoll, open: Vec::with_capacity(capacity) })
     }
 
-    /// Room for events, to be given to [`wait`](Self::wait).
+    /// A buffer for the events of [`wait`](Self::wait).
     pub(super) fn events() -> Vec<epoll::Event> {
         Vec::with_capacity(EVENTS_MAX)
     }
 
-    /// Sleeps until something happens, at most so long.
+    /// Waits for events, at most for `sleep`.
     pub(super) fn wait(&self, events: &mut Vec<epoll::Event>, sleep: Duration) {
         events.clear();
         let sleep =
@@ -57,9 +58,9 @@ impl Sockets {
         debug_assert!(matches!(waited, Ok(_) | Err(Errno::INTR)), "{waited:?}");
     }
 
-    /// See [`Network::open`](super::network::Network::open).
+    /// Starts to connect; see [`Network::open`](super::network::Network::open).
     pub(super) fn open(&mut self, position: usize, request: &[u8]) -> Result<usize, Failure> {
-        self.begin(position, request).map_err(failure)
+        self.begin(position, request).map_err(Failure::from)
     }
 
     fn begin(&mut self, position: usize, request: &[u8]) -> Result<usize, Errno> {
@@ -75,12 +76,12 @@ impl Sockets {
     }
 
     fn connect(&self, position: usize) -> Result<OwnedFd, Errno> {
-        let setting = &self.setting;
-        let target = setting.target(setting.number(self.index, position));
-        let source_number = setting.source_number(self.index, position);
+        let shared = &self.shared;
+        let target = shared.target(shared.number(self.index, position));
+        let source_number = shared.source_number(self.index, position);
         let mut attempt = 0;
         loop {
-            let source = setting.sources.of(source_number, attempt, target);
+            let source = shared.sources.of(source_number, attempt, target);
             attempt += 1;
             match connect(source, target) {
                 Err(error)
@@ -98,20 +99,21 @@ impl Sockets {
         self.open.get(position)?.as_ref()
     }
 
-    /// How many bytes were taken; 0 if it is not open, not connected yet, or full.
+    /// Sends bytes and returns how many were accepted: 0 if the connection is closed, in progress
+    /// or full.
     pub(super) fn send(&self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
         let Some(socket) = self.of(position) else { return Ok(0) };
-        send_some(socket, bytes).map_err(failure)
+        send_some(socket, bytes).map_err(Failure::from)
     }
 
-    /// Asks to be told also when there is room to send.
-    pub(super) fn watch_room(&self, position: usize) -> Result<(), Failure> {
+    /// Requests an event when the socket is writable.
+    pub(super) fn watch_writable(&self, position: usize) -> Result<(), Failure> {
         let Some(socket) = self.of(position) else { return Ok(()) };
         let data = epoll::EventData::new_u64(position as u64);
-        epoll::modify(&self.epoll, socket, data, interest(true)).map_err(failure)
+        epoll::modify(&self.epoll, socket, data, interest(true)).map_err(Failure::from)
     }
 
-    /// Takes what has come, or `None` if nothing has; 0 bytes if the server has ended.
+    /// Receives bytes: `None` if there are none, 0 at the end of the connection.
     pub(super) fn receive(
         &self,
         position: usize,
@@ -123,37 +125,37 @@ impl Sockets {
                 Ok((bytes, _)) => return Ok(Some(bytes)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
-                Err(error) => return Err(failure(error)),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// What the kernel says about a connection in trouble.
+    /// The pending error of a socket.
     pub(super) fn failure(&self, position: usize) -> Option<Failure> {
         let error = match sockopt::socket_error(self.of(position)?) {
             Ok(Err(error)) | Err(error) => error,
             Ok(Ok(())) => return None,
         };
-        Some(failure(error))
+        Some(error.into())
     }
 
-    /// Closes; with a reset, no port lingers in `TIME_WAIT` when clients come back.
+    /// Closes a socket. With a reset, no port stays in `TIME_WAIT` when clients reconnect.
     pub(super) fn close(&mut self, position: usize, with_reset: bool) {
         if let Some(socket) = self.open.get_mut(position).and_then(Option::take)
             && with_reset
         {
-            // A refusal only means a slower close.
+            // An error only means a slower close.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
     }
 
-    /// Closes all, with a reset.
+    /// Resets all sockets.
     pub(super) fn close_all(&mut self) {
         (0..self.open.len()).for_each(|position| self.close(position, true));
     }
 }
 
-/// Starts to connect; the socket does not block.
+/// Starts a non-blocking connect.
 fn connect(source: Option<Source>, target: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match target {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -163,8 +165,10 @@ fn connect(source: Option<Source>, target: &SocketAddr) -> Result<OwnedFd, Errno
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if let Some(source) = source {
         if source.is_port_free() {
-            // A kernel without it gives each source address one range for all destinations.
-            let _ = choose_port_late(&socket);
+            // `connect` then chooses the local port, knowing the destination, so that each
+            // destination has the whole range of ports. Otherwise `bind` would choose it, and the
+            // source address would have one range for all destinations.
+            let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
         } else {
             sockopt::set_socket_reuseaddr(&socket, true)?;
         }
@@ -181,7 +185,7 @@ fn interest(wants_to_send: bool) -> EventFlags {
     EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | out
 }
 
-/// How many bytes the socket took; none if it is not connected yet or full.
+/// Sends bytes and returns how many the socket accepted: none if it is not connected or full.
 fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
         Ok(sent) => Ok(sent),
@@ -190,19 +194,7 @@ fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Whether another source may have a port left.
+/// Whether another source may have a free port.
 fn is_port_taken(error: Errno) -> bool {
     matches!(error, Errno::ADDRNOTAVAIL | Errno::ADDRINUSE)
-}
-
-/// Why an attempt to connect, or a connection, has failed.
-fn failure(error: Errno) -> Failure {
-    match error {
-        Errno::CONNREFUSED => Failure::Refused,
-        Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE => Failure::Reset,
-        Errno::TIMEDOUT => Failure::ConnectTimeout,
-        Errno::MFILE | Errno::NFILE => Failure::NoDescriptors,
-        error if is_port_taken(error) => Failure::NoPorts,
-        error => Failure::Os(error.raw_os_error()),
-    }
 }

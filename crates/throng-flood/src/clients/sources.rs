@@ -1,48 +1,48 @@
-//! Where clients connect from: local addresses and ports.
+//! The local addresses and ports of clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::plan;
 
-/// Clients that share one address of 127.0.0.0/8 (and one target port). Each address has the whole
-/// range of local ports to itself; far below that range, finding a free port is one look-up.
+/// Clients of one loopback address, per target port. Each address has the whole range of local
+/// ports; far below its size, finding a free port takes one look-up.
 pub const CLIENTS_PER_LOOPBACK_SOURCE: usize = 4_000;
 
-/// Addresses that [`loopback`] can give.
+/// How many addresses [`loopback`] can return.
 const LOOPBACK_SOURCES_MAX: usize = 250 * 250;
 
-/// Sources tried for one client when the first one has no port left.
+/// Sources tried for one client if the first has no free port.
 pub(super) const ATTEMPTS_MAX: usize = 8;
 
-/// The choice of local addresses and ports.
+/// The local addresses and ports of all clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
     choice: Choice,
-    /// Ports of the target.
+    /// How many ports the target has.
     targets: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Choice {
-    /// The kernel's.
+    /// The kernel chooses address and port.
     Kernel,
-    /// 127.0.2.1 and up, ports by the kernel.
+    /// Addresses from 127.0.2.1 on; the kernel chooses ports.
     Loopback,
-    /// In turn, ports by the kernel.
+    /// These addresses in turn; the kernel chooses ports.
     Addresses(Vec<IpAddr>),
-    /// In turn, each with all ports from the first to the last; `None` for any address.
+    /// These addresses in turn, each with all ports of a range; `None` for any address.
     Ports { addresses: Vec<Option<IpAddr>>, first: u16, last: u16 },
 }
 
-/// Where a socket is to be bound to, if anywhere.
+/// A local address to bind a socket to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// Port 0 is the kernel's choice.
+    /// With port 0, the kernel chooses the port.
     pub address: SocketAddr,
 }
 
 impl Sources {
-    /// For a target with so many ports.
+    /// For a target with this many ports.
     pub fn new(sources: &plan::Sources, target: IpAddr, targets: usize) -> Sources {
         let is_loopback = matches!(target, IpAddr::V4(address) if address.is_loopback());
         let listed =
@@ -64,23 +64,23 @@ impl Sources {
         Sources { choice, targets: targets.max(1) }
     }
 
-    /// Whether fleets of other processes on this machine take the same addresses by themselves.
+    /// Whether pools of other processes on this machine use the same addresses.
     pub(super) fn are_shared(&self) -> bool {
         matches!(self.choice, Choice::Loopback)
     }
 
-    /// The source of a client, or of its next attempt. Clients with the same source have different
+    /// The source of a client's connect attempt. Clients with the same source have different
     /// target ports as long as there are enough sources.
     pub fn of(&self, number: usize, attempt: usize, target: &SocketAddr) -> Option<Source> {
         let any = |port| Some(Source { address: SocketAddr::new(unspecified(target), port) });
         let with = |address, port| Some(Source { address: SocketAddr::new(address, port) });
-        // Clients `number..number + targets` go to different ports of the target.
+        // Clients `number..number + targets` connect to different ports.
         let round = number / self.targets;
         match &self.choice {
             Choice::Kernel => None,
             Choice::Loopback => {
                 let block = number / CLIENTS_PER_LOOPBACK_SOURCE / self.targets;
-                // Attempts go to addresses of other threads' clients, half the range away.
+                // Retries use addresses of other threads' clients, half the range away.
                 let block = block + attempt * (LOOPBACK_SOURCES_MAX / 2 + 1);
                 with(loopback(block), 0)
             }
@@ -100,13 +100,13 @@ impl Sources {
 }
 
 impl Source {
-    /// Whether the port is left to the kernel.
+    /// Whether the kernel chooses the port.
     pub fn is_port_free(&self) -> bool {
         self.address.port() == 0
     }
 }
 
-/// An address of 127.0.0.0/8, from 127.0.2.1 on, where servers hardly listen.
+/// A loopback address, from 127.0.2.1 on, where servers rarely listen.
 pub fn loopback(block: usize) -> IpAddr {
     let block = block % LOOPBACK_SOURCES_MAX;
     let part = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_takes_addresses_by_itself() {
+    fn loopback_sources_are_automatic() {
         let sources = sources(&[], None, 1);
         assert_eq!(of(&sources, 0).to_string(), "127.0.2.1:0");
         assert_eq!(of(&sources, 3_999).to_string(), "127.0.2.1:0");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_the_kernel_chooses_unless_told() {
+    fn the_kernel_chooses_elsewhere_by_default() {
         let target = SocketAddr::from(([10, 0, 0, 1], 80));
         let plan = plan::Sources { addresses: Vec::new(), ports: None };
         assert_eq!(Sources::new(&plan, target.ip(), 1).of(5, 0, &target), None);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_clients_have_the_same_ends() {
+    fn clients_have_distinct_address_pairs() {
         let (targets, addresses) = (3, ["127.0.9.1", "127.0.9.2"]);
         let sources = sources(&addresses, Some((100, 104)), targets);
         let all: BTreeSet<_> =

@@ -1,4 +1,4 @@
-//! The fleet against small servers made of blocking sockets.
+//! A pool against small servers with blocking sockets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use throng_wire::websocket::{Opcode, accept_key, write_close, write_frame};
 
 use super::*;
+use crate::failure::Failure;
 use crate::marker::Mark;
 use crate::plan::{Ping, Sources, Streams, Subscribed, Target, Transport};
-use crate::tally::Failure;
 use crate::template::Template;
 
 mod closed_loop;
 mod elsewhere;
 mod gaps;
 
-/// Ends a test that would hang otherwise; never waited for when all is well.
+/// Ends a test that would hang. Never reached in a good run.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const IN_FLIGHT: usize = 64;
 
-/// A server's end of a connection, with what was asked.
+/// A server's end of a connection, with the request.
 struct Peer {
     stream: TcpStream,
     request: String,
@@ -66,7 +66,7 @@ fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// A server that answers each request with what `answer` makes of it, and hands over the peers.
+/// A server that answers each request with the result of `answer`, and passes its connections on.
 fn serve(answer: fn(&str) -> Vec<u8>) -> (u16, Receiver<Peer>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -122,25 +122,25 @@ fn plan(transport: Transport, url: &str) -> Plan {
     }
 }
 
-/// A fleet with what it has seen since its start.
+/// A pool with its counts since the start.
 struct Watched {
-    fleet: Fleet,
-    all: Tally,
+    pool: ClientPool,
+    all: ClientCounts,
 }
 
 impl Watched {
     fn start(plan: &Plan, clients: usize) -> Watched {
-        let fleet = Fleet::start(plan, clients).expect("started");
-        fleet.ramp(clients, None, IN_FLIGHT);
-        Watched { fleet, all: Tally::default() }
+        let pool = ClientPool::start(plan, clients).expect("started");
+        pool.ramp(clients, None, IN_FLIGHT);
+        Watched { pool, all: ClientCounts::default() }
     }
 
-    fn wait(&mut self, what: &str, is_so: impl Fn(&Tally) -> bool) {
+    fn wait(&mut self, what: &str, is_so: impl Fn(&ClientCounts) -> bool) {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let tally = self.fleet.tally();
-            let states = tally.states;
-            self.all.merge(&tally);
+            let counts = self.pool.counts();
+            let states = counts.states;
+            self.all.merge(&counts);
             self.all.states = states;
             if is_so(&self.all) {
                 return;
@@ -152,17 +152,17 @@ impl Watched {
     }
 
     fn wait_active(&mut self, count: u64) {
-        self.wait("active", |tally| tally.states.active == count);
+        self.wait("active", |counts| counts.states.active == count);
     }
 
     fn wait_failure(&mut self, failure: &Failure, count: u64) {
-        self.wait("failure", |tally| tally.failures.get(failure) == Some(&count));
+        self.wait("failure", |counts| counts.failures.get(failure) == Some(&count));
     }
 
     fn payload(&self, stream: u32, sequence: u32) -> Vec<u8> {
-        self.fleet.board().published(stream, sequence);
+        self.pool.counters().published(stream, sequence);
         let mut payload = Vec::new();
-        let mark = Mark { run: self.fleet.run(), stream, sequence, intended_ns: now_ns() };
+        let mark = Mark { run: self.pool.run(), stream, sequence, intended_ns: now_ns() };
         mark.write_payload(80, &mut payload);
         payload
     }
@@ -174,7 +174,7 @@ impl Watched {
     }
 
     fn audit(&self, last: u64) -> Audit {
-        self.fleet.audit([last].into())
+        self.pool.audit([last].into())
     }
 }
 
@@ -201,12 +201,12 @@ fn every_client_has_its_own_number_and_source() {
     assert_eq!(asked, expected);
     let source = peers[0].stream.peer_addr().expect("an address").ip();
     assert_eq!(source, Ipv4Addr::new(127, 0, 2, 1));
-    assert_eq!((watched.fleet.audience(0), watched.all.subscribed), (20, 20));
-    watched.fleet.stop();
+    assert_eq!((watched.pool.audience(0), watched.all.subscribed), (20, 20));
+    watched.pool.stop();
 }
 
 #[test]
-fn what_is_lost_again_or_late_is_found() {
+fn lost_duplicated_and_late_messages_are_counted() {
     let (mut watched, mut peers) = websockets(4, |_| {});
     watched.wait_active(4);
     let frames: Vec<_> = (1..=5).map(|sequence| watched.frame(sequence)).collect();
@@ -215,38 +215,38 @@ fn what_is_lost_again_or_late_is_found() {
         let bytes: Vec<_> = order.iter().map(|&sequence| &frames[sequence - 1][..]).collect();
         peer.send(&bytes.concat());
     }
-    watched.wait("all that was sent", |tally| tally.received == 12);
+    watched.wait("all that was sent", |counts| counts.received == 12);
     let audit = watched.audit(5);
     let expected =
         Audit { expected: 20, received: 12, lost: 8, missed: 0, duplicated: 1, reordered: 1 };
     assert_eq!(audit, expected);
-    watched.fleet.board().refused(0, 5);
+    watched.pool.counters().refused(0, 5);
     assert_eq!(watched.audit(5).lost, 6);
-    let seen = watched.fleet.publishes(Duration::ZERO);
+    let deliveries = watched.pool.publishes(Duration::ZERO);
     let counts: Vec<_> =
-        seen.iter().map(|publish| (publish.sequence, publish.latencies_us.len())).collect();
+        deliveries.iter().map(|publish| (publish.sequence, publish.latencies_us.len())).collect();
     assert_eq!(counts, [(1, 3), (2, 2), (3, 2), (4, 3), (5, 2)]);
 }
 
 #[test]
-fn one_that_joins_later_expects_what_comes_later() {
+fn a_later_subscriber_expects_only_later_messages() {
     let (port, peers) = serve(upgrade);
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
-    let fleet = Fleet::start(&plan, 1).expect("started");
-    fleet.board().published(0, 3);
-    fleet.ramp(1, None, 1);
-    let mut watched = Watched { fleet, all: Tally::default() };
+    let pool = ClientPool::start(&plan, 1).expect("started");
+    pool.counters().published(0, 3);
+    pool.ramp(1, None, 1);
+    let mut watched = Watched { pool, all: ClientCounts::default() };
     watched.wait_active(1);
     let mut peer = peers.recv().expect("a peer");
-    // The third was on the way meanwhile.
+    // The third message was in transit meanwhile.
     peer.send(&[watched.frame(3), watched.frame(4)].concat());
-    watched.wait("both", |tally| (tally.early, tally.received) == (1, 1));
+    watched.wait("both", |counts| (counts.early, counts.received) == (1, 1));
     let audit = watched.audit(5);
     assert_eq!((audit.expected, audit.received, audit.lost), (2, 1, 1));
 }
 
 #[test]
-fn pings_of_either_kind_are_answered() {
+fn pings_of_websocket_and_protocol_are_answered() {
     let (mut watched, mut peers) = websockets(1, |plan| {
         plan.target.hello = vec![Template::parse("hello {i}").expect("a template")];
         plan.target.subscribed = Subscribed::Message("\"welcome\"".to_owned());
@@ -257,7 +257,7 @@ fn pings_of_either_kind_are_answered() {
     let mut frames = Vec::new();
     write_frame(&mut frames, Opcode::Text, b"{\"type\":\"notice\"}");
     peer.send(&frames);
-    watched.wait("a notice", |tally| tally.unmarked == 1);
+    watched.wait("a notice", |counts| counts.unmarked == 1);
     assert_eq!(watched.all.states.connecting, 1);
     frames.clear();
     write_frame(&mut frames, Opcode::Text, b"{\"type\":\"welcome\"}");
@@ -266,11 +266,11 @@ fn pings_of_either_kind_are_answered() {
     peer.send(&frames);
     assert_eq!(&peer.receive::<8>(), b"\x8a\x82\0\0\0\0hi");
     assert_eq!(&peer.receive::<8>(), b"\x81\x82\0\0\0\0{}");
-    watched.wait("pings", |tally| tally.pings == 2 && tally.states.active == 1);
+    watched.wait("pings", |counts| counts.pings == 2 && counts.states.active == 1);
 }
 
 #[test]
-fn ports_are_used_up_and_said_to_be() {
+fn exhausted_ports_are_a_failure() {
     let (port, peers) = serve(upgrade);
     let (other_port, other_peers) = serve(upgrade);
     let mut plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
@@ -278,7 +278,7 @@ fn ports_are_used_up_and_said_to_be() {
     let address = Ipv4Addr::new(127, 0, 201, 1);
     plan.sources = Sources { addresses: vec![address.into()], ports: Some((20_001, 20_003)) };
     let mut watched = Watched::start(&plan, 8);
-    // Three ports to each of two.
+    // Three ports to each of two targets.
     watched.wait_failure(&Failure::NoPorts, 2);
     watched.wait_active(6);
     for peers in [peers, other_peers] {
@@ -293,7 +293,7 @@ fn ports_are_used_up_and_said_to_be() {
 }
 
 #[test]
-fn failures_have_their_reasons() {
+fn failures_have_reasons() {
     type Answer = fn(&str) -> Vec<u8>;
     let refusal = |text: &str| Failure::Refusal(400, text.to_owned());
     let answers: [(Answer, Failure); 7] = [
@@ -301,7 +301,7 @@ fn failures_have_their_reasons() {
             |_| b"HTTP/1.1 400 No\r\nContent-Length: 20\r\n\r\nuse \"match\"\nor \"more\"".to_vec(),
             refusal("use \"match\""),
         ),
-        // What is not whole when the time is over is told as far as it came.
+        // A rejection is reported as far as it arrived before the timeout.
         (
             |_| b"HTTP/1.1 400 No\r\nContent-Length: 99\r\n\r\nnot without a to".to_vec(),
             refusal("not without a to"),
@@ -330,7 +330,7 @@ fn failures_have_their_reasons() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_refuses() {
+fn a_closed_port_refuses() {
     let port = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.local_addr().expect("an address").port()
@@ -340,40 +340,40 @@ fn a_port_where_nobody_listens_refuses() {
 }
 
 #[test]
-fn what_the_server_ends_is_lost_and_counted() {
+fn messages_after_a_close_by_the_server_are_lost() {
     let (mut watched, mut peers) = websockets(3, |_| {});
     watched.wait_active(3);
-    watched.fleet.board().published(0, 2);
+    watched.pool.counters().published(0, 2);
     let mut close = Vec::new();
     write_close(&mut close, 1012, "");
     peers[0].send(&close);
     peers[1].stream.shutdown(Shutdown::Both).expect("closed");
     peers[2].send(&[0x81, 0x80]);
-    watched.wait("three closed", |tally| tally.states.closed == 3);
+    watched.wait("three closed", |counts| counts.states.closed == 3);
     let reasons: Vec<_> = watched.all.failures.keys().cloned().collect();
     let broken = Failure::Protocol("the frame's mask bit is wrong");
     assert_eq!(reasons, [Failure::Closed(None), Failure::Closed(Some(1012)), broken]);
-    assert_eq!((watched.audit(2).lost, watched.fleet.audience(0)), (6, 0));
+    assert_eq!((watched.audit(2).lost, watched.pool.audience(0)), (6, 0));
 }
 
 #[test]
-fn after_a_storm_all_are_back_and_begin_anew() {
+fn a_storm_reconnects_all_with_a_new_audit() {
     let (port, peers) = serve(upgrade);
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 10);
     watched.wait_active(10);
     let first: Vec<_> = peers.iter().take(10).collect();
-    watched.fleet.board().published(0, 7);
-    watched.fleet.storm(IN_FLIGHT);
+    watched.pool.counters().published(0, 7);
+    watched.pool.storm(IN_FLIGHT);
     first.into_iter().for_each(|mut peer| peer.await_end());
-    watched.wait("all back", |tally| tally.subscribed == 20 && tally.states.active == 10);
+    watched.wait("all back", |counts| counts.subscribed == 20 && counts.states.active == 10);
     assert!(watched.all.failures.is_empty());
     assert_eq!(watched.audit(7), Audit::default());
     assert_eq!(watched.audit(8).lost, 10);
 }
 
 #[test]
-fn a_storm_lasts_until_all_are_back() {
+fn a_storm_ends_when_all_are_back() {
     static REFUSALS: AtomicUsize = AtomicUsize::new(usize::MAX);
     let (port, peers) = serve(|request| {
         let is_refused = REFUSALS.fetch_add(1, Ordering::Relaxed) < 4;
@@ -384,27 +384,27 @@ fn a_storm_lasts_until_all_are_back() {
     REFUSALS.store(usize::MAX - 5, Ordering::Relaxed);
     let mut watched = Watched::start(&plan, 6);
     watched.wait_active(6);
-    watched.fleet.storm(IN_FLIGHT);
-    watched.wait("all back", |tally| tally.subscribed == 12 && tally.states.active == 6);
+    watched.pool.storm(IN_FLIGHT);
+    watched.wait("all back", |counts| counts.subscribed == 12 && counts.states.active == 6);
     assert_eq!(watched.all.failures, [(Failure::Status(503), 4)].into());
     drop(peers);
 }
 
 #[test]
-fn clients_come_and_go() {
+fn churn_closes_and_opens_clients() {
     let (port, peers) = serve(upgrade);
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 10);
     watched.wait_active(10);
-    watched.fleet.churn(500.0);
-    watched.wait("some churn", |tally| tally.ended >= 20);
-    watched.fleet.churn(0.0);
-    watched.wait("all back", |tally| {
-        tally.states.active == 10 && tally.subscribed == 10 + tally.ended
+    watched.pool.churn(500.0);
+    watched.wait("some churn", |counts| counts.ended >= 20);
+    watched.pool.churn(0.0);
+    watched.wait("all back", |counts| {
+        counts.states.active == 10 && counts.subscribed == 10 + counts.ended
     });
-    watched.fleet.ramp(3, Some(1000.0), IN_FLIGHT);
-    watched.wait("seven closed", |tally| tally.states.active == 3 && tally.states.closed == 7);
-    watched.fleet.ramp(5, None, IN_FLIGHT);
+    watched.pool.ramp(3, Some(1000.0), IN_FLIGHT);
+    watched.wait("seven closed", |counts| counts.states.active == 3 && counts.states.closed == 7);
+    watched.pool.ramp(5, None, IN_FLIGHT);
     watched.wait_active(5);
     drop(peers);
 }
@@ -413,29 +413,29 @@ fn clients_come_and_go() {
 fn a_ramp_keeps_its_rate() {
     let (port, peers) = serve(upgrade);
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
-    let fleet = Fleet::start(&plan, 100).expect("started");
+    let pool = ClientPool::start(&plan, 100).expect("started");
     let started = Instant::now();
-    fleet.ramp(100, Some(400.0), IN_FLIGHT);
-    let mut watched = Watched { fleet, all: Tally::default() };
+    pool.ramp(100, Some(400.0), IN_FLIGHT);
+    let mut watched = Watched { pool, all: ClientCounts::default() };
     watched.wait_active(100);
     assert!(started.elapsed() >= Duration::from_millis(247), "{:?}", started.elapsed());
     drop(peers);
 }
 
 #[test]
-fn slow_ones_do_not_read() {
+fn slow_clients_do_not_read() {
     let (mut watched, mut peers) = websockets(4, |_| {});
     watched.wait_active(4);
-    watched.fleet.slow(0.5, true);
-    // Commands are obeyed in turn: once the tally is there, they do not read.
+    watched.pool.slow(0.5, true);
+    // Commands are executed in order, so after the counts they do not read.
     watched.wait("slow", |_| true);
     let frame = watched.frame(1);
     peers.iter_mut().for_each(|peer| peer.send(&frame));
-    watched.wait("two", |tally| tally.received == 2);
+    watched.wait("two", |counts| counts.received == 2);
     thread::sleep(Duration::from_millis(20));
-    watched.wait("still two", |tally| tally.received == 2);
-    watched.fleet.slow(0.5, false);
-    watched.wait("all", |tally| tally.received == 4);
+    watched.wait("still two", |counts| counts.received == 2);
+    watched.pool.slow(0.5, false);
+    watched.wait("all", |counts| counts.received == 4);
 }
 
 fn event_stream(request: &str) -> Vec<u8> {
@@ -445,11 +445,11 @@ fn event_stream(request: &str) -> Vec<u8> {
 }
 
 #[test]
-fn event_streams_go_on_where_they_were() {
+fn event_streams_resume() {
     let (port, peers) = serve(event_stream);
     let plan = plan(Transport::Sse, &format!("http://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 1);
-    watched.fleet.keep(true);
+    watched.pool.keep(true);
     watched.wait_active(1);
     let event = |watched: &Watched, sequence: u32| {
         let payload = String::from_utf8(watched.payload(0, sequence)).expect("text");
@@ -460,28 +460,28 @@ fn event_streams_go_on_where_they_were() {
     // Cut in the middle of an event.
     let bytes = [event(&watched, 1), event(&watched, 2)].concat();
     peer.send(&bytes[..150]);
-    watched.wait("the first", |tally| tally.received == 1);
+    watched.wait("the first", |counts| counts.received == 1);
     peer.send(&bytes[150..]);
-    watched.wait("the second", |tally| tally.received == 2);
+    watched.wait("the second", |counts| counts.received == 2);
     peer.stream.shutdown(Shutdown::Both).expect("closed");
     let mut peer = peers.recv().expect("the same client again");
     assert!(peer.request.contains("\r\nLast-Event-ID: e-2\r\n"), "{}", peer.request);
     watched.wait_active(1);
     assert_eq!(watched.audit(4).lost, 2);
     peer.send(&[event(&watched, 3), event(&watched, 4)].concat());
-    watched.wait("the rest", |tally| tally.received == 4);
+    watched.wait("the rest", |counts| counts.received == 4);
     assert_eq!(watched.audit(4).lost, 0);
 }
 
 #[test]
-fn a_long_poll_asks_again_from_where_it_was() {
+fn a_long_poll_resumes_after_the_last_id() {
     let (port, peers) = serve(|_| Vec::new());
     let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/c?wait=1"));
     let mut watched = Watched::start(&plan, 1);
     watched.wait_active(1);
     let mut peer = peers.recv().expect("a peer");
-    // Published before the server knew the request, perhaps.
-    watched.fleet.board().published(0, 4);
+    // May have been published before the server knew the request.
+    watched.pool.counters().published(0, 4);
     let answer = |watched: &Watched, sequences: &[u32], close: &str| {
         let payloads: Vec<_> = sequences.iter().map(|&at| watched.payload(0, at)).collect();
         let body = payloads.join(&b'\n');
@@ -497,33 +497,33 @@ fn a_long_poll_asks_again_from_where_it_was() {
     peer.send(&answer(&watched, &[7], "Connection: close\r\n"));
     let peer = peers.recv().expect("the same client on a new connection");
     assert!(peer.request.contains("since=e-1 "), "{}", peer.request);
-    watched.wait("three", |tally| tally.received == 3 && tally.states.active == 1);
+    watched.wait("three", |counts| counts.received == 3 && counts.states.active == 1);
     assert!(watched.all.failures.is_empty());
     assert_eq!(watched.audit(8).lost, 1);
 }
 
 #[test]
-fn long_polls_that_are_held_ask_when_they_are_released() {
+fn held_long_polls_poll_when_released() {
     let (port, peers) = serve(|_| Vec::new());
     let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/c?wait=1"));
     let mut watched = Watched::start(&plan, 1);
     let mut peer = peers.recv().expect("a peer");
-    watched.fleet.hold_polls(true);
-    // A thread that has answered this has heard of that.
+    watched.pool.hold_polls(true);
+    // A thread that has replied has executed the earlier command.
     watched.wait_active(1);
     let answer = b"HTTP/1.1 200 OK\r\nThrong-Id: a-1\r\nContent-Length: 2\r\n\r\nhi";
     peer.send(answer);
-    watched.wait("the answer", |tally| tally.unmarked == 1);
-    // It has asked for nothing: what comes next is asked for after the release.
+    watched.wait("the answer", |counts| counts.unmarked == 1);
+    // The client has not polled: the next response belongs to a poll after the release.
     peer.stream.set_nonblocking(true).expect("a socket");
     assert!(peer.stream.read(&mut [0; 1]).is_err());
     peer.stream.set_nonblocking(false).expect("a socket");
-    watched.fleet.hold_polls(false);
+    watched.pool.hold_polls(false);
     assert!(peer.next_request().contains("since=a-1"));
 }
 
 #[test]
-fn friends_are_followed_each_for_itself() {
+fn each_followed_stream_has_its_own_audit() {
     let (mut watched, mut peers) = websockets(6, |plan| {
         plan.target.streams = Streams::Friends { edges: 2 };
         plan.target.url = Template::parse(&plan.target.url.text().replace("u{i}", "{streams:,}"))
@@ -542,22 +542,22 @@ fn friends_are_followed_each_for_itself() {
                 received += 1;
             }
         }
-        assert!(watched.fleet.audience(stream) <= 6);
+        assert!(watched.pool.audience(stream) <= 6);
     }
     assert_eq!(received, 12);
-    watched.wait("all", |tally| tally.received == 12);
-    let audit = watched.fleet.audit(sent.into());
+    watched.wait("all", |counts| counts.received == 12);
+    let audit = watched.pool.audit(sent.into());
     assert_eq!((audit.expected, audit.lost), (12, 0));
     let mut stray = Vec::new();
     let first = peers[0].request.split(' ').nth(1).expect("a path")[1..].to_owned();
     let other = (0..6).find(|stream| !first.contains(&stream.to_string())).expect("another");
     write_frame(&mut stray, Opcode::Text, &watched.payload(other, 2));
     peers[0].send(&stray);
-    watched.wait("a stray one", |tally| tally.stray == 1);
+    watched.wait("a stray one", |counts| counts.stray == 1);
 }
 
 #[test]
-fn threads_follow_clients_cores_and_descriptors() {
+fn thread_count_follows_clients_cores_and_descriptors() {
     assert_eq!(thread_count(10, None, 8, 20_000), 1);
     assert_eq!(thread_count(10_000, None, 8, 20_000), 8);
     assert_eq!(thread_count(1_000_000, None, 2, 20_000), 52);

@@ -1,4 +1,4 @@
-//! One thread's life: commands, what is due, events.
+//! A client thread: commands, timers and events.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,37 +8,34 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::FleetError;
-use super::client::{Client, State};
-use super::connect::Opening;
-use super::ledger::Measured;
+use super::ClientPoolError;
+use super::client::{Client, Starts, State};
 use super::network::Network;
+use super::opening::{Opening, RampGroups};
 use super::resume::Ids;
-use super::setting::Setting;
+use super::shared::{LatencyBatch, Shared};
 use super::sockets::{Sockets, WAKE};
-use super::start::Starts;
-use super::turns::Turns;
 use crate::audit::Audit;
+use crate::counts::{ClientCounts, States};
+use crate::failure::Failure;
 use crate::marker::now_ns;
-use crate::tally::{Failure, States, Tally};
 use throng_tunnel::Tunnel;
 
-/// One receive buffer for all: larger than what is usually left in a socket. Pages that are never
-/// filled cost nothing.
+/// Bytes of the receive buffer: more than a socket usually holds. Unused pages cost nothing.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// The longest sleep; commands end it.
+/// The longest wait. Commands end it.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What the fleet asks of a thread.
+/// A command to a thread.
 pub(super) enum Command {
-    /// So many clients of this thread, at this rate over all threads.
+    /// Brings this thread's clients to `to`; the rate is over all threads.
     Ramp {
         to: usize,
         rate: Option<f64>,
         in_flight: usize,
-        /// Whose turn it is; `None` for all at once.
-        turns: Option<Arc<Turns>>,
+        /// The groups that threads open clients in; `None` if all do at once.
+        groups: Option<Arc<RampGroups>>,
     },
     Churn {
         rate: f64,
@@ -51,28 +48,28 @@ pub(super) enum Command {
         is_slow: bool,
     },
     Keep(bool),
-    /// Polls that are answered wait with asking again, or ask now.
+    /// Whether clients wait with the next long-poll after a response.
     HoldPolls(bool),
-    /// The board has been told what is published elsewhere.
-    Told {
+    /// The counters were updated with what is published on another machine.
+    CountersUpdated {
         is_behind: bool,
         to: Sender<()>,
     },
-    /// Carries counts and measures to the ledger.
-    Tell(Sender<()>),
-    /// Carries measures to the ledger.
-    Carry(Sender<()>),
+    /// Add the counts and latencies to the accumulator.
+    Collect(Sender<()>),
+    /// Add the latencies to the accumulator.
+    CollectLatencies(Sender<()>),
     Audit {
         sent: Arc<[u64]>,
         to: Sender<Audit>,
     },
-    /// The thread's processor time.
+    /// Report the thread's processor time.
     Busy(Sender<u64>),
 }
 
-/// One thread's clients and what they have seen.
-pub(super) struct Thread {
-    pub(super) setting: Arc<Setting>,
+/// One thread's clients and what they have received.
+pub(super) struct ClientThread {
+    pub(super) shared: Arc<Shared>,
     pub(super) index: usize,
     pub(super) network: Network,
     wake: OwnedFd,
@@ -80,56 +77,56 @@ pub(super) struct Thread {
     pub(super) opening: Opening,
     pub(super) starts: Starts,
     pub(super) keeps: bool,
-    /// While polls are held: who has been answered, and since when that client was subscribed.
+    /// The answered clients while polls are held, each with the time of its subscription.
     pub(super) held_polls: Option<Vec<(u32, u64)>>,
     pub(super) states: States,
-    /// Without latencies, which are in `measured`.
-    pub(super) tally: Tally,
-    pub(super) measured: Measured,
-    /// Of connections that are over; duplicates and disorder of all.
-    pub(super) settled: Audit,
-    /// Of all connections: what never came, and the server told of it.
+    /// Counts without latencies, which are in `latencies`.
+    pub(super) counts: ClientCounts,
+    pub(super) latencies: LatencyBatch,
+    /// The audit of closed connections; duplicates and reordering of all.
+    pub(super) finished_audit: Audit,
+    /// Messages that never arrived on any connection, with notice by the server.
     pub(super) missed: u64,
     pub(super) ids: Ids,
     pub(super) buffer: Vec<u8>,
-    /// For what is about to be sent.
+    /// For bytes that are about to be sent.
     pub(super) scratch: Vec<u8>,
 }
 
-impl Thread {
-    /// Opens what the thread needs, on the thread itself.
+impl ClientThread {
+    /// Opens what the thread needs. Call it on the thread itself.
     pub(super) fn new(
-        setting: Arc<Setting>,
+        shared: Arc<Shared>,
         index: usize,
         capacity: usize,
         wake: OwnedFd,
-    ) -> Result<Thread, FleetError> {
-        let (network, buffer) = match setting.tunnel_targets(index) {
+    ) -> Result<ClientThread, ClientPoolError> {
+        let (network, buffer) = match shared.tunnel_targets(index) {
             Some(targets) => {
                 let tunnel = Tunnel::new(targets, capacity)?;
                 (Network::Tunnel(Box::new(tunnel)), Tunnel::receive_buffer())
             }
             None => {
-                let sockets = Sockets::new(Arc::clone(&setting), index, capacity, &wake)
-                    .map_err(|error| FleetError::Thread(error.into()))?;
+                let sockets = Sockets::new(Arc::clone(&shared), index, capacity, &wake)
+                    .map_err(|error| ClientPoolError::Thread(error.into()))?;
                 (Network::Sockets(sockets), vec![0; RECEIVE_BYTES])
             }
         };
-        Ok(Thread {
-            keeps: setting.keeps,
+        Ok(ClientThread {
+            keeps: shared.keeps,
             held_polls: None,
-            setting,
+            shared,
             index,
             network,
             wake,
-            // Pages of it become resident as clients are opened.
+            // Pages become resident as clients are opened.
             clients: Vec::with_capacity(capacity),
             opening: Opening::default(),
             starts: Starts::default(),
             states: States::default(),
-            tally: Tally::default(),
-            measured: Measured::default(),
-            settled: Audit::default(),
+            counts: ClientCounts::default(),
+            latencies: LatencyBatch::default(),
+            finished_audit: Audit::default(),
             missed: 0,
             ids: Ids::default(),
             buffer,
@@ -137,14 +134,14 @@ impl Thread {
         })
     }
 
-    /// Runs until the fleet is dropped.
+    /// Runs until the pool is dropped.
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
         let mut events = Sockets::events();
         let mut woken_ns = now_ns();
         loop {
             loop {
                 match commands.try_recv() {
-                    Ok(command) => self.obey(command),
+                    Ok(command) => self.execute(command),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -152,13 +149,13 @@ impl Thread {
             self.expire();
             let due_ns = self.open_due();
             let now = now_ns();
-            self.tally.lag_ns = self.tally.lag_ns.max(now.saturating_sub(woken_ns));
+            self.counts.lag_ns = self.counts.lag_ns.max(now.saturating_sub(woken_ns));
             let sleep = Duration::from_nanos(due_ns.saturating_sub(now)).min(WAIT_MAX);
             woken_ns = self.turn(&mut events, sleep);
         }
     }
 
-    /// Sleeps until something happens, at most so long, and sees to it; when the sleep was over.
+    /// Waits for events, at most for `sleep`, and handles them. Returns the time of the wake-up.
     fn turn(&mut self, events: &mut Vec<epoll::Event>, sleep: Duration) -> u64 {
         let tunnel = match &self.network {
             Network::Tunnel(tunnel) => tunnel,
@@ -167,7 +164,7 @@ impl Thread {
                 let woken_ns = now_ns();
                 for event in &*events {
                     match event.data.u64() {
-                        WAKE => self.hear(),
+                        WAKE => self.clear_wake(),
                         // Registered as a position.
                         position => self.handle(position as usize, event.flags),
                     }
@@ -179,47 +176,47 @@ impl Thread {
         let is_called = tunnel.wait(&self.wake, sleep.min(Duration::from_nanos(until_ns)));
         let woken_ns = now_ns();
         if is_called {
-            self.hear();
+            self.clear_wake();
         }
         self.take_packets();
         woken_ns
     }
 
-    /// Forgets that the thread was woken: the commands say what is wanted.
-    fn hear(&self) {
-        // Its count does not matter.
+    /// Clears the wake-up. The commands say what is wanted.
+    fn clear_wake(&self) {
+        // The count does not matter.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
-    fn obey(&mut self, command: Command) {
-        // An answer that nobody waits for any more is of no use.
+    fn execute(&mut self, command: Command) {
+        // A reply that is not awaited any more may be lost.
         match command {
-            Command::Ramp { to, rate, in_flight, turns } => {
+            Command::Ramp { to, rate, in_flight, groups } => {
                 self.ramp(to, rate, in_flight);
-                self.opening.turns = turns;
+                self.opening.groups = groups;
             }
             Command::Churn { rate } => self.churn(rate),
             Command::Storm { in_flight } => self.storm(in_flight),
             Command::Slow { share, is_slow } => self.slow(share, is_slow),
             Command::Keep(keeps) => self.keeps = keeps,
             Command::HoldPolls(are_held) => self.hold_polls(are_held),
-            Command::Told { is_behind, to } => {
-                self.told(is_behind);
+            Command::CountersUpdated { is_behind, to } => {
+                self.counters_updated(is_behind);
                 let _ = to.send(());
             }
-            Command::Tell(to) => {
-                let mut ledger = self.setting.ledger.lock();
-                self.tally.states = self.states;
+            Command::Collect(to) => {
+                let mut accumulator = self.shared.accumulator.lock();
+                self.counts.states = self.states;
                 if let Network::Tunnel(tunnel) = &mut self.network {
-                    self.tally.repeated += tunnel.retransmitted();
+                    self.counts.repeated += tunnel.retransmitted();
                 }
-                ledger.tally.merge(&self.tally);
-                self.tally.clear();
-                self.measured.carry(&mut ledger);
+                accumulator.counts.merge(&self.counts);
+                self.counts.clear();
+                self.latencies.add_to(&mut accumulator);
                 let _ = to.send(());
             }
-            Command::Carry(to) => {
-                self.measured.carry(&mut self.setting.ledger.lock());
+            Command::CollectLatencies(to) => {
+                self.latencies.add_to(&mut self.shared.accumulator.lock());
                 let _ = to.send(());
             }
             Command::Audit { sent, to } => drop(to.send(self.audit(&sent))),
@@ -227,7 +224,7 @@ impl Thread {
         }
     }
 
-    /// Moves a client to another state.
+    /// Changes the state of a client.
     pub(super) fn set_state(&mut self, position: usize, state: State) {
         let before = std::mem::replace(&mut self.clients[position].state, state);
         for (state, step) in [(before, u64::MAX), (state, 1)] {
@@ -239,7 +236,7 @@ impl Thread {
                 State::Active => &mut self.states.active,
                 State::Closed => &mut self.states.closed,
             };
-            // Adding the largest number takes one away.
+            // Adding the largest number subtracts one.
             *count = count.wrapping_add(step);
         }
         let in_flight = &mut self.opening.in_flight;
@@ -247,10 +244,10 @@ impl Thread {
         *in_flight += usize::from(state.is_in_flight());
     }
 
-    /// A client failed: it is closed, and comes back if it is to.
+    /// Fails a client: closes it, and schedules a reconnect if it is to have one.
     pub(super) fn fail(&mut self, position: usize, failure: Failure) {
-        // A server that refuses says why, even if it does not come to the end of it.
-        self.tally.fail(self.half_refusal(position).unwrap_or(failure));
+        // A rejection may have arrived in part.
+        self.counts.fail(self.partial_refusal(position).unwrap_or(failure));
         let returns = self.keeps || self.clients[position].returns;
         self.close(position, returns, false);
         if returns {
@@ -258,22 +255,22 @@ impl Thread {
         }
     }
 
-    /// Closes a client's connection, which ends its audit unless it goes on later. If it was asked
-    /// for, what may be on the way is not expected; if the server did it, it is lost.
+    /// Closes a client's connection, and ends its audit unless the client resumes later. Messages
+    /// in transit are not expected if the close was requested, and lost if the server closed.
     pub(super) fn close(&mut self, position: usize, comes_back: bool, is_asked: bool) {
         let was_active = self.clients[position].state == State::Active;
         self.set_state(position, if comes_back { State::Waiting } else { State::Closed });
-        // A server that has closed need not be told so.
+        // The server has closed already.
         self.network.close(position, is_asked || !was_active);
         if was_active {
             self.leave(position);
         }
         if !comes_back || !self.clients[position].resume.is_some() {
-            self.settle(position, is_asked);
+            self.finish_audit(position, is_asked);
         }
         let client = &mut self.clients[position];
         if let Some(extra) = &mut client.extra {
-            (extra.half, extra.head, extra.unsent) = (None, Vec::new(), Vec::new());
+            (extra.partial, extra.head, extra.unsent) = (None, Vec::new(), Vec::new());
         }
         client.shrink();
     }
@@ -285,7 +282,7 @@ impl Thread {
             let is_slow = is_slow && position < count;
             self.clients[position].is_slow = is_slow;
             if was_slow && !is_slow && self.network.is_open(position) {
-                // What came meanwhile makes no new event.
+                // What arrived meanwhile makes no new event.
                 self.receive(position, epoll::EventFlags::RDHUP);
                 self.release(position);
             }
@@ -293,7 +290,7 @@ impl Thread {
     }
 }
 
-impl Drop for Thread {
+impl Drop for ClientThread {
     fn drop(&mut self) {
         self.network.close_all();
     }
@@ -301,6 +298,6 @@ impl Drop for Thread {
 
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither negative nor longer than 500 years.
+    // Neither negative nor more than 500 years.
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }

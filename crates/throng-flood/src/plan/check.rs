@@ -11,7 +11,7 @@ use super::model::{
 };
 use crate::assertions::Need;
 use crate::marker::MARK_BYTES;
-use crate::template::{Place, Template, Values};
+use crate::template::{Placeholder, Template, Values};
 
 /// Larger than any server in use accepts. Each published message is kept in memory once.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
@@ -156,7 +156,7 @@ fn url_fault(url: &str) -> Option<String> {
 }
 
 fn check_url(target: &Target, found: &mut Vec<PlanError>) {
-    if target.url.has(Place::Payload) {
+    if target.url.has(Placeholder::Payload) {
         let message = "{payload} belongs to what is published, not to a subscriber's URL";
         found.push(PlanError::new("target.url", message));
         return;
@@ -209,7 +209,7 @@ fn check_target(target: &Target, found: &mut Vec<PlanError>) {
     if target.handshake_timeout.is_zero() {
         report("handshake-timeout", "no handshake takes no time");
     }
-    if target.hello.iter().any(|hello| hello.has(Place::Payload)) {
+    if target.hello.iter().any(|hello| hello.has(Placeholder::Payload)) {
         report("hello", "{payload} belongs to what is published");
     }
     check_headers("target.headers", &target.headers, found);
@@ -226,7 +226,7 @@ fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<Plan
             format!("the header {name} is made by the request itself")
         } else if value.text().contains(char::is_control) {
             format!("the header {name} holds a line break or another control character")
-        } else if value.has(Place::Payload) && key.starts_with("target") {
+        } else if value.has(Placeholder::Payload) && key.starts_with("target") {
             format!("the header {name}: {{payload}} belongs to what is published")
         } else {
             continue;
@@ -242,13 +242,14 @@ fn check_streams(target: &Target, found: &mut Vec<PlanError>) {
     let message = match target.streams {
         Streams::Spread(0) => "there must be a stream at least".to_owned(),
         Streams::Friends { edges: 0 } => "a client must have a friend at least".to_owned(),
-        Streams::Friends { .. } if !templates.any(|each| each.has(Place::Streams)) => {
+        Streams::Friends { .. } if !templates.any(|each| each.has(Placeholder::Streams)) => {
             "friends are followed over one connection each: the URL or a hello message must name \
              them, with {streams:SEPARATOR}"
                 .to_owned()
         }
         Streams::Spread(2..) | Streams::Own
-            if !templates.any(|each| each.has(Place::Stream) || each.has(Place::Client)) =>
+            if !templates
+                .any(|each| each.has(Placeholder::Stream) || each.has(Placeholder::Client)) =>
         {
             "every client subscribes to the same: put {stream} into the URL or a hello message"
                 .to_owned()
@@ -307,16 +308,16 @@ fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
         PublishBy::WebSocket { frame } => frame,
     };
     let mut report = |message: &str| found.push(PlanError::new("publish.body", message));
-    match parts.iter().map(|part| part.count(Place::Payload)).sum() {
+    match parts.iter().map(|part| part.count(Placeholder::Payload)).sum() {
         0 => report("{payload}, which carries the mark, is nowhere in what is published"),
         1 => {}
         _ => report("{payload} is in it more than once: each delivery would count as several"),
     }
     let is_one = matches!(target.streams, Streams::One | Streams::Spread(1));
-    if !is_one && !parts.iter().any(|part| part.has(Place::Stream)) {
+    if !is_one && !parts.iter().any(|part| part.has(Placeholder::Stream)) {
         report("{stream} is nowhere in what is published, so that all would go to one channel");
     }
-    if body.has(Place::Client) {
+    if body.has(Placeholder::Client) {
         report("a publisher is no client: {i} and columns mean nothing in what is published");
     }
 }

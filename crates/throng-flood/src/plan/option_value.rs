@@ -6,11 +6,10 @@ use std::str::FromStr;
 use throng_units::{Count, Ports, Rate, Size, Switch, Time};
 
 use super::model::{Network, Pattern, Ping, Profile, Streams, Subscribed, Transport};
+use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
-use super::values::{
-    Header, PortRange, PublishTransport, ServerProcess, Share, UrlTable, ValueTable,
-};
+use super::values::{Header, PortRange, PublishTransport, Share, UrlTable, ValueTable};
 use crate::assertions::Assertion;
 
 /// The value of an option.

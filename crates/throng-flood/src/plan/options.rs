@@ -8,11 +8,10 @@ use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
 use super::model::{Network, Pattern, Phase, Ping, Profile, Streams, Subscribed, Transport};
 use super::option_table::{Table, options};
 use super::option_value::Value;
+use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
-use super::values::{
-    Header, PortRange, PublishTransport, ServerProcess, Share, UrlTable, ValueTable,
-};
+use super::values::{Header, PortRange, PublishTransport, Share, UrlTable, ValueTable};
 use crate::assertions::Assertion;
 
 options! {

@@ -10,8 +10,8 @@ use super::check;
 use super::model::{Phase, Plan, PlanError, PublishBy, PublishTarget, Sources, Target};
 use super::options::{Options, PublishOptions};
 use super::profile::{Choice, ProfileError};
-use super::values::{Header, PublishTransport, ServerProcess};
-use crate::listener::listeners;
+use super::server_process::{ServerProcess, listeners};
+use super::values::{Header, PublishTransport};
 use crate::template::{Table, Template};
 
 /// What a run may take beyond its phases before the default deadline ends it.

@@ -6,8 +6,9 @@ use super::model::{Network, Plan, Profile, PublishBy, Target};
 use super::option_table::Table;
 use super::options::{Options, PublishOptions, SourceOptions, TargetOptions};
 use super::phases;
+use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
-use super::values::{Header, PortRange, PublishTransport, ServerProcess};
+use super::values::{Header, PortRange, PublishTransport};
 use crate::template::Template;
 
 /// The plan as a file. What its profile has filled in is written out.

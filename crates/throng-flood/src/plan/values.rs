@@ -166,41 +166,6 @@ impl FromStr for Ping {
     }
 }
 
-/// The server's processes: `auto`, or ids with commas between them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerProcess {
-    /// All that listen on the port.
-    Auto,
-    /// These.
-    Ids(Vec<u32>),
-}
-
-impl FromStr for ServerProcess {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<ServerProcess, Invalid> {
-        if text.eq_ignore_ascii_case("auto") {
-            return Ok(ServerProcess::Auto);
-        }
-        let read = |pid: &str| pid.trim().parse().ok().filter(|&pid| pid > 0);
-        let pids: Option<Vec<u32>> = text.split(',').map(read).collect();
-        pids.map(ServerProcess::Ids)
-            .ok_or_else(|| Invalid::new(text, "a process id, several like 123,456, or \"auto\""))
-    }
-}
-
-impl fmt::Display for ServerProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerProcess::Auto => f.write_str("auto"),
-            ServerProcess::Ids(pids) => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                f.write_str(&pids.join(","))
-            }
-        }
-    }
-}
-
 /// A header, `NAME: VALUE` in a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header(pub String, pub String);
@@ -317,12 +282,6 @@ mod tests {
 
     #[test]
     fn other_values_are_read() {
-        assert_eq!("Auto".parse(), Ok(ServerProcess::Auto));
-        assert_eq!("7".parse(), Ok(ServerProcess::Ids(vec![7])));
-        assert_eq!("7, 12".parse(), Ok(ServerProcess::Ids(vec![7, 12])));
-        for text in ["0", "7,", "7,x", ""] {
-            assert!(text.parse::<ServerProcess>().is_err(), "{text}");
-        }
         assert_eq!("A:b: c ".parse(), Ok(Header("A".into(), "b: c".into())));
         assert!("A b".parse::<Header>().is_err());
         assert_eq!("{}={}".parse(), Ok(Ping { ask: "{}".into(), answer: "{}".into() }));

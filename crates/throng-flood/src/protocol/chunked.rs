@@ -1,9 +1,9 @@
-//! Chunked transfer coding (RFC 9112, section 7.1), read.
+//! Decodes chunked transfer coding (RFC 9112, section 7.1).
 
 /// Hexadecimal digits of a chunk's size: 64 bits.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Where a chunked body stands: nothing but a few numbers.
+/// The state of a chunked body: a few numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chunked {
     state: State,
@@ -22,9 +22,9 @@ enum State {
     Data {
         left: u64,
     },
-    /// The line end after the data; a lone line feed is taken too.
+    /// The end of line after the data; a single line feed is accepted.
     DataEnd,
-    /// Trailers end with an empty line.
+    /// Trailers, up to an empty line.
     Trailer {
         is_line_empty: bool,
     },
@@ -37,24 +37,24 @@ impl Default for State {
     }
 }
 
-/// What stands next in a body.
+/// The next part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Content.
+    /// Data of the body.
     Data(&'a [u8]),
-    /// Only framing.
+    /// Framing.
     None,
-    /// The body is complete.
+    /// The end of the body.
     End,
 }
 
 impl Chunked {
-    /// Whether the next byte begins a chunk.
+    /// Whether the next byte starts a chunk.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Size { digits: 0, .. })
     }
 
-    /// Takes what stands next, and returns what comes after it.
+    /// Decodes the next part. Returns it and the bytes after it.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, &'a [u8]), &'static str> {
         let Some((&byte, after)) = bytes.split_first() else { return Ok((Piece::None, bytes)) };
         self.state = match self.state {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_anywhere_it_is_the_same() {
+    fn splits_do_not_matter() {
         let body = b"5\r\nhello\r\n0B;a=\"b\"\r\n\r\n123456789\r\n0\r\nX: y\r\n\r\n";
         let whole = (b"hello\r\n123456789".to_vec(), true);
         for cut in 0..=body.len() {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told() {
+    fn invalid_chunks_are_errors() {
         let faults: [&[u8]; 5] =
             [b"\r\n", b"x\r\n", b"-1\r\n", b"11111111111111111\r\n", b"1\r\nab\r\n"];
         for fault in faults {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn between_chunks_nothing_is_kept() {
+    fn between_chunks_the_decoder_is_idle() {
         let mut chunked = Chunked::default();
         let mut rest: &[u8] = b"2\r\nab\r\n";
         while !rest.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::str;
 
-/// The longest head: what servers and proxies allow for requests.
+/// The largest head: what servers and proxies allow for requests.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The most headers: enough for any server behind any proxy.
@@ -13,25 +13,25 @@ pub const HEADERS_MAX: usize = 64;
 pub struct Head<'a> {
     /// The status code.
     pub status: u16,
-    /// Where the body begins.
+    /// The offset of the body.
     pub bytes: usize,
     is_http_10: bool,
     headers: [httparse::Header<'a>; HEADERS_MAX],
 }
 
-/// How a body ends.
+/// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// After so many bytes.
+    /// By its length.
     Bytes(u64),
-    /// With its last chunk.
+    /// By the last chunk.
     Chunked,
-    /// With the connection.
+    /// By the end of the connection.
     Connection,
 }
 
 impl<'a> Head<'a> {
-    /// The head that `bytes` begins with; `None` when it has not arrived whole.
+    /// The head at the start of `bytes`; `None` if it is incomplete.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Head<'a>>, &'static str> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
@@ -62,13 +62,13 @@ impl<'a> Head<'a> {
         named.filter_map(|header| str::from_utf8(header.value).ok())
     }
 
-    /// Whether a list in headers of this name has this item.
+    /// Whether a list header has this item.
     pub fn has_item(&self, name: &str, item: &str) -> bool {
         let mut items = self.values(name).flat_map(|value| value.split(','));
         items.any(|found| found.trim().eq_ignore_ascii_case(item))
     }
 
-    /// How the body ends.
+    /// How the end of the body is found.
     pub fn length(&self) -> Result<Length, &'static str> {
         if matches!(self.status, 100..200 | 204 | 304) {
             return Ok(Length::Bytes(0));
@@ -81,7 +81,7 @@ impl<'a> Head<'a> {
         Ok(Length::Bytes(length))
     }
 
-    /// Whether the connection can be used again.
+    /// Whether the connection stays open after the response.
     pub fn keeps_alive(&self) -> bool {
         match self.is_http_10 {
             true => self.has_item("connection", "keep-alive"),
@@ -89,7 +89,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Whether the server says that what the client asked to go on after is not all there any more.
+    /// Whether the server announces a gap after the id that the client asked to resume from.
     pub fn has_gap(&self) -> bool {
         self.header("throng-recovered") == Some("false")
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_whole_or_not() {
+    fn heads_are_found_in_pieces_of_any_size() {
         let bytes = b"HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: gzip, Chunked\r\n\r\nrest";
         let end = bytes.len() - 4;
         for cut in 0..end {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_ends() {
+    fn body_lengths_and_keep_alive() {
         let length = |head: &str| {
             let head = format!("HTTP/1.0 {head}\r\n\r\n");
             let head = Head::parse(head.as_bytes()).expect("a head").expect("whole");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold() {
+    fn limits_are_enforced() {
         let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(HEAD_BYTES_MAX));
         assert!(Head::parse(long.as_bytes()).is_err());
         assert!(Head::parse(format!("{long}\r\n\r\n").as_bytes()).is_err());

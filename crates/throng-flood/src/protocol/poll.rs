@@ -1,32 +1,32 @@
-//! Long-poll: whole answers, one after the other on a connection.
+//! Decodes the responses to long-polls.
 
 use std::borrow::Cow;
 
 use super::chunked::{Chunked, Piece};
 use super::http::{Head, Length};
 use super::{Event, check_length};
-use crate::refusal;
-use crate::tally::Failure;
+use crate::failure::Failure;
+use crate::protocol::refusal;
 
-/// An answer.
+/// A response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// `200` with messages, `204` or `304` without.
+    /// `200` with messages; `204` or `304` without.
     pub status: u16,
     /// The messages.
     pub body: Cow<'a, [u8]>,
-    /// Where the next request is to go on.
+    /// What the next request resumes after.
     pub next: Next<'a>,
-    /// Whether it can use the same connection.
+    /// Whether the next request can use the same connection.
     pub keeps_alive: bool,
-    /// Whether what the client asked to go on after is not all there any more.
+    /// Whether the server announces a gap after the id that the client asked to resume from.
     pub has_gap: bool,
     /// Whether the body is a page for people.
     pub is_page: bool,
 }
 
 impl Answer<'_> {
-    /// What the answer is if it is a refusal.
+    /// The failure, if the response is a rejection.
     pub fn refusal(&self) -> Failure {
         match self.is_page {
             true => Failure::Status(self.status),
@@ -35,7 +35,7 @@ impl Answer<'_> {
     }
 }
 
-/// What a server says about the next request.
+/// Headers that the next request resumes with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Next<'a> {
     /// `Throng-Id`, for `since=`.
@@ -46,7 +46,7 @@ pub struct Next<'a> {
     pub etag: Option<&'a str>,
 }
 
-/// Hands each whole answer to `sink`, and returns how many bytes need not be seen again.
+/// Passes each complete response to `sink`. Returns how many bytes were used.
 pub(super) fn decode(
     bytes: &[u8],
     sink: &mut impl FnMut(Event<'_>),
@@ -74,10 +74,10 @@ pub(super) fn decode(
     Ok(used)
 }
 
-/// A body, and how long it is as sent.
+/// A body, and its length as sent.
 type Body<'a> = (Cow<'a, [u8]>, usize);
 
-/// The body that `bytes` begins with; `None` when it has not arrived whole.
+/// The body at the start of `bytes`; `None` if it is incomplete.
 fn body<'a>(head: &Head<'_>, bytes: &'a [u8]) -> Result<Option<Body<'a>>, &'static str> {
     match head.length()? {
         Length::Bytes(length) => {

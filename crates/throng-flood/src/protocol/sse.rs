@@ -1,23 +1,23 @@
-//! Event streams (the `text/event-stream` of the HTML standard), read.
+//! Decodes event streams (`text/event-stream` of the HTML standard).
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-/// What an event stream consists of.
+/// A part of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// A block of lines that ends with an empty one.
+    /// A block of lines that ended with an empty one.
     Block(&'a [u8]),
     /// A comment before an event.
     Comment,
 }
 
-/// Hands each part to `sink`, and returns how many bytes need not be seen again.
+/// Passes each part to `sink`. Returns how many bytes were used.
 ///
-/// Comments before an event are passed over at once, so that a heartbeat leaves nothing behind. A
-/// carriage return at the end of the input ends its line; a line feed that follows it in the next
-/// input is then an empty line before an event, which means nothing.
+/// A comment before an event is used at once, so that heartbeats leave no state. A carriage return
+/// at the end of the input ends its line; a line feed at the start of the next input is then an
+/// empty line before an event, which has no effect.
 pub fn decode(bytes: &[u8], sink: &mut impl FnMut(Part<'_>)) -> usize {
     let (mut block, mut line) = (0, 0);
     while let Some(length) = memchr2(b'\n', b'\r', &bytes[line..]) {
@@ -38,17 +38,17 @@ pub fn decode(bytes: &[u8], sink: &mut impl FnMut(Part<'_>)) -> usize {
     block
 }
 
-/// The fields of a block that matter here.
+/// The relevant fields of a block.
 #[derive(Debug, Default)]
 pub struct Fields<'a> {
-    /// All `data:` lines; without any, nothing is dispatched.
+    /// All `data:` lines, joined; without any, there is no message.
     pub data: Option<Cow<'a, [u8]>>,
     /// The last `id:`.
     pub id: Option<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads a block.
+    /// Parses a block.
     pub fn of(block: &'a [u8]) -> Fields<'a> {
         let mut fields = Fields::default();
         let mut rest = block;

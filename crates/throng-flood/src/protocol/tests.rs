@@ -1,15 +1,15 @@
-//! The same events however the input is cut, and nothing kept between messages.
+//! Splitting the input does not change the events, and nothing is kept between messages.
 
 use proptest::prelude::*;
 use throng_wire::websocket::{Opcode, write_close, write_frame, write_frame_head};
 
 use super::*;
 
-/// The events as text, without what they borrow.
+/// The events as owned text.
 fn events(framing: Framing, pieces: &[&[u8]]) -> (Result<Vec<String>, &'static str>, bool) {
-    let (mut half, mut events) = (None, Vec::<String>::new());
+    let (mut partial, mut events) = (None, Vec::<String>::new());
     for piece in pieces {
-        let fed = feed(framing, &mut half, piece, &mut |event| {
+        let fed = feed(framing, &mut partial, piece, &mut |event| {
             events.push(match event {
                 Event::Message(data) => format!("message {}", String::from_utf8_lossy(data)),
                 Event::Id(id) => format!("id {}", String::from_utf8_lossy(id)),
@@ -25,14 +25,14 @@ fn events(framing: Framing, pieces: &[&[u8]]) -> (Result<Vec<String>, &'static s
             });
         });
         if let Err(fault) = fed {
-            return (Err(fault), half.is_none());
+            return (Err(fault), partial.is_none());
         }
-        // Nothing is read after the end.
+        // Nothing is decoded after the end.
         if events.last().is_some_and(|last| last.starts_with("Close") || last == "End") {
             break;
         }
     }
-    (Ok(events), half.is_none())
+    (Ok(events), partial.is_none())
 }
 
 fn assert_same_however_cut(framing: Framing, bytes: &[u8], expected: &[&str]) {
@@ -56,7 +56,7 @@ fn frames() {
     write_frame(&mut bytes, Opcode::Text, b"one");
     write_frame(&mut bytes, Opcode::Ping, b"hi");
     write_frame(&mut bytes, Opcode::Binary, &[b'x'; 300]);
-    // Three fragments with a ping between them, the first one empty.
+    // Three fragments with a ping between them; the first is empty.
     bytes.extend_from_slice(&[0x01, 0, 0x00, 2, b'a', b'b', 0x89, 0, 0x80, 1, b'c']);
     write_frame(&mut bytes, Opcode::Pong, b"");
     let long = format!("message {}", "x".repeat(300));
@@ -65,7 +65,7 @@ fn frames() {
 }
 
 #[test]
-fn a_close_frame_says_its_code() {
+fn a_close_frame_has_a_code() {
     let mut bytes = Vec::new();
     write_close(&mut bytes, 1012, "restart");
     assert_same_however_cut(Framing::WebSocket, &bytes, &["Close(Some(1012))"]);
@@ -73,7 +73,7 @@ fn a_close_frame_says_its_code() {
 }
 
 #[test]
-fn frames_that_break_the_protocol() {
+fn frames_that_violate_the_protocol() {
     let faults: [&[u8]; 4] =
         [&[0x80, 0], &[0x01, 0, 0x81, 0], &[0x81, 0x80, 0, 0, 0, 0], &[0xc1, 0]];
     for fault in faults {
@@ -82,7 +82,7 @@ fn frames_that_break_the_protocol() {
 }
 
 #[test]
-fn a_message_without_end_is_cut_off() {
+fn an_endless_message_is_an_error() {
     let part = vec![b'x'; 1 << 20];
     for framing in [Framing::Lines { is_chunked: false }, Framing::Sse { is_chunked: false }] {
         assert!(events(framing, &[&part[..]; 5]).0.is_err());
@@ -104,7 +104,7 @@ const STREAM_EVENTS: [&str; 6] =
 fn event_streams() {
     assert_same_however_cut(Framing::Sse { is_chunked: false }, STREAM, &STREAM_EVENTS);
     assert_same_however_cut(Framing::Sse { is_chunked: true }, &chunk(STREAM), &STREAM_EVENTS);
-    // Chunks that have nothing to do with events.
+    // Chunks that split events.
     let chunks: Vec<u8> = STREAM.chunks(7).flat_map(chunk).collect();
     assert_same_however_cut(Framing::Sse { is_chunked: true }, &chunks, &STREAM_EVENTS);
 }
@@ -119,7 +119,7 @@ fn lines_in_chunks() {
 }
 
 #[test]
-fn answers() {
+fn responses() {
     let bytes = b"HTTP/1.1 204 No Content\r\nThrong-Id: a-1\r\n\r\n\
         HTTP/1.1 100 Continue\r\n\r\n\
         HTTP/1.1 200 OK\r\nContent-Length: 3\r\nThrong-Id: a-2\r\n\r\none\

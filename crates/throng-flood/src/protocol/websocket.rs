@@ -1,11 +1,11 @@
-//! WebSocket frames, as a client reads them.
+//! Decodes WebSocket frames from a server.
 
 use throng_wire::websocket::{Opcode, parse_server_frame};
 
 use super::{Event, check_length};
 
-/// Hands all that is whole in `bytes` to `sink`, and returns how many bytes need not be seen again.
-/// The fragments of a message so far are in `message`.
+/// Passes each complete message and control frame to `sink`. Returns how many bytes were used.
+/// `message` collects the fragments of a message.
 pub(super) fn decode(
     message: &mut Vec<u8>,
     is_in_message: &mut bool,
@@ -21,7 +21,7 @@ pub(super) fn decode(
         used += frame.length;
         match frame.opcode {
             Opcode::Ping => sink(Event::Ping(payload)),
-            // We ask for none: it is a sign of life.
+            // An unsolicited pong is a heartbeat.
             Opcode::Pong => sink(Event::Heartbeat),
             Opcode::Close => {
                 let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));

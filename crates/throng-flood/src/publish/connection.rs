@@ -1,11 +1,11 @@
-//! One publishing connection: messages wait here for their turn, go out, and are answered.
+//! One publishing connection: queues messages, sends them, and reads the responses.
 //!
 //! # Invariants
 //!
-//! * A stream's messages go out in the order of their sequences, over one connection.
-//! * [`Board::published`] is told before a message's first byte is sent, [`Board::refused`] of each
-//!   message that was sent and not taken, or not answered.
-//! * Every message that was due is in the end counted once: as published, or as a failure.
+//! * The messages of a stream are sent in the order of their sequences.
+//! * [`StreamCounters::published`] is called before the first byte of a message is sent, and
+//!   [`StreamCounters::refused`] for each message that was sent and not accepted, or not answered.
+//! * Every message that was due is counted once, as published or as a failure.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,204 +15,204 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::answer::{Answer, Answers};
-use super::recipe::Recipe;
+use super::counts::{PublishCounts, PublishFailure, record};
+use super::request::RequestBuilder;
+use super::response::{Response, Responses};
 use super::schedule::Slot;
-use super::tally::{PublishFailure, PublishTally, failure_of, record};
-use super::websocket::{Heard, WebSocket};
-use crate::clients::Board;
+use super::websocket::{Received, WebSocket};
+use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::PublishBy;
-use crate::tally::Failure;
+use crate::streams::StreamCounters;
 
-/// Messages that may wait on a connection for their turn: more will not be sent in any useful time.
+/// Messages that may wait to be sent. More would not be sent in any useful time.
 const WAITING_MAX: usize = 1 << 17;
 
-/// Bytes that may wait to be taken by the kernel: above it, messages wait as numbers instead.
+/// Bytes that may wait for the kernel. Above this, messages wait unrendered.
 const OUT_BYTES_MAX: usize = 1 << 20;
 
-/// After a connect that failed, the next one waits so long.
+/// The pause after a failed connect.
 const RETRY_NS: u64 = 100_000_000;
 
 const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// What a connection needs of its thread.
-pub struct Desk<'a> {
-    /// Where sockets are registered.
+pub struct Context<'a> {
+    /// The epoll instance of the thread.
     pub epoll: &'a OwnedFd,
-    /// Tells clients what is published.
-    pub board: &'a Board,
-    /// Counts.
-    pub tally: &'a mut PublishTally,
+    /// The counters that tell clients what is published.
+    pub counters: &'a StreamCounters,
+    /// The counts of the thread.
+    pub counts: &'a mut PublishCounts,
     /// Bytes of a payload.
     pub size: usize,
 }
 
 /// A message that was sent and not answered.
 #[derive(Debug, Clone, Copy)]
-struct Flight {
+struct InFlight {
     stream: u32,
     sequence: u32,
     sent_ns: u64,
-    /// Where it ends in all that this connection has sent.
+    /// Its end in the bytes that this connection has sent in total.
     end: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No socket; the next may be opened at this time.
+    /// There is no socket; the next may be opened at this time.
     Down { retry_ns: u64 },
-    /// The kernel connects.
+    /// The connect is in progress.
     Connecting { deadline_ns: u64 },
-    /// A WebSocket's handshake is not complete.
+    /// The WebSocket handshake is in progress.
     Greeting { deadline_ns: u64 },
     /// Messages can be sent.
     Ready,
 }
 
-enum Speech {
-    Http(Answers),
+enum Protocol {
+    Http(Responses),
     WebSocket(WebSocket),
 }
 
 /// One publishing connection.
 pub struct Connection {
-    /// Its number in its thread, which its events carry.
+    /// Its index in its thread, which its events carry.
     token: u64,
     /// Its number in the run.
     number: usize,
-    recipe: Arc<Recipe>,
+    builder: Arc<RequestBuilder>,
     socket: Option<OwnedFd>,
     stage: Stage,
-    /// Connects so far: the next one takes the next address.
+    /// How many connects were started; each tries the next address.
     connects: usize,
     out: Vec<u8>,
-    /// Bytes of `out` that the kernel has taken.
+    /// Bytes of `out` that the kernel has accepted.
     taken: usize,
-    /// Bytes that the kernel has taken before those of `out`.
+    /// Bytes that the kernel accepted before those of `out`.
     taken_before: u64,
-    speech: Speech,
+    protocol: Protocol,
     waiting: VecDeque<Slot>,
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlight>,
 }
 
 impl Connection {
-    /// One that is not open yet.
-    pub fn new(token: u64, number: usize, recipe: Arc<Recipe>) -> Connection {
-        let speech = speech(&recipe, number);
+    /// A connection that is not open yet.
+    pub fn new(token: u64, number: usize, builder: Arc<RequestBuilder>) -> Connection {
+        let protocol = protocol(&builder, number);
         Connection {
             token,
             number,
-            recipe,
+            builder,
             socket: None,
             stage: Stage::Down { retry_ns: 0 },
             connects: 0,
             out: Vec::new(),
             taken: 0,
             taken_before: 0,
-            speech,
+            protocol,
             waiting: VecDeque::new(),
-            flights: VecDeque::new(),
+            in_flight: VecDeque::new(),
         }
     }
 
-    /// Whether it is not known yet whether messages can be sent.
+    /// Whether a connect or handshake is in progress.
     pub fn is_opening(&self) -> bool {
         matches!(self.stage, Stage::Connecting { .. } | Stage::Greeting { .. })
     }
 
-    /// Messages that wait for their turn or for an answer.
+    /// Messages that wait to be sent or answered.
     pub fn open_messages(&self) -> usize {
-        self.waiting.len() + self.flights.len()
+        self.waiting.len() + self.in_flight.len()
     }
 
-    /// Whether [`expire`](Self::expire) has something to look after.
+    /// Whether [`expire`](Self::expire) may have something to do.
     pub fn is_watched(&self) -> bool {
         let is_stuck = self.stage != Stage::Ready && !self.waiting.is_empty();
-        !self.flights.is_empty() || is_stuck || self.is_opening()
+        !self.in_flight.is_empty() || is_stuck || self.is_opening()
     }
 
-    /// A message whose time has come; it goes out with the next [`pump`](Self::pump).
-    pub fn enqueue(&mut self, slot: Slot, desk: &mut Desk<'_>) {
-        desk.tally.due += 1;
+    /// Queues a message that is due. The next [`pump`](Self::pump) sends it.
+    pub fn enqueue(&mut self, slot: Slot, context: &mut Context<'_>) {
+        context.counts.due += 1;
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back(slot);
         } else {
-            desk.tally.fail(PublishFailure::Behind, 1);
+            context.counts.fail(PublishFailure::Behind, 1);
         }
     }
 
-    /// Opens the connection if it is not.
-    pub fn open(&mut self, desk: &mut Desk<'_>) {
+    /// Opens the connection, unless it is open.
+    pub fn open(&mut self, context: &mut Context<'_>) {
         let now_ns = now_ns();
         if matches!(self.stage, Stage::Down { retry_ns } if retry_ns <= now_ns)
-            && let Err(error) = self.connect(desk, now_ns)
+            && let Err(error) = self.connect(context, now_ns)
         {
-            self.fail(PublishFailure::Connection(failure_of(error)), desk);
+            self.fail(PublishFailure::Connection(error.into()), context);
         }
     }
 
-    /// Sends what can be sent.
-    pub fn pump(&mut self, desk: &mut Desk<'_>) {
+    /// Sends as much as possible.
+    pub fn pump(&mut self, context: &mut Context<'_>) {
         if !self.waiting.is_empty() {
-            self.open(desk);
+            self.open(context);
         }
         if self.stage == Stage::Ready {
-            while self.flights.len() < self.flights_max() && self.out.len() < OUT_BYTES_MAX {
+            while self.in_flight.len() < self.flights_max() && self.out.len() < OUT_BYTES_MAX {
                 let Some(slot) = self.waiting.pop_front() else { break };
-                self.start(slot, desk);
+                self.start(slot, context);
             }
         }
-        if let Err(error) = self.flush(desk) {
-            self.fail(PublishFailure::Connection(failure_of(error)), desk);
+        if let Err(error) = self.flush(context) {
+            self.fail(PublishFailure::Connection(error.into()), context);
         }
     }
 
-    /// The kernel says something about the socket.
-    pub fn on_event(&mut self, flags: EventFlags, desk: &mut Desk<'_>) {
+    /// Handles an event of the socket.
+    pub fn on_event(&mut self, flags: EventFlags, context: &mut Context<'_>) {
         if matches!(self.stage, Stage::Connecting { .. }) {
-            self.on_connected(desk);
+            self.on_connected(context);
         }
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
-            && let Err(failure) = self.receive(desk)
+            && let Err(failure) = self.receive(context)
         {
-            self.fail(failure, desk);
+            self.fail(failure, context);
         }
-        self.pump(desk);
+        self.pump(context);
     }
 
-    /// Looks for what takes too long.
-    pub fn expire(&mut self, now_ns: u64, desk: &mut Desk<'_>) {
-        let timeout_ns = u64::try_from(self.recipe.timeout.as_nanos()).unwrap_or(u64::MAX);
+    /// Fails what has timed out.
+    pub fn expire(&mut self, now_ns: u64, context: &mut Context<'_>) {
+        let timeout_ns = u64::try_from(self.builder.timeout.as_nanos()).unwrap_or(u64::MAX);
         match self.stage {
-            Stage::Down { .. } => self.pump(desk),
+            Stage::Down { .. } => self.pump(context),
             Stage::Connecting { deadline_ns } if deadline_ns <= now_ns => {
-                self.fail(PublishFailure::Connection(Failure::ConnectTimeout), desk);
+                self.fail(PublishFailure::Connection(Failure::ConnectTimeout), context);
             }
             Stage::Greeting { deadline_ns } if deadline_ns <= now_ns => {
-                self.fail(PublishFailure::Connection(Failure::HandshakeTimeout), desk);
+                self.fail(PublishFailure::Connection(Failure::HandshakeTimeout), context);
             }
             Stage::Ready => {
-                let oldest = self.flights.front().map(|flight| flight.sent_ns);
+                let oldest = self.in_flight.front().map(|message| message.sent_ns);
                 if oldest.is_some_and(|sent_ns| now_ns.saturating_sub(sent_ns) >= timeout_ns) {
-                    self.fail(PublishFailure::Unanswered, desk);
+                    self.fail(PublishFailure::Unanswered, context);
                 }
             }
             _ => {}
         }
     }
 
-    /// Gives up whatever is not published yet.
-    pub fn abandon(&mut self, desk: &mut Desk<'_>) {
-        desk.tally.fail(PublishFailure::Unsent, self.waiting.len() as u64);
+    /// Gives up all messages that are not published.
+    pub fn abandon(&mut self, context: &mut Context<'_>) {
+        context.counts.fail(PublishFailure::Unsent, self.waiting.len() as u64);
         self.waiting.clear();
-        if !self.flights.is_empty() {
-            self.fail(PublishFailure::Unanswered, desk);
+        if !self.in_flight.is_empty() {
+            self.fail(PublishFailure::Unanswered, context);
         }
     }
 
-    fn connect(&mut self, desk: &Desk<'_>, now_ns: u64) -> Result<(), Errno> {
-        let addresses = &self.recipe.addresses;
+    fn connect(&mut self, context: &Context<'_>, now_ns: u64) -> Result<(), Errno> {
+        let addresses = &self.builder.addresses;
         let Some(address) = addresses.get(self.connects % addresses.len().max(1)) else {
             return Err(Errno::ADDRNOTAVAIL);
         };
@@ -226,52 +226,52 @@ impl Connection {
             Err(error) => return Err(error),
         }
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(desk.epoll, &socket, EventData::new_u64(self.token), flags)?;
+        epoll::add(context.epoll, &socket, EventData::new_u64(self.token), flags)?;
         self.socket = Some(socket);
-        self.speech = speech(&self.recipe, self.number);
+        self.protocol = protocol(&self.builder, self.number);
         self.stage = Stage::Connecting { deadline_ns: self.deadline_ns(now_ns) };
         Ok(())
     }
 
-    fn on_connected(&mut self, desk: &mut Desk<'_>) {
+    fn on_connected(&mut self, context: &mut Context<'_>) {
         let Some(socket) = &self.socket else { return };
         match sockopt::socket_error(socket) {
             Ok(Ok(())) => {}
             Ok(Err(error)) | Err(error) => {
-                return self.fail(PublishFailure::Connection(failure_of(error)), desk);
+                return self.fail(PublishFailure::Connection(error.into()), context);
             }
         }
-        self.stage = match &mut self.speech {
-            Speech::Http(_) => Stage::Ready,
-            Speech::WebSocket(websocket) => {
+        self.stage = match &mut self.protocol {
+            Protocol::Http(_) => Stage::Ready,
+            Protocol::WebSocket(websocket) => {
                 websocket.write_handshake(&mut self.out);
                 Stage::Greeting { deadline_ns: self.deadline_ns(now_ns()) }
             }
         };
     }
 
-    /// Gives a message its sequence and appends it to what goes out.
-    fn start(&mut self, slot: Slot, desk: &mut Desk<'_>) {
+    /// Assigns the next sequence to a message, and appends it to the output.
+    fn start(&mut self, slot: Slot, context: &mut Context<'_>) {
         let Slot { intended_ns, stream } = slot;
-        // Only this connection publishes to this stream.
-        let sequence = desk.board.last_published(stream) + 1;
-        desk.board.published(stream, sequence);
-        let mark = Mark { run: self.recipe.run, stream, sequence, intended_ns };
-        let mut payload = Vec::with_capacity(desk.size);
-        mark.write_payload(desk.size, &mut payload);
-        match &mut self.speech {
-            Speech::Http(_) => self.recipe.write_request(stream, &payload, &mut self.out),
-            Speech::WebSocket(websocket) => {
+        // No other connection publishes to this stream.
+        let sequence = context.counters.last_published(stream) + 1;
+        context.counters.published(stream, sequence);
+        let mark = Mark { run: self.builder.run, stream, sequence, intended_ns };
+        let mut payload = Vec::with_capacity(context.size);
+        mark.write_payload(context.size, &mut payload);
+        match &mut self.protocol {
+            Protocol::Http(_) => self.builder.write_request(stream, &payload, &mut self.out),
+            Protocol::WebSocket(websocket) => {
                 websocket.write_message(stream, &payload, &mut self.out);
             }
         }
         let sent_ns = now_ns();
-        desk.tally.send(intended_ns, sent_ns);
+        context.counts.send(intended_ns, sent_ns);
         let end = self.taken_before + self.out.len() as u64;
-        self.flights.push_back(Flight { stream, sequence, sent_ns, end });
+        self.in_flight.push_back(InFlight { stream, sequence, sent_ns, end });
     }
 
-    fn flush(&mut self, desk: &mut Desk<'_>) -> Result<(), Errno> {
+    fn flush(&mut self, context: &mut Context<'_>) -> Result<(), Errno> {
         if matches!(self.stage, Stage::Down { .. } | Stage::Connecting { .. }) {
             return Ok(());
         }
@@ -290,76 +290,80 @@ impl Connection {
             self.taken = 0;
             self.out.clear();
         }
-        if let Speech::WebSocket(_) = self.speech {
-            // Nobody answers: what the kernel has is published.
-            while self.flights.pop_front_if(|flight| flight.end <= taken).is_some() {
-                desk.tally.published += 1;
+        if let Protocol::WebSocket(_) = self.protocol {
+            // Frames get no response: what the kernel has accepted is published.
+            while self.in_flight.pop_front_if(|message| message.end <= taken).is_some() {
+                context.counts.published += 1;
             }
         }
         Ok(())
     }
 
-    fn receive(&mut self, desk: &mut Desk<'_>) -> Result<(), PublishFailure> {
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<(), PublishFailure> {
         let mut part = [0; RECEIVE_BYTES];
         while let Some(socket) = &self.socket {
             match rustix::net::recv(socket, &mut part, RecvFlags::empty()) {
-                Ok((0, _)) => return self.on_end(desk),
-                Ok((bytes, _)) => self.hear(&part[..bytes], desk)?,
+                Ok((0, _)) => return self.on_end(context),
+                Ok((bytes, _)) => self.take(&part[..bytes], context)?,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(PublishFailure::Connection(failure_of(error))),
+                Err(error) => return Err(PublishFailure::Connection(error.into())),
             }
         }
         Ok(())
     }
 
-    fn hear(&mut self, bytes: &[u8], desk: &mut Desk<'_>) -> Result<(), PublishFailure> {
-        match &mut self.speech {
-            Speech::Http(reader) => {
-                let mut answers = Vec::new();
-                let outcome = reader.receive(bytes, &mut answers);
-                for answer in answers {
-                    self.on_answer(answer, desk)?;
+    fn take(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Result<(), PublishFailure> {
+        match &mut self.protocol {
+            Protocol::Http(reader) => {
+                let mut responses = Vec::new();
+                let outcome = reader.receive(bytes, &mut responses);
+                for response in responses {
+                    self.on_response(response, context)?;
                 }
                 outcome.map_err(|reason| PublishFailure::Connection(Failure::Protocol(reason)))
             }
-            Speech::WebSocket(websocket) => {
-                let heard = websocket.hear(bytes, &mut self.out);
+            Protocol::WebSocket(websocket) => {
+                let heard = websocket.take(bytes, &mut self.out);
                 match heard.map_err(PublishFailure::Connection)? {
-                    Heard::Ready => self.stage = Stage::Ready,
-                    Heard::Nothing => {}
+                    Received::Ready => self.stage = Stage::Ready,
+                    Received::Nothing => {}
                 }
                 Ok(())
             }
         }
     }
 
-    fn on_answer(&mut self, answer: Answer, desk: &mut Desk<'_>) -> Result<(), PublishFailure> {
-        let Some(flight) = self.flights.pop_front() else {
+    fn on_response(
+        &mut self,
+        response: Response,
+        context: &mut Context<'_>,
+    ) -> Result<(), PublishFailure> {
+        let Some(message) = self.in_flight.pop_front() else {
             let reason = Failure::Protocol("an answer that nobody asked for");
             return Err(PublishFailure::Connection(reason));
         };
-        record(&mut desk.tally.answer, now_ns().saturating_sub(flight.sent_ns));
-        if let Some(refusal) = answer.refusal {
-            desk.board.refused(flight.stream, flight.sequence);
-            desk.tally.fail(PublishFailure::Connection(refusal), 1);
+        record(&mut context.counts.answer, now_ns().saturating_sub(message.sent_ns));
+        if let Some(refusal) = response.refusal {
+            context.counters.refused(message.stream, message.sequence);
+            context.counts.fail(PublishFailure::Connection(refusal), 1);
         } else {
-            desk.tally.published += 1;
+            context.counts.published += 1;
         }
-        if answer.closes {
-            self.close(PublishFailure::Connection(Failure::Closed(None)), 0, desk);
+        if response.closes {
+            self.close(PublishFailure::Connection(Failure::Closed(None)), 0, context);
         }
         Ok(())
     }
 
-    /// The server has closed: an idle connection may be, and is opened again when it is needed.
-    fn on_end(&mut self, desk: &mut Desk<'_>) -> Result<(), PublishFailure> {
-        if let Speech::Http(reader) = &mut self.speech {
-            if let Some(answer) = reader.end() {
-                self.on_answer(answer, desk)?;
+    /// The server has closed. It may close an idle connection, which is reopened when needed.
+    fn on_end(&mut self, context: &mut Context<'_>) -> Result<(), PublishFailure> {
+        if let Protocol::Http(reader) = &mut self.protocol {
+            if let Some(response) = reader.end() {
+                self.on_response(response, context)?;
             }
-            if self.flights.is_empty() {
-                self.close(PublishFailure::Connection(Failure::Closed(None)), 0, desk);
+            if self.in_flight.is_empty() {
+                self.close(PublishFailure::Connection(Failure::Closed(None)), 0, context);
                 return Ok(());
             }
         }
@@ -370,24 +374,24 @@ impl Connection {
         Err(PublishFailure::Connection(failure))
     }
 
-    /// The connection has failed. A message that was not sent goes out with the next connection;
-    /// but if there could be none, it has failed as well.
-    fn fail(&mut self, failure: PublishFailure, desk: &mut Desk<'_>) {
+    /// The connection has failed. Unsent messages wait for the next one, unless it could not be
+    /// opened in the first place.
+    fn fail(&mut self, failure: PublishFailure, context: &mut Context<'_>) {
         if self.stage != Stage::Ready {
-            desk.tally.fail(failure.clone(), self.waiting.len() as u64);
+            context.counts.fail(failure.clone(), self.waiting.len() as u64);
             self.waiting.clear();
         }
-        self.close(failure, now_ns() + RETRY_NS, desk);
+        self.close(failure, now_ns() + RETRY_NS, context);
     }
 
-    /// Closes the socket. Nobody knows what became of the messages that were not answered.
-    fn close(&mut self, failure: PublishFailure, retry_ns: u64, desk: &mut Desk<'_>) {
-        desk.tally.unsure += self.flights.len() as u64;
-        desk.tally.fail(failure, self.flights.len() as u64);
-        for flight in self.flights.drain(..) {
-            desk.board.refused(flight.stream, flight.sequence);
+    /// Closes the socket. The fate of unanswered messages is unknown.
+    fn close(&mut self, failure: PublishFailure, retry_ns: u64, context: &mut Context<'_>) {
+        context.counts.unsure += self.in_flight.len() as u64;
+        context.counts.fail(failure, self.in_flight.len() as u64);
+        for message in self.in_flight.drain(..) {
+            context.counters.refused(message.stream, message.sequence);
         }
-        // Closing a socket takes it out of the epoll set.
+        // Closing a socket removes it from the epoll instance.
         self.socket = None;
         self.stage = Stage::Down { retry_ns };
         self.out.clear();
@@ -395,23 +399,23 @@ impl Connection {
     }
 
     fn flights_max(&self) -> usize {
-        match self.speech {
-            Speech::Http(_) => self.recipe.pipeline.max(1),
-            Speech::WebSocket(_) => usize::MAX,
+        match self.protocol {
+            Protocol::Http(_) => self.builder.pipeline.max(1),
+            Protocol::WebSocket(_) => usize::MAX,
         }
     }
 
     fn deadline_ns(&self, now_ns: u64) -> u64 {
-        let timeout_ns = u64::try_from(self.recipe.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns = u64::try_from(self.builder.timeout.as_nanos()).unwrap_or(u64::MAX);
         now_ns.saturating_add(timeout_ns)
     }
 }
 
-fn speech(recipe: &Arc<Recipe>, number: usize) -> Speech {
-    match recipe.by {
-        PublishBy::Http { .. } => Speech::Http(Answers::refused_by(recipe.refused.as_deref())),
+fn protocol(builder: &Arc<RequestBuilder>, number: usize) -> Protocol {
+    match builder.by {
+        PublishBy::Http { .. } => Protocol::Http(Responses::refused_by(builder.refused.as_deref())),
         PublishBy::WebSocket { .. } => {
-            Speech::WebSocket(WebSocket::new(Arc::clone(recipe), number))
+            Protocol::WebSocket(WebSocket::new(Arc::clone(builder), number))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A timer that wakes a publisher at the moment of a message.
+//! A timer that wakes a publisher when a message is due.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,21 +10,21 @@ use rustix::time::{
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A timer that becomes readable at a moment.
+/// A timer that becomes readable at a given time.
 ///
-/// The timeouts of `epoll_wait` are whole milliseconds and may come 50 microseconds late besides;
-/// a timer descriptor has neither fault.
+/// Timeouts of `epoll_wait` are whole milliseconds and up to 50 microseconds late. A timer
+/// descriptor is precise.
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// One that is not set.
+    /// A timer that is not set.
     pub fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Becomes readable at `at_ns`, at once if that has passed. Setting it again takes back what
-    /// was set before, and that it was readable.
+    /// Becomes readable at `at_ns`, or now if that has passed. This replaces an earlier time, and
+    /// clears its readiness.
     pub fn set(&self, at_ns: u64) -> io::Result<()> {
         // Zero would disarm it.
         let at_ns = at_ns.max(1);
@@ -54,7 +54,7 @@ mod tests {
     use crate::marker::now_ns;
 
     #[test]
-    fn the_timer_wakes_at_the_moment_and_not_before() {
+    fn the_timer_fires_on_time_and_not_before() {
         let timer = Timer::new().expect("a timer");
         let at_ns = now_ns() + 5_000_000;
         timer.set(at_ns).expect("set");

@@ -1,26 +1,26 @@
-//! When each message is to go out, and to which stream: known before the first one is sent.
+//! When each message is sent, and to which stream. All of it is known before the first one is sent.
 //!
-//! A message's place in the schedule follows from its number alone, so that several publishing
-//! threads walk the same schedule and each takes what is its own, without a word between them.
+//! The time and stream of a message follow from its number, so publishing threads walk the same
+//! schedule without coordination, and each takes its own messages.
 
 use std::time::Duration;
 
-use super::random::{below, random};
 use crate::plan::{Pattern, Publishing};
+use crate::random::{below, random};
 
-/// A phase's messages.
+/// The messages of a phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// CLOCK_MONOTONIC of the first message.
+    /// The time of the first message, in nanoseconds of `CLOCK_MONOTONIC`.
     start_ns: u64,
-    /// Between two messages.
+    /// The time between two messages.
     interval_ns: f64,
-    /// Messages in all.
+    /// The number of messages.
     count: u64,
     to: Pattern,
     streams: u32,
-    /// Messages that earlier phases scheduled: `in turn` goes on where it was, and what is random
-    /// is not the same again.
+    /// Messages scheduled in earlier phases: `in-turn` continues after them, and random choices do
+    /// not repeat.
     before: u64,
     seed: u64,
 }
@@ -28,14 +28,14 @@ pub struct Schedule {
 /// A message of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// When it is to go out.
+    /// When the message is due.
     pub intended_ns: u64,
-    /// To which stream.
+    /// The stream that gets it.
     pub stream: u32,
 }
 
 impl Schedule {
-    /// The messages of a phase that begins at `start_ns` and lasts `time`.
+    /// The messages of a phase that starts at `start_ns` and takes `time`.
     pub fn new(
         publishing: &Publishing,
         start_ns: u64,
@@ -45,7 +45,7 @@ impl Schedule {
         seed: u64,
     ) -> Schedule {
         let rate = publishing.rate.max(f64::MIN_POSITIVE);
-        // The message of the very end belongs to the time after it.
+        // A message at the very end belongs to the time after the phase.
         let fitting = (time.as_secs_f64() * rate).ceil() as u64;
         Schedule {
             start_ns,
@@ -58,12 +58,12 @@ impl Schedule {
         }
     }
 
-    /// Messages in all.
+    /// The number of messages.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The message of this number, from 0; `None` behind the last.
+    /// The message with this number, from 0 on; `None` after the last.
     pub fn slot(&self, number: u64) -> Option<Slot> {
         if number >= self.count {
             return None;
@@ -79,7 +79,7 @@ impl Schedule {
     }
 
     fn intended_ns(&self, number: u64) -> u64 {
-        // Multiplied, not summed up: no error grows with the number.
+        // Multiplied instead of summed up, so that errors do not accumulate.
         self.start_ns.saturating_add((number as f64 * self.interval_ns) as u64)
     }
 }
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn the_count_ends_it_early_and_the_time_does_too() {
+    fn count_or_time_ends_the_schedule() {
         assert_eq!(schedule(20.0, Some(7), Pattern::One, 0).count(), 7);
         assert_eq!(schedule(20.0, Some(1000), Pattern::One, 0).count(), 200);
         assert_eq!(schedule(0.05, None, Pattern::One, 0).count(), 1);
     }
 
     #[test]
-    fn in_turn_goes_on_where_the_phase_before_ended() {
+    fn in_turn_continues_after_the_previous_phase() {
         let streams = |before| -> Vec<u32> {
             let schedule = schedule(0.4, None, Pattern::InTurn, before);
             (0..schedule.count()).filter_map(|n| schedule.slot(n)).map(|s| s.stream).collect()

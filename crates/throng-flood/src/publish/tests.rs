@@ -1,18 +1,18 @@
-//! Publishers against small servers that answer well, badly or not at all.
+//! Publishers against small servers that respond well, badly or not at all.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::tally::PublishFailure;
+use super::counts::PublishFailure;
 use super::*;
-use crate::clients::board::Board;
+use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::{
     Pattern, Ping, PublishTarget, Publishing, Streams, Subscribed, Target, Transport,
 };
-use crate::tally::Failure;
+use crate::streams::StreamCounters;
 use crate::template::Template;
 
 pub(crate) const RUN: u32 = 0xf00d;
@@ -48,10 +48,10 @@ pub(crate) fn target(port: u16, connections: usize, pipeline: usize) -> Target {
     }
 }
 
-/// What a server makes of a request: what it answers, and whether it closes then.
+/// Decides the response to a request, and whether the server closes after it.
 pub(crate) type Behaviour = fn(usize) -> (&'static [u8], bool);
 
-/// A server that tells the paths and marks of the requests that came.
+/// A server that reports the paths and marks of the requests it got.
 pub(crate) fn serve(behaviour: Behaviour) -> (u16, Receiver<(String, Mark)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -80,7 +80,7 @@ fn speak(mut stream: TcpStream, behaviour: Behaviour, sender: &Sender<(String, M
                 .expect("a length");
             if let Some(body) = received.get(head..head + length) {
                 let (mark, _) = Mark::find(body).expect("a mark");
-                // The test may have seen enough.
+                // The test may have ended.
                 let _ = sender.send((path, mark));
                 received.drain(..head + length);
                 let (answer, closes) = behaviour(count);
@@ -100,22 +100,22 @@ fn speak(mut stream: TcpStream, behaviour: Behaviour, sender: &Sender<(String, M
 
 struct Run {
     publishers: Publishers,
-    board: Arc<Board>,
+    counters: Arc<StreamCounters>,
     start_ns: u64,
-    tally: PublishTally,
+    counts: PublishCounts,
 }
 
 fn start(target: &Target, streams: u32) -> Run {
-    let board = Arc::new(Board::new(streams));
-    let setting = Setting {
+    let counters = Arc::new(StreamCounters::new(streams));
+    let setting = PublisherSettings {
         target,
         run: RUN,
-        board: Arc::clone(&board),
+        counters: Arc::clone(&counters),
         clients_max: 100,
         rate_max: 40_000.0,
     };
     let publishers = Publishers::start(&setting).expect("started");
-    Run { publishers, board, start_ns: 0, tally: PublishTally::default() }
+    Run { publishers, counters, start_ns: 0, counts: PublishCounts::default() }
 }
 
 impl Run {
@@ -123,7 +123,7 @@ impl Run {
         self.publishers.open(LIMIT / 40);
         self.start_ns = now_ns();
         let publishing = Publishing { rate, count: Some(count), size: 100, to };
-        let streams = self.board.streams();
+        let streams = self.counters.streams();
         let schedule = Schedule::new(&publishing, self.start_ns, LIMIT, streams, 0, 1);
         self.publishers.begin(schedule, publishing.size);
     }
@@ -131,32 +131,32 @@ impl Run {
     fn finish(&mut self) {
         let deadline = Instant::now() + LIMIT;
         while !self.publishers.is_idle() {
-            assert!(Instant::now() < deadline, "the publishers do not end: {:?}", self.tally);
+            assert!(Instant::now() < deadline, "the publishers do not end: {:?}", self.counts);
             std::thread::sleep(POLL_STEP);
-            self.tally.merge(&self.publishers.tally());
+            self.counts.merge(&self.publishers.counts());
         }
-        self.tally.merge(&self.publishers.tally());
+        self.counts.merge(&self.publishers.counts());
     }
 
-    /// Sequences of stream 0 that nobody is to expect.
+    /// Sequences of stream 0 that were rejected.
     fn refused(&self, last: u32) -> Vec<u32> {
-        (1..=last).filter(|&number| self.board.refused_between(0, number, number) > 0).collect()
+        (1..=last).filter(|&number| self.counters.refused_between(0, number, number) > 0).collect()
     }
 
     fn failures(&self) -> Vec<(String, u64)> {
-        self.tally.failures.iter().map(|(failure, count)| (failure.to_string(), *count)).collect()
+        self.counts.failures.iter().map(|(failure, count)| (failure.to_string(), *count)).collect()
     }
 }
 
 #[test]
-fn every_message_goes_out_in_order_at_its_time() {
+fn messages_are_sent_in_order_and_on_time() {
     let (port, requests) = serve(|_| (CREATED, false));
     let mut run = start(&target(port, 3, 1), 4);
     run.publish(2000.0, 400, Pattern::InTurn);
     run.finish();
-    let tally = &run.tally;
-    assert_eq!((tally.due, tally.sent, tally.published), (400, 400, 400));
-    assert_eq!((run.failures(), tally.unsure, tally.answer.len()), (vec![], 0, 400));
+    let counts = &run.counts;
+    assert_eq!((counts.due, counts.sent, counts.published), (400, 400, 400));
+    assert_eq!((run.failures(), counts.unsure, counts.answer.len()), (vec![], 0, 400));
     assert_eq!(*run.publishers.sent(), [100, 100, 100, 100]);
     let mut last = BTreeMap::new();
     for (path, mark) in requests.try_iter() {
@@ -170,7 +170,7 @@ fn every_message_goes_out_in_order_at_its_time() {
 }
 
 #[test]
-fn a_slow_answer_makes_messages_late_and_does_not_hold_up_the_schedule() {
+fn a_slow_response_makes_messages_late_without_delaying_the_schedule() {
     let slow: Behaviour = |_| {
         std::thread::sleep(Duration::from_millis(20));
         (CREATED, false)
@@ -179,14 +179,14 @@ fn a_slow_answer_makes_messages_late_and_does_not_hold_up_the_schedule() {
     let mut run = start(&target(port, 1, 1), 1);
     run.publish(1000.0, 20, Pattern::One);
     run.finish();
-    assert_eq!(run.tally.published, 20);
-    // The last was due after 19 ms, and its turn came after 19 answers of 20 ms.
-    let lateness_ms = run.tally.lateness.max() / 1_000_000;
+    assert_eq!(run.counts.published, 20);
+    // The last one was due after 19 ms, and was sent after 19 responses of 20 ms.
+    let lateness_ms = run.counts.lateness.max() / 1_000_000;
     assert!(lateness_ms >= 350, "{lateness_ms}");
 }
 
 #[test]
-fn pipelined_requests_do_not_wait_for_answers() {
+fn pipelined_requests_do_not_wait_for_responses() {
     let slow: Behaviour = |count| {
         if count == 0 {
             std::thread::sleep(Duration::from_millis(200));
@@ -197,13 +197,13 @@ fn pipelined_requests_do_not_wait_for_answers() {
     let mut run = start(&target(port, 1, 64), 1);
     run.publish(1000.0, 20, Pattern::One);
     run.finish();
-    assert_eq!(run.tally.published, 20);
-    assert!(run.tally.lateness.max() < 100_000_000, "{}", run.tally.lateness.max());
-    assert!(run.tally.answer.max() >= 190_000_000, "{}", run.tally.answer.max());
+    assert_eq!(run.counts.published, 20);
+    assert!(run.counts.lateness.max() < 100_000_000, "{}", run.counts.lateness.max());
+    assert!(run.counts.answer.max() >= 190_000_000, "{}", run.counts.answer.max());
 }
 
 #[test]
-fn a_refused_message_is_nobodys_due() {
+fn a_rejected_message_is_not_expected() {
     let refusing: Behaviour = |count| match count % 3 {
         0 => (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", false),
         _ => (CREATED, false),
@@ -212,45 +212,45 @@ fn a_refused_message_is_nobodys_due() {
     let mut run = start(&target(port, 1, 1), 1);
     run.publish(1000.0, 9, Pattern::One);
     run.finish();
-    assert_eq!((run.tally.published, run.tally.unsure), (6, 0));
+    assert_eq!((run.counts.published, run.counts.unsure), (6, 0));
     assert_eq!(run.failures(), [("status 503".to_owned(), 3)]);
     assert_eq!(run.refused(9), [1, 4, 7]);
 }
 
 #[test]
-fn a_server_that_closes_is_connected_to_again() {
+fn a_closed_connection_is_reopened() {
     let closing: Behaviour = |_| (b"HTTP/1.1 200 OK\r\n\r\nok", true);
     let (port, _requests) = serve(closing);
     let mut run = start(&target(port, 1, 1), 1);
     run.publish(1000.0, 10, Pattern::One);
     run.finish();
-    assert_eq!((run.tally.published, run.failures()), (10, vec![]));
+    assert_eq!((run.counts.published, run.failures()), (10, vec![]));
 }
 
 #[test]
-fn a_connection_lost_leaves_its_message_unsure_and_the_others_go_on() {
+fn a_lost_connection_leaves_its_message_unsure_and_sends_the_others() {
     let cutting: Behaviour =
         |count| if count == 2 { (b"HTTP/1.1 2", true) } else { (CREATED, false) };
     let (port, _requests) = serve(cutting);
     let mut run = start(&target(port, 1, 1), 1);
     run.publish(1000.0, 5, Pattern::One);
     run.finish();
-    assert_eq!((run.tally.published, run.tally.unsure), (4, 1));
+    assert_eq!((run.counts.published, run.counts.unsure), (4, 1));
     assert_eq!(run.failures(), [("closed by the server".to_owned(), 1)]);
     assert_eq!(run.refused(5), [3]);
 }
 
 #[test]
-fn no_answer_is_waited_for_for_ever() {
+fn a_missing_response_times_out() {
     let (port, _requests) = serve(|_| (b"", false));
     let mut run = start(&target(port, 1, 4), 1);
     run.publish(1000.0, 2, Pattern::One);
     run.finish();
-    assert_eq!(run.tally.failures, BTreeMap::from([(PublishFailure::Unanswered, 2)]));
+    assert_eq!(run.counts.failures, BTreeMap::from([(PublishFailure::Unanswered, 2)]));
 }
 
 #[test]
-fn nobody_there_is_a_failure_of_each_message() {
+fn without_a_server_every_message_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
@@ -258,12 +258,12 @@ fn nobody_there_is_a_failure_of_each_message() {
     run.publish(1000.0, 50, Pattern::Random);
     run.finish();
     let refused = PublishFailure::Connection(Failure::Refused);
-    assert_eq!(run.tally.failures, BTreeMap::from([(refused, 50)]));
-    assert_eq!((run.tally.sent, run.tally.due), (0, 50));
+    assert_eq!(run.counts.failures, BTreeMap::from([(refused, 50)]));
+    assert_eq!((run.counts.sent, run.counts.due), (0, 50));
 }
 
 #[test]
-fn what_waits_can_be_given_up() {
+fn waiting_messages_can_be_given_up() {
     let (port, _requests) = serve(|count| {
         std::thread::sleep(LIMIT * u32::from(count > 0));
         (CREATED, false)
@@ -273,18 +273,18 @@ fn what_waits_can_be_given_up() {
     let mut run = start(&target, 1);
     run.publish(10_000.0, 10, Pattern::One);
     let deadline = Instant::now() + LIMIT;
-    while run.tally.due < 10 || run.tally.sent < 2 {
+    while run.counts.due < 10 || run.counts.sent < 2 {
         assert!(Instant::now() < deadline);
-        run.tally.merge(&run.publishers.tally());
+        run.counts.merge(&run.publishers.counts());
     }
     run.publishers.abandon();
     run.finish();
     let failures = [(PublishFailure::Unanswered, 1), (PublishFailure::Unsent, 8)];
-    assert_eq!((run.tally.published, &run.tally.failures), (1, &BTreeMap::from(failures)));
+    assert_eq!((run.counts.published, &run.counts.failures), (1, &BTreeMap::from(failures)));
 }
 
 #[test]
-fn an_answer_may_refuse_in_its_body() {
+fn a_response_body_can_reject() {
     const REFUSAL: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n\
         {\"error\":{\"code\": 102 }}";
     let (port, _requests) = serve(|count| (if count == 1 { REFUSAL } else { CREATED }, false));
@@ -297,16 +297,17 @@ fn an_answer_may_refuse_in_its_body() {
     run.finish();
     let said = Failure::Said("{\"error\":{\"code\": 102 }}".to_owned());
     let failures = BTreeMap::from([(PublishFailure::Connection(said), 1)]);
-    assert_eq!((run.tally.published, &run.tally.failures), (2, &failures));
+    assert_eq!((run.counts.published, &run.counts.failures), (2, &failures));
 }
 
 #[test]
-fn a_url_that_cannot_be_published_to_is_refused() {
+fn an_unusable_publish_url_is_an_error() {
     let mut target = target(1, 1, 1);
-    let board = Arc::new(Board::new(1));
+    let counters = Arc::new(StreamCounters::new(1));
     let refusal = |target: &Target| {
-        let board = Arc::clone(&board);
-        let setting = Setting { target, run: RUN, board, clients_max: 1, rate_max: 1.0 };
+        let counters = Arc::clone(&counters);
+        let setting =
+            PublisherSettings { target, run: RUN, counters, clients_max: 1, rate_max: 1.0 };
         Publishers::start(&setting).err().map(|error| error.to_string()).unwrap_or_default()
     };
     if let Some(publish) = &mut target.publish
@@ -320,7 +321,7 @@ fn a_url_that_cannot_be_published_to_is_refused() {
 }
 
 #[test]
-fn frames_of_one_client_are_publishes() {
+fn frames_of_one_client_are_published() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let (sender, texts) = channel();
@@ -328,7 +329,7 @@ fn frames_of_one_client_are_publishes() {
         let (stream, _) = listener.accept().expect("a client");
         let mut socket = tungstenite::accept(stream).expect("a handshake");
         let mut next = || socket.read().expect("a frame");
-        // Once the client has said hello, it is told that it is subscribed, and pinged.
+        // After the hello of the client, the server confirms the subscription and pings.
         sender.send(next().to_string()).expect("heard");
         let mut say = |message| socket.send(message).expect("sent");
         say(tungstenite::Message::Ping(b"p".to_vec().into()));
@@ -351,7 +352,7 @@ fn frames_of_one_client_are_publishes() {
     let mut run = start(&target, 2);
     run.publish(1000.0, 4, Pattern::InTurn);
     run.finish();
-    assert_eq!((run.tally.published, run.failures()), (4, vec![]));
+    assert_eq!((run.counts.published, run.failures()), (4, vec![]));
     let heard: Vec<String> = (0..7).map(|_| texts.recv_timeout(LIMIT).expect("a frame")).collect();
     assert_eq!(heard[..3], ["hello 100", "pong 1", "yes"]);
     for (number, text) in heard[3..].iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A publishing thread: walks the schedule, and looks after its connections.
+//! A publishing thread: walks the schedule and runs its connections.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,55 +8,55 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::connection::{Connection, Desk};
+use super::connection::{Connection, Context};
+use super::counts::PublishCounts;
 use super::pace::Timer;
-use super::recipe::Recipe;
+use super::request::RequestBuilder;
 use super::schedule::Schedule;
-use super::tally::PublishTally;
-use crate::clients::Board;
 use crate::marker::now_ns;
+use crate::streams::StreamCounters;
 
-/// Events of one turn.
+/// Events of one wait.
 const EVENTS_MAX: usize = 1024;
 
-/// While something is watched, it is looked after so often.
+/// How often a thread checks for timeouts while there may be any.
 const WATCH_NS: u64 = 20_000_000;
 
-/// A thread looks ahead so far for the next message that is its own.
+/// How far a thread looks ahead for its next message.
 const AHEAD_NS: u64 = 1_000_000_000;
 
 const WAKE: u64 = u64::MAX;
 const TIME: u64 = u64::MAX - 1;
 
-/// What a thread is told.
+/// A command to a thread.
 #[derive(Debug)]
 pub enum Command {
     /// Open all connections.
     Open,
-    /// Publish these messages, of so many bytes.
+    /// Publish these messages, with payloads of this many bytes.
     Begin(Schedule, usize),
-    /// Send what is due, and no more.
+    /// Send what is due, and nothing more.
     End,
-    /// Send no more, wait for no answer.
+    /// Send nothing more, and give up unanswered messages.
     Abandon,
     /// End.
     Stop,
 }
 
-/// What a thread tells.
+/// The state of a thread, for its owner.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Since it was last taken.
-    pub tally: PublishTally,
-    /// Commands carried out so far.
+    /// The counts since they were last taken.
+    pub counts: PublishCounts,
+    /// How many commands were executed.
     pub commands: u64,
-    /// Connections of which it is not known yet whether messages can be sent.
+    /// Connections with a connect or handshake in progress.
     pub opening: usize,
-    /// Whether everything is sent and answered, or given up.
+    /// Whether every message is sent and answered, or given up.
     pub is_idle: bool,
 }
 
-/// What a thread and its owner share.
+/// What a thread shares with its owner.
 #[derive(Debug)]
 pub struct Shared {
     report: Mutex<Report>,
@@ -65,83 +65,83 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// A report of a thread that has nothing to do yet.
+    /// The report of a thread that is idle.
     pub fn new(wake: OwnedFd) -> Shared {
         Shared { report: Mutex::new(Report { is_idle: true, ..Report::default() }), wake }
     }
 
-    /// What the thread told last.
+    /// The last report of the thread.
     pub fn report(&self) -> MutexGuard<'_, Report> {
         self.report.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// Which connections are a thread's: connection `c` of all belongs to thread `c % threads`, and
-/// stream `s` goes over connection `s % connections`.
+/// The connections and streams of a thread: connection `c` of all belongs to thread `c % threads`,
+/// and stream `s` uses connection `s % connections`.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// The thread.
+    /// The number of the thread.
     pub thread: usize,
-    /// Of so many.
+    /// How many threads there are.
     pub threads: usize,
     /// Connections of all threads.
     pub connections: usize,
 }
 
 impl Share {
-    /// The index of the connection for a stream among those of this thread, if it is one of them.
+    /// The index of a stream's connection in this thread, if it has it.
     fn connection_of(self, stream: u32) -> Option<usize> {
         let connection = stream as usize % self.connections;
         (connection % self.threads == self.thread).then_some(connection / self.threads)
     }
 }
 
-/// A phase's messages, and how far the thread is with them.
+/// The messages of a phase, and how many of them the thread has handled.
 struct Job {
     schedule: Schedule,
     next: u64,
 }
 
-/// One thread.
+/// A publishing thread.
 pub struct Publisher {
     share: Share,
-    board: Arc<Board>,
+    counters: Arc<StreamCounters>,
     shared: Arc<Shared>,
     commands: Receiver<Command>,
     epoll: OwnedFd,
     timer: Timer,
     connections: Vec<Connection>,
-    /// Connections with something new to send.
+    /// Connections with new messages.
     touched: Vec<usize>,
     job: Option<Job>,
     size: usize,
     commands_done: u64,
-    tally: PublishTally,
+    counts: PublishCounts,
     watch_at_ns: u64,
 }
 
 impl Publisher {
-    /// Nothing is opened yet.
+    /// A thread whose connections are not open yet.
     pub fn new(
         share: Share,
-        recipe: &Arc<Recipe>,
-        board: Arc<Board>,
+        builder: &Arc<RequestBuilder>,
+        counters: Arc<StreamCounters>,
         shared: Arc<Shared>,
         commands: Receiver<Command>,
     ) -> io::Result<Publisher> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let timer = Timer::new()?;
         epoll::add(&epoll, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        // Setting the timer anew makes it unreadable: nobody reads it.
+        // PublisherSettings the timer again clears its readiness, so it is never read.
         epoll::add(&epoll, &timer, EventData::new_u64(TIME), EventFlags::IN | EventFlags::ET)?;
         let numbers = (share.thread..share.connections).step_by(share.threads);
         let connections = numbers
             .enumerate()
-            .map(|(index, number)| Connection::new(index as u64, number, Arc::clone(recipe)))
+            .map(|(index, number)| Connection::new(index as u64, number, Arc::clone(builder)))
             .collect();
         Ok(Publisher {
             share,
-            board,
+            counters,
             shared,
             commands,
             epoll,
@@ -151,18 +151,18 @@ impl Publisher {
             job: None,
             size: 0,
             commands_done: 0,
-            tally: PublishTally::default(),
+            counts: PublishCounts::default(),
             watch_at_ns: 0,
         })
     }
 
-    /// The thread's life.
+    /// Runs until the owner ends it.
     pub fn run(mut self) -> io::Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
-        while self.obey() {
+        while self.execute() {
             let next_ns = self.walk();
             self.watch();
-            self.tell();
+            self.report();
             self.wait(next_ns, &mut events)?;
             for event in &events {
                 let (data, flags) = (event.data, event.flags);
@@ -172,8 +172,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Carries out what was told; false if the end was.
-    fn obey(&mut self) -> bool {
+    /// Executes the commands. Returns false at the end.
+    fn execute(&mut self) -> bool {
         loop {
             let command = match self.commands.try_recv() {
                 Ok(command) => command,
@@ -187,7 +187,7 @@ impl Publisher {
                     self.size = size;
                 }
                 Command::End => {
-                    // What is due is sent, however late this thread is with it.
+                    // Sends what is due, even if the thread is late with it.
                     self.walk();
                     self.job = None;
                 }
@@ -201,7 +201,7 @@ impl Publisher {
         }
     }
 
-    /// Hands out the messages whose time has come; returns when it has to be done again.
+    /// Queues the messages that are due. Returns when the next one is.
     fn walk(&mut self) -> Option<u64> {
         let now_ns = now_ns();
         let mut next_ns = None;
@@ -221,7 +221,7 @@ impl Publisher {
             }
             job.next += 1;
             if let Some(index) = own {
-                self.with(index, |connection, desk| connection.enqueue(slot, desk));
+                self.with(index, |connection, context| connection.enqueue(slot, context));
                 self.touched.push(index);
             }
         }
@@ -236,20 +236,20 @@ impl Publisher {
         if now_ns < self.watch_at_ns {
             return;
         }
-        self.with_each(|connection, desk| connection.expire(now_ns, desk));
+        self.with_each(|connection, context| connection.expire(now_ns, context));
         self.watch_at_ns = now_ns + WATCH_NS;
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let is_idle = self.job.is_none()
             && self.connections.iter().all(|connection| connection.open_messages() == 0);
         let mut report = self.shared.report();
-        report.tally.merge(&self.tally);
+        report.counts.merge(&self.counts);
         report.commands = self.commands_done;
         report.opening = self.connections.iter().filter(|c| c.is_opening()).count();
         report.is_idle = is_idle;
         drop(report);
-        self.tally = PublishTally::default();
+        self.counts = PublishCounts::default();
     }
 
     fn wait(&mut self, next_ns: Option<u64>, events: &mut Vec<Event>) -> io::Result<()> {
@@ -267,29 +267,31 @@ impl Publisher {
 
     fn on_event(&mut self, data: u64, flags: EventFlags) {
         match data {
-            // The value does not matter: all commands are taken.
+            // The value does not matter, because all commands are read.
             WAKE => drop(rustix::io::read(&self.shared.wake, &mut [0_u8; 8])),
             TIME => {}
             index => {
-                // Made from an index.
-                self.with(index as usize, |connection, desk| connection.on_event(flags, desk));
+                // Created from an index.
+                self.with(index as usize, |connection, context| {
+                    connection.on_event(flags, context)
+                });
             }
         }
     }
 
-    fn with(&mut self, index: usize, act: impl FnOnce(&mut Connection, &mut Desk<'_>)) {
-        let mut desk = Desk {
+    fn with(&mut self, index: usize, act: impl FnOnce(&mut Connection, &mut Context<'_>)) {
+        let mut context = Context {
             epoll: &self.epoll,
-            board: &self.board,
-            tally: &mut self.tally,
+            counters: &self.counters,
+            counts: &mut self.counts,
             size: self.size,
         };
         if let Some(connection) = self.connections.get_mut(index) {
-            act(connection, &mut desk);
+            act(connection, &mut context);
         }
     }
 
-    fn with_each(&mut self, mut act: impl FnMut(&mut Connection, &mut Desk<'_>)) {
+    fn with_each(&mut self, mut act: impl FnMut(&mut Connection, &mut Context<'_>)) {
         for index in 0..self.connections.len() {
             self.with(index, &mut act);
         }

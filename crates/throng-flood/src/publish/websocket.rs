@@ -1,6 +1,6 @@
-//! Publishing by WebSocket frames: a connection that is made like a subscriber's, and speaks.
+//! Publishes by WebSocket frames, on a connection that opens like a subscriber's.
 //!
-//! What it hears is dropped, but for what keeps it alive: pings of both kinds are answered.
+//! Received messages are dropped. Pings of WebSocket and of protocols are answered.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,63 +9,64 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use throng_wire::websocket::{Opcode, accept_key, parse_server_frame, write_masked_frame};
 
-use super::random::random;
-use super::recipe::{Place, Recipe};
+use super::request::RequestBuilder;
+use crate::failure::Failure;
 use crate::plan::{Streams, Subscribed};
 use crate::protocol::http::Head;
-use crate::refusal;
-use crate::tally::Failure;
+use crate::protocol::refusal;
+use crate::protocol::url::HttpUrl;
+use crate::random::random;
 use crate::template::Values;
 
-/// More than the head of any answer to a handshake.
+/// The most bytes of a handshake response's head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// More than any server sends.
+/// The most headers of a handshake response.
 const HEADERS_MAX: usize = 64;
 
-/// The largest frame that is listened to.
+/// The largest frame that is received.
 const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What was heard.
+/// The effect of received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// The first message can be sent.
     Ready,
-    /// Nothing that matters.
+    /// No effect.
     Nothing,
 }
 
-/// One connection, from its handshake on.
+/// A WebSocket connection, from its handshake on.
 #[derive(Debug)]
 pub struct WebSocket {
-    recipe: Arc<Recipe>,
-    /// As which client it connects.
+    builder: Arc<RequestBuilder>,
+    /// The number of the client that it connects as.
     client: usize,
     key: String,
-    /// Messages sent: each has a mask of its own.
+    /// How many messages were sent; each has its own mask.
     messages: u64,
     is_open: bool,
     is_ready: bool,
-    /// Received and not understood yet.
-    held: Vec<u8>,
+    /// Received bytes that are not decoded yet.
+    received: Vec<u8>,
 }
 
 impl WebSocket {
-    /// The publishing connection of this number.
-    pub fn new(recipe: Arc<Recipe>, number: usize) -> WebSocket {
-        let client = recipe.first_client + number;
-        let word = |index| random(u64::from(recipe.run), client as u64 * 2 + index).to_be_bytes();
+    /// The publishing connection with this number.
+    pub fn new(builder: Arc<RequestBuilder>, number: usize) -> WebSocket {
+        let client = builder.first_client + number;
+        let word = |index| random(u64::from(builder.run), client as u64 * 2 + index).to_be_bytes();
         let key = STANDARD.encode([word(0), word(1)].concat());
-        let held = Vec::new();
-        WebSocket { recipe, client, key, messages: 0, is_open: false, is_ready: false, held }
+        let received = Vec::new();
+        WebSocket { builder, client, key, messages: 0, is_open: false, is_ready: false, received }
     }
 
-    /// Appends the request.
+    /// Appends the handshake request.
     pub fn write_handshake(&self, out: &mut Vec<u8>) {
-        let target = &self.recipe.target;
+        let target = &self.builder.target;
         let values = self.values();
         let url = target.url.rendered(&values);
-        let Some(place) = Place::of(&url) else { return };
+        let Some(place) = HttpUrl::parse(&url) else { return };
         // Writing to a `Vec` cannot fail, here and below.
         let _ = write!(
             out,
@@ -84,43 +85,45 @@ impl WebSocket {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the frame that publishes a payload.
+    /// Appends the frame of a payload.
     pub fn write_message(&mut self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
         let mut text = Vec::with_capacity(payload.len() + 64);
-        self.recipe.write_frame_text(stream, payload, &mut text);
+        self.builder.write_frame_text(stream, payload, &mut text);
         self.write_frame(Opcode::Text, &text, out);
     }
 
-    /// Takes what was received; appends what is to be answered.
-    pub fn hear(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Heard, Failure> {
+    /// Takes received bytes, and appends the replies to them.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Received, Failure> {
         let was_ready = self.is_ready;
-        self.held.extend_from_slice(bytes);
+        self.received.extend_from_slice(bytes);
         if !self.is_open && self.read_head()? {
             self.is_open = true;
-            self.is_ready = self.recipe.target.subscribed == Subscribed::Handshake;
+            self.is_ready = self.builder.target.subscribed == Subscribed::Handshake;
             self.greet(out);
         }
         if self.is_open {
             self.read_frames(out)?;
         }
-        Ok(if self.is_ready && !was_ready { Heard::Ready } else { Heard::Nothing })
+        Ok(if self.is_ready && !was_ready { Received::Ready } else { Received::Nothing })
     }
 
     fn greet(&mut self, out: &mut Vec<u8>) {
-        let recipe = Arc::clone(&self.recipe);
-        for hello in &recipe.target.hello {
+        let builder = Arc::clone(&self.builder);
+        for hello in &builder.target.hello {
             let text = hello.rendered(&self.values());
             self.write_frame(Opcode::Text, text.as_bytes(), out);
         }
     }
 
-    /// Whether the head is there, and takes it away.
+    /// Reads and removes the head. Returns whether it was complete.
     fn read_head(&mut self) -> Result<bool, Failure> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
-        let head_bytes = match response.parse(&self.held) {
+        let head_bytes = match response.parse(&self.received) {
             Ok(httparse::Status::Complete(bytes)) => bytes,
-            Ok(httparse::Status::Partial) if self.held.len() < HEAD_BYTES_MAX => return Ok(false),
+            Ok(httparse::Status::Partial) if self.received.len() < HEAD_BYTES_MAX => {
+                return Ok(false);
+            }
             Ok(httparse::Status::Partial) => {
                 return Err(Failure::Handshake("the head of the answer does not end"));
             }
@@ -137,22 +140,22 @@ impl WebSocket {
         if !is_accepted {
             return Err(Failure::Handshake("Sec-WebSocket-Accept is wrong"));
         }
-        self.held.drain(..head_bytes);
+        self.received.drain(..head_bytes);
         Ok(true)
     }
 
-    /// What the server says with another status than 101, as soon as it has said it.
+    /// The rejection in a response with another status than 101, once it has arrived.
     fn refusal(&self) -> Option<Failure> {
-        match Head::parse(&self.held) {
-            Ok(Some(head)) => refusal::of_answer(&head, &self.held[head.bytes..]),
+        match Head::parse(&self.received) {
+            Ok(Some(head)) => refusal::of_answer(&head, &self.received[head.bytes..]),
             Ok(None) => None,
             Err(wrong) => Some(Failure::Handshake(wrong)),
         }
     }
 
     fn read_frames(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
-        let held = std::mem::take(&mut self.held);
-        let mut rest = &held[..];
+        let received = std::mem::take(&mut self.received);
+        let mut rest = &received[..];
         while let Some(frame) =
             parse_server_frame(rest).map_err(|_| Failure::Protocol("not a frame"))?
         {
@@ -171,24 +174,24 @@ impl WebSocket {
         if rest.len() > FRAME_BYTES_MAX {
             return Err(Failure::Protocol("a frame is too large"));
         }
-        self.held = rest.to_vec();
+        self.received = rest.to_vec();
         Ok(())
     }
 
     fn on_message(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
-        let recipe = Arc::clone(&self.recipe);
-        if let Subscribed::Message(part) = &recipe.target.subscribed
+        let builder = Arc::clone(&self.builder);
+        if let Subscribed::Message(part) = &builder.target.subscribed
             && memchr::memmem::find(text, part.as_bytes()).is_some()
         {
             self.is_ready = true;
         }
         if !self.is_ready {
-            let mut refused = recipe.target.refused.iter();
-            let refusal = refused.find_map(|refusal| Failure::said(text, refusal));
+            let mut refused = builder.target.refused.iter();
+            let refusal = refused.find_map(|mark| refusal::containing(text, mark));
             refusal.map_or(Ok(()), Err)?;
         }
-        // Several messages may come as the lines of one frame.
-        let answer_to = |line| recipe.target.pings.iter().find(|ping| ping.ask.as_bytes() == line);
+        // One frame may contain several messages, one per line.
+        let answer_to = |line| builder.target.pings.iter().find(|ping| ping.ask.as_bytes() == line);
         let lines = text.split(|&byte| byte == b'\n').filter_map(answer_to);
         for ping in lines {
             self.write_frame(Opcode::Text, ping.answer.as_bytes(), out);
@@ -197,20 +200,20 @@ impl WebSocket {
     }
 
     fn write_frame(&mut self, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
-        // Masks protect proxies from what pages can make a browser send: there is no page here.
+        // Masks protect proxies from web pages; there is none here.
         let mask = (random(self.client as u64, self.messages) as u32).to_be_bytes();
         self.messages += 1;
         write_masked_frame(out, opcode, payload, mask);
     }
 
     fn values(&self) -> Values<'static> {
-        let stream = match self.recipe.target.streams {
+        let stream = match self.builder.target.streams {
             Streams::One => 0,
             Streams::Spread(streams) => self.client % streams.max(1) as usize,
-            // Behind the last subscriber's, so that none is taken away from it.
+            // A stream above those of the subscribers, so that none is taken from them.
             Streams::Own | Streams::Friends { .. } => self.client,
         };
         let stream = u32::try_from(stream).unwrap_or_default();
-        Values { client: self.client, run: self.recipe.run, stream, ..Values::default() }
+        Values { client: self.client, run: self.builder.run, stream, ..Values::default() }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     AssertionResult, Cost, Distribution, Environment, MachineCost, PhaseReport, Report,
     RunDescription, Sample, Totals, VERSION,
 };
-use crate::tally::{Nanoseconds, nanoseconds};
+use crate::counts::{Nanoseconds, nanoseconds};
 
 const CLIENTS: u64 = 100_000;
 const CONNECTS_PER_S: u64 = 4_000;

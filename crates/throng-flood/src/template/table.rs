@@ -1,41 +1,41 @@
-//! Files whose line `i` belongs to client `i`: CSV with a head, or a list of URLs.
+//! Files whose line `i` belongs to client `i`: CSV with a header, or a list of URLs.
 
 use std::ops::Range;
 use std::path::Path;
 
 use throng_units::no_scheme;
 
-/// More would not fit the offsets.
+/// Larger files do not fit the offsets.
 const BYTES_MAX: usize = u32::MAX as usize;
 
 /// The cells of a file.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<String>,
-    /// All cells, one after the other.
+    /// All cells, concatenated.
     text: String,
-    /// Where each cell ends: row by row, as many a row as there are columns.
+    /// The end of each cell, row by row.
     ends: Vec<u32>,
 }
 
-/// A file that cannot be used.
+/// Why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TableError(String);
 
 impl Table {
-    /// Reads a CSV file, whose first line names the columns.
+    /// Reads a CSV file. The first line names the columns.
     pub fn read_csv(path: &Path) -> Result<Table, TableError> {
         Table::csv(&path.display().to_string(), &read(path)?)
     }
 
-    /// Reads a file of URLs, one a line; its only column is `url`. Empty lines and lines that begin
-    /// with `#` are left out.
+    /// Reads a file with one URL per line, as the column `url`. Empty lines and lines that start
+    /// with `#` are skipped.
     pub fn read_urls(path: &Path) -> Result<Table, TableError> {
         Table::urls(&path.display().to_string(), &read(path)?)
     }
 
-    /// The columns and rows of CSV text.
+    /// Parses CSV text.
     pub fn csv(name: &str, text: &str) -> Result<Table, TableError> {
         let refuse = |line: usize, what: &str| TableError(format!("{name}, line {line}: {what}"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -69,7 +69,7 @@ impl Table {
         table.checked(name)
     }
 
-    /// The rows of a list of URLs.
+    /// Parses a list of URLs.
     pub fn urls(name: &str, text: &str) -> Result<Table, TableError> {
         let mut table =
             Table { columns: vec!["url".to_owned()], text: String::new(), ends: Vec::new() };
@@ -84,22 +84,22 @@ impl Table {
         table.checked(name)
     }
 
-    /// Lines, without the head.
+    /// The number of lines, without the header.
     pub fn rows(&self) -> usize {
         self.ends.len() / self.columns.len()
     }
 
-    /// The number of the column with this name.
+    /// The index of a column.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column == name)
     }
 
-    /// All names.
+    /// The names of all columns.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(String::as_str)
     }
 
-    /// What stands in a row, which must be there, as must the column.
+    /// A cell, whose row and column must exist.
     pub fn cell(&self, row: usize, column: usize) -> &str {
         let cell = row * self.columns.len() + column;
         let from = if cell == 0 { 0 } else { self.ends[cell - 1] as usize };
@@ -109,8 +109,7 @@ impl Table {
 
     fn push(&mut self, cell: &str) {
         self.text.push_str(cell);
-        // `read` has refused files of more bytes, and a cell is never longer than what it came
-        // from.
+        // `read` has rejected larger files, and a cell is never longer than its source.
         self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
     }
 
@@ -135,7 +134,7 @@ fn read(path: &Path) -> Result<String, TableError> {
     }
 }
 
-/// A name that can stand between braces.
+/// Whether a name can stand between braces.
 fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -143,14 +142,14 @@ fn is_name(text: &str) -> bool {
 
 const OPEN_QUOTE: &str = "a quotation mark is not closed, or text follows a closed one";
 
-/// Reads RFC 4180: cells in quotation marks may hold commas, line breaks and doubled marks.
+/// Parses RFC 4180: quoted cells may contain commas, line breaks and doubled quotes.
 struct Records<'a> {
     rest: &'a str,
     line: usize,
 }
 
 impl Records<'_> {
-    /// The next record that is not an empty line, and its line; or the line of a mistake.
+    /// The next record that is not an empty line, with its line number; or the line of an error.
     fn next_record(&mut self) -> Result<Option<(usize, Vec<String>)>, usize> {
         while let Some(after) =
             self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'))
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_csv() {
+    fn csv_is_parsed() {
         let text = "\u{feff}user,token\r\nann,\"a,b\"\r\n\r\n\"b\"\"o\",\"two\nlines\"\n,\nlast,x";
         let table = Table::csv("t", text).unwrap();
         assert_eq!(
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_with_a_file() {
+    fn invalid_files_are_explained() {
         for (text, expected) in [
             ("", "t is empty"),
             ("user\n", "t has no line for any client"),
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_files_of_urls() {
+    fn files_of_urls_are_parsed() {
         let table = Table::urls("u", "http://a/1\n# two\n\n  http://a/2 \r\n").unwrap();
         assert_eq!(rows(&table), [["http://a/1"], ["http://a/2"]].map(Vec::from));
         let error = Table::urls("u", "http://a/1\n/2\n").map(|_| ()).unwrap_err().to_string();

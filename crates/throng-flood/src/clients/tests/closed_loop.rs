@@ -1,4 +1,4 @@
-//! What servers say against a client or in several lines; clients that are kept; large storms.
+//! Rejections, several messages in one frame, reconnecting clients, and large storms.
 
 use super::*;
 
@@ -18,42 +18,42 @@ fn text(text: &[u8]) -> Vec<u8> {
 fn a_ping_among_the_lines_of_a_frame_is_answered() {
     let (mut watched, mut peers) = websockets(1, joining);
     peers[0].send(&text(b"joined\n{}"));
-    // The mask is zeros.
+    // The mask is zero.
     const PONG: [u8; 10] = *b"\x81\x84\0\0\0\0pong";
     assert_eq!(peers[0].receive(), PONG);
     watched.wait_active(1);
     let payload = watched.payload(0, 1);
     peers[0].send(&text(&[b"{}\n".as_slice(), &payload, b"\n{}"].concat()));
     assert_eq!(peers[0].receive::<20>(), [PONG, PONG].concat()[..]);
-    watched.wait("the message", |tally| tally.received == 1 && tally.pings == 3);
+    watched.wait("the message", |counts| counts.received == 1 && counts.pings == 3);
 }
 
 #[test]
-fn a_refusal_is_told_at_once_and_in_words() {
+fn a_rejection_is_reported_at_once_with_its_text() {
     let (mut watched, mut peers) = websockets(2, joining);
     let denied = "{\"id\":2,\"error\":{\"code\":103}}";
     peers[0].send(&text(format!("{{\"id\":1}}\n{denied}").as_bytes()));
     watched.wait_failure(&Failure::Said(denied.to_owned()), 1);
-    // Who is subscribed gets messages, whatever they say.
+    // A subscribed client gets messages, whatever their text.
     peers[1].send(&text(b"joined"));
     watched.wait_active(1);
     peers[1].send(&text(b"{\"error\":\"of somebody else\"}"));
-    watched.wait("a message", |tally| tally.unmarked == 2);
+    watched.wait("a message", |counts| counts.unmarked == 2);
     assert_eq!((watched.all.states.active, watched.all.failures.len()), (1, 1));
 }
 
 #[test]
-fn clients_that_are_kept_are_replaced() {
+fn kept_clients_reconnect() {
     let (port, peers) = serve(upgrade);
     let mut plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     plan.keep = true;
     let mut watched = Watched::start(&plan, 3);
     watched.wait_active(3);
     drop(peers.recv().expect("a peer"));
-    watched.wait("back", |tally| tally.subscribed == 4 && tally.states.active == 3);
+    watched.wait("back", |counts| counts.subscribed == 4 && counts.states.active == 3);
     assert_eq!(watched.all.failures, [(Failure::Closed(None), 1)].into());
-    watched.fleet.ramp(1, None, IN_FLIGHT);
-    watched.wait("two closed", |tally| tally.states.active == 1 && tally.states.closed == 2);
+    watched.pool.ramp(1, None, IN_FLIGHT);
+    watched.wait("two closed", |counts| counts.states.active == 1 && counts.states.closed == 2);
     drop(peers);
 }
 
@@ -66,8 +66,8 @@ fn a_storm_closes_all_before_it_opens_any() {
     let mut watched = Watched::start(&plan, CLIENTS);
     watched.wait_active(CLIENTS as u64);
     let first: Vec<_> = peers.iter().take(CLIENTS).collect();
-    watched.fleet.storm(IN_FLIGHT);
-    // The first one that is back finds every other one closed.
+    watched.pool.storm(IN_FLIGHT);
+    // The first client that is back finds all others closed.
     let back = peers.recv().expect("one that is back");
     for mut peer in first {
         peer.stream.set_nonblocking(true).expect("set");
@@ -76,8 +76,8 @@ fn a_storm_closes_all_before_it_opens_any() {
         assert!(!is_open, "{:?}", peer.stream);
     }
     let all = CLIENTS as u64;
-    watched.wait("all back", |tally| tally.subscribed == 2 * all && tally.states.active == all);
-    watched.fleet.ramp(0, None, IN_FLIGHT);
-    watched.wait("all closed", |tally| tally.states.closed == all);
+    watched.wait("all back", |counts| counts.subscribed == 2 * all && counts.states.active == all);
+    watched.pool.ramp(0, None, IN_FLIGHT);
+    watched.wait("all closed", |counts| counts.states.closed == all);
     drop((back, peers));
 }

@@ -1,9 +1,9 @@
-//! Gaps of which the server tells.
+//! Gaps that the server announces.
 
 use super::*;
 
 #[test]
-fn a_gap_that_the_server_tells_of_is_missed_and_not_lost() {
+fn an_announced_gap_is_missed_and_not_lost() {
     let (port, peers) = serve(|_| Vec::new());
     let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/c?wait=1"));
     let mut watched = Watched::start(&plan, 1);
@@ -17,20 +17,20 @@ fn a_gap_that_the_server_tells_of_is_missed_and_not_lost() {
     };
     peer.send(&answer(&watched, 1, ""));
     peer.next_request();
-    // One of what is gone was never there.
-    watched.fleet.board().refused(0, 3);
+    // One of the missing messages was rejected.
+    watched.pool.counters().refused(0, 3);
     peer.send(&answer(&watched, 6, "Throng-Recovered: false\r\n"));
     peer.next_request();
-    // This hole is not told of.
+    // This gap is not announced.
     peer.send(&answer(&watched, 8, "Throng-Recovered: true\r\n"));
-    watched.wait("three", |tally| tally.received == 3);
+    watched.wait("three", |counts| counts.received == 3);
     let audit = watched.audit(9);
     assert_eq!((audit.expected, audit.received), (8, 3));
     assert_eq!((audit.missed, audit.lost), (3, 2));
 }
 
 #[test]
-fn an_event_stream_tells_of_a_gap_when_it_goes_on() {
+fn a_resumed_event_stream_announces_a_gap() {
     let (port, peers) = serve(|request| {
         let recovered = if request.contains("Last-Event-ID") { "false" } else { "true" };
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nThrong-Recovered: ";
@@ -38,7 +38,7 @@ fn an_event_stream_tells_of_a_gap_when_it_goes_on() {
     });
     let plan = plan(Transport::Sse, &format!("http://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 1);
-    watched.fleet.keep(true);
+    watched.pool.keep(true);
     watched.wait_active(1);
     let event = |watched: &Watched, sequence: u32| {
         let payload = String::from_utf8(watched.payload(0, sequence)).expect("text");
@@ -46,11 +46,11 @@ fn an_event_stream_tells_of_a_gap_when_it_goes_on() {
     };
     let mut peer = peers.recv().expect("a peer");
     peer.send(&event(&watched, 1));
-    watched.wait("the first", |tally| tally.received == 1);
+    watched.wait("the first", |counts| counts.received == 1);
     peer.stream.shutdown(Shutdown::Both).expect("closed");
     let mut peer = peers.recv().expect("the same client again");
     peer.send(&[event(&watched, 5), event(&watched, 7)].concat());
-    watched.wait("the rest", |tally| tally.received == 3);
+    watched.wait("the rest", |counts| counts.received == 3);
     let audit = watched.audit(7);
     assert_eq!((audit.expected, audit.missed, audit.lost), (7, 3, 1));
 }

@@ -1,7 +1,8 @@
 //! Plans that cannot run, and the errors in them.
 
 use super::*;
-use crate::plan::values::{PublishTransport, ServerProcess};
+use crate::plan::server_process::ServerProcess;
+use crate::plan::values::PublishTransport;
 use crate::plan::{
     Header, LoadOptions, LocalAddresses, Options, Ping, Profile, PublishOptions, SourceOptions,
     TargetOptions, UrlTable,

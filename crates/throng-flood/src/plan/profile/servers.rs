@@ -4,7 +4,7 @@ use super::choice::{Address, Choice, ProfileError, post};
 use crate::plan::model::{
     Ping, Profile, PublishBy, PublishTarget, Streams, Subscribed, Target, Transport,
 };
-use crate::template::{Place, Template};
+use crate::template::{Placeholder, Template};
 
 const ALL_TRANSPORTS: &[Transport] =
     &[Transport::WebSocket, Transport::Sse, Transport::Stream, Transport::LongPoll];
@@ -295,5 +295,5 @@ fn frame(frame: Template) -> PublishTarget {
 
 /// Whether the URL differs between clients of the same stream.
 fn is_personal(url: &Template) -> bool {
-    url.has(Place::Client)
+    url.has(Placeholder::Client)
 }

@@ -1,0 +1,128 @@
+//! Tells agents what is published, which they cannot see by themselves.
+
+use std::time::{Duration, Instant};
+
+use super::message::{Command, Published};
+use crate::streams::StreamCounters;
+
+/// Messages in one command: well below the 1 MiB that a NATS server accepts.
+const SEQUENCES_MAX: usize = 20_000;
+
+/// How often agents are updated while something is published. The audit of a client starts at most
+/// twice this later. Reading the counters of a million streams takes some milliseconds.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+
+/// What agents know of the counters.
+#[derive(Debug)]
+pub(super) struct CounterUpdates {
+    published: Box<[u32]>,
+    /// How many rejected messages they know.
+    refused: usize,
+    /// Whether something is being published.
+    is_publishing: bool,
+    /// The time of the last update.
+    updated_at: Option<Instant>,
+}
+
+impl CounterUpdates {
+    /// Agents know nothing, and nothing is published.
+    pub(super) fn new(streams: u32) -> CounterUpdates {
+        let published = vec![0; streams as usize].into();
+        CounterUpdates { published, refused: 0, is_publishing: false, updated_at: None }
+    }
+
+    /// Whether an update is due, even without another command.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_publishing && self.updated_at.is_none_or(|at| at.elapsed() >= TELL_EVERY)
+    }
+
+    /// Publishing starts or has ended. Returns the commands to send.
+    pub(super) fn publishing(
+        &mut self,
+        is_publishing: bool,
+        counters: &StreamCounters,
+    ) -> Vec<Command> {
+        self.is_publishing = is_publishing;
+        self.told(counters, true)
+    }
+
+    /// The updates to send before any other command, in this order. While something is published
+    /// there is always one, even if nothing has changed, because clients count the updates.
+    pub(super) fn read(&mut self, counters: &StreamCounters) -> Vec<Command> {
+        self.told(counters, self.is_publishing)
+    }
+
+    fn told(&mut self, counters: &StreamCounters, is_always: bool) -> Vec<Command> {
+        self.updated_at = Some(Instant::now());
+        let mut published: Vec<Published> = Vec::new();
+        for (stream, told) in (0..).zip(&mut self.published) {
+            let last = counters.last_published(stream);
+            if last > *told {
+                *told = last;
+                published.push((stream, last));
+            }
+        }
+        let mut refused = counters.all_refused();
+        if refused.len() == std::mem::replace(&mut self.refused, refused.len()) {
+            refused.clear();
+        }
+        if published.is_empty() && refused.is_empty() && !is_always {
+            return Vec::new();
+        }
+        let parts = published.len().max(refused.len()).div_ceil(SEQUENCES_MAX).max(1);
+        let part = |part: usize| {
+            let of = |all: &[Published]| {
+                all.chunks(SEQUENCES_MAX).nth(part).unwrap_or_default().to_vec()
+            };
+            Command::Update {
+                published: of(&published),
+                refused: of(&refused),
+                has_more: part + 1 < parts,
+                is_behind: self.is_publishing,
+            }
+        };
+        (0..parts).map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For each command: published messages, rejected messages, `has_more`, `is_behind`.
+    fn counts(commands: &[Command]) -> Vec<(usize, usize, bool, bool)> {
+        let count = |command: &Command| match command {
+            Command::Update { published, refused, has_more, is_behind } => {
+                (published.len(), refused.len(), *has_more, *is_behind)
+            }
+            _ => panic!("{command:?}"),
+        };
+        commands.iter().map(count).collect()
+    }
+
+    #[test]
+    fn updates_are_sent_while_publishing_even_without_changes() {
+        let counters = StreamCounters::new(3);
+        let mut updates = CounterUpdates::new(3);
+        assert!(updates.read(&counters).is_empty() && !updates.is_due());
+        assert_eq!(counts(&updates.publishing(true, &counters)), [(0, 0, false, true)]);
+        counters.published(1, 4);
+        assert_eq!(counts(&updates.read(&counters)), [(1, 0, false, true)]);
+        assert_eq!(counts(&updates.read(&counters)), [(0, 0, false, true)]);
+        counters.refused(1, 4);
+        assert_eq!(counts(&updates.publishing(false, &counters)), [(0, 1, false, false)]);
+        assert!(updates.read(&counters).is_empty() && !updates.is_due());
+        counters.refused(1, 3);
+        assert_eq!(counts(&updates.read(&counters)), [(0, 2, false, false)]);
+    }
+
+    #[test]
+    fn many_streams_are_read_once() {
+        let streams = 2 * SEQUENCES_MAX as u32 + 1;
+        let counters = StreamCounters::new(streams);
+        (0..streams).for_each(|stream| counters.published(stream, 1));
+        let told = counts(&CounterUpdates::new(streams).publishing(true, &counters));
+        let full = (SEQUENCES_MAX, 0, true, true);
+        assert_eq!(told, [full, full, (1, 0, false, true)]);
+    }
+}

@@ -1,0 +1,230 @@
+//! What the threads of a pool share: the settings of the plan, and the accumulator of what they
+//! measure.
+//!
+//! Histograms are large, hundreds of kilobytes when latencies spread, and there may be fifty
+//! threads. So a thread collects raw values, and adds them to the accumulator when it has [`BATCH`]
+//! of them or is asked. That is also faster: the histograms stay in the cache of the core that
+//! writes many values at once.
+
+use std::mem::size_of;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memchr::memmem::Finder;
+use throng_wire::websocket::{Opcode, write_masked_frame};
+
+use super::deliveries::PendingDeliveries;
+use super::graph::Graph;
+use super::request::{MASK, Requests, resolve};
+use super::sources::Sources;
+use super::{ClientPoolError, ClientShare};
+use crate::counts::ClientCounts;
+use crate::marker::Mark;
+use crate::plan::{Network, Plan, Streams, Subscribed, Transport};
+use crate::streams::{StreamCounters, stream_count};
+use crate::template::Values;
+use throng_tunnel::Targets;
+
+/// Throng's sub-protocol, and its heartbeat message.
+const V1: &str = "throng.v1";
+const V1_HEARTBEAT: &[u8] = br#"{"type":"heartbeat"}"#;
+
+/// What all threads share; see the module documentation.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) share: ClientShare,
+    pub(super) threads: usize,
+    pub(super) transport: Transport,
+    /// The addresses of the target; see [`target`](Self::target).
+    pub(super) targets: Vec<SocketAddr>,
+    /// The same addresses for clients of a tunnel; `None` for sockets.
+    tunnel_targets: Option<Vec<SocketAddrV4>>,
+    pub(super) sources: Sources,
+    pub(super) requests: Requests,
+    /// The text in the message that confirms a subscription; `None` if the response head confirms
+    /// it.
+    pub(super) joined_by: Option<Finder<'static>>,
+    /// Texts in messages without a mark that reject the client.
+    pub(super) refused_by: Vec<String>,
+    /// Whether clients that fail reconnect.
+    pub(super) keeps: bool,
+    /// A message that is exactly this is a heartbeat.
+    pub(super) heartbeat: Option<&'static [u8]>,
+    /// Messages of application-level pings, with the frames that answer them.
+    pub(super) pings: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) handshake_timeout_ns: u64,
+    pub(super) counters: Arc<StreamCounters>,
+    pub(super) accumulator: Accumulator,
+    streams: Streams,
+    graph: Option<Graph>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        plan: &Plan,
+        share: ClientShare,
+        threads: usize,
+    ) -> Result<Shared, ClientPoolError> {
+        let target = &plan.target;
+        let total =
+            u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
+        let first = Values { run: share.run, ..Values::default() };
+        let targets = resolve(&target.url.rendered(&first), &target.ports)?;
+        let tunnel_targets = match plan.network {
+            Network::Sockets => None,
+            Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),
+        };
+        let graph = match target.streams {
+            Streams::Friends { edges } => Some(Graph::new(total, edges, plan.seed)),
+            Streams::One | Streams::Spread(_) | Streams::Own => None,
+        };
+        let joined_by = match &target.subscribed {
+            Subscribed::Handshake => None,
+            Subscribed::Message(text) => Some(Finder::new(text).into_owned()),
+        };
+        let pings = target.pings.iter().map(|ping| {
+            let mut frame = Vec::new();
+            write_masked_frame(&mut frame, Opcode::Text, ping.answer.as_bytes(), MASK);
+            (ping.ask.clone().into_bytes(), frame)
+        });
+        let timeout = target.handshake_timeout.as_nanos();
+        Ok(Shared {
+            share,
+            threads,
+            transport: target.transport,
+            sources: Sources::new(&plan.sources, targets[0].ip(), targets.len()),
+            targets,
+            tunnel_targets,
+            requests: Requests::new(target),
+            joined_by,
+            refused_by: target.refused.clone(),
+            keeps: plan.keep,
+            heartbeat: (target.subprotocol.as_deref() == Some(V1)).then_some(V1_HEARTBEAT),
+            pings: pings.collect(),
+            handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
+            counters: Arc::new(StreamCounters::new(stream_count(target.streams, share.total))),
+            accumulator: Accumulator::default(),
+            streams: target.streams,
+            graph,
+        })
+    }
+
+    /// The number of a client in the run.
+    pub(super) fn number(&self, thread: usize, position: usize) -> usize {
+        self.share.first + self.own_number(thread, position) * self.share.step
+    }
+
+    /// The number of a client among those of this machine.
+    fn own_number(&self, thread: usize, position: usize) -> usize {
+        position * self.threads + thread
+    }
+
+    /// The address that a client connects to.
+    pub(super) fn target(&self, number: usize) -> &SocketAddr {
+        &self.targets[number % self.targets.len()]
+    }
+
+    /// The targets of a thread's clients, if they use a tunnel.
+    pub(super) fn tunnel_targets(&self, thread: usize) -> Option<Targets> {
+        let first = self.number(thread, 0);
+        let step = self.number(thread, 1) - first;
+        self.tunnel_targets.clone().map(|addresses| Targets { addresses, first, step })
+    }
+
+    /// The number that a client's source address is chosen by.
+    pub(super) fn source_number(&self, thread: usize, position: usize) -> usize {
+        // Given addresses belong to this machine and are used in turn, without gaps. Loopback
+        // addresses, which all pools on the machine choose from, are dealt out by the number in
+        // the run.
+        match self.sources.are_shared() {
+            true => self.number(thread, position),
+            false => self.own_number(thread, position),
+        }
+    }
+
+    /// The time from a message's scheduled time to `now` on this machine.
+    pub(super) fn latency_ns(&self, intended_ns: u64, now: u64) -> u64 {
+        let ahead_ns = self.share.clock_ahead_ns;
+        now.saturating_add_signed(ahead_ns.saturating_neg()).saturating_sub(intended_ns)
+    }
+
+    /// The stream that a client follows; `None` if it follows several.
+    pub(super) fn stream(&self, number: usize) -> Option<u32> {
+        // Numbers are below `share.total`, which fits.
+        match self.streams {
+            Streams::One => Some(0),
+            Streams::Spread(count) => Some(number as u32 % count.max(1)),
+            Streams::Own => Some(number as u32),
+            Streams::Friends { .. } => None,
+        }
+    }
+
+    /// All streams that a client follows.
+    pub(super) fn streams(&self, number: usize) -> Vec<u32> {
+        match (&self.graph, self.stream(number)) {
+            (Some(graph), _) => graph.friends(number as u32),
+            (None, stream) => stream.into_iter().collect(),
+        }
+    }
+}
+
+/// Values that a thread collects before it takes the lock: 24 KiB, little more than a byte per
+/// client, and one lock for a thousand deliveries.
+pub(super) const BATCH: usize = 1024;
+
+const _: () = assert!(size_of::<(Mark, u64)>() * BATCH <= 32 * 1024);
+
+/// The measurements of all threads since they were last taken.
+#[derive(Debug, Default)]
+pub(super) struct Accumulator(Mutex<Inner>);
+
+/// The contents of the [`Accumulator`].
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub(super) counts: ClientCounts,
+    pub(super) deliveries: PendingDeliveries,
+}
+
+/// What one thread has measured since it last added to the accumulator, in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct LatencyBatch {
+    connects: Vec<u64>,
+    deliveries: Vec<(Mark, u64)>,
+}
+
+impl Accumulator {
+    /// A panic with the lock held leaves the counts consistent.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LatencyBatch {
+    /// Records the latency of a subscription.
+    pub(super) fn connect(&mut self, latency_ns: u64, accumulator: &Accumulator) {
+        self.connects.push(latency_ns);
+        if self.connects.len() >= BATCH {
+            self.add_to(&mut accumulator.lock());
+        }
+    }
+
+    /// Records the latency of a delivery.
+    pub(super) fn delivery(&mut self, mark: &Mark, latency_ns: u64, accumulator: &Accumulator) {
+        self.deliveries.push((*mark, latency_ns));
+        if self.deliveries.len() >= BATCH {
+            self.add_to(&mut accumulator.lock());
+        }
+    }
+
+    /// Adds everything to the accumulator.
+    pub(super) fn add_to(&mut self, accumulator: &mut Inner) {
+        // The histograms resize, so recording cannot fail.
+        for latency_ns in self.connects.drain(..) {
+            let _ = accumulator.counts.connect.record(latency_ns);
+        }
+        for (mark, latency_ns) in self.deliveries.drain(..) {
+            let _ = accumulator.counts.delivery.record(latency_ns);
+            accumulator.deliveries.record(&mark, latency_ns);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a client thread counts. The counts of all threads are merged.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::protocol::refusal;
+
+/// A histogram of nanoseconds to three digits. It resizes, so recording cannot fail.
+pub type Nanoseconds = Histogram<u64>;
+
+/// An empty histogram of nanoseconds.
+pub fn nanoseconds() -> Nanoseconds {
+    // Timestamps between two system calls are no more precise than a microsecond.
+    Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are allowed"))
+}
+
+/// What one thread has counted since it was last asked.
+#[derive(Debug)]
+pub struct ClientCounts {
+    /// The current states of its clients.
+    pub states: States,
+    /// Connects started.
+    pub attempts: u64,
+    /// Clients that became subscribed.
+    pub subscribed: u64,
+    /// Clients closed on purpose.
+    pub ended: u64,
+    /// Failures by reason.
+    pub failures: BTreeMap<Failure, u64>,
+    /// Messages with a mark.
+    pub received: u64,
+    /// Messages sent before the client was subscribed; not in `received`.
+    pub early: u64,
+    /// Messages of a stream that the client does not follow; not in `received`.
+    pub stray: u64,
+    /// Messages without a mark: welcomes, notices, replies of protocols.
+    pub unmarked: u64,
+    /// Bytes read.
+    pub received_bytes: u64,
+    /// Answered pings, of WebSocket and of protocols.
+    pub pings: u64,
+    /// Heartbeats that need no answer: pongs, comments of an event stream, empty lines of a stream.
+    pub heartbeats: u64,
+    /// From the start of the first connect to the last subscription.
+    pub connecting: Span,
+    /// From the first message to the last, with or without a mark.
+    pub arriving: Span,
+    /// From the start of a connect to the subscription.
+    pub connect: Nanoseconds,
+    /// From the scheduled time of a message to each delivery.
+    pub delivery: Nanoseconds,
+    /// The longest time between two polls for events. Receive timestamps are late by up to this.
+    pub lag_ns: u64,
+    /// Tunnel packets lost or retransmitted by either side.
+    pub repeated: u64,
+}
+
+/// The time from the first to the last occurrence of something, in nanoseconds of the
+/// `CLOCK_MONOTONIC` of one machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Span(Option<(u64, u64)>);
+
+impl Span {
+    /// Records an occurrence.
+    pub fn note(&mut self, at_ns: u64) {
+        self.merge(Span(Some((at_ns, at_ns))));
+    }
+
+    /// Extends the span to cover another.
+    pub fn merge(&mut self, other: Span) {
+        self.0 = match (self.0, other.0) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (one, other) => one.or(other),
+        };
+    }
+
+    /// The time of the first occurrence.
+    pub fn first_ns(self) -> Option<u64> {
+        self.0.map(|(first, _)| first)
+    }
+
+    /// The time of the last occurrence.
+    pub fn last_ns(self) -> Option<u64> {
+        self.0.map(|(_, last)| last)
+    }
+
+    /// The length in seconds; `None` without an occurrence.
+    pub fn seconds(self) -> Option<f64> {
+        self.0.map(|(first, last)| (last - first) as f64 / 1e9)
+    }
+}
+
+/// Clients by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct States {
+    /// Connecting, or waiting for the confirmation of the subscription.
+    pub connecting: u64,
+    /// Subscribed.
+    pub active: u64,
+    /// Closed by either side, and not reconnecting.
+    pub closed: u64,
+}
+
+impl Default for ClientCounts {
+    fn default() -> ClientCounts {
+        ClientCounts {
+            states: States::default(),
+            attempts: 0,
+            subscribed: 0,
+            ended: 0,
+            failures: BTreeMap::new(),
+            received: 0,
+            early: 0,
+            stray: 0,
+            unmarked: 0,
+            received_bytes: 0,
+            pings: 0,
+            heartbeats: 0,
+            connecting: Span::default(),
+            arriving: Span::default(),
+            connect: nanoseconds(),
+            delivery: nanoseconds(),
+            lag_ns: 0,
+            repeated: 0,
+        }
+    }
+}
+
+impl ClientCounts {
+    /// Counts a failure.
+    pub fn fail(&mut self, failure: Failure) {
+        self.add_failures(failure, 1);
+    }
+
+    fn add_failures(&mut self, failure: Failure, count: u64) {
+        refusal::count(&mut self.failures, failure, count);
+    }
+
+    /// Resets all counts, but keeps the memory.
+    pub fn clear(&mut self) {
+        self.states = States::default();
+        let counts = [
+            &mut self.attempts,
+            &mut self.subscribed,
+            &mut self.ended,
+            &mut self.received,
+            &mut self.early,
+            &mut self.stray,
+            &mut self.unmarked,
+            &mut self.received_bytes,
+            &mut self.pings,
+            &mut self.heartbeats,
+            &mut self.lag_ns,
+            &mut self.repeated,
+        ];
+        counts.into_iter().for_each(|count| *count = 0);
+        self.failures.clear();
+        self.connecting = Span::default();
+        self.arriving = Span::default();
+        self.connect.reset();
+        self.delivery.reset();
+    }
+
+    /// Adds the counts of another thread, or later ones of the same. States are added, too: merge
+    /// counts of different threads at one time, or set the states afterwards.
+    pub fn merge(&mut self, other: &ClientCounts) {
+        self.states.connecting += other.states.connecting;
+        self.states.active += other.states.active;
+        self.states.closed += other.states.closed;
+        self.attempts += other.attempts;
+        self.subscribed += other.subscribed;
+        self.ended += other.ended;
+        for (failure, count) in &other.failures {
+            self.add_failures(failure.clone(), *count);
+        }
+        self.received += other.received;
+        self.early += other.early;
+        self.stray += other.stray;
+        self.unmarked += other.unmarked;
+        self.received_bytes += other.received_bytes;
+        self.pings += other.pings;
+        self.heartbeats += other.heartbeats;
+        self.connecting.merge(other.connecting);
+        self.arriving.merge(other.arriving);
+        // The histograms resize, so adding cannot fail.
+        let _ = self.connect.add(&other.connect);
+        let _ = self.delivery.add(&other.delivery);
+        self.lag_ns = self.lag_ns.max(other.lag_ns);
+        self.repeated += other.repeated;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_covers_all_occurrences() {
+        let mut span = Span::default();
+        assert_eq!((span.seconds(), span.last_ns()), (None, None));
+        span.note(7_000_000_000);
+        assert_eq!(span.seconds(), Some(0.0));
+        let mut other = Span::default();
+        other.note(5_000_000_000);
+        other.merge(Span::default());
+        span.merge(other);
+        assert_eq!((span.first_ns(), span.last_ns()), (Some(5_000_000_000), Some(7_000_000_000)));
+        assert_eq!(span.seconds(), Some(2.0));
+    }
+}

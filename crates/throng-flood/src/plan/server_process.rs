@@ -1,0 +1,99 @@
+//! The processes of the server: `--server-pid`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use throng_host::proc;
+use throng_units::Invalid;
+
+/// The server's processes: `auto`, or ids with commas between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerProcess {
+    /// All that listen on the port.
+    Auto,
+    /// These.
+    Ids(Vec<u32>),
+}
+
+impl FromStr for ServerProcess {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<ServerProcess, Invalid> {
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(ServerProcess::Auto);
+        }
+        let read = |pid: &str| pid.trim().parse().ok().filter(|&pid| pid > 0);
+        let pids: Option<Vec<u32>> = text.split(',').map(read).collect();
+        pids.map(ServerProcess::Ids)
+            .ok_or_else(|| Invalid::new(text, "a process id, several like 123,456, or \"auto\""))
+    }
+}
+
+impl fmt::Display for ServerProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerProcess::Auto => f.write_str("auto"),
+            ServerProcess::Ids(pids) => {
+                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                f.write_str(&pids.join(","))
+            }
+        }
+    }
+}
+
+/// A service manager that holds the sockets of the services it starts; it is not the server.
+const HOLDER: (u32, &str) = (1, "systemd");
+
+/// Why no process was found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenerError {
+    /// The server runs elsewhere, or not at all.
+    #[error("nobody listens on port {0} of this machine; give the server's process id")]
+    Nobody(u16),
+    /// Another user's process.
+    #[error(
+        "the process that listens on port {0} belongs to somebody else; give its id, or run as its \
+         user"
+    )]
+    Hidden(u16),
+}
+
+/// The processes that listen on `port`, ascending: a parent and its workers that share the socket,
+/// or processes that have one each (`SO_REUSEPORT`).
+pub fn listeners(port: u16) -> Result<Vec<u32>, ListenerError> {
+    let mut found = proc::listeners(port);
+    if found.len() > 1 {
+        found.retain(|&pid| pid != HOLDER.0 || proc::name(pid).as_deref() != Some(HOLDER.1));
+    }
+    match found.is_empty() {
+        false => Ok(found),
+        true if proc::is_listened_on(port) => Err(ListenerError::Hidden(port)),
+        true => Err(ListenerError::Nobody(port)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn finds_this_process() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert_eq!(listeners(port), Ok(vec![std::process::id()]));
+        drop(socket);
+        assert_eq!(listeners(port), Err(ListenerError::Nobody(port)));
+    }
+
+    #[test]
+    fn process_ids_are_read() {
+        assert_eq!("Auto".parse(), Ok(ServerProcess::Auto));
+        assert_eq!("7".parse(), Ok(ServerProcess::Ids(vec![7])));
+        assert_eq!("7, 12".parse(), Ok(ServerProcess::Ids(vec![7, 12])));
+        for text in ["0", "7,", "7,x", ""] {
+            assert!(text.parse::<ServerProcess>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Publishes in an open loop. Each message has a scheduled time before the first one is sent, and
+//! carries it in its mark. A server that is slow to respond makes messages late, and pays for it:
+//! latencies count from the scheduled time.
+//!
+//! # Layout
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`schedule`] | when each message is sent, and to which stream |
+//! | [`request`] | the bytes that publish a message |
+//! | `thread`, `connection` | publishing threads and their connections |
+//! | `response`, `websocket` | responses to publishers; publishing by frames |
+//! | [`counts`] | what publishers count |
+//! | `pace` | a precise timer |
+//!
+//! # Invariants
+//!
+//! * The schedule does not depend on the server.
+//! * The messages of a stream use one connection, in order.
+//! * Each message that is due ends as published, or as a failure with its reason.
+
+mod connection;
+pub mod counts;
+mod pace;
+pub mod request;
+mod response;
+pub mod schedule;
+mod thread;
+mod websocket;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::io;
+use std::net::ToSocketAddrs as _;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::plan::{PublishBy, Target};
+use crate::protocol::url::HttpUrl;
+use crate::streams::StreamCounters;
+use crate::template::Values;
+use counts::PublishCounts;
+use request::RequestBuilder;
+use schedule::Schedule;
+use thread::{Command, Publisher, Share, Shared};
+
+/// Messages per second of one thread, with a margin: sharing two busy cores with its server, one
+/// thread sent 16,000.
+const RATE_PER_THREAD: f64 = 10_000.0;
+
+const POLL_STEP: Duration = Duration::from_millis(2);
+
+/// Why publishers cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The plan does not say how to publish.
+    #[error("the plan does not say how to publish")]
+    NoTarget,
+    /// The URL cannot be parsed, or needs TLS.
+    #[error("{url:?} cannot be published to: it is not an http:// or ws:// address")]
+    Url {
+        /// The URL, rendered for stream 0.
+        url: String,
+    },
+    /// Name resolution failed.
+    #[error("the host {host:?} to publish to has no address: {reason}")]
+    Dns {
+        /// The host of the URL.
+        host: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A thread cannot be started.
+    #[error("a publishing thread cannot be started: {0}")]
+    Thread(io::Error),
+}
+
+/// What the publishers of a run need to know.
+pub struct PublisherSettings<'a> {
+    /// The server, and how to speak to it.
+    pub target: &'a Target,
+    /// The number of the run, for the marks.
+    pub run: u32,
+    /// The counters that tell clients what is published.
+    pub counters: Arc<StreamCounters>,
+    /// The most clients at any time.
+    pub clients_max: usize,
+    /// The highest rate of all phases.
+    pub rate_max: f64,
+}
+
+/// All publishing threads. Dropping it ends them.
+pub struct Publishers {
+    threads: Vec<PublisherThread>,
+    counters: Arc<StreamCounters>,
+    /// How many commands were sent.
+    commands: u64,
+}
+
+struct PublisherThread {
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Publishers {
+    /// Starts the threads; nothing connects yet.
+    pub fn start(settings: &PublisherSettings<'_>) -> Result<Publishers, PublishError> {
+        let publish = settings.target.publish.as_ref().ok_or(PublishError::NoTarget)?;
+        let builder = Arc::new(builder(settings)?);
+        let connections = publish.connections.max(1);
+        let threads_wanted = (settings.rate_max / RATE_PER_THREAD).ceil().max(1.0) as usize;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads_wanted.min(cores).min(connections);
+        let threads = (0..threads)
+            .map(|thread| {
+                let share = Share { thread, threads, connections };
+                PublisherThread::start(share, &builder, Arc::clone(&settings.counters))
+            })
+            .collect::<io::Result<Vec<PublisherThread>>>()
+            .map_err(PublishError::Thread)?;
+        Ok(Publishers { threads, counters: Arc::clone(&settings.counters), commands: 0 })
+    }
+
+    /// Opens the connections, and waits until all are ready or have failed, or for `timeout`.
+    /// Later errors show up as failed messages.
+    pub fn open(&mut self, timeout: Duration) {
+        self.command(|| Command::Open);
+        let deadline = Instant::now() + timeout;
+        while self.is_opening() && Instant::now() < deadline {
+            std::thread::sleep(POLL_STEP);
+        }
+    }
+
+    /// Starts to publish. The rest of an earlier schedule is dropped.
+    pub fn begin(&mut self, schedule: Schedule, size: usize) {
+        self.command(|| Command::Begin(schedule, size));
+    }
+
+    /// Ends the schedule. Messages that are due are still sent.
+    pub fn end(&mut self) {
+        self.command(|| Command::End);
+    }
+
+    /// Gives up all messages that are not published.
+    pub fn abandon(&mut self) {
+        self.command(|| Command::Abandon);
+    }
+
+    /// Whether every message is sent and answered, or given up.
+    pub fn is_idle(&self) -> bool {
+        self.threads.iter().all(|thread| {
+            let report = thread.shared.report();
+            report.commands == self.commands && report.is_idle
+        })
+    }
+
+    /// The counts since the last call.
+    pub fn counts(&self) -> PublishCounts {
+        let mut counts = PublishCounts::default();
+        for thread in &self.threads {
+            counts.merge(&std::mem::take(&mut thread.shared.report().counts));
+        }
+        counts
+    }
+
+    /// The last sequence of each stream, for the audit.
+    pub fn sent(&self) -> Arc<[u64]> {
+        sent(&self.counters)
+    }
+
+    fn is_opening(&self) -> bool {
+        self.threads.iter().any(|thread| {
+            let report = thread.shared.report();
+            report.commands < self.commands || report.opening > 0
+        })
+    }
+
+    fn command(&mut self, command: impl Fn() -> Command) {
+        self.commands += 1;
+        for thread in &self.threads {
+            thread.send(command());
+        }
+    }
+}
+
+/// The last sequence of each stream.
+pub fn sent(counters: &StreamCounters) -> Arc<[u64]> {
+    (0..counters.streams()).map(|stream| u64::from(counters.last_published(stream))).collect()
+}
+
+impl Drop for Publishers {
+    fn drop(&mut self) {
+        self.command(|| Command::Stop);
+        for handle in self.threads.iter_mut().filter_map(|thread| thread.handle.take()) {
+            // A thread that panicked has closed its connections.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl PublisherThread {
+    fn start(
+        share: Share,
+        builder: &Arc<RequestBuilder>,
+        counters: Arc<StreamCounters>,
+    ) -> io::Result<PublisherThread> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared::new(wake));
+        let (commands, commanded) = channel();
+        let publisher = Publisher::new(share, builder, counters, Arc::clone(&shared), commanded)?;
+        let name = format!("publisher-{}", share.thread);
+        let handle = std::thread::Builder::new().name(name).spawn(move || {
+            // Only `epoll_wait` itself can fail. The runner then sees a publisher that does not
+            // execute commands, and gives it up at the end of the phase.
+            let _ = publisher.run();
+        })?;
+        Ok(PublisherThread { commands, shared, handle: Some(handle) })
+    }
+
+    fn send(&self, command: Command) {
+        // Both fail only after the thread has ended.
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishError> {
+    let target = settings.target;
+    let publish = target.publish.as_ref().ok_or(PublishError::NoTarget)?;
+    let values = Values { run: settings.run, client: settings.clients_max, ..Values::default() };
+    let url = match &publish.by {
+        PublishBy::Http { url, .. } => url.rendered(&values),
+        PublishBy::WebSocket { .. } => target.url.rendered(&values),
+    };
+    let Some(place) = HttpUrl::parse(&url) else { return Err(PublishError::Url { url }) };
+    let dns = |reason: String| PublishError::Dns { host: place.host.to_owned(), reason };
+    let addresses = (place.host, place.port).to_socket_addrs();
+    let addresses: Vec<_> = addresses.map_err(|error| dns(error.to_string()))?.collect();
+    if addresses.is_empty() {
+        return Err(dns("the name has none".to_owned()));
+    }
+    Ok(RequestBuilder {
+        target: target.clone(),
+        run: settings.run,
+        addresses,
+        pipeline: publish.pipeline,
+        timeout: target.handshake_timeout,
+        first_client: settings.clients_max,
+        refused: publish.refused.clone(),
+        by: publish.by.clone(),
+    })
+}

@@ -1,0 +1,225 @@
+//! The measurements of a phase, or of the whole run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::resources::Span;
+use crate::audit::Audit;
+use crate::clients::PublishDeliveries;
+use crate::counts::{ClientCounts, Nanoseconds, nanoseconds};
+use crate::publish::counts::PublishCounts;
+use crate::report::{Distribution, Totals};
+
+const NS_PER_US: u64 = 1000;
+
+/// The measurements of a phase or a run.
+#[derive(Debug)]
+pub struct Measurements {
+    /// The clients' counts. Their states are not used.
+    pub clients: ClientCounts,
+    /// The publishers' counts.
+    pub publishes: PublishCounts,
+    /// Expected and actual deliveries.
+    pub audit: Audit,
+    /// Latencies of the first, median, 99 %, 99.9 % and last delivery of each message.
+    points: [Nanoseconds; 5],
+    /// Subscriptions, and the time with any.
+    subscribing: Busy,
+    /// Deliveries, and the time with any.
+    delivering: Busy,
+    /// Messages as scheduled, and as sent.
+    scheduled: Rate,
+    sent: Rate,
+}
+
+/// A count, and the time in which it grew.
+#[derive(Debug, Default, Clone, Copy)]
+struct Busy {
+    seconds: f64,
+    count: u64,
+}
+
+/// Messages, and the time they took.
+#[derive(Debug, Default, Clone, Copy)]
+struct Rate {
+    count: u64,
+    seconds: f64,
+}
+
+impl Busy {
+    fn add(&mut self, count: u64, time: Duration) {
+        if count > 0 {
+            self.count += count;
+            self.seconds += time.as_secs_f64();
+        }
+    }
+
+    fn per_second(self) -> Option<f64> {
+        (self.count > 0 && self.seconds > 0.0).then(|| self.count as f64 / self.seconds)
+    }
+}
+
+impl Rate {
+    fn add(&mut self, count: u64, seconds: f64) {
+        self.count += count;
+        self.seconds += seconds;
+    }
+
+    fn per_second(self) -> Option<f64> {
+        (self.count > 0 && self.seconds > 0.0).then(|| self.count as f64 / self.seconds)
+    }
+}
+
+impl Default for Measurements {
+    fn default() -> Measurements {
+        Measurements {
+            clients: ClientCounts::default(),
+            publishes: PublishCounts::default(),
+            audit: Audit::default(),
+            points: std::array::from_fn(|_| nanoseconds()),
+            subscribing: Busy::default(),
+            delivering: Busy::default(),
+            scheduled: Rate::default(),
+            sent: Rate::default(),
+        }
+    }
+}
+
+impl Measurements {
+    /// Adds the clients' counts of a period.
+    pub fn add_clients(&mut self, counts: &ClientCounts, time: Duration) {
+        self.clients.merge(counts);
+        self.subscribing.add(counts.subscribed, time);
+        self.delivering.add(counts.received, time);
+    }
+
+    /// Adds a message with all its deliveries.
+    pub fn add_publish(&mut self, publish: &PublishDeliveries) {
+        let latencies = &publish.latencies_us;
+        if latencies.is_empty() {
+            return;
+        }
+        let at = |quantile| latencies.value_at_quantile(quantile);
+        let values = [latencies.min(), at(0.5), at(0.99), at(0.999), latencies.max()];
+        for (histogram, value_us) in self.points.iter_mut().zip(values) {
+            // The histograms resize, so recording cannot fail.
+            let _ = histogram.record(value_us * NS_PER_US);
+        }
+    }
+
+    /// Adds the rates of a phase: it was to publish `count` messages at `rate`, and took `span`
+    /// from the first to the last of the `sent` messages.
+    pub fn add_rates(&mut self, count: u64, rate: f64, sent: u64, span: Duration) {
+        self.scheduled.add(count, count as f64 / rate);
+        // Between the first and the last message there is one interval less than messages.
+        self.sent.add(sent, span.as_secs_f64() + 1.0 / rate);
+    }
+
+    /// Messages per second, as scheduled and as sent.
+    pub fn publish_rates(&self) -> (Option<f64>, Option<f64>) {
+        (self.scheduled.per_second(), self.sent.per_second())
+    }
+
+    /// Failures of clients, by reason.
+    pub fn failures(&self) -> BTreeMap<String, u64> {
+        in_words(self.clients.failures.iter())
+    }
+
+    /// Failures of messages, by reason.
+    pub fn publish_failures(&self) -> BTreeMap<String, u64> {
+        in_words(self.publishes.failures.iter())
+    }
+
+    /// The totals for the report, with `active` clients at the end.
+    pub fn totals(&self, active: u64, span: &Span) -> Totals {
+        let [first, median, p99, p999, last] = &self.points;
+        let received = self.clients.received;
+        Totals {
+            active,
+            attempts: self.clients.attempts,
+            subscribed: self.clients.subscribed,
+            failures: self.failures(),
+            published: self.publishes.published,
+            publish_failures: self.publish_failures(),
+            publish_rate_intended: self.scheduled.per_second(),
+            publish_rate: self.sent.per_second(),
+            publish_lateness: Distribution::of(&self.publishes.lateness),
+            publish_answer: Distribution::of(&self.publishes.answer),
+            expected: self.audit.expected,
+            received,
+            lost: self.audit.lost,
+            missed: self.audit.missed,
+            duplicated: self.audit.duplicated,
+            reordered: self.audit.reordered,
+            delivery_rate: self.delivering.per_second(),
+            unmarked: self.clients.unmarked,
+            stray: self.clients.stray,
+            heartbeats: self.clients.pings + self.clients.heartbeats,
+            connected_s: self.clients.connecting.seconds(),
+            connect: Distribution::of(&self.clients.connect),
+            connect_rate: self.subscribing.per_second(),
+            delivery: Distribution::of(&self.clients.delivery),
+            first: Distribution::of(first),
+            median: Distribution::of(median),
+            p99: Distribution::of(p99),
+            p999: Distribution::of(p999),
+            last: Distribution::of(last),
+            server: span.server(received, active),
+            generator: span.generator(received, active),
+            machine: span.machine(received),
+            kernel_bytes: span.kernel_bytes(),
+            repeated_packets: None,
+        }
+    }
+}
+
+fn in_words<'a, F: ToString + 'a>(
+    failures: impl Iterator<Item = (&'a F, &'a u64)>,
+) -> BTreeMap<String, u64> {
+    let mut words = BTreeMap::new();
+    for (failure, count) in failures {
+        *words.entry(failure.to_string()).or_default() += count;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::Histogram;
+
+    use super::*;
+    use crate::runner::resources::ResourceMonitor;
+
+    #[test]
+    fn a_message_contributes_five_latencies() {
+        let mut latencies_us = Histogram::new(2).expect("two digits");
+        for us in 1..=1000 {
+            latencies_us.record(us).expect("recorded");
+        }
+        let mut count = Measurements::default();
+        let publish = PublishDeliveries { stream: 0, sequence: 1, intended_ns: 5, latencies_us };
+        count.add_publish(&publish);
+        count.add_publish(&publish);
+        let reading = ResourceMonitor::new(&[], None).read();
+        let totals = count.totals(0, &Span { start: reading, from: reading, to: reading });
+        let p50 = |of: Option<Distribution>| of.expect("values").p50;
+        assert_eq!(p50(totals.first.clone()), 0.001);
+        assert!((0.49..0.51).contains(&p50(totals.median)));
+        assert!((0.98..1.01).contains(&p50(totals.p99)));
+        assert!((0.99..1.01).contains(&p50(totals.last)));
+        assert_eq!(totals.first.expect("values").count, 2);
+    }
+
+    #[test]
+    fn rates_count_only_active_time() {
+        let mut count = Measurements::default();
+        let mut counts = ClientCounts { received: 500, ..ClientCounts::default() };
+        count.add_clients(&counts, Duration::from_millis(500));
+        counts.received = 0;
+        count.add_clients(&counts, Duration::from_secs(100));
+        assert_eq!(count.delivering.per_second(), Some(1000.0));
+        assert_eq!(count.subscribing.per_second(), None);
+        count.add_rates(11, 10.0, 11, Duration::from_secs(1));
+        assert_eq!(count.sent.per_second().map(f64::round), Some(10.0));
+    }
+}
