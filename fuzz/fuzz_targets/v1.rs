@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
             check_target(&item.target, None);
             check_publication(&item.target, &item.publication);
         }
-        Err(error) => check_line(|out| v1::error_body(out, &error)),
+        Err(error) => check_line(|out| error.write_body(out)),
     }
     let Received { reference, command } = v1::parse(text);
     let reference = reference.as_deref();

@@ -1,7 +1,8 @@
 //! One line of a batch of publications.
 
+use crate::error::ErrorResponse;
+use crate::name::Target;
 use crate::v1::{Fields, Publication};
-use crate::{ErrorResponse, Target};
 
 /// The fields that a line may have.
 const FIELDS: [&str; 7] = ["channel", "user", "data", "encoding", "content_type", "key", "exclude"];

@@ -5,7 +5,6 @@
 //! lists them.
 
 mod code;
-mod for_subscriber;
 mod response;
 mod retry;
 

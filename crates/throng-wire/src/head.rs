@@ -210,7 +210,8 @@ fn parse_complete<'a>(bytes: &'a [u8]) -> Result<Head<'a>, ErrorResponse> {
         _ => return Err(ErrorResponse::bad_request("the request head is malformed")),
     };
     let (authority, target) = split_target(method, target)?;
-    let Fields { host, body, keep_alive } = body_length::read(&headers[..headers_count], version)?;
+    let Fields { host, body, keep_alive } =
+        body_length::read(&headers[..headers_count], version == Version::Http10)?;
     // RFC 9112, section 3.2.2: the authority in the target overrides the header.
     let host = authority.or(host);
     Ok(Head { method, target, version, host, body, keep_alive, headers, headers_count })

@@ -9,7 +9,8 @@
 //! | [`subscribe`] | requests that subscribe: channels, start, transport |
 //! | [`origin`] | the policy for `Origin` and `Host` |
 //! | [`error`] | the errors that clients see: codes, messages, responses |
-//! | [`response`] | response heads of subscriptions |
+//! | [`response`] | response heads of subscriptions; their refusal for now |
+//! | `header`, `json` | what the writers above and below share |
 //! | [`date`] | the header `Date` |
 //! | [`websocket`] | frames, both roles |
 //! | [`sse`], [`chunk`] | server-sent events, chunked transfer coding |
@@ -29,6 +30,8 @@ pub mod date;
 pub mod envelope;
 pub mod error;
 pub mod head;
+mod header;
+mod json;
 pub mod log;
 pub mod name;
 pub mod origin;

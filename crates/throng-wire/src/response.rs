@@ -9,8 +9,11 @@
 //! * Every transport reports where the subscription starts, so that a client has an id to resume
 //!   from before the first message.
 
-use crate::RetryAfter;
 use crate::date::Date;
+use crate::error::RetryAfter;
+use crate::header::{push_connection, push_cors, push_date, push_header, push_nosniff};
+
+mod for_subscriber;
 
 /// The content security policy of a message that a browser opens as a page: it runs no script,
 /// loads nothing, and has an opaque origin instead of the server's.
@@ -147,47 +150,6 @@ fn is_page(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     matches!(&*essence, "text/html" | "text/xml" | "application/xml" | "application/pdf")
         || essence.ends_with("+xml")
-}
-
-/// Forbids browsers to guess the content type from the body.
-pub(crate) fn push_nosniff(out: &mut Vec<u8>) {
-    push_header(out, "X-Content-Type-Options", "nosniff");
-}
-
-/// Appends `Date`.
-pub(crate) fn push_date(out: &mut Vec<u8>, date: Option<Date>) {
-    let Some(date) = date else { return };
-    out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(date.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Lets pages of this origin read the response.
-pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>) {
-    let Some(origin) = allow_origin else { return };
-    push_header(out, "Access-Control-Allow-Origin", origin);
-    out.extend_from_slice(
-        b"Vary: Origin\r\n\
-        Access-Control-Expose-Headers: \
-        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After\r\n",
-    );
-}
-
-/// Appends `Connection`. `keep-alive` is for HTTP/1.0 clients; HTTP/1.1 assumes it.
-pub(crate) fn push_connection(out: &mut Vec<u8>, keep_alive: bool) {
-    push_header(out, "Connection", if keep_alive { "keep-alive" } else { "close" });
-}
-
-/// Appends one header, or nothing if the value contains a byte other than visible ASCII, space or
-/// tab.
-pub(crate) fn push_header(out: &mut Vec<u8>, name: &str, value: &str) {
-    if !value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
-        return;
-    }
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
-    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
 use crate::name::{Kind, NameError, STATUS, Target, check_name};
 use crate::percent::{decode_query, decode_segment};
-use crate::websocket::ACCEPT_BYTES;
 
+pub use self::negotiate::Transport;
 pub use self::query::HISTORY_MAX;
 
 /// The plane that serves a request.
@@ -65,27 +65,6 @@ impl Request {
     pub fn is_status(&self) -> bool {
         self.targets.first().is_some_and(|target| target.kind == Kind::Internal)
     }
-}
-
-/// How messages arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// WebSocket frames.
-    WebSocket {
-        /// The value of `Sec-WebSocket-Accept`.
-        accept: [u8; ACCEPT_BYTES],
-        /// Whether the client offers `throng.v1`.
-        is_v1: bool,
-    },
-    /// Server-sent events.
-    Sse,
-    /// An endless chunked body, one message per line.
-    Stream,
-    /// One response, once there is a message.
-    LongPoll {
-        /// How long to wait for a message, in milliseconds.
-        wait_ms: u32,
-    },
 }
 
 /// The URLs that subscribe.

@@ -4,19 +4,21 @@
 //! module. The functions that end in `_body` write the same objects as HTTP bodies.
 
 mod command;
+mod fields;
 mod publication;
 mod reply;
 
-pub use command::{Command, LIMIT_MAX, Received, parse};
+pub use command::{Command, Received, parse};
+pub use fields::LIMIT_MAX;
 pub use publication::{CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{
-    error, error_body, gap, greeting, history, history_body, pong, presence, presence_body,
+    HistoryPage, error, gap, greeting, history, history_body, pong, presence, presence_body,
     published, published_body, subscribed, unsubscribed, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;
 
-pub(crate) use command::Fields;
+pub(crate) use fields::Fields;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_core::{Action, Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
-use throng_wire::{ErrorCode, ErrorResponse, v1};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::parameters::permit;
 use super::publish;
@@ -59,7 +59,7 @@ pub(crate) async fn answer(
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(error) => {
                 control.refusals.record(error.code);
-                v1::error_body(&mut answers, &error);
+                error.write_body(&mut answers);
             }
         }
         answers.push(b'\n');

@@ -52,14 +52,15 @@ pub(crate) fn answer(
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;
     let mut body = Vec::with_capacity(bytes);
-    v1::history_body(
-        &mut body,
-        &names::target(&channel),
-        &history.head.to_string(),
-        envelopes.iter().map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope)),
+    let page = v1::HistoryPage {
+        target: &names::target(&channel),
+        id: &history.head.to_string(),
         has_more,
-        history.is_recovered,
-    );
+        is_recovered: history.is_recovered,
+    };
+    let envelopes = envelopes.iter();
+    let writers = envelopes.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
+    v1::history_body(&mut body, page, writers);
     let mut answer = large_answer::answer(answer::JSON, body, reservation);
     set_id(&mut answer, history.head);
     Ok(answer)

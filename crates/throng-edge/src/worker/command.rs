@@ -195,12 +195,14 @@ impl<N: Net> Worker<N> {
             }
         };
         let has_more = history.has_more || kept.len() < history.messages.len();
-        let id = history.head.to_string();
-        let recovered = history.is_recovered;
-        let envelopes = kept.iter().map(|it| |out: &mut Vec<u8>| out.extend_from_slice(it));
-        self.reply(index, |out| {
-            v1::history(out, target, &id, envelopes, has_more, recovered, reference);
-        });
+        let page = v1::HistoryPage {
+            target,
+            id: &history.head.to_string(),
+            has_more,
+            is_recovered: history.is_recovered,
+        };
+        let envelopes = kept.iter().map(|kept| |out: &mut Vec<u8>| out.extend_from_slice(kept));
+        self.reply(index, |out| v1::history(out, page, envelopes, reference));
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::{ErrorCode, RetryAfter};
 use crate::date::Date;
-use crate::response::{push_connection, push_cors, push_date, push_header, push_nosniff};
-use crate::v1;
+use crate::header::{push_connection, push_cors, push_date, push_header, push_nosniff};
+use crate::json::write_json_string;
 
 /// Why a request, a command or a line of a batch is refused, as the client is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +68,22 @@ impl ErrorResponse {
         Self::new(ErrorCode::TooSlow, "the request head did not arrive in time")
     }
 
-    /// The body of the response, one line of JSON.
+    /// The body of the response: one line of JSON, with a line feed.
     pub fn body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(32 + self.message.len());
-        v1::error_body(&mut body, self);
+        self.write_body(&mut body);
         body.push(b'\n');
         body
+    }
+
+    /// Appends the error as a JSON object, as in bodies and in the answer lines of a batch.
+    pub fn write_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"error\":\"");
+        // The names of codes need no escapes.
+        out.extend_from_slice(self.code.name().as_bytes());
+        out.extend_from_slice(b"\",\"message\":");
+        write_json_string(out, &self.message);
+        out.push(b'}');
     }
 
     /// Appends the whole HTTP response.

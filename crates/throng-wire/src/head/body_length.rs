@@ -4,7 +4,6 @@
 //! Two servers that disagree on these see different requests in the same bytes (request smuggling).
 //! What could be read in two ways is refused, not repaired.
 
-use super::Version;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
 
@@ -28,7 +27,7 @@ pub(super) struct Fields<'a> {
 
 pub(super) fn read<'a>(
     headers: &[httparse::Header<'a>],
-    version: Version,
+    is_http10: bool,
 ) -> Result<Fields<'a>, ErrorResponse> {
     let mut host = None;
     let mut length = None;
@@ -56,17 +55,17 @@ pub(super) fn read<'a>(
             }
         }
     }
-    if host.is_none() && version == Version::Http11 {
+    if host.is_none() && !is_http10 {
         return Err(ErrorResponse::bad_request("the header `Host` is missing"));
     }
-    let keep_alive = !has_close && (version == Version::Http11 || has_keep_alive);
-    Ok(Fields { host, body: read_body(length, codings, version)?, keep_alive })
+    let keep_alive = !has_close && (!is_http10 || has_keep_alive);
+    Ok(Fields { host, body: read_body(length, codings, is_http10)?, keep_alive })
 }
 
 fn read_body(
     length: Option<u64>,
     codings: Option<Codings>,
-    version: Version,
+    is_http10: bool,
 ) -> Result<BodyLength, ErrorResponse> {
     let Some(codings) = codings else {
         return Ok(length.map_or(BodyLength::None, BodyLength::Known));
@@ -74,7 +73,7 @@ fn read_body(
     if length.is_some() {
         return Err(bad_length("`Content-Length` and `Transfer-Encoding` exclude each other"));
     }
-    if version == Version::Http10 {
+    if is_http10 {
         return Err(bad_length("HTTP/1.0 has no `Transfer-Encoding`"));
     }
     if codings.has_other || !codings.has_chunked {

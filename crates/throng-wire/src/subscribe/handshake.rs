@@ -3,10 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Transport;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
-use crate::websocket::accept_key;
+use crate::websocket::{ACCEPT_BYTES, accept_key};
 
 /// The length of a decoded `Sec-WebSocket-Key`.
 const KEY_BYTES: usize = 16;
@@ -14,8 +13,16 @@ const KEY_BYTES: usize = 16;
 /// The sub-protocol, as `Sec-WebSocket-Protocol` names it.
 const PROTOCOL_V1: &[u8] = b"throng.v1";
 
+/// A valid handshake.
+pub(super) struct Handshake {
+    /// The value of `Sec-WebSocket-Accept`.
+    pub accept: [u8; ACCEPT_BYTES],
+    /// Whether the client offers `throng.v1`.
+    pub is_v1: bool,
+}
+
 /// Checks the handshake of a request with `Upgrade: websocket`.
-pub(super) fn read(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
+pub(super) fn read(head: &Head<'_>) -> Result<Handshake, ErrorResponse> {
     if head.version == Version::Http10 {
         return Err(bad_handshake("a WebSocket needs HTTP/1.1; the request is HTTP/1.0"));
     }
@@ -28,7 +35,7 @@ pub(super) fn read(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
     }
     let mut keys = head.headers("sec-websocket-key");
     match (keys.next(), keys.next()) {
-        (Some(key), None) if is_key(key) => Ok(Transport::WebSocket {
+        (Some(key), None) if is_key(key) => Ok(Handshake {
             accept: accept_key(key),
             is_v1: head.items("sec-websocket-protocol").any(|item| item == PROTOCOL_V1),
         }),

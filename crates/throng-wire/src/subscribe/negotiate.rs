@@ -1,21 +1,42 @@
 //! Transport negotiation: the query parameter, otherwise the headers, in the order of the
 //! reference.
 
-use super::Transport;
-use super::handshake;
+use super::handshake::{self, Handshake};
 use super::query::{NamedTransport, Query, WAIT_S_MAX, parse_seconds};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
+use crate::websocket::ACCEPT_BYTES;
 
 /// How long a long-poll waits unless the client says, in milliseconds: less than the idle timeout
 /// of common proxies, one minute.
 pub(super) const WAIT_MS_DEFAULT: u32 = 30_000;
 
+/// How messages arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// WebSocket frames.
+    WebSocket {
+        /// The value of `Sec-WebSocket-Accept`.
+        accept: [u8; ACCEPT_BYTES],
+        /// Whether the client offers `throng.v1`.
+        is_v1: bool,
+    },
+    /// Server-sent events.
+    Sse,
+    /// An endless chunked body, one message per line.
+    Stream,
+    /// One response, once there is a message.
+    LongPoll {
+        /// How long to wait for a message, in milliseconds.
+        wait_ms: u32,
+    },
+}
+
 pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let is_upgrade = || head.has_item("upgrade", "websocket");
     let wait_ms = || query.wait_ms.or_else(|| preferred_wait_ms(head));
     match query.transport {
-        Some(NamedTransport::WebSocket) if is_upgrade() => handshake::read(head),
+        Some(NamedTransport::WebSocket) if is_upgrade() => websocket(head),
         Some(NamedTransport::WebSocket) => Err(ErrorResponse::new(
             ErrorCode::UpgradeRequired,
             "`transport=websocket` needs `Upgrade: websocket` and `Connection: Upgrade`",
@@ -25,10 +46,15 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
         Some(NamedTransport::LongPoll) => {
             Ok(Transport::LongPoll { wait_ms: wait_ms().unwrap_or(WAIT_MS_DEFAULT) })
         }
-        None if is_upgrade() => handshake::read(head),
+        None if is_upgrade() => websocket(head),
         None if accepts_events(head) => Ok(Transport::Sse),
         None => Ok(wait_ms().map_or(Transport::Stream, |wait_ms| Transport::LongPoll { wait_ms })),
     }
+}
+
+fn websocket(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
+    let Handshake { accept, is_v1 } = handshake::read(head)?;
+    Ok(Transport::WebSocket { accept, is_v1 })
 }
 
 fn accepts_events(head: &Head<'_>) -> bool {

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::command::{Fields, decoded_string, owned, string};
-use crate::ErrorResponse;
+use super::fields::{Fields, decoded_string, owned, string};
+use crate::error::ErrorResponse;
 
 /// The longest idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 128;

@@ -5,8 +5,9 @@ use std::io::Write as _;
 
 use serde_json::value::RawValue;
 
-use crate::envelope::write_json_string;
-use crate::{ErrorResponse, Target};
+use crate::error::ErrorResponse;
+use crate::json::write_json_string;
+use crate::name::Target;
 
 /// Writes a JSON object, field by field.
 struct Object<'o> {
@@ -179,11 +180,6 @@ pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawVal
         .end_with(reference);
 }
 
-/// [`error`] as the body of an HTTP response, or as the answer line of a batch.
-pub fn error_body(out: &mut Vec<u8>, error: &ErrorResponse) {
-    Object::new(out).string("error", error.code.name()).string("message", &error.message).end();
-}
-
 /// Replies to a ping.
 pub fn pong(out: &mut Vec<u8>, reference: Option<&RawValue>) {
     Object::typed(out, "pong").end_with(reference);
@@ -227,44 +223,47 @@ fn presence_fields<'o>(
         .boolean("more", more)
 }
 
+/// A page of messages, without the messages.
+#[derive(Debug, Clone, Copy)]
+pub struct HistoryPage<'a> {
+    /// The channel or user.
+    pub target: &'a Target,
+    /// The id of the newest message of the log.
+    pub id: &'a str,
+    /// Whether there are further messages in the requested direction.
+    pub has_more: bool,
+    /// Whether all messages after the requested id are present, if one was given.
+    pub is_recovered: Option<bool>,
+}
+
 /// Lists messages, oldest first. Each item of `envelopes` appends one.
 pub fn history(
     out: &mut Vec<u8>,
-    target: &Target,
-    id: &str,
+    page: HistoryPage<'_>,
     envelopes: impl IntoIterator<Item = impl FnOnce(&mut Vec<u8>)>,
-    more: bool,
-    recovered: Option<bool>,
     reference: Option<&RawValue>,
 ) {
-    history_fields(Object::typed(out, "history"), target, id, envelopes, more, recovered)
-        .end_with(reference);
+    history_fields(Object::typed(out, "history"), page, envelopes).end_with(reference);
 }
 
 /// [`history`] as the body of an HTTP response.
 pub fn history_body(
     out: &mut Vec<u8>,
-    target: &Target,
-    id: &str,
+    page: HistoryPage<'_>,
     envelopes: impl IntoIterator<Item = impl FnOnce(&mut Vec<u8>)>,
-    more: bool,
-    recovered: Option<bool>,
 ) {
-    history_fields(Object::new(out), target, id, envelopes, more, recovered).end();
+    history_fields(Object::new(out), page, envelopes).end();
 }
 
 fn history_fields<'o>(
     object: Object<'o>,
-    target: &Target,
-    id: &str,
+    page: HistoryPage<'_>,
     envelopes: impl IntoIterator<Item = impl FnOnce(&mut Vec<u8>)>,
-    more: bool,
-    recovered: Option<bool>,
 ) -> Object<'o> {
     object
-        .target(target)
-        .string("id", id)
+        .target(page.target)
+        .string("id", page.id)
         .array("messages", envelopes, |out, write| write(out))
-        .boolean("more", more)
-        .recovered(recovered)
+        .boolean("more", page.has_more)
+        .recovered(page.is_recovered)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Violation;
+use super::violation::Violation;
 
 /// The longest payload of a control frame (RFC 6455, section 5.5).
 pub(super) const CONTROL_BYTES_MAX: usize = 125;

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::Violation;
 use super::frame::{CONTROL_BYTES_MAX, FrameHead, Opcode, Sender, apply_mask};
 use super::utf8::{NotUtf8, Utf8};
+use super::violation::Violation;
 
 /// The most bytes that [`Reader::next`] leaves unconsumed: a control frame without its last byte,
 /// which is longer than any header.

@@ -5,10 +5,9 @@
 //! opened, told when to try again, and ended; everything else is answered `503`. For clients that
 //! read headers, `Retry-After` tells each of these from the beginning of a subscription.
 
-use super::{ErrorResponse, ResponseOptions, RetryAfter};
-use crate::response::{
-    push_connection, push_cors, push_date, push_header, push_nosniff, push_upgrade,
-};
+use super::push_upgrade;
+use crate::error::{ErrorResponse, ResponseOptions, RetryAfter};
+use crate::header::{push_connection, push_cors, push_date, push_header, push_nosniff};
 use crate::sse;
 use crate::subscribe::{Request, Transport};
 use crate::websocket::write_close;
@@ -62,7 +61,7 @@ impl ErrorResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorCode;
+    use crate::error::ErrorCode;
     use crate::head::{self, Limits, Parsed};
     use crate::subscribe::{Route, route};
 
