@@ -28,7 +28,7 @@ FILES = {
     "a time as words": ("\nheartbeat = 'often'\n", 2, "heartbeat"),
     "a size as words": ("max-message-bytes = 'big'\n", 1, "max-message-bytes"),
     "a negative number": ("max-connections = -1\n", 1, "max-connections"),
-    "a policy that is none": ("[behind]\npolicy = 'shrug'\n", 2, "policy"),
+    "a policy that is none": ("[lag]\npolicy = 'shrug'\n", 2, "policy"),
     "a listen address": ("listen = 'nowhere'\n", 1, "listen"),
     "not TOML": ("welcome = true\nthis is not toml\n", 2, "neither `key = value` nor a [table]"),
     "a value without quotes": ("\nlisten = 127.0.0.1:80\n", 2, 'listen = "127.0.0.1:80"'),
@@ -64,7 +64,7 @@ def test_bad_variables_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--no-such-flag"], ["--heartbeat", "often"], ["--behind-policy", "shrug"], ["extra"]]
+    "flags", [["--no-such-flag"], ["--heartbeat", "often"], ["--lag-policy", "shrug"], ["extra"]]
 )
 def test_bad_flags_are_refused(tmp_path, flags):
     assert flags[-1] in refused(USAGE, tmp_path, *flags)
@@ -89,7 +89,7 @@ def test_other_than_loopback_when_told(tmp_path):
         connection.request("GET", "/health")
         assert connection.read_response().status == 200
     server.stop()
-    assert f"warning    others can reach 0.0.0.0:{server.port}, and nothing checks" in server.log()
+    assert f"warning    others can reach 0.0.0.0:{server.port}, and Throng does not check" in server.log()
 
 
 def test_a_development_server_is_not_told_of_kernel_settings(tmp_path):

@@ -37,7 +37,7 @@ def assert_bystanders_are_served(server, channel):
 
 
 def test_answers_that_nobody_reads_cost_those_who_asked_for_them(serve, channel):
-    server = serve("--workers", 1, "--max-held-bytes", "8MiB", "--heartbeat", 0)
+    server = serve("--workers", 1, "--max-buffered-bytes", "8MiB", "--heartbeat", 0)
     history_of(server, channel, MIB)
     ask = json.dumps({"type": "history", "channel": channel, "limit": 100})
     hogs = []
@@ -55,7 +55,7 @@ def test_answers_that_nobody_reads_cost_those_who_asked_for_them(serve, channel)
 
 
 def test_messages_half_sent_cost_those_who_began_them(serve, channel):
-    server = serve("--workers", 1, "--max-held-bytes", "4MiB", "--heartbeat", 0)
+    server = serve("--workers", 1, "--max-buffered-bytes", "4MiB", "--heartbeat", 0)
     half = frame(BINARY, b"x" * 60_000)[:50_000]
     hogs = []
     for _ in range(4 * MIB // 50_000 + 20):

@@ -83,7 +83,7 @@ def test_eventsource_on_several_channels(server, node, channel):
 
 def test_eventsource_resumes_after_a_cut(serve, node, channel):
     """The program stands still until the server cuts it off."""
-    server = serve("--behind-messages", 50, "--history-messages", 10000, "--history-bytes", "64MiB")
+    server = serve("--max-lag-messages", 50, "--history-messages", 10000, "--history-bytes", "64MiB")
     child = node("sse.mjs", f"{server.url}/channels/{channel}")
     assert next_event(child)["event"] == "open"
     child.send_signal(signal.SIGSTOP)

@@ -12,7 +12,7 @@ PIECE_BYTES = 16 * 1024
 # More than loopback's buffers can hold for a reader with the smallest window: 16 MiB.
 ROUNDS, ROUND_MESSAGES = 64, 16
 TOTAL = ROUNDS * ROUND_MESSAGES
-SETTINGS = ["--behind-messages", 100, "--behind-bytes", "1MiB", "--history-messages", 100]
+SETTINGS = ["--max-lag-messages", 100, "--max-lag-bytes", "1MiB", "--history-messages", 100]
 
 
 def piece(number):
@@ -48,7 +48,7 @@ def witnesses(channel):
 
 
 def test_policy_close_on_websocket(serve, channel, witnesses):
-    server = serve(*SETTINGS, "--behind-policy", "close")
+    server = serve(*SETTINGS, "--lag-policy", "close")
     with RawWebSocket(server, f"/channels/{channel}", receive_buffer_bytes=4096) as slow:
         flood(server, channel, witnesses(server))
         got = []
@@ -67,7 +67,7 @@ def test_policy_close_on_websocket(serve, channel, witnesses):
 @pytest.mark.parametrize("accept", ["text/event-stream", "*/*"])
 def test_policy_close_on_http(serve, channel, witnesses, accept):
     """The body is cut without its last chunk: no client takes it for the end of the stream."""
-    server = serve(*SETTINGS, "--behind-policy", "close")
+    server = serve(*SETTINGS, "--lag-policy", "close")
     with Raw(server, receive_buffer_bytes=4096) as slow:
         slow.request("GET", f"/channels/{channel}", {"Accept": accept})
         assert slow.read_head().status == 200
@@ -93,7 +93,7 @@ def assert_whole_but_for_gaps(entries):
 
 
 def test_policy_skip_on_websocket(serve, channel, witnesses):
-    server = serve(*SETTINGS, "--behind-policy", "skip")
+    server = serve(*SETTINGS, "--lag-policy", "skip")
     path = f"/channels/{channel}"
     with RawWebSocket(server, path, "throng.v1", receive_buffer_bytes=4096) as slow:
         flood(server, channel, witnesses(server))
@@ -128,7 +128,7 @@ def lines_of(slow):
 
 
 def test_policy_skip_on_a_stream(serve, channel, witnesses):
-    server = serve(*SETTINGS, "--behind-policy", "skip")
+    server = serve(*SETTINGS, "--lag-policy", "skip")
     with slow_http(server, channel, "*/*") as slow:
         flood(server, channel, witnesses(server))
         entries = []
@@ -156,7 +156,7 @@ class Chunks:
 
 
 def test_policy_skip_on_sse(serve, channel, witnesses):
-    server = serve(*SETTINGS, "--behind-policy", "skip")
+    server = serve(*SETTINGS, "--lag-policy", "skip")
     with slow_http(server, channel, "text/event-stream") as slow:
         flood(server, channel, witnesses(server))
         entries = []
@@ -172,8 +172,8 @@ def test_policy_skip_on_sse(serve, channel, witnesses):
 
 def test_a_closed_slow_consumer_comes_back_whole(serve, channel, witnesses):
     """Policy close loses nothing as long as the log reaches back far enough."""
-    settings = ["--behind-bytes", "1MiB", "--history-messages", TOTAL, "--history-bytes", "64MiB"]
-    server = serve(*settings, "--behind-policy", "close")
+    settings = ["--max-lag-bytes", "1MiB", "--history-messages", TOTAL, "--history-bytes", "64MiB"]
+    server = serve(*settings, "--lag-policy", "close")
     path = f"/channels/{channel}?envelope=true"
     with RawWebSocket(server, path, receive_buffer_bytes=4096) as slow:
         id = slow.response.header("Throng-Id")

@@ -159,7 +159,7 @@ def test_nobody_waits_for_polls_that_there_were_not(tmp_path, channel):
 def test_polls_under_load_lose_nothing(tmp_path, channel):
     """Many clients are between two polls when the server is told to stop."""
     # So much history that no client can fall behind it.
-    history = ["--history-messages", "1M", "--history-bytes", "1G", "--behind-messages", "1M"]
+    history = ["--history-messages", "1M", "--history-bytes", "1G", "--max-lag-messages", "1M"]
     server = Server(tmp_path, "--drain-window", "5s", "--drain-timeout", "20s", *history)
     accepted, retries, losses, followed = [], [], [], []
 

@@ -64,8 +64,8 @@ impl Control {
             drain: Drain::default(),
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
-            read_answers: Arc::new(MemoryQuota::new(settings.answer_bytes_max)),
-            publish_answers: Arc::new(MemoryQuota::new(settings.answer_bytes_max)),
+            read_answers: Arc::new(MemoryQuota::new(settings.limits.answer_bytes_max)),
+            publish_answers: Arc::new(MemoryQuota::new(settings.limits.answer_bytes_max)),
             started: Instant::now(),
             settings,
         }

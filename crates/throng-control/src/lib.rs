@@ -51,4 +51,4 @@ mod status;
 pub use control::Control;
 pub use edge::{Edge, Handoff, HandoffReceiver, WorkerMetrics};
 pub use serve::serve;
-pub use settings::Settings;
+pub use settings::{Limits, Settings};

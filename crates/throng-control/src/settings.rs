@@ -21,29 +21,20 @@ pub struct Settings {
     /// Whether to serve the demo pages.
     pub has_demo: bool,
     /// Maximum size of the request line and headers, in bytes.
-    pub head_bytes_max: usize,
+    pub max_head_bytes: usize,
     /// Maximum size of a message, in bytes.
-    pub message_bytes_max: usize,
+    pub max_message_bytes: usize,
     /// Maximum size of a batch, in bytes.
-    pub batch_bytes_max: usize,
+    pub max_batch_bytes: usize,
     /// Maximum number of channels that a request may name.
-    pub channels_max: usize,
+    pub max_channels_per_connection: usize,
     /// Maximum number of subscribers and control connections together. The control plane accepts a
     /// few more, so that a server full of subscribers can still be published to.
-    pub connections_max: usize,
+    pub max_connections: usize,
     /// Maximum number of control connections: the descriptors that the process has for them.
     pub own_connections_max: usize,
-    /// Quota for responses that clients have not read yet, in bytes: one for responses to
-    /// publishers, another one for all other responses. A single response may exceed it.
-    pub answer_bytes_max: u64,
-    /// Quota for messages that are still arriving or being published, in bytes.
-    pub partial_messages_bytes_max: u64,
-    /// Quota for batches that are still arriving or being published, in bytes.
-    pub partial_batches_bytes_max: u64,
     /// Time from the first byte of a request head to its last.
     pub head_timeout: Duration,
-    /// Time from the end of a request head to the end of the body.
-    pub body_timeout: Duration,
     /// Time without progress after which a connection is closed: no request on a kept-alive
     /// connection, nothing more of a body, or nothing taken of a response.
     pub idle_timeout: Duration,
@@ -51,12 +42,29 @@ pub struct Settings {
     pub drain_window: Duration,
     /// On shutdown, time for publications in progress to finish.
     pub drain_timeout: Duration,
+    /// Limits that are no settings.
+    pub limits: Limits,
+}
+
+/// Limits that suit every server. They are parameters because tests have to reach them.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Quota for responses that clients have not read yet, in bytes: one for responses to
+    /// publishers, another one for all other responses. A single response may exceed it.
+    pub answer_bytes_max: u64,
+    /// Quota for messages that are still arriving or being published, in bytes.
+    pub partial_messages_bytes_max: u64,
+    /// Quota for batches that are still arriving or being published, in bytes.
+    pub partial_batches_bytes_max: u64,
+    /// Time from the end of a request head to the end of the body.
+    pub body_timeout: Duration,
     /// On shutdown, maximum time between two pieces of a request body.
     pub drain_body_timeout: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
+impl Settings {
+    /// Values for tests. Users' defaults are in the binary's table of settings.
+    pub fn for_tests() -> Settings {
         Settings {
             listen: Ipv4Addr::LOCALHOST.into(),
             allowed_origins: Vec::new(),
@@ -64,21 +72,29 @@ impl Default for Settings {
             has_admin_listener: false,
             admin_hosts: Vec::new(),
             has_demo: true,
-            head_bytes_max: 16 << 10,
-            message_bytes_max: 64 << 10,
-            batch_bytes_max: 8 << 20,
-            channels_max: 128,
-            connections_max: 10_000,
+            max_head_bytes: 16 << 10,
+            max_message_bytes: 64 << 10,
+            max_batch_bytes: 8 << 20,
+            max_channels_per_connection: 128,
+            max_connections: 10_000,
             own_connections_max: 10_000,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            drain_window: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
             // A hundred full pages of history; most pages are far smaller.
             answer_bytes_max: 128 << 20,
             partial_messages_bytes_max: 128 << 20,
             partial_batches_bytes_max: 256 << 20,
-            head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(75),
-            drain_window: Duration::from_secs(10),
-            drain_timeout: Duration::from_secs(10),
             drain_body_timeout: Duration::from_secs(1),
         }
     }

@@ -1,6 +1,6 @@
 //! How much the data plane takes on before it waits, refuses or closes.
 //!
-//! They are no settings of an operator's, but for [`Limits::held_bytes_max`]: the defaults suit
+//! They are no settings of an operator's, but for [`Limits::max_buffered_bytes`]: the defaults suit
 //! every server. They are parameters because tests have to reach them.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const RESERVE: u32 = HEADS_MAX + LINGERING_MAX + VIEWERS_MAX;
 pub struct Limits {
     /// Half-read requests and messages, and unread answers, of all connections of all workers, in
     /// bytes. Beyond its share a worker closes the connections that hold most.
-    pub held_bytes_max: usize,
+    pub max_buffered_bytes: usize,
     /// A connection that holds fewer bytes is never closed for what all hold together: about what
     /// the kernel takes for it anyway.
     pub held_bytes_floor: usize,
@@ -56,7 +56,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            held_bytes_max: 1 << 30,
+            max_buffered_bytes: 1 << 30,
             held_bytes_floor: 4 << 10,
             outbound_bytes_max: 4 << 20,
             blocked_bytes_max: throng_core::subscriptions::BLOCKED_BYTES_MAX,

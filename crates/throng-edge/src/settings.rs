@@ -7,7 +7,7 @@ use throng_wire::OriginPolicy;
 
 use crate::limits::Limits;
 
-/// The most that [`Settings::head_bytes_max`] may be: a head travels between threads in one piece,
+/// The most that [`Settings::max_head_bytes`] may be: a head travels between threads in one piece,
 /// with what was read behind it, and an ordinary socket takes no piece of more than 208 KiB.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 
@@ -33,7 +33,7 @@ pub struct Settings {
     /// Worker threads, at least; 0 for as many as cores.
     pub workers: usize,
     /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
-    pub connections_max: usize,
+    pub max_connections: usize,
     /// Whether fan-outs go through io_uring.
     pub io_uring: IoUring,
     /// Origins whose pages may connect, beside the server's own.
@@ -56,11 +56,11 @@ pub struct Settings {
     /// On stop, undelivered messages are given this long.
     pub drain_timeout: Duration,
     /// Request line and headers.
-    pub head_bytes_max: usize,
+    pub max_head_bytes: usize,
     /// One message.
-    pub message_bytes_max: usize,
+    pub max_message_bytes: usize,
     /// Channels of one connection.
-    pub channels_max: usize,
+    pub max_channels_per_connection: usize,
     /// How much is taken on before anything is refused or closed.
     pub limits: Limits,
 }
@@ -77,13 +77,14 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
+impl Settings {
+    /// Values for tests. Users' defaults are in the binary's table of settings.
+    pub fn for_tests() -> Settings {
         Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             has_admin_listener: false,
             workers: 0,
-            connections_max: 0,
+            max_connections: 0,
             io_uring: IoUring::Auto,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
@@ -94,9 +95,9 @@ impl Default for Settings {
             idle_timeout: Duration::from_secs(75),
             drain_window: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
-            head_bytes_max: 16 << 10,
-            message_bytes_max: 64 << 10,
-            channels_max: 128,
+            max_head_bytes: 16 << 10,
+            max_message_bytes: 64 << 10,
+            max_channels_per_connection: 128,
             limits: Limits::default(),
         }
     }

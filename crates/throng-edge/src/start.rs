@@ -284,18 +284,18 @@ fn capacities(settings: &Settings, descriptors_max: u64) -> Result<Vec<u32>, Sta
         return Err(StartError::NoRoom(descriptors_max));
     }
     let holds = |workers| workers * worker_connections_max(descriptors_max, workers);
-    while settings.connections_max > holds(workers) && workers <= WORKERS_MAX {
+    while settings.max_connections > holds(workers) && workers <= WORKERS_MAX {
         workers += 1;
     }
     if workers > WORKERS_MAX {
         let per_worker = worker_connections_max(descriptors_max, WORKERS_MAX).max(1);
         return Err(StartError::TooMany {
-            connections: settings.connections_max,
-            workers: settings.connections_max.div_ceil(per_worker),
+            connections: settings.max_connections,
+            workers: settings.max_connections.div_ceil(per_worker),
             per_worker,
         });
     }
-    let total = match settings.connections_max {
+    let total = match settings.max_connections {
         0 => holds(workers),
         most => most,
     };
@@ -534,8 +534,8 @@ impl Inlets {
 mod tests {
     use super::*;
 
-    fn settings(workers: usize, connections_max: usize) -> Settings {
-        Settings { workers, connections_max, ..Settings::default() }
+    fn settings(workers: usize, max_connections: usize) -> Settings {
+        Settings { workers, max_connections, ..Settings::for_tests() }
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl<N: Net> Worker<N> {
         let mut subscriptions = SubscriptionTable::new(setup.rules);
         let (limits, workers) = (setup.settings.limits, setup.figures.workers().len().max(1));
         subscriptions.set_blocked_bytes_max(limits.blocked_bytes_max / workers);
-        let holdings = Holdings::new(limits.held_bytes_max / workers, limits.held_bytes_floor);
+        let holdings = Holdings::new(limits.max_buffered_bytes / workers, limits.held_bytes_floor);
         Worker {
             net,
             id: setup.id,

@@ -55,7 +55,7 @@ impl Scene {
         let settings = Settings {
             heartbeat: ticks(heartbeat),
             ping_interval: ticks(ping),
-            ..Settings::default()
+            ..Settings::for_tests()
         };
         let setup = Setup {
             generation: 0,
@@ -342,7 +342,7 @@ fn a_client_that_dies_is_found_within_a_ping_and_the_time_for_its_answer() {
 
 #[test]
 fn with_the_defaults_a_client_that_dies_is_found_within_five_minutes() {
-    let defaults = Settings::default();
+    let defaults = Settings::for_tests();
     let ticks = |ticks: u32| Duration::from_millis(u64::from(ticks) * TICK_MS);
     assert_eq!((defaults.heartbeat, defaults.ping_interval), (ticks(HEARTBEAT), ticks(PING)));
     assert!(ticks(PING + ANSWER) < Duration::from_secs(5 * 60));

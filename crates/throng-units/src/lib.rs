@@ -21,6 +21,7 @@
 //! | [`paint`] | terminal colours, and escaping of untrusted text |
 //! | [`suggest`] | "did you mean …?" |
 //! | [`toml_error`] | explains TOML syntax errors |
+//! | `value` | [`Value`]: what flags, variables and settings files need to know of a type |
 //!
 //! # Invariants
 //!
@@ -41,6 +42,7 @@ mod switch;
 mod time;
 pub mod toml_error;
 mod url;
+mod value;
 
 pub use address::{Address, Ports, range};
 pub use count::{Count, Rate};
@@ -50,6 +52,7 @@ pub use size::Size;
 pub use switch::Switch;
 pub use time::Time;
 pub use url::{no_scheme, url};
+pub use value::{Form, Value};
 
 #[cfg(test)]
 mod tests;

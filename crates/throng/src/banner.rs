@@ -1,7 +1,7 @@
-//! What the server says on standard output when it starts.
+//! The text that the server prints on standard output when it starts.
 //!
-//! The lines with `listening on http://…` and `admin listener on http://…` are for programs too:
-//! their form is fixed.
+//! Programs parse the lines `listening on http://…` and `admin listener on http://…`, so their form
+//! is fixed.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,39 +11,39 @@ use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
 
-/// The number of connections that the way to more is shown for.
+/// A server with fewer connections tells how to have this many.
 const MANY: u64 = 1_000_000;
 
-/// What there is to say.
+/// The facts that the banner shows.
 #[derive(Debug)]
 pub struct Banner<'a> {
-    /// Where the server listens.
+    /// The address of the public listener.
     pub address: SocketAddr,
-    /// Where the admin listener is, if there is one.
+    /// The address of the admin listener, if there is one.
     pub admin: Option<SocketAddr>,
     /// Whether the demo is served.
     pub has_demo: bool,
     /// Whether clients may publish.
     pub do_clients_publish: bool,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
-    /// Descriptors of each.
+    /// Descriptor limit of each worker.
     pub descriptors_max: u64,
-    /// Connections in all.
-    pub connections_max: usize,
-    /// What the machine says to that.
+    /// Capacity of all workers together.
+    pub max_connections: usize,
+    /// The result of the machine check for that capacity.
     pub preflight: &'a Preflight,
-    /// Connections that the settings ask for, rather than what the machine has room for.
-    pub asked: Option<usize>,
+    /// The setting `max-connections`; `None` for `auto`.
+    pub requested: Option<usize>,
     /// Whether the settings allow an address that others can reach.
     pub allows_anyone: bool,
 }
 
 impl Banner<'_> {
-    /// The whole text.
+    /// The banner, with colours if `paint` has them.
     pub fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut text, paint);
         text
     }
@@ -72,7 +72,7 @@ impl Banner<'_> {
         let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
         writeln!(text, "{}curl -d hello {publish_at}/channels/news", label("publish"))?;
         writeln!(text)?;
-        self.write_room(text, label("room for"), label(""))?;
+        self.write_capacity(text, label("room for"), label(""))?;
         self.write_warnings(text, paint)?;
         writeln!(text)
     }
@@ -85,50 +85,51 @@ impl Banner<'_> {
         Ok(())
     }
 
-    /// Who can reach the server, where that is not what one might think.
+    /// The warning about an open address, or about an `--allow-anyone` without effect.
     fn exposure(&self) -> Option<String> {
         let Self { address, allows_anyone, .. } = self;
         let what = if self.do_clients_publish { "read and publish" } else { "read" };
-        match address.ip().to_canonical().is_loopback() {
-            false => Some(format!(
-                "others can reach {address}, and nothing checks who may {what}: put a proxy that \
-                 checks in front of it"
-            )),
-            true if *allows_anyone => Some(format!(
+        if !address.ip().to_canonical().is_loopback() {
+            return Some(format!(
+                "others can reach {address}, and Throng does not check who may {what}: put a proxy \
+                 that does in front of it"
+            ));
+        }
+        allows_anyone.then(|| {
+            format!(
                 "--allow-anyone has no effect: only this machine can reach {address}; to listen on \
                  all addresses, add --listen 0.0.0.0:{}",
                 address.port()
-            )),
-            true => None,
-        }
+            )
+        })
     }
 
     fn admin_exposure(&self) -> Option<String> {
         let admin = self.admin.filter(|admin| !admin.ip().to_canonical().is_loopback())?;
         Some(format!(
-            "others may reach the admin listener on {admin}, and nothing checks who sees the \
-             status or publishes: make sure that only operators can reach it"
+            "others may reach the admin listener on {admin}, and Throng does not check who sees \
+             the status or publishes: make sure that only operators can reach it"
         ))
     }
 
-    /// What makes the room that is claimed untrue; and, where many connections are asked for, what
-    /// makes them slow.
+    /// The checks that the machine fails. If `max-connections` asks for many, also the checks that
+    /// affect speed only.
     fn shortages(&self) -> Vec<String> {
-        let is_many = self.asked.is_some_and(|asked| asked as u64 > preflight::MANY);
+        let is_many = self.requested.is_some_and(|count| count as u64 > preflight::MANY);
         let least = if is_many { Verdict::Should } else { Verdict::Must };
         let short = |check: &&Check| check.verdict >= least;
         let mut warnings: Vec<String> =
             self.preflight.checks.iter().filter(short).map(Check::sentence).collect();
         if !warnings.is_empty() {
             warnings.push(format!(
-                "what to do about it: throng doctor --connections {}",
-                Count(self.connections_max).short()
+                "to see what to change: throng doctor --connections {}",
+                Count(self.max_connections).short()
             ));
         }
         warnings
     }
 
-    fn write_room(
+    fn write_capacity(
         &self,
         text: &mut String,
         label: impl std::fmt::Display,
@@ -139,11 +140,11 @@ impl Banner<'_> {
         writeln!(
             text,
             "{label}{} connections: {} worker{s}, {} descriptors each",
-            count(self.connections_max as u64),
+            count(self.max_connections as u64),
             count(workers),
             count(self.descriptors_max),
         )?;
-        if (self.connections_max as u64) >= MANY {
+        if (self.max_connections as u64) >= MANY {
             return Ok(());
         }
         let tables = Tables { threads_least: workers, ..Tables::server() };
@@ -156,13 +157,13 @@ impl Banner<'_> {
             ),
             None => writeln!(
                 text,
-                "{no_label}more with more descriptors: ulimit -n 20000 (LimitNOFILE= of a service)"
+                "{no_label}more with a higher limit: ulimit -n 20000 (service: LimitNOFILE=)"
             ),
         }
     }
 }
 
-/// An address that a client on this machine can use.
+/// The address for clients on this machine.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -178,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    fn banner(address: &str, room: &Room, asked: Option<usize>) -> String {
+    fn banner(address: &str, room: &Room, requested: Option<usize>) -> String {
         let banner = Banner {
             address: address.parse().unwrap(),
             admin: None,
@@ -186,9 +187,9 @@ mod tests {
             do_clients_publish: true,
             workers: 2,
             descriptors_max: 20_000,
-            connections_max: 39_000,
+            max_connections: 39_000,
             preflight: &room.check(&Wanted::server(39_000)),
-            asked,
+            requested,
             allows_anyone: false,
         };
         banner.text(Paint::plain())
@@ -204,12 +205,12 @@ mod tests {
         assert!(text.contains("curl -N http://127.0.0.1:8080/channels/news\n"));
         assert!(text.contains("39,000 connections: 2 workers, 20,000 descriptors each\n"));
         assert!(text.contains("--max-connections 1M starts 51 workers\n"));
-        // What cannot be read is not warned of.
+        // Unknown values cause no warning.
         assert!(!text.contains("warning"), "{text}");
     }
 
     #[test]
-    fn examples_name_an_address_that_works() {
+    fn examples_have_a_reachable_address() {
         let text = banner("[::]:80", &Room::default(), None);
         assert!(text.contains("listening on http://[::]:80\n"));
         assert!(text.contains("http://[::1]:80/chat\n"));
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admin_listener_has_the_status_and_takes_messages() {
+    fn the_banner_of_an_admin_listener_shows_status_and_publishing_there() {
         let room = Room::default();
         let banner = Banner {
             address: "0.0.0.0:80".parse().unwrap(),
@@ -226,9 +227,9 @@ mod tests {
             do_clients_publish: false,
             workers: 2,
             descriptors_max: 20_000,
-            connections_max: 39_000,
+            max_connections: 39_000,
             preflight: &room.check(&Wanted::server(39_000)),
-            asked: None,
+            requested: None,
             allows_anyone: true,
         };
         let text = banner.text(Paint::plain());
@@ -237,33 +238,33 @@ mod tests {
         assert!(text.contains("curl -d hello http://127.0.0.1:9090/channels/news\n"), "{text}");
         assert!(text.contains("curl -N http://127.0.0.1:80/channels/news\n"), "{text}");
         assert!(!text.contains("/chat"), "{text}");
-        assert!(text.contains("nothing checks who may read:"), "{text}");
+        assert!(text.contains("does not check who may read:"), "{text}");
         assert!(text.contains("others may reach the admin listener on 0.0.0.0:9090,"), "{text}");
     }
 
     #[test]
-    fn many_connections_are_warned_of_with_the_next_step() {
+    fn slow_settings_are_reported_if_many_connections_are_requested() {
         let room = Room { somaxconn: Some(128), ..Room::default() };
         let text = banner("127.0.0.1:1", &room, Some(39_000));
         assert!(text.contains("sysctl -w net.core.somaxconn=4096\n"), "{text}");
         let last = text.trim_end().lines().last().unwrap();
         assert!(last.ends_with("throng doctor --connections 39k"), "{text}");
-        for asked in [None, Some(10_000)] {
-            let text = banner("127.0.0.1:1", &room, asked);
+        for requested in [None, Some(10_000)] {
+            let text = banner("127.0.0.1:1", &room, requested);
             assert!(!text.contains("warning"), "{text}");
         }
     }
 
     #[test]
-    fn room_that_is_not_there_is_always_told() {
+    fn a_missing_capacity_is_always_reported() {
         let room = Room { files_max: Some(20_000), ..Room::default() };
         let text = banner("127.0.0.1:1", &room, None);
         assert!(text.contains("sysctl -w fs.file-max="), "{text}");
     }
 
     #[test]
-    fn exposure_is_warned_of_and_a_flag_without_effect() {
-        let exposed = "warning    others can reach 0.0.0.0:80, and nothing checks who may";
+    fn an_open_address_and_a_useless_flag_are_reported() {
+        let exposed = "warning    others can reach 0.0.0.0:80, and Throng does not check who may";
         for (address, allows_anyone, expected) in [
             ("0.0.0.0:80", true, Some(exposed)),
             ("127.0.0.1:80", true, Some("warning    --allow-anyone has no effect: only this")),
@@ -272,7 +273,7 @@ mod tests {
         ] {
             let address = address.parse().unwrap();
             let preflight = &Room::default().check(&Wanted::server(10));
-            let (workers, descriptors_max, connections_max) = (1, 100, 10);
+            let (workers, descriptors_max, max_connections) = (1, 100, 10);
             let banner = Banner {
                 address,
                 admin: None,
@@ -280,9 +281,9 @@ mod tests {
                 do_clients_publish: true,
                 workers,
                 descriptors_max,
-                connections_max,
+                max_connections,
                 preflight,
-                asked: None,
+                requested: None,
                 allows_anyone,
             };
             let text = banner.text(Paint::plain());
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_preflight_counts_descriptors_as_the_workers_do() {
+    fn the_machine_check_counts_descriptors_like_the_workers() {
         use throng_edge::start::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER, WORKERS_MAX};
         let tables = Tables::server();
         assert_eq!(tables.threads_max, WORKERS_MAX as u64);

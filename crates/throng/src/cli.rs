@@ -3,30 +3,34 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use throng_units::{Count, Invalid};
 
 use crate::client::ServerUrl;
-use crate::settings::Options;
+use crate::settings::{Options, present_name};
 
-/// What `throng` alone and `throng --help` end with.
+/// The end of `throng --help`.
 const EXAMPLES: &str = "\
 Try it, in three terminals:
   throng serve
   throng tail news
-  throng publish news 'hello, everybody'
+  throng publish news 'hello, everyone'
 
-Any HTTP client will do as well:
+Or with any HTTP client:
   curl -N http://127.0.0.1:8080/channels/news
   curl -d hello http://127.0.0.1:8080/channels/news";
 
 const SERVE_EXAMPLES: &str = "\
-Every setting is also a variable (--head-timeout is THRONG_HEAD_TIMEOUT) and a key of the file
-(head-timeout; --history-bytes is `bytes` in the table [history]). Flags override variables, and
-variables override the file. Numbers are written 1000000, 1_000_000 or 1M; sizes 65536, 64k, 64KB or
-64KiB (all 1024); times 25, 25s, 500ms or 1.5h; addresses 127.0.0.1:8080, [::1]:8080, or :8080 for
-this machine only.
+Each setting is a flag, a variable (--head-timeout: THRONG_HEAD_TIMEOUT) and a key of the file
+(head-timeout; --history-bytes: `bytes` in the table [history]). Flags override variables, and
+variables override the file.
+
+How to write values:
+  number   1000000, 1_000_000, 1M
+  size     65536 (bytes), 64k, 64KB, 64KiB; k is always 1024
+  time     25 (seconds), 25s, 500ms, 1.5h
+  address  127.0.0.1:8080, [::1]:8080; :8080 is reachable from this machine only
 
 Examples:
   throng serve
@@ -35,8 +39,8 @@ Examples:
   throng serve --config /etc/throng.toml --log warn";
 
 const CHECK_EXAMPLES: &str = "\
-Takes the same flags as `throng serve`, reads the same variables and files, and prints the outcome
-as a file that `--config` takes. Exit code 78 if a setting is wrong.
+Accepts the flags of `throng serve`, reads the same variables and file, and prints the effective
+settings as a file for --config. Exits with 78 if a setting is wrong.
 
 Examples:
   throng check
@@ -44,7 +48,7 @@ Examples:
 
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
-  throng publish news 'hello, everybody'
+  throng publish news 'hello, everyone'
   throng publish news --json '{\"temperature\":21.5}'
   throng publish --user ann 'just for you'
   date | throng publish clock
@@ -52,8 +56,8 @@ Examples:
   journalctl -f | throng publish log --lines";
 
 const TAIL_EXAMPLES: &str = "\
-On a terminal each message is printed with its time in UTC. Into a pipe go envelopes, one JSON
-object per line. A lost connection is restored and goes on where it was.
+On a terminal, prints each message with its time in UTC. Into a pipe, prints one JSON object per
+message and line. Reconnects and resumes if the connection is lost.
 
 Examples:
   throng tail news
@@ -62,50 +66,49 @@ Examples:
   throng tail news --count 1 | jq .data
   throng tail news --since k3v9x2-17";
 
-/// A push server: messages to everyone in a channel, over WebSocket, SSE, long-poll or a stream.
+/// A push server: delivers messages over WebSocket, SSE, long polling or an HTTP stream
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, long_version = crate::version::BUILD)]
 #[command(after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Arguments {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Sources),
-    /// Print the effective configuration, without starting anything
+    /// Check the settings and print them, without starting the server
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Sources),
-    /// Publish a message, or one for each line
+    /// Publish a message, or each line of standard input
     #[command(after_help = PUBLISH_EXAMPLES, override_usage = "\
         throng publish [OPTIONS] <CHANNEL> [MESSAGE]\n       \
         throng publish [OPTIONS] --user <USER> [MESSAGE]")]
     Publish(PublishArguments),
-    /// Follow channels and print what is published there
+    /// Follow channels and print their messages
     #[command(after_help = TAIL_EXAMPLES, override_usage = "\
         throng tail [OPTIONS] <CHANNEL>...\n       \
         throng tail [OPTIONS] --user <USER> [CHANNEL]...")]
     Tail(TailArguments),
-    /// Check whether this machine can hold N connections, and what to change if not
+    /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),
-    /// Load a push server, this one or another, and measure what it delivers
+    /// Load-test a push server, this one or another
     Flood(Box<throng_flood::cli::Arguments>),
-    /// Rerun the field's classic benchmarks against this server, beside the published figures
+    /// Rerun well-known push server benchmarks, and compare with the published results
     Bench(throng_benchmarks::cli::Arguments),
-    /// Print the version, the build and the machine, for bug reports
+    /// Print version, build and machine, for bug reports
     Version,
 }
 
-/// The command line as clap is to read it, and whether the server is to end with the process that
-/// started it.
+/// The command line for clap, and whether the server must end when its parent process does.
 ///
-/// `throng bench` starts its servers by a word of its own. Clap does not know that word, so that it
-/// is in no help text and no suggestion.
+/// `throng bench` starts its servers with a private subcommand. It is replaced here, so that clap
+/// mentions it in no help text and no suggestion.
 pub fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
     let is_bound = words.get(1).is_some_and(|word| word == throng_benchmarks::server::COMMAND);
     if is_bound {
@@ -114,27 +117,41 @@ pub fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
     (words, is_bound)
 }
 
-/// An error of the command line that only the command can see: arguments that exclude each other.
-pub fn conflict(sentence: &str) -> clap::Error {
-    Arguments::command().error(ErrorKind::ArgumentConflict, sentence)
+/// An error for arguments that exclude each other, where clap cannot detect it.
+pub fn conflict(message: &str) -> clap::Error {
+    Arguments::command().error(ErrorKind::ArgumentConflict, message)
 }
 
-/// Where settings come from, beside the variables.
+/// Replaces the error about a renamed flag with one that names the present flag.
+pub fn with_present_name(error: clap::Error) -> clap::Error {
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
+        _ => return error,
+    };
+    let name = unknown.trim_start_matches("--").split('=').next().unwrap_or_default();
+    match present_name(name) {
+        Some(present) => Arguments::command()
+            .error(ErrorKind::UnknownArgument, format!("the flag --{name} is now --{present}")),
+        None => error,
+    }
+}
+
+/// The sources of settings, except variables.
 #[derive(Debug, Args)]
 pub struct Sources {
     /// Read settings from this file [default: ./throng.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// The settings themselves.
+    /// The settings given as flags.
     #[command(flatten)]
     pub options: Options,
 }
 
-/// Which server to talk to.
+/// The flag that names the server, for client commands.
 #[derive(Debug, Args)]
 pub struct Server {
-    /// The URL of the server, or its address
+    /// URL or address of the server
     #[arg(
         long,
         visible_alias = "server",
@@ -145,63 +162,63 @@ pub struct Server {
     pub url: ServerUrl,
 }
 
-/// What to publish, and where.
+/// Arguments of `throng publish`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct PublishArguments {
-    /// The channel; left out with --user
+    /// The channel; omit it with --user
     #[arg(value_name = "CHANNEL", group = "where")]
     pub channel: Option<String>,
 
-    /// The message; without it, or with `-`, standard input is read
+    /// The message; if it is missing or `-`, read from standard input
     #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
     pub message: Option<String>,
 
-    /// Publish to this user instead of a channel
+    /// Publish to a user instead of a channel
     #[arg(long, value_name = "USER", group = "where")]
     pub user: Option<String>,
 
-    /// Publish an empty message when standard input is empty, instead of refusing
+    /// Accept an empty standard input, and publish an empty message
     #[arg(long, conflicts_with = "lines")]
     pub allow_empty: bool,
 
-    /// Publish each non-empty line of standard input as a message, as it comes
+    /// Publish each non-empty line of standard input as a message, as it arrives
     #[arg(long, conflicts_with = "key")]
     pub lines: bool,
 
-    /// The message is JSON: short for --content-type application/json
+    /// The message is JSON; same as --content-type application/json
     #[arg(long, conflicts_with = "content_type")]
     pub json: bool,
 
-    /// The media type of the message, like image/png [default: text/plain; charset=utf-8]
+    /// Media type of the message, like image/png [default: text/plain; charset=utf-8]
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
 
-    /// Publish at most once: the same key within five minutes publishes nothing
+    /// Idempotency key: publish only once within five minutes with the same key
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
 
-    /// Which server.
+    /// The server.
     #[command(flatten)]
     pub server: Server,
 }
 
-/// What to follow.
+/// Arguments of `throng tail`.
 #[derive(Debug, Args)]
 pub struct TailArguments {
     /// The channels to follow
     #[arg(value_name = "CHANNEL", required_unless_present = "user")]
     pub channels: Vec<String>,
 
-    /// Follow the inbox of this user
+    /// Follow the messages to a user
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
 
-    /// Start with the last N messages of each channel
+    /// Begin with the last N messages of each channel
     #[arg(long, value_name = "N", conflicts_with = "since")]
     pub history: Option<Count>,
 
-    /// Start after the message with this id
+    /// Begin after the message with this id
     #[arg(long, value_name = "ID")]
     pub since: Option<String>,
 
@@ -209,7 +226,7 @@ pub struct TailArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub count: Option<Count>,
 
-    /// Which server.
+    /// The server.
     #[command(flatten)]
     pub server: Server,
 }
@@ -225,12 +242,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn an_error_about_a_renamed_flag_names_the_present_one() {
+        for line in [["serve", "--behind-messages=5"], ["check", "--behind-messages"]] {
+            let words = ["throng"].into_iter().chain(line);
+            let error = with_present_name(Arguments::try_parse_from(words).unwrap_err());
+            let expected = "the flag --behind-messages is now --max-lag-messages";
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let error = Arguments::try_parse_from(["throng", "serve", "--no-such-flag"]).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(with_present_name(error).to_string(), text);
+    }
+
+    #[test]
+    fn clap_accepts_the_definition() {
         <Arguments as clap::CommandFactory>::command().debug_assert();
     }
 
     #[test]
-    fn publishing_needs_somewhere_to_publish_to() {
+    fn publish_requires_a_channel_or_a_user() {
         let read = |arguments: &[&str]| {
             Arguments::try_parse_from(["throng", "publish"].iter().chain(arguments)).is_ok()
         };
@@ -241,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_own_word_is_in_no_suggestion() {
+    fn the_private_subcommand_is_in_no_suggestion() {
         for word in ["serve-bond", "serve-", "sreve", "versoin", "-bound", "serve-bound"] {
             let error = Arguments::try_parse_from(["throng", word]).unwrap_err().to_string();
             assert!(!error.replace(&format!("'{word}'"), "").contains("bound"), "{error}");

@@ -1,4 +1,4 @@
-//! What `publish` and `tail` share: the server's address, requests, and what went wrong.
+//! The HTTP client of `publish` and `tail`: the server's URL, requests and error messages.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use serde::Deserialize;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-/// A server that does not answer is given up after this.
+/// Time for the server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that accepts and then is silent, likewise.
+/// Time for the server to begin its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What needs no escape in a path segment or a query.
+/// Characters to escape in a path segment or a query.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A server's error body.
+/// The body of an error response.
 #[derive(Debug, Deserialize)]
-struct Refusal {
+struct ErrorBody {
     message: String,
 }
 
-/// A server, and how to talk to it.
+/// A client of one server.
 #[derive(Debug)]
 pub struct Client {
     url: String,
-    /// For requests.
+    /// Sends the requests.
     pub agent: Agent,
 }
 
-/// The URL of a server, without a slash at the end.
+/// The URL of a server, without a trailing slash.
 #[derive(Debug, Clone)]
 pub struct ServerUrl(String);
 
@@ -41,8 +41,8 @@ impl FromStr for ServerUrl {
 
     fn from_str(url: &str) -> Result<ServerUrl, String> {
         if url.starts_with("https://") {
-            return Err("this command does not speak TLS; give it the http:// address behind the \
-                        TLS proxy, or use curl"
+            return Err("this command does not support TLS; give it the http:// address behind \
+                        the TLS proxy, or use curl"
                 .into());
         }
         let url = throng_units::url(url).map_err(|error| error.to_string())?;
@@ -55,11 +55,11 @@ impl FromStr for ServerUrl {
 }
 
 impl Client {
-    /// If given, a silence of `silence_max` ends a response.
+    /// A response ends with an error after `silence_max` without data.
     pub fn new(url: &ServerUrl, silence_max: Option<Duration>) -> Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
-            // A server on this machine is not to be looked for at a proxy.
+            // The server is often on this machine, where no proxy can reach it.
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -71,17 +71,17 @@ impl Client {
         Client { url: url.0.clone(), agent }
     }
 
-    /// The server's URL, without a slash at the end.
+    /// The server's URL, without a trailing slash.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The address of `path`, which begins with a slash.
+    /// The URL of `path`, which begins with a slash.
     pub fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
-    /// Why there was no response.
+    /// The error for a request without a response.
     pub fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
         let hint = if is_refused(error) { "; is `throng serve` running there?" } else { "" };
         anyhow!("cannot reach {}: {}{hint}", self.url, reason(error))
@@ -99,7 +99,7 @@ fn is_refused(error: &ureq::Error) -> bool {
 fn reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => {
-            // Without the number behind the words.
+            // Remove the error number, which follows the text.
             let text = error.to_string();
             text.split(" (os error").next().unwrap_or_default().to_ascii_lowercase()
         }
@@ -110,17 +110,17 @@ fn reason(error: &ureq::Error) -> String {
     }
 }
 
-/// A name as a path segment or a value in a query.
+/// Escapes a name for a path segment or a query.
 pub fn escaped(name: &str) -> String {
     utf8_percent_encode(name, ESCAPED).to_string()
 }
 
-/// Why the server refused, in its own words if it has some.
-pub fn refusal(response: &mut Response<Body>) -> String {
+/// The error for a response with an error status, with the server's message if it has one.
+pub fn rejection(response: &mut Response<Body>) -> String {
     let status = response.status();
     let text = response.body_mut().read_to_string().unwrap_or_default();
-    match serde_json::from_str::<Refusal>(&text) {
-        Ok(refusal) => format!("the server refused: {} ({})", refusal.message, status.as_u16()),
+    match serde_json::from_str::<ErrorBody>(&text) {
+        Ok(error) => format!("the server refused: {} ({})", error.message, status.as_u16()),
         Err(_) => format!("the server answered {status}"),
     }
 }
@@ -130,26 +130,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_as_people_write_them() {
+    fn urls_and_addresses_are_accepted() {
         let at = |url: &str| url.parse().map(|url| Client::new(&url, None).at("/a"));
         assert_eq!(at("http://h:1/").unwrap(), "http://h:1/a");
         for address in ["localhost:1", ":1", "1"] {
             assert_eq!(at(address).unwrap(), "http://127.0.0.1:1/a", "{address}");
         }
         for (bad, expected) in [
-            ("https://h", "this command does not speak TLS"),
+            ("https://h", "this command does not support TLS"),
             ("ftp://h", "this is not the URL of a server"),
             ("http://", "this is not the URL of a server"),
             ("", "\"\" is not a URL"),
             ("push.example:80", "has no scheme; did you mean \"http://push.example:80\"?"),
         ] {
-            let refusal = at(bad).unwrap_err();
-            assert!(refusal.contains(expected), "{refusal}");
+            let error = at(bad).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn names_are_one_segment() {
+    fn names_are_escaped_into_one_segment() {
         assert_eq!(escaped("chat/a b+ü&.~"), "chat%2Fa%20b%2B%C3%BC%26.~");
     }
 }

@@ -1,21 +1,21 @@
-//! The `throng` binary: the server, two commands to try it with, the load generator, the doctor for
-//! machines, and the classic benchmarks.
+//! The `throng` binary: the server, two client commands, the machine check, the load generator and
+//! the benchmarks.
 //!
 //! # Layout
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command line |
-//! | [`settings`] | every setting, from flags, variables and the file |
-//! | [`serve`] | the server's life, from settings to exit |
-//! | [`planes`] | joins data plane and control plane |
-//! | [`banner`] | what the server says when it starts |
-//! | [`doctor`] | can this machine hold N connections, and what must change? |
-//! | [`service`] | the service manager and the signals |
+//! | [`settings`] | every setting: flags, variables and the file |
+//! | [`serve`] | `throng serve`: start, run, shut down |
+//! | [`planes`] | connects data plane and control plane |
+//! | [`banner`] | the text that the server prints when it starts |
+//! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
+//! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`] | the two client commands |
-//! | [`client`] | what they share |
-//! | [`terminal`] | errors and remarks on stderr |
-//! | [`version`] | what is in a bug report |
+//! | [`client`] | HTTP client and errors of those two |
+//! | [`terminal`] | errors and notes on stderr |
+//! | [`version`] | `throng version`: facts for bug reports |
 
 mod banner;
 mod cli;
@@ -38,25 +38,25 @@ use clap::Parser as _;
 use cli::{Arguments, Command, Sources};
 use settings::{Settings, SettingsError};
 
-/// The command line is wrong.
+/// Exit code for a wrong command line.
 const EXIT_USAGE: u8 = 64;
-/// The settings are wrong.
+/// Exit code for wrong settings.
 const EXIT_CONFIGURATION: u8 = 78;
-/// Something went wrong while running.
+/// Exit code for every other error.
 const EXIT_RUNTIME: u8 = 1;
 
 fn main() -> ExitCode {
     let (words, is_bound) = cli::words(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
-        Err(error) => return explain(&error),
+        Err(error) => return explain(&cli::with_present_name(error)),
     };
     match run(arguments.command, is_bound) {
         Ok(code) => code,
         Err(error) => match error.downcast::<clap::Error>() {
             Ok(error) => explain(&error),
             Err(error) => {
-                terminal::complain(&format!("{error:#}"));
+                terminal::print_error(&format!("{error:#}"));
                 let is_settings = error.is::<SettingsError>();
                 ExitCode::from(if is_settings { EXIT_CONFIGURATION } else { EXIT_RUNTIME })
             }
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is wrong with the command line, or the help that it asks for.
+/// Prints an error of the command line, or the requested help.
 fn explain(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
@@ -89,12 +89,12 @@ fn run(command: Command, is_bound: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the kernel end this process with the one that started it, whatever ends that.
+/// Makes the kernel terminate this process when its parent ends.
 fn bind_to_parent() -> anyhow::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before that.
+    // The parent may have ended before the call.
     anyhow::ensure!(getppid() == parent, "the process that started this one is gone");
     Ok(())
 }
@@ -103,7 +103,7 @@ fn load(sources: Sources) -> Result<Settings, SettingsError> {
     settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())
 }
 
-/// The effective settings, as a file that says the same.
+/// Prints the effective settings as a file that `--config` accepts.
 fn print_settings(settings: &Settings) -> anyhow::Result<()> {
     print(&toml::to_string(settings)?)
 }

@@ -9,29 +9,29 @@ use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
 
 use crate::cli::{self, PublishArguments};
-use crate::client::{Client, escaped, refusal};
+use crate::client::{Client, escaped, rejection};
 use crate::terminal;
 
-/// A batch is sent when it has this many bytes; the server's limit is 8 MiB unless set.
+/// A batch with this many bytes is sent. The server's default limit is 8 MiB.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Or this many lines, so that answers come now and then.
+/// A batch with this many lines is sent, so that results appear regularly.
 const BATCH_LINES: usize = 1000;
 
-/// Standard input is read in pieces of this size.
+/// Size of the buffer for standard input.
 const READ_BYTES: usize = 64 << 10;
 
-/// Where to publish.
-enum To {
+/// A channel or user to publish to.
+enum Target {
     Channel(String),
     User(String),
 }
 
-impl To {
+impl Target {
     fn path(&self) -> String {
         match self {
-            To::Channel(name) => format!("/channels/{}", escaped(name)),
-            To::User(name) => format!("/users/{}", escaped(name)),
+            Target::Channel(name) => format!("/channels/{}", escaped(name)),
+            Target::User(name) => format!("/users/{}", escaped(name)),
         }
     }
 }
@@ -39,14 +39,12 @@ impl To {
 /// Runs the command.
 pub fn publish(arguments: PublishArguments) -> Result<()> {
     let client = Client::new(&arguments.server.url, None);
-    let content_type = match arguments.json {
-        true => Some("application/json".to_owned()),
-        false => arguments.content_type,
-    };
-    let (to, message) = match (arguments.user, arguments.channel, arguments.message) {
-        (None, Some(channel), message) => (To::Channel(channel), message),
-        // With --user the first thing that follows is the message already.
-        (Some(user), message, None) => (To::User(user), message),
+    let content_type =
+        if arguments.json { Some("application/json".to_owned()) } else { arguments.content_type };
+    let (target, message) = match (arguments.user, arguments.channel, arguments.message) {
+        (None, Some(channel), message) => (Target::Channel(channel), message),
+        // With --user the first positional argument is the message.
+        (Some(user), message, None) => (Target::User(user), message),
         (Some(_), Some(_), Some(_)) => {
             return Err(cli::conflict("give either a channel or --user, not both").into());
         }
@@ -55,9 +53,9 @@ pub fn publish(arguments: PublishArguments) -> Result<()> {
     let message = message.filter(|message| message != "-");
     if arguments.lines {
         if message.is_some() {
-            bail!("--lines reads standard input, so there can be no message beside it");
+            bail!("--lines reads standard input; remove the message");
         }
-        let batches = Batches { client, to, content_type, is_json: arguments.json };
+        let batches = Batches { client, target, content_type, is_json: arguments.json };
         return batches.publish_lines(io::stdin().lock());
     }
     let is_read = message.is_none();
@@ -67,30 +65,30 @@ pub fn publish(arguments: PublishArguments) -> Result<()> {
     };
     if body.is_empty() && is_read && !arguments.allow_empty {
         bail!(
-            "standard input is empty: nothing was published; to publish an empty message, add \
-             --allow-empty"
+            "nothing was published, because standard input is empty; to publish an empty message, \
+             add --allow-empty"
         );
     }
-    let mut request = client.agent.post(client.at(&to.path()));
+    let mut request = client.agent.post(client.at(&target.path()));
     request = request.header("Content-Type", content_type.as_deref().unwrap_or(TEXT));
     if let Some(key) = &arguments.key {
         request = request.header("Idempotency-Key", key);
     }
     let mut response = request.send(&body[..]).map_err(|error| client.unreachable(&error))?;
     if !response.status().is_success() {
-        bail!(refusal(&mut response));
+        bail!(rejection(&mut response));
     }
-    let text = response.body_mut().read_to_string().context("the answer broke off")?;
-    Ok(terminal::ignore_closed_pipe(print_answer(&text))?)
+    let text = response.body_mut().read_to_string().context("the response is incomplete")?;
+    Ok(terminal::ignore_closed_pipe(print_result(&text))?)
 }
 
-/// What a message is unless said.
+/// The default media type.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// All of standard input. The line feed that commands put at the end of text is no part of it.
+/// Reads standard input to the end. Removes the line feed that commands write after text.
 fn read_body(content_type: Option<&str>) -> Result<Vec<u8>> {
     if io::stdin().is_terminal() {
-        terminal::remark("reading the message from the terminal; end it with Ctrl-D");
+        terminal::print_note("type the message; end it with Ctrl-D on a line of its own");
     }
     let mut body = Vec::new();
     io::stdin().lock().read_to_end(&mut body).context("cannot read standard input")?;
@@ -104,9 +102,9 @@ fn read_body(content_type: Option<&str>) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// What the server answers to one message.
+/// The server's result for one message.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct PublishResult {
     id: Option<String>,
     #[serde(default)]
     subscribers: u64,
@@ -115,31 +113,31 @@ struct Answer {
     message: Option<String>,
 }
 
-/// On a terminal a few words, otherwise the server's JSON.
-fn print_answer(text: &str) -> io::Result<()> {
+/// Prints a short sentence on a terminal, otherwise the server's JSON.
+fn print_result(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = text.trim_end();
-    let answer = serde_json::from_str::<Answer>(text).ok().filter(|answer| answer.id.is_some());
-    match answer {
-        Some(answer) if out.is_terminal() => {
-            let sentence = sentence(&answer, Paint::on(&out));
-            writeln!(out, "{sentence}")
+    let result = serde_json::from_str::<PublishResult>(text).ok();
+    match result.filter(|result| result.id.is_some()) {
+        Some(result) if out.is_terminal() => {
+            let line = describe(&result, Paint::on(&out));
+            writeln!(out, "{line}")
         }
         _ => writeln!(out, "{text}"),
     }
 }
 
-fn sentence(answer: &Answer, paint: Paint) -> String {
-    let id = paint.ink(Ink::GOOD, answer.id.as_deref().unwrap_or_default());
+fn describe(result: &PublishResult, paint: Paint) -> String {
+    let id = paint.ink(Ink::GOOD, result.id.as_deref().unwrap_or_default());
     let arrow = paint.ink(Ink::Dim, "→");
-    if answer.duplicate {
-        return format!("{id} {arrow} published before, under the same key");
+    if result.duplicate {
+        return format!("{id} {arrow} already published with the same key");
     }
-    let s = if answer.subscribers == 1 { "" } else { "s" };
-    format!("{id} {arrow} {} subscriber{s}", count(answer.subscribers))
+    let s = if result.subscribers == 1 { "" } else { "s" };
+    format!("{id} {arrow} {} subscriber{s}", count(result.subscribers))
 }
 
-/// One line of a batch.
+/// One message of a batch.
 #[derive(Serialize)]
 struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,17 +159,16 @@ enum Data<'a> {
 /// Publishes lines in batches.
 struct Batches {
     client: Client,
-    to: To,
+    target: Target,
     content_type: Option<String>,
     is_json: bool,
 }
 
 impl Batches {
-    /// What has arrived goes out as one batch: at once when lines come slowly, many together when
-    /// they come fast.
+    /// Sends the lines that have arrived as one batch: slow lines one by one, fast lines together.
     fn publish_lines(&self, input: impl Read) -> Result<()> {
         let mut input = BufReader::with_capacity(READ_BYTES, input);
-        let (mut line, mut number, mut refused) = (Vec::new(), 0u64, 0u64);
+        let (mut line, mut number, mut rejected) = (Vec::new(), 0u64, 0u64);
         let (mut batch, mut numbers) = (Vec::new(), Vec::new());
         loop {
             line.clear();
@@ -186,7 +183,7 @@ impl Batches {
             let is_full = batch.len() >= BATCH_BYTES || numbers.len() >= BATCH_LINES;
             let has_more = input.buffer().contains(&b'\n');
             if !numbers.is_empty() && (is_full || !has_more || read == 0) {
-                refused += self.send(&batch, &numbers)?;
+                rejected += self.send(&batch, &numbers)?;
                 batch.clear();
                 numbers.clear();
             }
@@ -194,56 +191,56 @@ impl Batches {
                 break;
             }
         }
-        match refused {
+        match rejected {
             0 => Ok(()),
             1 => bail!("1 line was not published"),
-            _ => bail!("{refused} lines were not published"),
+            _ => bail!("{rejected} lines were not published"),
         }
     }
 
     fn append(&self, batch: &mut Vec<u8>, line: &[u8]) -> Result<()> {
         let text = std::str::from_utf8(line).map_err(|_| anyhow!("it is not UTF-8"))?;
-        let data = match self.is_json {
-            true => Data::Json(
-                serde_json::from_str(text).map_err(|error| anyhow!("it is not JSON: {error}"))?,
-            ),
-            false => Data::Text(text),
+        let data = if self.is_json {
+            let json = serde_json::from_str(text);
+            Data::Json(json.map_err(|error| anyhow!("it is not JSON: {error}"))?)
+        } else {
+            Data::Text(text)
         };
-        let (channel, user) = match &self.to {
-            To::Channel(name) => (Some(name.as_str()), None),
-            To::User(name) => (None, Some(name.as_str())),
+        let (channel, user) = match &self.target {
+            Target::Channel(name) => (Some(name.as_str()), None),
+            Target::User(name) => (None, Some(name.as_str())),
         };
-        // A JSON value says by itself what it is, unless it is a string.
+        // Without a type, the server treats a JSON string as text and any other value as JSON.
         let content_type = self.content_type.as_deref();
         serde_json::to_writer(&mut *batch, &Entry { channel, user, data, content_type })?;
         batch.push(b'\n');
         Ok(())
     }
 
-    /// Returns how many lines were refused.
+    /// Sends a batch and prints the results. Returns the number of rejected lines.
     fn send(&self, batch: &[u8], numbers: &[u64]) -> Result<u64> {
         let request = self.client.agent.post(self.client.at("/publish"));
         let request = request.header("Content-Type", "application/x-ndjson");
         let mut response = request.send(batch).map_err(|error| self.client.unreachable(&error))?;
         if !response.status().is_success() {
-            bail!(refusal(&mut response));
+            bail!(rejection(&mut response));
         }
-        let answers = response.body_mut().with_config().limit(u64::MAX).read_to_string();
-        let answers = answers.context("the answer broke off")?;
-        let mut refused = 0;
-        for (number, text) in numbers.iter().zip(answers.lines()) {
-            let answer = serde_json::from_str::<Answer>(text).ok();
-            if let Some(message) = answer.and_then(|answer| answer.message) {
-                refused += 1;
-                terminal::complain(&format!("line {number}: {message}"));
+        let results = response.body_mut().with_config().limit(u64::MAX).read_to_string();
+        let results = results.context("the response is incomplete")?;
+        let mut rejected = 0;
+        for (number, text) in numbers.iter().zip(results.lines()) {
+            let result = serde_json::from_str::<PublishResult>(text).ok();
+            if let Some(message) = result.and_then(|result| result.message) {
+                rejected += 1;
+                terminal::print_error(&format!("line {number}: {message}"));
             }
-            match print_answer(text) {
-                // Lines are published even if the reader of the answers has gone.
+            match print_result(text) {
+                // Go on publishing when the reader of the results has gone.
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
                 _ => {}
             }
         }
-        Ok(refused)
+        Ok(rejected)
     }
 }
 
@@ -253,11 +250,11 @@ mod tests {
 
     fn batches(is_json: bool) -> Batches {
         let client = Client::new(&":1".parse().unwrap(), None);
-        Batches { client, to: To::Channel("a\"b".into()), content_type: None, is_json }
+        Batches { client, target: Target::Channel("a\"b".into()), content_type: None, is_json }
     }
 
     #[test]
-    fn lines_become_a_batch() {
+    fn lines_become_entries_of_a_batch() {
         let mut batch = Vec::new();
         batches(false).append(&mut batch, b"say \"hi\"").unwrap();
         batches(true).append(&mut batch, b"{\"n\": 1.0}").unwrap();
@@ -271,11 +268,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_for_people() {
-        let say = |text| sentence(&serde_json::from_str(text).unwrap(), Paint::plain());
+    fn results_are_described_in_words() {
+        let say = |text| describe(&serde_json::from_str(text).unwrap(), Paint::plain());
         assert_eq!(say(r#"{"id":"k3v9x2-17","subscribers":3}"#), "k3v9x2-17 → 3 subscribers");
         assert_eq!(say(r#"{"id":"k3v9x2-17","subscribers":1}"#), "k3v9x2-17 → 1 subscriber");
         let duplicate = say(r#"{"id":"a-1","subscribers":0,"duplicate":true}"#);
-        assert_eq!(duplicate, "a-1 → published before, under the same key");
+        assert_eq!(duplicate, "a-1 → already published with the same key");
     }
 }

@@ -181,9 +181,9 @@ fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::
         do_clients_publish: settings.clients_publish.0,
         workers: plan.workers(),
         descriptors_max: plan.descriptors_max(),
-        connections_max: plan.connections_max(),
+        max_connections: plan.connections_max(),
         preflight: &preflight(settings, plan),
-        asked: settings.max_connections.count(),
+        requested: settings.max_connections.0,
         allows_anyone: settings.allow_anyone.0,
     };
     Ok(banner.text(Paint::on(&io::stdout())))
@@ -233,12 +233,12 @@ fn log_outcome(figures: &Figures) {
     );
 }
 
-fn edge_settings(settings: &Settings) -> throng_edge::Settings {
+pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     throng_edge::Settings {
         listen: settings.listen.0,
         has_admin_listener: settings.admin_listen.0.is_some(),
-        workers: settings.workers.count().unwrap_or(0),
-        connections_max: settings.max_connections.count().unwrap_or(0),
+        workers: settings.workers.0.unwrap_or(0),
+        max_connections: settings.max_connections.0.unwrap_or(0),
         io_uring: settings.io_uring.0,
         allowed_origins: settings.allowed_origins.0.clone(),
         allowed_hosts: settings.allowed_hosts.0.clone(),
@@ -249,10 +249,10 @@ fn edge_settings(settings: &Settings) -> throng_edge::Settings {
         idle_timeout: settings.idle_timeout.0,
         drain_window: settings.drain_window.0,
         drain_timeout: settings.drain_timeout.0,
-        head_bytes_max: settings.max_head_bytes.0,
-        message_bytes_max: settings.max_message_bytes.0,
-        channels_max: settings.max_channels_per_connection.0,
-        limits: Limits { held_bytes_max: settings.max_held_bytes.0, ..Limits::default() },
+        max_head_bytes: settings.max_head_bytes.0,
+        max_message_bytes: settings.max_message_bytes.0,
+        max_channels_per_connection: settings.max_channels_per_connection.0,
+        limits: Limits { max_buffered_bytes: settings.max_buffered_bytes.0, ..Limits::default() },
     }
 }
 
@@ -265,17 +265,17 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         has_demo: has_demo(settings),
         allowed_origins: settings.allowed_origins.0.clone(),
         allowed_hosts: settings.allowed_hosts.0.clone(),
-        head_bytes_max: settings.max_head_bytes.0,
-        message_bytes_max: settings.max_message_bytes.0,
-        batch_bytes_max: settings.max_batch_bytes.0,
-        channels_max: settings.max_channels_per_connection.0,
-        connections_max: plan.connections_max(),
+        max_head_bytes: settings.max_head_bytes.0,
+        max_message_bytes: settings.max_message_bytes.0,
+        max_batch_bytes: settings.max_batch_bytes.0,
+        max_channels_per_connection: settings.max_channels_per_connection.0,
+        max_connections: plan.connections_max(),
         // The workers' tables are copies of the process's own, which has the same room.
         own_connections_max: plan.worker_connections_max(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
         drain_window: settings.drain_window.0,
         drain_timeout: settings.drain_timeout.0,
-        ..throng_control::Settings::default()
+        limits: throng_control::Limits::default(),
     }
 }

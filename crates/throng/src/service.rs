@@ -1,4 +1,4 @@
-//! The service manager and the signals by which it speaks.
+//! Notifications to systemd, and signals.
 
 use std::env;
 use std::io;
@@ -7,11 +7,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Tells systemd, if it started us and wants to know.
+/// Sends `state` to systemd, if the process is a service of type `notify`.
 pub fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(path.as_encoded_bytes(), state) {
-        tracing::warn!(%error, "the service manager could not be told {state}");
+        tracing::warn!(%error, "cannot send {state} to the service manager");
     }
 }
 
@@ -24,18 +24,18 @@ fn send(path: &[u8], state: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// SIGHUP, which a closing terminal sends, and an operator who expects settings to be reloaded.
-/// Neither ends the server, even where the signal was ignored when it started.
+/// SIGHUP. A closing terminal sends it, and so does an operator who expects a reload. It never ends
+/// the server.
 #[derive(Debug)]
 pub struct Hangups(Signal);
 
 impl Hangups {
-    /// From now on SIGHUP does not end the process. Must be called within the runtime.
+    /// Replaces the signal's default action, which ends the process. Requires the runtime.
     pub fn catch() -> io::Result<Hangups> {
         signal(SignalKind::hangup()).map(Hangups)
     }
 
-    /// Logs each of them, the one that came since [`Hangups::catch`] included; never returns.
+    /// Logs each signal since [`Hangups::catch`]. Never returns.
     pub async fn log(mut self) {
         while self.0.recv().await.is_some() {
             tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
@@ -43,7 +43,7 @@ impl Hangups {
     }
 }
 
-/// Waits for SIGTERM and SIGINT.
+/// SIGTERM and SIGINT, which shut the server down.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -51,7 +51,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals do not end the process.
+    /// Replaces the signals' default action, which ends the process. Requires the runtime.
     pub fn new() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -59,7 +59,7 @@ impl Signals {
         })
     }
 
-    /// The next one's name.
+    /// Waits for a signal and returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_a_socket_with_an_abstract_name() {
+    fn states_reach_a_socket_with_an_abstract_name() {
         let name = format!("throng-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();

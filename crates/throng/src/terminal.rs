@@ -1,22 +1,22 @@
-//! What commands say beside their output.
+//! Errors and notes of commands, on stderr.
 
 use std::io::{self, Write};
 
 use throng_units::paint::{Ink, Paint};
 
-/// Says on stderr, in one sentence, what went wrong.
-pub fn complain(sentence: &str) {
+/// Prints an error of one sentence.
+pub fn print_error(message: &str) {
     let paint = Paint::on(&io::stderr());
-    let _ = writeln!(io::stderr(), "{} {sentence}", paint.ink(Ink::BAD, "error:"));
+    let _ = writeln!(io::stderr(), "{} {message}", paint.ink(Ink::BAD, "error:"));
 }
 
-/// Says something on stderr that is not part of the output.
-pub fn remark(sentence: &str) {
+/// Prints a note, which is not part of the output.
+pub fn print_note(message: &str) {
     let paint = Paint::on(&io::stderr());
-    let _ = writeln!(io::stderr(), "{}", paint.ink(Ink::Dim, format_args!("note: {sentence}")));
+    let _ = writeln!(io::stderr(), "{}", paint.ink(Ink::Dim, format_args!("note: {message}")));
 }
 
-/// A reader that has seen enough and closed its end is no error.
+/// Turns the error of a closed pipe into success: the reader has seen enough.
 pub fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,12 +1,12 @@
-//! `throng version`: what a bug report needs to say.
+//! `throng version`: version, build and machine, for bug reports.
 
 use throng_host::environment::Environment;
 use throng_units::format::{bytes, counted};
 
-/// Version, commit (if built from a checkout), target, profile and compiler; as `--version` has it.
+/// Version, commit (if built from a checkout), target, profile and compiler. Also in `--version`.
 pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("THRONG_BUILD"), ")");
 
-/// The build, and the machine it runs on, a line each.
+/// One line about the build and one about the machine.
 pub fn text() -> String {
     let machine = Environment::look();
     format!(
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_version_target_and_compiler() {
+    fn the_text_names_version_target_and_compiler() {
         let text = text();
         assert!(text.starts_with(concat!("throng ", env!("CARGO_PKG_VERSION"), " (")), "{text}");
         for part in [std::env::consts::ARCH, "linux", "rustc 1.", "\nLinux ", " core"] {

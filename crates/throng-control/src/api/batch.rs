@@ -83,7 +83,7 @@ async fn publish_line(
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
     permit(&*control.access, head, Action::Publish(&channel))?;
-    let bytes_max = control.settings.message_bytes_max;
+    let bytes_max = control.settings.max_message_bytes;
     if item.publication.body.len() > bytes_max {
         return Err(ErrorResponse::message_too_large(bytes_max));
     }

@@ -40,7 +40,7 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError
     } else if Caller::of(head).listener == Listener::Admin {
         origin::check_viewer(&control.settings, &request)?;
     }
-    let max = control.settings.channels_max;
+    let max = control.settings.max_channels_per_connection;
     if request.targets.len() > max {
         return Err(ErrorResponse::too_many_channels(max).into());
     }

@@ -79,11 +79,14 @@ pub(crate) struct BodyReader {
 impl BodyReader {
     pub(crate) fn new(settings: &Settings) -> BodyReader {
         BodyReader {
-            message: Limits::new(settings.message_bytes_max, settings.partial_messages_bytes_max),
-            batch: Limits::new(settings.batch_bytes_max, settings.partial_batches_bytes_max),
-            body_timeout: settings.body_timeout,
+            message: Limits::new(
+                settings.max_message_bytes,
+                settings.limits.partial_messages_bytes_max,
+            ),
+            batch: Limits::new(settings.max_batch_bytes, settings.limits.partial_batches_bytes_max),
+            body_timeout: settings.limits.body_timeout,
             idle_timeout: settings.idle_timeout,
-            drain_body_timeout: settings.drain_body_timeout,
+            drain_body_timeout: settings.limits.drain_body_timeout,
         }
     }
 

@@ -23,7 +23,7 @@ use crate::socket::connection_set::ConnectionSet;
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Control connections allowed beyond
-/// [`Settings::connections_max`](crate::Settings::connections_max), so that a server full of
+/// [`Settings::max_connections`](crate::Settings::max_connections), so that a server full of
 /// subscribers can still be published to. Beyond these, the connection that has been idle for
 /// longest is closed for a new one.
 const EXTRA_CONNECTIONS: usize = 64;
@@ -165,7 +165,7 @@ impl<A: HandoffReceiver> PublicConnections<A> {
         let settings = &self.control.settings;
         let own = self.connections.len();
         let subscribers = usize::try_from(self.control.edge.subscribers()).unwrap_or(usize::MAX);
-        let connections_max = settings.connections_max.saturating_add(EXTRA_CONNECTIONS);
+        let connections_max = settings.max_connections.saturating_add(EXTRA_CONNECTIONS);
         own < settings.own_connections_max && subscribers.saturating_add(own) < connections_max
     }
 }

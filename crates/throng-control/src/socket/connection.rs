@@ -65,7 +65,7 @@ impl Connection {
         let is_logged = tracing::enabled!(tracing::Level::DEBUG);
         let peer = if is_logged { stream.peer_addr().ok() } else { None };
         let caller = Caller { listener: self.listener, peer };
-        let head_bytes_max = self.control.settings.head_bytes_max;
+        let head_bytes_max = self.control.settings.max_head_bytes;
         let boundary = RequestBoundary::new(stream, &handoff.bytes, head_bytes_max);
         drop(handoff.bytes);
         let boundary = SharedBoundary::new(boundary);
@@ -131,7 +131,7 @@ where
             Ok::<_, Infallible>(answer)
         }
     });
-    let builder = builder(control.settings.head_bytes_max);
+    let builder = builder(control.settings.max_head_bytes);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(boundary.clone()), answer));
     let mut draining = pin!(control.drain.begun());
     let mut evicted = pin!(eviction.wait());

@@ -83,7 +83,7 @@ pub(super) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
 
 /// Checks a request of the admin listener, which begins `bytes`: may it be handed off to a worker?
 pub(super) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), ApiError> {
-    let limits = Limits { head_bytes_max: settings.head_bytes_max };
+    let limits = Limits { head_bytes_max: settings.max_head_bytes };
     match head::parse(bytes, limits)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
             Route::Subscribe(request) => origin::check_viewer(settings, &request),
@@ -100,7 +100,7 @@ pub(super) fn origin_and_subscription(
     settings: &Settings,
     listener: Listener,
 ) -> (Option<String>, Option<Box<Request>>) {
-    let limits = Limits { head_bytes_max: settings.head_bytes_max };
+    let limits = Limits { head_bytes_max: settings.max_head_bytes };
     let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
         return (None, None);
     };

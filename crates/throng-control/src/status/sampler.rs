@@ -156,7 +156,7 @@ fn connections(control: &Control, workers: &[WorkerMetrics]) -> Connections {
         control: in_control,
         // The two are read at different moments, so the difference may be negative.
         other: on_workers.saturating_sub(all_parked),
-        capacity: control.settings.connections_max as u64,
+        capacity: control.settings.max_connections as u64,
         workers: workers.iter().map(|worker| worker.connections).collect(),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_control::Settings;
+use throng_control::{Limits, Settings};
 use throng_core::{ChannelName, Notification};
 
 use crate::client::{Client, TIMEOUT, get, post, request};
@@ -14,8 +14,12 @@ const SHORT: Duration = Duration::from_millis(100);
 
 /// A server whose timeouts do not expire while a test sends a body.
 fn patient() -> Server {
-    let settings = Settings::default();
-    Server::with(Settings { drain_timeout: TIMEOUT, drain_body_timeout: TIMEOUT, ..settings })
+    let settings = Settings::for_tests();
+    Server::with(Settings {
+        drain_timeout: TIMEOUT,
+        limits: Limits { drain_body_timeout: TIMEOUT, ..Limits::default() },
+        ..settings
+    })
 }
 
 /// Begins a publication, and waits until the server reads its body.
@@ -119,8 +123,11 @@ fn the_workers_do_not_wait_for_other_requests() {
 /// One incomplete request must not delay the drain of the workers.
 #[test]
 fn a_body_that_does_not_arrive_is_refused() {
-    let settings =
-        Settings { drain_timeout: TIMEOUT, drain_body_timeout: SHORT, ..Settings::default() };
+    let settings = Settings {
+        drain_timeout: TIMEOUT,
+        limits: Limits { drain_body_timeout: SHORT, ..Limits::default() },
+        ..Settings::for_tests()
+    };
     let mut server = Server::with(settings);
     let mut stuck = [
         in_progress(&server),
@@ -142,8 +149,11 @@ fn a_body_that_does_not_arrive_is_refused() {
 
 #[test]
 fn a_body_that_keeps_arriving_is_refused_at_the_drain_timeout() {
-    let settings =
-        Settings { drain_timeout: SHORT, drain_body_timeout: TIMEOUT, ..Settings::default() };
+    let settings = Settings {
+        drain_timeout: SHORT,
+        limits: Limits { drain_body_timeout: TIMEOUT, ..Limits::default() },
+        ..Settings::for_tests()
+    };
     let mut server = Server::with(settings);
     let mut stuck = in_progress(&server);
     server.begin_drain();

@@ -173,7 +173,7 @@ fn a_subscription_inside_a_body_is_part_of_the_body() {
 #[test]
 fn a_subscription_that_no_worker_accepts_gets_busy() {
     let allowed_origins = vec!["https://page.example".into()];
-    let server = Server::with(Settings { allowed_origins, ..Settings::default() });
+    let server = Server::with(Settings { allowed_origins, ..Settings::for_tests() });
     server.edge.is_full.store(true, Ordering::SeqCst);
     let mut client = server.connect_again();
     client.send(request("GET", "/channels/a", &["Origin: https://page.example"]));

@@ -125,7 +125,7 @@ fn the_size_of_a_page_is_limited() {
 
 #[test]
 fn a_page_has_at_least_one_message() {
-    let server = Server::with(Settings { message_bytes_max: 1 << 20, ..Settings::default() });
+    let server = Server::with(Settings { max_message_bytes: 1 << 20, ..Settings::for_tests() });
     for bytes in [1, 300_000, 1] {
         assert_eq!(server.ask(post("/channels/a", &[], vec![1; bytes])).status, 201);
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_control::Settings;
+use throng_control::{Limits, Settings};
 use throng_core::{ChannelName, Notification};
 
 use crate::client::{get, post, request};
@@ -44,9 +44,9 @@ fn the_size_of_heads_is_limited() {
 /// The largest head that the settings allow fits into hyper's buffer.
 #[test]
 fn a_head_may_be_as_large_as_the_settings_allow() {
-    let head_bytes_max = 64 << 10;
-    let server = Server::with(Settings { head_bytes_max, ..Settings::default() });
-    let spare = head_bytes_max - request("GET", "/health", &["X: "]).len();
+    let max_head_bytes = 64 << 10;
+    let server = Server::with(Settings { max_head_bytes, ..Settings::for_tests() });
+    let spare = max_head_bytes - request("GET", "/health", &["X: "]).len();
     let mut client = server.connect_again();
     client.send(request("GET", "/health", &[&format!("X: {}", "x".repeat(spare))]));
     assert_eq!(client.answer().status, 200);
@@ -91,7 +91,7 @@ fn the_response_to_a_large_body_is_not_lost() {
 
 #[test]
 fn a_slow_head_is_refused() {
-    let server = Server::with(Settings { head_timeout: SHORT, ..Settings::default() });
+    let server = Server::with(Settings { head_timeout: SHORT, ..Settings::for_tests() });
     let mut client = server.connect_again();
     client.send("GET /health HTTP/1.1\r\nHost");
     let answer = client.answer();
@@ -103,7 +103,7 @@ fn a_slow_head_is_refused() {
 
 #[test]
 fn a_head_that_trickles_is_refused() {
-    let server = Server::with(Settings { head_timeout: SHORT, ..Settings::default() });
+    let server = Server::with(Settings { head_timeout: SHORT, ..Settings::for_tests() });
     let mut client = server.connect_again();
     client.send("GET /health HTTP/1.1\r\nX: ");
     // The client sends one byte at a time until it is refused.
@@ -121,8 +121,11 @@ fn a_head_that_trickles_is_refused() {
 
 #[test]
 fn slow_bodies_are_refused() {
-    slow_bodies_with(Settings { body_timeout: SHORT, ..Settings::default() });
-    slow_bodies_with(Settings { idle_timeout: SHORT, ..Settings::default() });
+    slow_bodies_with(Settings {
+        limits: Limits { body_timeout: SHORT, ..Limits::default() },
+        ..Settings::for_tests()
+    });
+    slow_bodies_with(Settings { idle_timeout: SHORT, ..Settings::for_tests() });
 }
 
 fn slow_bodies_with(settings: Settings) {
@@ -144,7 +147,10 @@ fn slow_bodies_with(settings: Settings) {
 
 #[test]
 fn an_unneeded_body_is_not_awaited_for_longer_than_its_timeout() {
-    let server = Server::with(Settings { body_timeout: SHORT, ..Settings::default() });
+    let server = Server::with(Settings {
+        limits: Limits { body_timeout: SHORT, ..Limits::default() },
+        ..Settings::for_tests()
+    });
     let mut client = server.connect(request("POST", "/nowhere", &["Content-Length: 3"]) + "x");
     let answer = client.answer();
     answer.expect_refusal(404, "not_found");
@@ -154,7 +160,7 @@ fn an_unneeded_body_is_not_awaited_for_longer_than_its_timeout() {
 
 #[test]
 fn idle_connections_are_closed() {
-    let server = Server::with(Settings { idle_timeout: SHORT, ..Settings::default() });
+    let server = Server::with(Settings { idle_timeout: SHORT, ..Settings::for_tests() });
     let mut client = server.connect_again();
     client.expect_end();
     // An empty line does not begin a request.
@@ -167,7 +173,7 @@ fn idle_connections_are_closed() {
 /// A connection that waits for its response is not idle, and its next head may be incomplete.
 #[test]
 fn no_timeout_applies_while_the_server_works() {
-    let settings = Settings { idle_timeout: SHORT, head_timeout: SHORT, ..Settings::default() };
+    let settings = Settings { idle_timeout: SHORT, head_timeout: SHORT, ..Settings::for_tests() };
     let server = Server::with(settings);
     server.follow(&ChannelName::channel("a"));
     let mut waiting = server.connect(get("/channels/a/presence") + &get("/health"));
@@ -182,7 +188,7 @@ fn no_timeout_applies_while_the_server_works() {
 
 #[test]
 fn an_idle_connection_is_closed_for_a_new_one() {
-    let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
+    let server = Server::with(Settings { own_connections_max: 1, ..Settings::for_tests() });
     let mut first = server.connect_again();
     let mut second = server.connect(get("/health"));
     assert_eq!(second.answer().status, 200);
@@ -193,7 +199,7 @@ fn an_idle_connection_is_closed_for_a_new_one() {
 
 #[test]
 fn all_connections_over_the_limit_get_full() {
-    let server = Server::with(Settings { own_connections_max: 0, ..Settings::default() });
+    let server = Server::with(Settings { own_connections_max: 0, ..Settings::for_tests() });
     // More than the number of lingering refusals.
     let mut all: Vec<_> = (0..100).map(|_| server.connect(get("/health"))).collect();
     for client in &mut all {
@@ -206,7 +212,7 @@ fn all_connections_over_the_limit_get_full() {
 /// beyond them the one that has been idle for longest is closed.
 #[test]
 fn subscribers_count_against_the_limit_of_connections() {
-    let server = Server::with(Settings { connections_max: 10, ..Settings::default() });
+    let server = Server::with(Settings { max_connections: 10, ..Settings::for_tests() });
     server.edge.connections.store(10, Ordering::SeqCst);
     let mut silent: Vec<_> = (0..64).map(|_| server.connect_again()).collect();
     assert_eq!(server.ask(get("/health")).status, 200);
@@ -221,7 +227,7 @@ fn subscribers_count_against_the_limit_of_connections() {
 /// A body that does not arrive does not protect its connection.
 #[test]
 fn incomplete_requests_are_evicted() {
-    let server = Server::with(Settings { own_connections_max: 2, ..Settings::default() });
+    let server = Server::with(Settings { own_connections_max: 2, ..Settings::for_tests() });
     let fields = ["Content-Length: 9", "Expect: 100-continue"];
     let mut stuck: Vec<_> =
         (0..2).map(|_| server.connect(request("POST", "/channels/a", &fields))).collect();
@@ -235,7 +241,7 @@ fn incomplete_requests_are_evicted() {
 /// A connection that waits for the server is not evicted, so a new one is refused.
 #[test]
 fn requests_that_wait_for_the_server_are_not_evicted() {
-    let server = Server::with(Settings { own_connections_max: 1, ..Settings::default() });
+    let server = Server::with(Settings { own_connections_max: 1, ..Settings::for_tests() });
     server.follow(&ChannelName::channel("b"));
     let mut asking = server.connect(get("/channels/b/presence"));
     let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
@@ -257,8 +263,8 @@ fn the_length_of_targets_is_limited() {
     let target = |bytes: usize| format!("/health?{}", "x".repeat(bytes - "/health?".len()));
     assert_eq!(server.ask(get(&target(15_000))).status, 200);
     server.ask(get(&target(17_000))).expect_refusal(414, "uri_too_long");
-    let head_bytes_max = 128 << 10;
-    let server = Server::with(Settings { head_bytes_max, ..Settings::default() });
+    let max_head_bytes = 128 << 10;
+    let server = Server::with(Settings { max_head_bytes, ..Settings::for_tests() });
     assert_eq!(server.ask(get(&target(65_534))).status, 200);
     server.ask(get(&target(65_535))).expect_refusal(414, "uri_too_long");
 }
@@ -266,9 +272,13 @@ fn the_length_of_targets_is_limited() {
 /// Unread responses have a memory quota. Beyond it the connection that does not read is closed.
 #[test]
 fn the_memory_of_unread_responses_is_limited() {
-    let message_bytes_max = 1 << 20;
+    let max_message_bytes = 1 << 20;
     let answer_bytes_max = 1 << 20;
-    let settings = Settings { message_bytes_max, answer_bytes_max, ..Settings::default() };
+    let settings = Settings {
+        max_message_bytes,
+        limits: Limits { answer_bytes_max, ..Limits::default() },
+        ..Settings::for_tests()
+    };
     let server = Server::with(settings);
     // As JSON six times as long, and more than the socket buffers take.
     let body = vec![1; 1_000_000];
@@ -295,7 +305,10 @@ fn the_memory_of_unread_responses_is_limited() {
 /// Incomplete bodies have a memory quota. Beyond it the largest is refused.
 #[test]
 fn the_memory_of_incomplete_bodies_is_limited() {
-    let settings = Settings { partial_batches_bytes_max: 1 << 20, ..Settings::default() };
+    let settings = Settings {
+        limits: Limits { partial_batches_bytes_max: 1 << 20, ..Limits::default() },
+        ..Settings::for_tests()
+    };
     let server = Server::with(settings);
     let partial = || server.metric("throng_http_buffered_request_bytes");
     let begin = |bytes: usize| {

@@ -11,13 +11,13 @@ const ALLOWED: &str = "Origin: https://page.example";
 
 fn server() -> Server {
     let allowed_origins = vec!["https://page.example".into()];
-    Server::with(Settings { allowed_origins, ..Settings::default() })
+    Server::with(Settings { allowed_origins, ..Settings::for_tests() })
 }
 
 /// A server that other machines can reach, under any name.
 fn public() -> Server {
     let listen = Ipv4Addr::UNSPECIFIED.into();
-    Server::with(Settings { listen, ..Settings::default() })
+    Server::with(Settings { listen, ..Settings::for_tests() })
 }
 
 /// One request of each kind.
@@ -160,7 +160,7 @@ fn the_settings_list_allowed_hosts() {
             listen: listen.into(),
             allowed_origins: allowed_origins.clone(),
             allowed_hosts: allowed_hosts.clone(),
-            ..Settings::default()
+            ..Settings::for_tests()
         });
         for host in ["throng:8080", "Push.Example", "page.example", "10.0.0.7:8080"] {
             assert_eq!(server.ask(get_from(host, "/channels/a/history")).status, 200, "{host}");
@@ -176,7 +176,7 @@ fn the_settings_list_allowed_hosts() {
 #[test]
 fn a_star_allows_any_origin() {
     let server =
-        Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::default() });
+        Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::for_tests() });
     let answer = server.ask(request("GET", "/health", &["Origin: null"]));
     assert_eq!((answer.status, answer.field("access-control-allow-origin")), (200, Some("null")));
     assert_eq!(server.ask(get("/health")).field("access-control-allow-origin"), None);

@@ -219,7 +219,7 @@ impl Access for Secrecy {
 
 #[test]
 fn every_action_is_checked() {
-    let server = Server::with_access(Settings::default(), Arc::new(Secrecy));
+    let server = Server::with_access(Settings::for_tests(), Arc::new(Secrecy));
     for request in [
         post("/channels/secret", &[], "x"),
         post("/users/secret", &[], "x"),

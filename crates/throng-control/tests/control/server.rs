@@ -39,17 +39,17 @@ pub struct Server {
 /// Settings whose limits a test reaches quickly.
 pub fn small() -> Settings {
     Settings {
-        head_bytes_max: 2000,
-        message_bytes_max: 1000,
-        batch_bytes_max: 10_000,
-        channels_max: 4,
-        ..Settings::default()
+        max_head_bytes: 2000,
+        max_message_bytes: 1000,
+        max_batch_bytes: 10_000,
+        max_channels_per_connection: 4,
+        ..Settings::for_tests()
     }
 }
 
 impl Server {
     pub fn new() -> Server {
-        Server::with(Settings::default())
+        Server::with(Settings::for_tests())
     }
 
     pub fn with(settings: Settings) -> Server {

@@ -20,9 +20,9 @@ fn ask(server: &Server, target: &str) -> Answer {
 fn only_clients_on_the_same_machine_may_see_the_status() {
     let here = Server::new();
     let everywhere =
-        Server::with(Settings { listen: Ipv4Addr::UNSPECIFIED.into(), ..Settings::default() });
+        Server::with(Settings { listen: Ipv4Addr::UNSPECIFIED.into(), ..Settings::for_tests() });
     let allowed_hosts = vec!["push.example".into()];
-    let proxied = Server::with(Settings { allowed_hosts, ..Settings::default() });
+    let proxied = Server::with(Settings { allowed_hosts, ..Settings::for_tests() });
     for path in ["/status", "/status.json", "/status.json?history=1"] {
         assert_eq!(ask(&here, path).status, 200, "{path}");
         // As a proxy that forwards its own host name.
@@ -61,7 +61,7 @@ fn the_charts_include_events_before_the_first_sample() {
         };
         engine.publish(0, publication).unwrap();
     };
-    let server = Server::prepared(Settings::default(), Arc::new(Allow), publish);
+    let server = Server::prepared(Settings::for_tests(), Arc::new(Allow), publish);
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let history = &ask(&server, "/status.json?history=900").json()["history"];

@@ -74,8 +74,10 @@ impl<N: Net> Worker<N> {
         let name = name_of(target);
         self.allow(Action::Subscribe(&name))?;
         let own = self.subscriptions_in_order(index);
-        if own.len() >= self.settings.channels_max {
-            return Err(ErrorResponse::too_many_channels(self.settings.channels_max));
+        if own.len() >= self.settings.max_channels_per_connection {
+            return Err(ErrorResponse::too_many_channels(
+                self.settings.max_channels_per_connection,
+            ));
         }
         if self.find_subscription(index, &name).is_some() {
             let sentence = format!("this connection follows {} already", target.name);
@@ -136,7 +138,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
         self.allow(Action::Publish(&name))?;
-        let bytes_max = self.settings.message_bytes_max;
+        let bytes_max = self.settings.max_message_bytes;
         if publication.body.len() > bytes_max {
             return Err(ErrorResponse::message_too_large(bytes_max));
         }
@@ -219,7 +221,7 @@ impl<N: Net> Worker<N> {
         let asked =
             self.connections.get(index).and_then(|it| it.io.as_ref()).map_or(0, |io| io.asked);
         // As many as it may follow channels: others want to ask, too.
-        if asked as usize >= self.settings.channels_max {
+        if asked as usize >= self.settings.max_channels_per_connection {
             let sentence = format!("{asked} questions of this connection wait for their answers");
             return Err(ErrorResponse::new(ErrorCode::Busy, sentence));
         }

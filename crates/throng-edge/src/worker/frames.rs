@@ -24,8 +24,8 @@ impl<N: Net> Worker<N> {
             return bytes.len();
         }
         let bytes_max = match connection.has(Flags::V1) {
-            true => self.settings.message_bytes_max * COMMAND_FACTOR + COMMAND_SLACK_BYTES,
-            false => self.settings.message_bytes_max,
+            true => self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES,
+            false => self.settings.max_message_bytes,
         };
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();

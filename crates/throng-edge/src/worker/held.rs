@@ -1,9 +1,9 @@
 //! What connections hold of their own, and which give way when all together hold too much.
 //!
-//! A worker's share of [`Limits::held_bytes_max`](crate::limits::Limits) is used up by those who
-//! hold much: so these are closed, whoever asked last. Among connections that hold about the same,
-//! to a power of two, the one that has held something longest goes first: a client whose answer is
-//! being written right now is spared by those that do not read theirs.
+//! A worker's share of [`Limits::max_buffered_bytes`](crate::limits::Limits) is used up by those
+//! who hold much: so these are closed, whoever asked last. Among connections that hold about the
+//! same, to a power of two, the one that has held something longest goes first: a client whose
+//! answer is being written right now is spared by those that do not read theirs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

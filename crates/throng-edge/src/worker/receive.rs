@@ -188,7 +188,7 @@ impl<N: Net> Worker<N> {
 
     /// Leaves a pipelined request for later, within the limit of one head.
     fn keep(&mut self, index: u32, bytes: &[u8]) -> usize {
-        if bytes.len() <= self.settings.head_bytes_max {
+        if bytes.len() <= self.settings.max_head_bytes {
             return 0;
         }
         self.forget(index, CloseReason::Pipelining);
@@ -196,7 +196,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn head(&mut self, index: u32, bytes: &mut [u8]) -> usize {
-        let limits = Limits { head_bytes_max: self.settings.head_bytes_max };
+        let limits = Limits { head_bytes_max: self.settings.max_head_bytes };
         let (route, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => {

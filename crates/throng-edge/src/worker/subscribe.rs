@@ -85,8 +85,10 @@ impl<N: Net> Worker<N> {
         if !self.connections.get(index).is_some_and(|it| it.has(Flags::VIEWER)) {
             self.check_origin(request)?;
         }
-        if request.targets.len() > self.settings.channels_max {
-            return Err(ErrorResponse::too_many_channels(self.settings.channels_max));
+        if request.targets.len() > self.settings.max_channels_per_connection {
+            return Err(ErrorResponse::too_many_channels(
+                self.settings.max_channels_per_connection,
+            ));
         }
         let names: Vec<_> = request.targets.iter().map(name_of).collect();
         for name in &names {
@@ -260,7 +262,7 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::V1) {
             let name = headers.connection.unwrap_or_default();
             let heartbeat_s = self.settings.heartbeat.as_secs();
-            v1::welcome(&mut json, name, heartbeat_s, self.settings.channels_max);
+            v1::welcome(&mut json, name, heartbeat_s, self.settings.max_channels_per_connection);
             notice("welcome", &mut json);
             for (target, followed) in request.targets.iter().zip(followed) {
                 write_subscribed(&mut json, target, followed, None);

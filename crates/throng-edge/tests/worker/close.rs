@@ -8,7 +8,7 @@ use crate::rig::Rig;
 #[test]
 fn a_close_is_answered_after_what_was_published_before() {
     let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
-    let mut rig = Rig::with(Settings { limits, ..Settings::default() });
+    let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.connect(
         "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
          Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\

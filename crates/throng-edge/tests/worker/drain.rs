@@ -8,7 +8,7 @@ use crate::rig::Rig;
 #[test]
 fn it_begins_although_notifications_have_to_wait_and_what_was_published_before_is_delivered() {
     let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
-    let mut rig = Rig::with(Settings { limits, ..Settings::default() });
+    let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.get("/channels/a");
     rig.publish("a", "first", None);
     rig.worker.work(false);

@@ -63,8 +63,8 @@ fn a_message_is_no_page_of_the_server() {
 /// The name of a page is as long as its client likes.
 #[test]
 fn a_poll_that_waits_is_counted_with_its_origin() {
-    let limits = Limits { held_bytes_max: 100_000, ..Limits::default() };
-    let mut rig = Rig::with(Settings { limits, ..Settings::default() });
+    let limits = Limits { max_buffered_bytes: 100_000, ..Limits::default() };
+    let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let origin = format!("http://{}.localhost", "a".repeat(10_000));
     let poll =
         format!("GET /channels/a?wait=9 HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\n\r\n");

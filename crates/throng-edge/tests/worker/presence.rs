@@ -120,7 +120,7 @@ fn a_channel_that_nobody_follows_any_more_is_answered() {
 /// One client alone does not keep all others from asking.
 #[test]
 fn a_connection_has_few_questions_open() {
-    let mut rig = Rig::with(Settings { channels_max: 4, ..Settings::default() });
+    let mut rig = Rig::with(Settings { max_channels_per_connection: 4, ..Settings::for_tests() });
     rig.get("/channels/a?user=u");
     let client = rig.connect(
         "GET /subscribe HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\

@@ -104,7 +104,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Rig {
-        Rig::with(Settings::default())
+        Rig::with(Settings::for_tests())
     }
 
     pub fn with(settings: Settings) -> Rig {

@@ -166,7 +166,7 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
     let Some(held_bytes_floor) = terms.held_bytes_floor else { return limits };
     Limits {
         held_bytes_floor,
-        held_bytes_max: random.pick(&[700, 3000]),
+        max_buffered_bytes: random.pick(&[700, 3000]),
         outbound_bytes_max: random.pick(&[1500, 8000]),
         blocked_bytes_max: random.pick(&[3000, 30_000]),
         pending_bytes_max: random.pick(&[1000, 10_000]),
@@ -183,11 +183,11 @@ fn settings(terms: &Terms, limits: Limits) -> Settings {
         idle_timeout: Duration::from_millis(terms.idle_ms),
         drain_window: Duration::from_millis(terms.drain_window_ms),
         drain_timeout: Duration::from_millis(terms.drain_timeout_ms),
-        message_bytes_max: MESSAGE_BYTES_MAX,
+        max_message_bytes: MESSAGE_BYTES_MAX,
         limits: match terms.reserve {
             Some((heads_max, lingering_max)) => Limits { heads_max, lingering_max, ..limits },
             None => limits,
         },
-        ..Settings::default()
+        ..Settings::for_tests()
     }
 }

@@ -1,4 +1,4 @@
-//! The flags, and what they ask of the machine.
+//! The flags, and the requirements that follow from them.
 
 use clap::{Args, ValueEnum};
 use throng_host::preflight::Wanted;
@@ -16,7 +16,7 @@ Examples:
   sudo throng doctor --connections 1M --apply
   throng doctor --connections 1M --sysctl-file > /etc/sysctl.d/90-throng.conf";
 
-/// Clap's own word for it would be a list of all ports.
+/// The default of `--port`, as text for clap.
 const PORT: &str = "8080";
 
 /// Which ends of the connections are on this machine.
@@ -31,7 +31,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The word for it.
+    /// The value of `--role`.
     pub fn word(self) -> &'static str {
         match self {
             Role::Server => "server",
@@ -41,11 +41,11 @@ impl Role {
     }
 }
 
-/// What is asked of the machine.
+/// The flags of `throng doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// How many connections at once: 50000, 250k, 1M; without it, the most that fit
+    /// Number of simultaneous connections, like 50000, 250k or 1M [default: the most that fit]
     #[arg(long, short = 'n', value_name = "N", value_parser = connections)]
     pub connections: Option<u32>,
 
@@ -53,19 +53,19 @@ pub struct Arguments {
     #[arg(long, value_enum, ignore_case = true, default_value_t = Role::Server)]
     pub role: Role,
 
-    /// The port that the server listens on
+    /// Port that the server listens on
     #[arg(long, value_name = "PORT", default_value = PORT)]
     pub port: u16,
 
-    /// Local addresses that clients connect from; 1 unless given, over loopback as many as it takes
+    /// Local addresses that clients connect from [default: 1; over loopback as many as needed]
     #[arg(long, value_name = "N", value_parser = connections)]
     pub addresses: Option<u32>,
 
-    /// Ports that the clients' server listens on; 1 unless given
+    /// Ports that the clients' server listens on [default: 1]
     #[arg(long, value_name = "N", value_parser = connections)]
     pub target_ports: Option<u32>,
 
-    /// Leave out the memory that a message to all connections at once takes
+    /// Assume that no message goes to all connections at once, which takes less memory
     #[arg(long)]
     pub no_broadcast: bool,
 
@@ -73,7 +73,7 @@ pub struct Arguments {
     #[arg(long, requires = "connections")]
     pub apply: bool,
 
-    /// Print the answer as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 
@@ -83,7 +83,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// What the flags ask for together that cannot be, in one sentence.
+    /// Why the combination of flags makes no sense, if it does not.
     pub fn fault(&self) -> Option<String> {
         let is_clients = self.addresses.is_some() || self.target_ports.is_some();
         (is_clients && self.role == Role::Server).then(|| {
@@ -92,7 +92,7 @@ impl Arguments {
         })
     }
 
-    /// What that many connections ask of the machine.
+    /// The requirements of this many connections.
     pub fn wanted(&self, connections: u64) -> Wanted {
         let mut wanted = match self.role {
             Role::Server => Wanted::server(connections),
@@ -110,7 +110,7 @@ impl Arguments {
         wanted
     }
 
-    /// The command line that asks the same for that many connections.
+    /// The same command line for this many connections.
     pub fn command(&self, connections: u32) -> String {
         let connections = Count(connections as usize).short();
         let mut text = format!("throng doctor --connections {connections}");
@@ -134,7 +134,7 @@ impl Arguments {
     }
 }
 
-/// A number from 1 on that fits.
+/// Parses a number from 1 to `u32::MAX`.
 fn connections(text: &str) -> Result<u32, Invalid> {
     let expected = "a whole number from 1 to 4,294,967,295, like 50000, 250k or 1M";
     let Count(number) = text.parse().map_err(|_| Invalid::new(text, expected))?;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_everywhere() {
+    fn numbers_have_the_grammar_of_all_commands() {
         for (text, number) in
             [("1", 1), ("250k", 250_000), ("1M", 1_000_000), ("4294M", 4_294_000_000)]
         {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_asks_the_same_again() {
+    fn the_printed_command_line_parses_to_the_same_arguments() {
         for line in [
             "--connections 1M",
             "--connections 1k --role both --port 80",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_ask_for_their_ends() {
+    fn a_role_requires_its_ends() {
         let wanted = |line: &str| read(line).expect("valid").wanted(10);
         let server = wanted("-n 10");
         assert_eq!((server.ends(), server.server.expect("a server").port), (1, Some(8080)));

@@ -1,4 +1,4 @@
-//! The answer for programs. Fields are added, never renamed.
+//! The report as JSON. New versions add fields and never rename one.
 
 use serde::Serialize;
 use throng_host::environment::Environment;
@@ -11,10 +11,10 @@ struct Shown<'a> {
     connections: u32,
     role: &'static str,
     possible: bool,
-    /// The tightest hard limit.
+    /// The lowest of the hard limits.
     room: Option<Room<'a>>,
     checks: Vec<Checked<'a>>,
-    /// Absent unless settings were to be changed.
+    /// Present only with `--apply`.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<Vec<Change<'a>>>,
     kernel: String,
@@ -36,9 +36,9 @@ struct Checked<'a> {
     found: Option<&'a str>,
     needed: &'a str,
     why: &'a str,
-    /// Connections that a hard limit allows.
+    /// The number of connections that this limit allows.
     allows: Option<u64>,
-    /// What is to be changed; `null` if nothing is, or no kernel setting helps.
+    /// The kernel setting to change; `null` if none helps or all is well.
     change: Option<Wanted<'a>>,
     by_hand: &'a [String],
 }
@@ -56,7 +56,7 @@ struct Change<'a> {
     setting: &'static str,
     from: &'a str,
     to: &'a str,
-    /// Why it was not changed; `null` if it was.
+    /// Why the change failed; `null` if it succeeded.
     error: Option<String>,
     undo: String,
 }

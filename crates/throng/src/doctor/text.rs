@@ -1,4 +1,4 @@
-//! The answer for people: the verdict, what was changed, the checks, what to do.
+//! The report for people: verdict, changes, checks, what to do.
 
 use std::fmt::Write as _;
 
@@ -13,9 +13,10 @@ use super::{Answer, Arguments, Role};
 const CONNECTS_PER_SECOND: f64 = 28_844.0;
 const DELIVERIES_PER_SECOND: f64 = 175_308.0;
 
-/// Fewer connect in no time worth planning for, and more were not measured.
+/// Fewer connections connect within two seconds; more have not been measured.
 const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
 
+/// The whole report.
 pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
     let mut text = format!("{}\n{}\n", verdict(answer, paint), assumption(answer.arguments, paint));
     if let Some(applied) = &answer.applied {
@@ -29,7 +30,7 @@ pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
     text
 }
 
-/// Whether that many are possible, in one line.
+/// The first line: whether the connections are possible.
 fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
     let found = &answer.found;
     let number = |verdict| found.with(verdict).count() as u64;
@@ -58,16 +59,17 @@ fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
     paint.ink(ink, line).to_string()
 }
 
-/// What the answer assumes, and how to ask for something else.
+/// The assumptions of the report, and the flags that change them.
 fn assumption(arguments: &Arguments, paint: Paint) -> String {
     let (here, other, another) = match arguments.role {
         Role::Server => ("the server runs here and its clients elsewhere", "clients", "both"),
         Role::Clients => ("the clients run here and their server elsewhere", "server", "both"),
         Role::Both => ("the server and its clients run here", "server", "clients"),
     };
-    let broadcast = match arguments.no_broadcast {
-        true => "no message goes to all connections at once",
-        false => "a message may go to all connections at once (or --no-broadcast)",
+    let broadcast = if arguments.no_broadcast {
+        "no message goes to all connections at once"
+    } else {
+        "a message may go to all connections at once (or --no-broadcast)"
     };
     let others = format!("(or --role {other}, --role {another})");
     paint.ink(Ink::Dim, format!("Assumes that {here} {others},\nand that {broadcast}.")).to_string()
@@ -78,7 +80,7 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
         applied.iter().partition(|applied| applied.outcome.is_ok());
     let mut text = String::new();
     if applied.is_empty() {
-        text.push_str("\n--apply found nothing that it has to change.\n");
+        text.push_str("\n--apply found nothing to change.\n");
     }
     if !done.is_empty() {
         text.push_str("\nChanged, until the next reboot:\n");
@@ -111,7 +113,7 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
     text
 }
 
-/// What matters most comes first. Why something matters is told where it is not there.
+/// The checks, worst verdict first. Checks that are not `ok` say why they matter.
 fn table(checks: &[Check], paint: Paint) -> String {
     let mut rows: Vec<&Check> = checks.iter().collect();
     rows.sort_by_key(|check| std::cmp::Reverse(check.verdict));
@@ -175,14 +177,14 @@ fn what_to_do(answer: &Answer<'_>) -> String {
     text
 }
 
-/// How many there could be, and how long that many take.
+/// The most connections possible, and how long they take to connect and to receive a message.
 fn closing(answer: &Answer<'_>) -> String {
     let mut text = String::new();
     let connections = answer.connections;
     let _ = writeln!(text, "There is {}.", answer.found.summary());
     if answer.arguments.connections.is_none() {
         let more = answer.arguments.command(connections.saturating_mul(2));
-        let _ = writeln!(text, "What it takes to have twice as many: {more}");
+        let _ = writeln!(text, "To check for twice as many: {more}");
     }
     if WORTH_TELLING.contains(&connections) {
         let at = |rate: f64| seconds(f64::from(connections) / rate);
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_comes_first_and_then_what_matters_most() {
+    fn the_verdict_comes_first_and_then_the_worst_checks() {
         let text = shown(&room(), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_not_called_enough() {
+    fn an_unknown_value_is_not_reported_as_ok() {
         let text = shown(&Room::default(), None);
         assert!(
             text.starts_with("1,000,000 connections are possible here, as far as can be read\n")
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_with_the_way_back() {
+    fn changes_are_reported_with_commands_to_undo_them() {
         let setting = |found: &str, value: &str| Setting {
             name: "net.core.somaxconn",
             found: found.to_owned(),
@@ -294,6 +296,6 @@ mod tests {
             assert!(text.contains(expected), "{expected} is not in {text}");
         }
         assert!(!text.contains("--apply"), "{text}");
-        assert!(shown(&room(), Some(Vec::new())).contains("found nothing that it has to change"));
+        assert!(shown(&room(), Some(Vec::new())).contains("found nothing to change"));
     }
 }

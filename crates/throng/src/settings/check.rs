@@ -1,4 +1,4 @@
-//! How the settings relate to each other, and what no setting may be.
+//! Which values of settings are possible, alone and together.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use throng_edge::HEAD_BYTES_MAX;
 use throng_edge::start::WORKERS_MAX;
 
 use super::channels::TABLES_MAX;
-use super::written::Automatic;
 use super::{Settings, SettingsError};
+use throng_units::Time;
 
-/// Every request of an ordinary browser fits; less would refuse them all.
+/// Requests of ordinary browsers need more; a smaller limit would reject them all.
 const HEAD_BYTES_MIN: usize = 1024;
 
-/// A message is copied to a worker's queue as one piece, which holds 64 MiB.
+/// Half of what a worker's queue holds (64 MiB), because a message is queued as one piece.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// With less, one answer of an ordinary size would be too much.
-const HELD_BYTES_MIN: usize = 1 << 20;
+/// Room for one response of ordinary size.
+const BUFFERED_BYTES_MIN: usize = 1 << 20;
 
-/// The sweep over all connections needs some time.
+/// Scanning the timers of all connections takes time.
 const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
 
-/// A connection's id names its place in each channel: it must still fit into a head.
+/// A position lists an id for every channel, and must fit into a request head.
 const CHANNELS_MAX: usize = 10_000;
 
-/// Refuses what cannot work, with one sentence that says what to change.
+/// Rejects settings that cannot work, with a sentence that says what to change.
 pub fn check(settings: &Settings) -> Result<(), SettingsError> {
-    let fault = address(settings)
+    let problem = address(settings)
         .or_else(|| admin(settings))
         .or_else(|| limits(settings))
         .or_else(|| times(settings))
-        .or_else(|| behind(settings))
+        .or_else(|| lag(settings))
         .or_else(|| channels(settings));
-    fault.map_or(Ok(()), |sentence| Err(SettingsError(sentence)))
+    problem.map_or(Ok(()), |message| Err(SettingsError(message)))
 }
 
 fn address(settings: &Settings) -> Option<String> {
@@ -40,9 +40,9 @@ fn address(settings: &Settings) -> Option<String> {
     let is_open = !address.0.ip().to_canonical().is_loopback() && !settings.allow_anyone.0;
     is_open.then(|| {
         format!(
-            "refusing to listen on {address}: others can reach it, and nothing checks who may \
-             read and publish; listen on 127.0.0.1 behind a proxy that checks, or add \
-             --allow-anyone if everybody may"
+            "refusing to listen on {address}: others can reach it, and Throng does not check who \
+             reads and publishes; listen on 127.0.0.1 behind a proxy that does, or add \
+             --allow-anyone if everyone may"
         )
     })
 }
@@ -51,7 +51,7 @@ fn admin(settings: &Settings) -> Option<String> {
     let Some(address) = settings.admin_listen.0 else {
         return (!settings.clients_publish.0).then(|| {
             "clients-publish = false leaves no way to publish; add --admin-listen 127.0.0.1:9090, \
-             which takes messages from your application"
+             on which your application can publish"
                 .into()
         });
     };
@@ -63,9 +63,9 @@ fn admin(settings: &Settings) -> Option<String> {
     let is_open = !address.ip().to_canonical().is_loopback() && !settings.admin_allow_anyone.0;
     is_open.then(|| {
         format!(
-            "refusing to listen on {address} for administration: others can reach it, and nothing \
-             checks who sees the status or publishes; listen on 127.0.0.1, or add \
-             --admin-allow-anyone if a firewall or the container's network keeps others out"
+            "refusing to listen on {address} for administration: others can reach it, and Throng \
+             does not check who sees the status or publishes; listen on 127.0.0.1, or add \
+             --admin-allow-anyone if a firewall or a private network keeps others out"
         )
     })
 }
@@ -91,19 +91,28 @@ fn limits(settings: &Settings) -> Option<String> {
             "max-channels-per-connection must be between 1 and {CHANNELS_MAX}, not {channels}"
         ));
     }
-    let held = settings.max_held_bytes;
-    if held.0 < HELD_BYTES_MIN {
-        return Some(format!("max-held-bytes must be at least 1MiB, not {held}"));
+    let buffered = settings.max_buffered_bytes;
+    if buffered.0 < BUFFERED_BYTES_MIN {
+        return Some(format!("max-buffered-bytes must be at least 1MiB, not {buffered}"));
     }
-    match settings.workers {
-        Automatic::Count(workers) if workers > WORKERS_MAX => {
-            Some(format!("workers must be at most {WORKERS_MAX}, not {workers}"))
-        }
-        _ => None,
-    }
+    let workers = settings.workers.0.filter(|&workers| workers > WORKERS_MAX)?;
+    Some(format!("workers must be at most {WORKERS_MAX}, not {workers}"))
 }
 
 fn times(settings: &Settings) -> Option<String> {
+    for (key, time) in [
+        ("heartbeat", settings.heartbeat),
+        ("ping-interval", settings.ping_interval),
+        ("head-timeout", settings.head_timeout),
+        ("idle-timeout", settings.idle_timeout),
+        ("drain-window", settings.drain_window),
+        ("drain-timeout", settings.drain_timeout),
+        ("history.age", settings.history.age),
+    ] {
+        if is_too_fine(time) {
+            return Some(format!("{key} must be in whole milliseconds, not {time}"));
+        }
+    }
     for (key, interval) in
         [("heartbeat", settings.heartbeat), ("ping-interval", settings.ping_interval)]
     {
@@ -123,17 +132,22 @@ fn times(settings: &Settings) -> Option<String> {
     None
 }
 
-/// A subscriber must be able to be behind by one message, or it could never get any.
-fn behind(settings: &Settings) -> Option<String> {
+/// The workers and the logs count time in milliseconds.
+fn is_too_fine(time: Time) -> bool {
+    !time.0.subsec_nanos().is_multiple_of(1_000_000)
+}
+
+/// A subscriber must be allowed to lag by one message, or it could never receive any.
+fn lag(settings: &Settings) -> Option<String> {
     let message = settings.max_message_bytes;
-    if settings.behind.messages.0 == 0 {
-        return Some("behind.messages must be at least 1, or no subscriber gets a message".into());
+    if settings.lag.max_messages.0 == 0 {
+        return Some("lag.max-messages must be at least 1, or subscribers get no messages".into());
     }
-    (settings.behind.bytes < message).then(|| {
+    (settings.lag.max_bytes < message).then(|| {
         format!(
-            "behind.bytes ({}) is less than max-message-bytes ({message}); \
-             a subscriber must be able to wait for one message",
-            settings.behind.bytes
+            "lag.max-bytes ({}) is less than max-message-bytes ({message}); \
+             a subscriber must be allowed to lag by one message",
+            settings.lag.max_bytes
         )
     })
 }
@@ -147,12 +161,17 @@ fn channels(settings: &Settings) -> Option<String> {
         if let Some(fault) = table.fault() {
             return Some(format!("[[channels]] number {nth} {fault}"));
         }
-        if table.behind_messages.is_some_and(|messages| messages.0 == 0) {
-            return Some(format!("[[channels]] number {nth}: behind-messages must be at least 1"));
+        if let Some(age) = table.age.filter(|age| is_too_fine(*age)) {
+            return Some(format!(
+                "[[channels]] number {nth}: age must be in whole milliseconds, not {age}"
+            ));
         }
-        let bytes = table.behind_bytes.filter(|bytes| *bytes < message)?;
+        if table.max_lag_messages.is_some_and(|messages| messages.0 == 0) {
+            return Some(format!("[[channels]] number {nth}: max-lag-messages must be at least 1"));
+        }
+        let bytes = table.max_lag_bytes.filter(|bytes| *bytes < message)?;
         Some(format!(
-            "[[channels]] number {nth}: behind-bytes ({bytes}) is less than \
+            "[[channels]] number {nth}: max-lag-bytes ({bytes}) is less than \
              max-message-bytes ({message})"
         ))
     })
@@ -163,13 +182,13 @@ mod tests {
     use super::*;
     use crate::settings::file;
 
-    fn fault(text: &str) -> Option<String> {
+    fn problem(text: &str) -> Option<String> {
         let settings = file::read("throng.toml", text).unwrap().resolve();
         check(&settings).err().map(|error| error.to_string())
     }
 
     #[test]
-    fn what_works_is_accepted() {
+    fn possible_settings_are_accepted() {
         for text in [
             "",
             "listen = '[::1]:0'",
@@ -182,12 +201,12 @@ mod tests {
             "max-message-bytes = '1MiB'",
             "[[channels]]\nusers = '*'\nage = 0",
         ] {
-            assert_eq!(fault(text), None, "{text}");
+            assert_eq!(problem(text), None, "{text}");
         }
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn impossible_settings_are_rejected() {
         for (text, expected) in [
             ("listen = '0.0.0.0:8080'", "refusing to listen on 0.0.0.0:8080: others can reach it"),
             ("clients-publish = false", "clients-publish = false leaves no way to publish"),
@@ -211,18 +230,26 @@ mod tests {
             ),
             ("head-timeout = 0", "head-timeout must be more than 0"),
             ("max-channels-per-connection = 0", "max-channels-per-connection must be between"),
-            ("behind = { bytes = 1000 }", "behind.bytes (1000) is less than max-message-bytes"),
-            ("behind = { messages = 0 }", "behind.messages must be at least 1"),
+            ("lag = { max-bytes = 1000 }", "lag.max-bytes (1000) is less than max-message-bytes"),
+            ("lag = { max-messages = 0 }", "lag.max-messages must be at least 1"),
+            ("head-timeout = '1.5ms'", "head-timeout must be in whole milliseconds, not 1500us"),
+            ("[history]\nage = '10us'", "history.age must be in whole milliseconds, not 10us"),
+            (
+                "[[channels]]\nmatch = '*'\nage = '1.5ms'",
+                "[[channels]] number 1: age must be in whole milliseconds, not 1500us",
+            ),
+            ("max-buffered-bytes = '1k'", "max-buffered-bytes must be at least 1MiB, not 1KiB"),
+            ("workers = 1_000_000", "workers must be at most"),
             ("[[channels]]\nage = 0", "[[channels]] number 1 does not say for whom"),
             ("[[channels]]\nmatch = 'a'\nusers = 'b'", "[[channels]] number 1 has both"),
             ("[[channels]]\nmatch = ''", "[[channels]] number 1 matches nothing"),
             (
-                "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nbehind-bytes = 1",
-                "[[channels]] number 2: behind-bytes (1) is less than max-message-bytes (64KiB)",
+                "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
+                "[[channels]] number 2: max-lag-bytes (1) is less than max-message-bytes (64KiB)",
             ),
         ] {
-            let fault = fault(text).unwrap_or_default();
-            assert!(fault.starts_with(expected), "{text}: {fault}");
+            let found = problem(text).unwrap_or_default();
+            assert!(found.starts_with(expected), "{text}: {found}");
         }
     }
 }

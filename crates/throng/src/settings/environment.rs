@@ -1,20 +1,19 @@
 //! Settings from `THRONG_*` variables.
 //!
-//! A variable is read exactly as its flag would be. An unknown one is refused, because a
-//! misspelt one would otherwise be silently without effect.
+//! A variable has the grammar of its flag. An unknown one is an error, because a misspelt one would
+//! otherwise have no effect.
 
 use std::ffi::OsString;
 
 use throng_units::suggest::nearest;
 
-use super::written::quoted;
-use super::{Names, Options, SettingsError, names};
+use super::{Names, Options, SettingsError, names, present_name};
 
-/// What the variable of every setting begins with.
+/// The prefix of every setting's variable.
 const PREFIX: &str = "THRONG_";
 
-/// Variables of that kind that are not settings of the server: the client commands have one, our
-/// tests the others, and a server must start where those are exported.
+/// Variables with the prefix that are not settings. The client commands read the first, the
+/// project's tests the others; a server must start where they are exported.
 const NOT_SETTINGS: [&str; 7] = [
     "THRONG_URL",
     "THRONG_BIN",
@@ -25,12 +24,12 @@ const NOT_SETTINGS: [&str; 7] = [
     "THRONG_TEST_WITHOUT_IO_URING",
 ];
 
-/// Kubernetes puts such variables into every container beside a service that is named `throng`.
+/// Kubernetes sets these variables in every container if a service is named `throng`.
 fn is_from_kubernetes(name: &str) -> bool {
     name == "THRONG_PORT" || name.starts_with("THRONG_PORT_") || name.starts_with("THRONG_SERVICE_")
 }
 
-/// What the variables say.
+/// Reads the settings among `variables`.
 pub fn read(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Options, SettingsError> {
@@ -53,8 +52,13 @@ pub fn read(
 }
 
 fn unknown(name: &str, known: &[Names]) -> SettingsError {
-    // What all names begin with says nothing about which one is near.
+    // Compared without the prefix: it makes all names look similar.
     let written = own_part(name);
+    let former = written.to_ascii_lowercase().replace('_', "-");
+    if let Some(present) = present_name(&former) {
+        let present = present.to_ascii_uppercase().replace('-', "_");
+        return SettingsError(format!("the variable {name} is now {PREFIX}{present}"));
+    }
     let hint = match nearest(written, known.iter().map(|names| own_part(&names.variable))) {
         Some(meant) => format!("did you mean {PREFIX}{meant}?"),
         None if name == "THRONG_CONFIG" => {
@@ -69,7 +73,7 @@ fn own_part(name: &str) -> &str {
     name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
-/// Lets clap read the value as that of the flag, so that both are read by the same code.
+/// Parses the value with clap, as that of the flag.
 fn read_one(names: &Names, value: &str) -> Result<Options, SettingsError> {
     let command = <Options as clap::Args>::augment_args(clap::Command::new("settings"));
     let flag = format!("{}={value}", names.flag);
@@ -77,8 +81,10 @@ fn read_one(names: &Names, value: &str) -> Result<Options, SettingsError> {
         .try_get_matches_from(["settings", &flag])
         .and_then(|matches| <Options as clap::FromArgMatches>::from_arg_matches(&matches));
     read.map_err(|error| {
-        let reason = std::error::Error::source(&error)
-            .map_or_else(|| format!("{} is not allowed", quoted(value)), ToString::to_string);
+        let reason = std::error::Error::source(&error).map_or_else(
+            || format!("{} is not allowed", format_args!("{value:?}")),
+            ToString::to_string,
+        );
         SettingsError(format!("the variable {}: {reason}", names.variable))
     })
 }
@@ -93,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_variables_as_flags() {
+    fn variables_have_the_grammar_of_flags() {
         let options = read_pairs(&[
             ("PATH", "/bin"),
             ("THRONG_WELCOME", "true"),
@@ -114,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_by_name() {
+    fn an_error_names_the_variable() {
         for (name, value, expected) in [
             ("THRONG_LISEN", "1", "unknown variable THRONG_LISEN; did you mean THRONG_LISTEN?"),
             (
@@ -132,6 +138,11 @@ mod tests {
                 "t.toml",
                 "unknown variable THRONG_CONFIG; the file of settings is named with --config, or \
                  is ./throng.toml",
+            ),
+            (
+                "THRONG_BEHIND_POLICY",
+                "skip",
+                "the variable THRONG_BEHIND_POLICY is now THRONG_LAG_POLICY",
             ),
             ("THRONG_WELCOME", "so", "the variable THRONG_WELCOME: \"so\" is not true or false"),
             (

@@ -1,7 +1,8 @@
 //! Settings from `throng.toml`.
 //!
-//! Every error names the file and the line, and says what would be right. Keys are looked at before
-//! values are read, because a misspelt key deserves a suggestion and not a list of thirty others.
+//! Every error names the file and the line, and says what is accepted. Keys are checked before
+//! values are read: serde answers a misspelt key with a list of all keys, this module with the one
+//! that was meant.
 
 use std::io;
 use std::ops::Range;
@@ -13,14 +14,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::channels::KEYS as CHANNEL_KEYS;
-use super::{Options, SettingsError, names};
+use super::{Options, SettingsError, names, present_name};
 
-/// Read if no file is named and this one is there.
-pub const USUAL_FILE: &str = "throng.toml";
+/// The file that is read, if it exists, when none is named.
+const DEFAULT_FILE: &str = "throng.toml";
 
-/// What the file says: `named`, which must exist, or the usual one, which need not.
+/// Reads the file `named`, which must exist, or else the default one, which may be missing.
 pub fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
-    let path = named.unwrap_or(Path::new(USUAL_FILE));
+    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     match std::fs::read_to_string(path) {
         Ok(text) => read(&path.display().to_string(), &text),
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
@@ -36,7 +37,7 @@ pub fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
     }
 }
 
-/// What the text of a file says.
+/// Reads settings from `text`. `name` is the file's name for error messages.
 pub fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
     let source = Source { name, text };
     let table = DeTable::parse(text).map_err(|error| {
@@ -55,7 +56,7 @@ pub fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
 fn key_at(table: &DeTable<'_>, place: usize) -> Option<String> {
     let holds_place = |value: &Spanned<DeValue<'_>>| value.span().contains(&place);
     let (key, value) = table.iter().find(|(_, value)| holds_place(value)).or_else(|| {
-        // The span of a table is its head, so that what stands below is searched in all of them.
+        // The span of a table is only its header, so search the contents of every table.
         table.iter().find(|(_, value)| inner_tables(value).any(|t| key_at(t, place).is_some()))
     })?;
     let inner = inner_tables(value).find_map(|table| key_at(table, place));
@@ -67,14 +68,14 @@ fn inner_tables<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> impl Iterator<Item =
     value.get_ref().as_table().into_iter().chain(items.filter_map(|item| item.get_ref().as_table()))
 }
 
-/// The text of a file and what to call it.
+/// The text of a file, and its name for error messages.
 struct Source<'a> {
     name: &'a str,
     text: &'a str,
 }
 
 impl Source<'_> {
-    /// The error with its place, and the key whose value it is about.
+    /// Adds the place of the error, and the key with the rejected value.
     fn refuse(&self, error: &toml::de::Error, key: Option<&str>) -> SettingsError {
         let message = error.message().lines().collect::<Vec<_>>().join(", ");
         let message = key.map_or(message.clone(), |key| format!("{key}: {message}"));
@@ -138,7 +139,7 @@ impl Source<'_> {
             };
             for key in table.keys() {
                 if !CHANNEL_KEYS.contains(&key.get_ref().as_ref()) {
-                    return Err(self.unknown(key, key.get_ref(), CHANNEL_KEYS));
+                    return Err(self.unknown(key, key.get_ref(), CHANNEL_KEYS.iter().copied()));
                 }
             }
         }
@@ -151,6 +152,14 @@ impl Source<'_> {
         name: &str,
         candidates: impl IntoIterator<Item = &'a str>,
     ) -> SettingsError {
+        if name == "behind" {
+            let message = "the table [behind] is now [lag], with the keys \"max-messages\", \
+                           \"max-bytes\" and \"policy\"";
+            return self.at(&key.span(), message);
+        }
+        if let Some(present) = present_name(name) {
+            return self.at(&key.span(), &format!("the key {name:?} is now {present:?}"));
+        }
         let hint = match nearest(name, candidates) {
             Some(meant) => match meant.split_once('.') {
                 Some((table, key)) => format!("did you mean {key:?} in the table [{table}]?"),
@@ -162,7 +171,7 @@ impl Source<'_> {
     }
 }
 
-/// The key within `table`, if `known` is one of it.
+/// The part of `known` after the table's name, if it is a key of `table`.
 fn in_table<'a>(table: &str, known: &'a str) -> Option<&'a str> {
     known.strip_prefix(table)?.strip_prefix('.')
 }
@@ -176,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_an_unknown_key_stands_and_what_was_meant() {
+    fn an_unknown_key_is_reported_with_its_place_and_a_suggestion() {
         for (text, expected) in [
             ("\n\nlisen = 1", "line 3, column 1: unknown key \"lisen\"; did you mean \"listen\"?"),
             (
@@ -189,8 +198,21 @@ mod tests {
                 "line 2, column 1: unknown key \"mesages\"; did you mean \"messages\"?",
             ),
             (
-                "[[channels]]\nmatch = '*'\n  behind-polcy = 'skip'",
-                "line 3, column 3: unknown key \"behind-polcy\"; did you mean \"behind-policy\"?",
+                "[[channels]]\nmatch = '*'\n  lag-polcy = 'skip'",
+                "line 3, column 3: unknown key \"lag-polcy\"; did you mean \"lag-policy\"?",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\nbehind-policy = 'skip'",
+                "line 3, column 1: the key \"behind-policy\" is now \"lag-policy\"",
+            ),
+            (
+                "max-held-bytes = '1G'",
+                "line 1, column 1: the key \"max-held-bytes\" is now \"max-buffered-bytes\"",
+            ),
+            (
+                "[behind]\nmessages = 1",
+                "line 1, column 2: the table [behind] is now [lag], with the keys \
+                 \"max-messages\", \"max-bytes\" and \"policy\"",
             ),
             (
                 "[tls]\ncertificate = 'a'",
@@ -208,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_a_bad_value_stands_and_what_would_be_right() {
+    fn a_bad_value_is_reported_with_its_place_and_what_is_accepted() {
         for (text, expected) in [
             (
                 "welcome = true\nheartbeat = -25",

@@ -1,89 +1,60 @@
-//! Settings that are lists: separated by commas in a flag or a variable, a list in the file.
+//! Settings that are lists: separated by commas in a flag or a variable, an array in the file.
 
 use std::fmt;
 use std::str::FromStr;
 
-use toml::Value;
+use throng_units::{Form, Invalid, Value};
 
-use super::written::{Invalid, Written, written};
-
-/// Declares a list whose entries `$read` takes, each as it is to be kept.
+/// Declares a list. `$read` normalizes an entry, or returns `None` to reject it.
 macro_rules! list {
-    ($(#[$doc:meta])* $name:ident, $value_name:literal, $expected:literal, $read:path) => {
+    ($(#[$doc:meta])* $name:ident, $placeholder:literal, $expected:literal, $read:path) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct $name(pub Vec<String>);
 
-        written!($name);
-
-        impl $name {
-            fn read<'a>(each: impl Iterator<Item = &'a str>) -> Result<$name, Invalid> {
-                let entries = each.map(str::trim).filter(|entry| !entry.is_empty());
-                let read = entries
-                    .map(|entry| $read(entry).ok_or_else(|| Invalid::new(entry, $name::EXPECTED)));
-                read.collect::<Result<_, _>>().map($name)
-            }
-        }
-
-        impl Written for $name {
-            const NAME: &'static str = $value_name;
+        impl Value for $name {
+            const PLACEHOLDER: &'static str = $placeholder;
             const EXPECTED: &'static str = $expected;
-
-            fn from_value(value: &Value) -> Result<$name, Invalid> {
-                match value {
-                    Value::String(text) => text.parse(),
-                    Value::Array(list) => {
-                        let refuse = |each| Invalid(format!("{each} is not {}", $name::EXPECTED));
-                        let texts =
-                            list.iter().map(|each| each.as_str().ok_or_else(|| refuse(each)));
-                        $name::read(texts.collect::<Result<Vec<_>, _>>()?.into_iter())
-                    }
-                    other => Err(Invalid(format!("{other} is not {}", $name::EXPECTED))),
-                }
-            }
-
-            fn to_value(&self) -> Value {
-                Value::Array(self.0.iter().cloned().map(Value::String).collect())
-            }
+            const FORM: Form = Form::List;
         }
 
         impl FromStr for $name {
             type Err = Invalid;
 
             fn from_str(text: &str) -> Result<$name, Invalid> {
-                match text.trim().eq_ignore_ascii_case("none") {
-                    true => Ok($name(Vec::new())),
-                    false => $name::read(text.split(',')),
+                if text.trim().eq_ignore_ascii_case("none") {
+                    return Ok($name(Vec::new()));
                 }
+                let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+                let read =
+                    |entry| $read(entry).ok_or_else(|| Invalid::new(entry, $name::EXPECTED));
+                entries.map(read).collect::<Result<_, _>>().map($name)
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.0.is_empty() {
-                    true => f.write_str("none"),
-                    false => f.write_str(&self.0.join(",")),
-                }
+                if self.0.is_empty() { f.write_str("none") } else { f.write_str(&self.0.join(",")) }
             }
         }
     };
 }
 
 list! {
-    /// Origins of pages.
+    /// Origins of web pages.
     Origins, "ORIGIN,…",
     "an origin, like https://app.example.com, or \"*\" for any",
     read_origin
 }
 
 list! {
-    /// Names of hosts.
+    /// Host names.
     Hosts, "HOST,…",
     "a host name without scheme and port, like push.example.com, or \"*\" for any",
     read_host
 }
 
-/// `*`, or scheme and host and perhaps a port, as browsers send it. A slash at the end is forgiven.
+/// Accepts `*`, or scheme, host and optional port, as browsers send it. Removes a trailing slash.
 fn read_origin(text: &str) -> Option<String> {
     let plain = text.trim_end_matches('/').to_ascii_lowercase();
     let Some((scheme, host)) = plain.split_once("://") else {
@@ -97,7 +68,7 @@ fn read_origin(text: &str) -> Option<String> {
     is_origin.then_some(plain)
 }
 
-/// `*`, or a name. Addresses need not be listed, and a port would not matter.
+/// Accepts `*`, or a name without a port. Addresses are always allowed and need no entry.
 fn read_host(text: &str) -> Option<String> {
     let plain = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let is_name = !plain.is_empty()

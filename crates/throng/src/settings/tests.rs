@@ -1,10 +1,10 @@
-//! All sources together, and the page that documents them.
+//! All sources together, and the page that documents the settings.
 
 use clap::FromArgMatches as _;
 
 use super::*;
 
-/// The documented contract.
+/// The reference for users.
 const PAGE: &str = include_str!("../../../../docs/reference/settings.md");
 
 fn flags(arguments: &[&str]) -> Options {
@@ -22,7 +22,7 @@ fn file(text: &str) -> Options {
 }
 
 #[test]
-fn flags_win_over_variables_and_variables_over_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let settings = flags(&["--heartbeat", "1s", "--welcome=false"])
         .or(variables(&[("THRONG_HEARTBEAT", "2s"), ("THRONG_HISTORY_AGE", "2s")]))
         .or(file("heartbeat = '3s'\nwelcome = true\nhistory = { age = '3s', messages = 3 }"))
@@ -30,7 +30,7 @@ fn flags_win_over_variables_and_variables_over_the_file() {
     assert_eq!(settings.heartbeat.to_string(), "1s");
     assert_eq!(settings.history.age.to_string(), "2s");
     assert_eq!(settings.history.messages.0, 3);
-    assert!(!settings.welcome.0, "a flag can take back what the file says");
+    assert!(!settings.welcome.0, "a flag can unset a switch of the file");
     assert_eq!(settings.drain_window.to_string(), "10s");
 }
 
@@ -42,12 +42,12 @@ fn a_switch_needs_no_value() {
 }
 
 #[test]
-fn what_is_printed_reads_back_as_the_same_settings() {
+fn printed_settings_read_back_as_the_same_settings() {
     let text = "
         listen = '127.0.0.1:1'
         max-connections = 5
         allowed-origins = ['https://a.example']
-        [behind]
+        [lag]
         policy = 'skip'
         [[channels]]
         match = 'a'
@@ -59,8 +59,7 @@ fn what_is_printed_reads_back_as_the_same_settings() {
     }
 }
 
-/// What a value may be written as and what it then is in TOML, by the name that stands for it in
-/// help texts.
+/// Texts of a value and the TOML that each becomes, by the value's placeholder in help texts.
 fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
     match value_name {
         "NUMBER" => &[
@@ -124,7 +123,7 @@ fn flags_variables_and_keys_take_the_same_values() {
                 variables(&[(&names.variable, text)]),
                 file(&format!("{head}{key} = '{text}'")),
             ];
-            // What TOML reads as a number or as true and false needs no quotation marks.
+            // Numbers and booleans need no quotation marks in TOML.
             let bare = format!("{head}{key} = {text}");
             if toml::from_str::<toml::Table>(&bare).is_ok() {
                 sources.push(file(&bare));
@@ -138,7 +137,7 @@ fn flags_variables_and_keys_take_the_same_values() {
     }
 }
 
-/// The rows of the page's table: flag, variable, key and what holds unless set.
+/// The rows of the page's table: flag, variable, key and default.
 fn documented() -> Vec<(Names, String)> {
     let rows = PAGE.lines().filter(|line| line.starts_with("| `--"));
     let rows = rows.map(|line| {
@@ -152,7 +151,7 @@ fn documented() -> Vec<(Names, String)> {
 }
 
 #[test]
-fn the_page_documents_exactly_the_settings_there_are() {
+fn the_page_documents_every_setting_and_no_other() {
     let key = |names: &Names| names.key.clone();
     let mut documented: Vec<Names> = documented().into_iter().map(|(names, _)| names).collect();
     let mut known = names();
@@ -165,7 +164,7 @@ fn the_page_documents_exactly_the_settings_there_are() {
 }
 
 #[test]
-fn the_page_says_what_holds_unless_set() {
+fn the_page_states_the_defaults() {
     let settings = toml::Value::try_from(Options::default().resolve()).unwrap();
     for (names, default) in documented() {
         let found = names.key.split('.').try_fold(&settings, |value, key| value.get(key));
@@ -176,4 +175,15 @@ fn the_page_says_what_holds_unless_set() {
         };
         assert_eq!(found, default, "{}", names.key);
     }
+}
+
+#[test]
+fn the_planes_are_tested_with_the_defaults_of_users() {
+    let settings = Options::default().resolve();
+    let planes = crate::serve::edge_settings(&settings);
+    let tests = throng_edge::Settings::for_tests();
+    assert_eq!(format!("{planes:?}"), format!("{tests:?}"));
+    let rule = channels::rules(&settings);
+    let name = throng_core::ChannelName::channel("news");
+    assert_eq!(rule.get(rule.find(&name)), &throng_core::Rule::default());
 }

@@ -1,4 +1,4 @@
-//! One message, for people or for the next program.
+//! Prints messages: for people on a terminal, as JSON into a pipe.
 
 use std::io::{self, IsTerminal, Stdout, Write};
 
@@ -19,28 +19,29 @@ struct Envelope<'a> {
     encoding: Option<String>,
 }
 
-/// Prints envelopes, each with one write, so that none is ever cut in two.
+/// Prints envelopes, each with a single write.
 #[derive(Debug)]
 pub struct Printer {
     out: Stdout,
-    is_for_people: bool,
+    is_terminal: bool,
     paint: Paint,
-    names_channels: bool,
+    has_channel_names: bool,
 }
 
 impl Printer {
-    /// Prints to standard output. With `names_channels` each line says which channel it is from.
-    pub fn new(names_channels: bool) -> Printer {
+    /// Prints to standard output. With `has_channel_names`, lines on a terminal name the channel.
+    pub fn new(has_channel_names: bool) -> Printer {
         let out = io::stdout();
-        let (is_for_people, paint) = (out.is_terminal(), Paint::on(&out));
-        Printer { out, is_for_people, paint, names_channels }
+        let (is_terminal, paint) = (out.is_terminal(), Paint::on(&out));
+        Printer { out, is_terminal, paint, has_channel_names }
     }
 
     /// Prints one envelope.
     pub fn print(&mut self, envelope: &str) -> io::Result<()> {
-        let mut line = match self.is_for_people {
-            true => describe(envelope, self.paint, self.names_channels),
-            false => envelope.to_owned(),
+        let mut line = if self.is_terminal {
+            describe(envelope, self.paint, self.has_channel_names)
+        } else {
+            envelope.to_owned()
         };
         line.push('\n');
         let mut out = self.out.lock();
@@ -49,13 +50,13 @@ impl Printer {
     }
 }
 
-/// Time, channel if asked, and the message, on one line unless the message has several.
-fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
+/// Time, optional channel, and message. One line, unless the message has several.
+fn describe(envelope: &str, paint: Paint, has_channel_name: bool) -> String {
     let Ok(message) = serde_json::from_str::<Envelope<'_>>(envelope) else {
         return sanitized_lines(envelope);
     };
     let mut line = format!("{} ", paint.ink(Ink::Dim, clock(message.time)));
-    if names_channel {
+    if has_channel_name {
         let name = match (&message.user, &message.channel) {
             (Some(user), _) => format!("user {user}"),
             (None, channel) => channel.clone().unwrap_or_default(),
@@ -70,26 +71,26 @@ fn describe(envelope: &str, paint: Paint, names_channel: bool) -> String {
         return line + &paint.ink(Ink::Dim, note).to_string();
     }
     match serde_json::from_str::<String>(message.data.get()) {
-        // Further lines stand below the first, so that they are not taken for messages.
+        // Indented, so that further lines do not look like messages.
         Ok(text) => line + &sanitized_lines(&text).replace('\n', "\n          "),
         Err(_) => line + &coloured_json(message.data.get(), paint),
     }
 }
 
-/// The time of day in UTC, as ISO 8601 marks it.
+/// The time of day in UTC, in ISO 8601.
 fn clock(ms: u64) -> String {
     let seconds = ms / 1000 % 86_400;
     format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// How many bytes a JSON string of base64 stands for.
+/// The number of bytes that a JSON string of base64 encodes.
 fn base64_bytes(json: &str) -> usize {
     let text = json.trim_matches('"');
     let padding = text.bytes().rev().take_while(|&byte| byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-/// JSON on one line, one blank after each comma and colon.
+/// JSON on one line, with a space after each comma and colon.
 fn coloured_json(json: &str, paint: Paint) -> String {
     let mut line = String::with_capacity(json.len() * 2);
     let mut rest = json.trim_start();
@@ -116,7 +117,7 @@ fn coloured_json(json: &str, paint: Paint) -> String {
     line
 }
 
-/// The length of the string at the beginning of `json`, with both quotation marks.
+/// The length of the JSON string at the beginning of `json`, including both quotation marks.
 fn string_bytes(json: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in json.bytes().enumerate().skip(1) {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn describes_messages_for_people() {
+    fn messages_are_described_on_one_line() {
         for (rest, expected) in [
             (r#""channel":"news","time":45296000,"data":"hello""#, "12:34:56Z news hello"),
             (
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn colouring_ends_on_anything() {
+    fn colouring_accepts_any_text() {
         for text in ["\"", "\"\\", "tru", "{\"a\":", "ü", ", ,", "\u{a0}x"] {
             coloured_json(text, Paint::plain());
         }

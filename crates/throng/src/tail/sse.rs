@@ -1,19 +1,19 @@
 //! Reads server-sent events from a response.
 //!
-//! An event counts only once its blank line is there: of one that breaks off nothing is taken, not
-//! even its id, so that it is sent again after resuming.
+//! An event is complete with its blank line. An incomplete event is dropped together with its id,
+//! so that the server sends it again after a resume.
 
 use std::io::{self, BufRead, Read};
 
-/// The server's messages are smaller; a stream of one endless line must not fill the memory.
+/// Maximum size of an event. Messages are smaller; a stream of one endless line is an error.
 const EVENT_BYTES_MAX: u64 = 128 << 20;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// Its type; empty for an ordinary message.
+    /// The event's type; empty for a message.
     pub kind: String,
-    /// Its data, lines joined by line feeds.
+    /// The event's data, with lines joined by line feeds.
     pub data: String,
 }
 
@@ -26,22 +26,22 @@ pub struct Events<R> {
 }
 
 impl<R: BufRead> Events<R> {
-    /// Reads `input` from the beginning of its body.
+    /// Reads events from the start of a response body.
     pub fn new(input: R) -> Events<R> {
         Events { input, last_id: None, retry_ms: None }
     }
 
-    /// The id of the last event that named one.
+    /// The last id that an event had.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// After how long the server wants to see us again.
+    /// The server's time to wait before a reconnect.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
 
-    /// The next event, `None` at the end. Comments are passed over.
+    /// The next event with data, or `None` at the end of the stream. Skips comments.
     pub fn next(&mut self) -> io::Result<Option<Event>> {
         let mut event = Event::default();
         let (mut has_data, mut id, mut left) = (false, None, EVENT_BYTES_MAX);
@@ -78,7 +78,7 @@ impl<R: BufRead> Events<R> {
                 "event" => value.clone_into(&mut event.kind),
                 "id" if !value.contains('\0') => id = Some(value.to_owned()),
                 "retry" => self.retry_ms = value.parse().ok().or(self.retry_ms),
-                // A comment has no name; other fields are for others.
+                // Comments have an empty name; unknown fields are ignored.
                 _ => {}
             }
         }
@@ -86,7 +86,7 @@ impl<R: BufRead> Events<R> {
 }
 
 fn too_large() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the server sent an event without end")
+    io::Error::new(io::ErrorKind::InvalidData, "the server sent an event of more than 128 MiB")
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
         Event { kind: String::new(), data: data.into() }
     }
 
-    /// The events, the last id and the time to come back, read in pieces of `piece_bytes`.
+    /// The events, the last id and the retry time, with reads of `piece_bytes`.
     fn read(text: &str, piece_bytes: usize) -> (Vec<Event>, Option<String>, Option<u64>) {
         let mut events = Events::new(BufReader::with_capacity(piece_bytes, text.as_bytes()));
         let mut list = Vec::new();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_server_sends_however_it_is_cut() {
+    fn events_are_read_however_the_stream_is_split() {
         let text = "event: resumed\ndata: {\"recovered\":true}\n\n: heartbeat\n\n\
                     id: a-1\ndata: one\n\nid: a-2\r\ndata: two\r\ndata:\r\ndata:  lines\r\n\r\n\
                     data\n\nretry: 1500\n\n";
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_breaks_off_does_not_count() {
+    fn an_incomplete_event_is_dropped() {
         for text in ["id: a-1\ndata: one\n\nid: a-2\ndata: two", "id: a-1\ndata: one\n\nid: a-2\n"]
         {
             let (events, id, _) = read(text, 64);

@@ -1,33 +1,43 @@
 //! Every setting, defined once: a flag, a `THRONG_*` variable and a key of `throng.toml`.
 //!
-//! A source of settings is read into [`Options`], which holds only what that source says; flags win
-//! over variables, variables over the file, the file over what holds unless set. [`Settings`] is
-//! the outcome, checked. Nothing here binds, starts or changes anything.
+//! Each source is read into [`Options`], which holds only the settings that the source sets. Flags
+//! override variables, variables override the file, and the file overrides the defaults.
+//! [`Settings`] is the checked result. Nothing here binds, starts or changes anything.
+//!
+//! # Layout
+//!
+//! | module | contents |
+//! |---|---|
+//! | this file | the table of settings, with flag, type, default and help |
+//! | [`channels`] | the `[[channels]]` tables of the file |
+//! | `environment`, `file` | the other two sources |
+//! | `values`, `lists` | types of values that only the server has |
+//! | `toml_value` | values as TOML |
+//! | `check` | which values are possible, alone and together |
 
-mod admin;
 pub mod channels;
 mod check;
-mod duration;
 mod environment;
 mod file;
 mod lists;
-mod written;
+mod toml_value;
+mod values;
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use admin::AdminAddress;
-use channels::ChannelTable;
-use duration::Time;
-use lists::{Hosts, Origins};
-use written::{Address, Automatic, Count, Demo, Level, Policy, Ring, Size, Switch, Written};
+use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 
-/// What is wrong with the settings, and where it stands: one sentence.
+use channels::ChannelTable;
+use lists::{Hosts, Origins};
+use values::{AutoCount, DemoChoice, IoUringChoice, LagPolicyChoice, LogLevel, OptionalAddress};
+
+/// One sentence: what is wrong with the settings, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
 
-/// Defines a struct of what one source says (clap's and serde's), and one of what holds.
+/// Defines two structs: the settings of one source, all optional, and the effective settings.
 macro_rules! settings {
     (
         $(#[$doc:meta])*
@@ -40,7 +50,7 @@ macro_rules! settings {
     ) => {
         $(#[$doc])*
         ///
-        /// As far as one source says.
+        /// `None` where the source does not set a value.
         #[derive(Debug, Clone, Default, clap::Args, serde::Deserialize)]
         #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
         pub struct $options {
@@ -50,14 +60,15 @@ macro_rules! settings {
                     long = $flag,
                     help = concat!($help, " [default: ", $default, "]"),
                     help_heading = $heading,
-                    value_name = <$type as Written>::NAME,
-                    num_args = <$type as Written>::ARGUMENTS,
-                    require_equals = *<$type as Written>::ARGUMENTS.start() == 0,
+                    value_name = <$type as Value>::PLACEHOLDER,
+                    num_args = if is_boolean::<$type>() { 0..=1 } else { 1..=1 },
+                    require_equals = is_boolean::<$type>(),
                     default_missing_value = "true",
                     hide_possible_values = true,
-                    // So that -1 is refused as a value, in the words of the setting.
+                    // So that the setting rejects -1, and not clap as an unknown flag.
                     allow_negative_numbers = true,
                 )]
+                #[serde(deserialize_with = "toml_value::read")]
                 $field: Option<$type>,
             )* )*
             $(
@@ -76,6 +87,7 @@ macro_rules! settings {
         pub struct $settings {
             $( $(
                 #[doc = $help]
+                #[serde(serialize_with = "toml_value::write")]
                 pub $field: $type,
             )* )*
             $(
@@ -90,7 +102,7 @@ macro_rules! settings {
         }
 
         impl $options {
-            /// What these say, and where they say nothing, what `lower` says.
+            /// These settings, completed with those of `lower`.
             fn or(self, lower: $options) -> $options {
                 $options {
                     $( $( $field: self.$field.or(lower.$field), )* )*
@@ -99,9 +111,9 @@ macro_rules! settings {
                 }
             }
 
-            /// What holds, as far as nothing else is said.
+            /// These settings, completed with the defaults.
             fn resolve(self) -> $settings {
-                // A test reads every default, so that none can fail to parse here.
+                // A test parses every default, so none can fail to parse here.
                 $settings {
                     $( $( $field: self.$field.unwrap_or_else(|| {
                         $default.parse().expect(concat!("the default of ", $flag))
@@ -114,6 +126,11 @@ macro_rules! settings {
     };
 }
 
+/// Whether a flag of this type may stand alone.
+fn is_boolean<T: Value>() -> bool {
+    T::FORM == Form::Boolean
+}
+
 settings! {
     /// All settings of the server.
     Options => Settings, keys ""
@@ -121,104 +138,117 @@ settings! {
         "listen" listen: Address = "127.0.0.1:8080",
             "Address and port to listen on; a port alone means 127.0.0.1";
         "allow-anyone" allow_anyone: Switch = "false",
-            "Allow an address that others can reach, although nothing checks who may do what";
+            "Allow --listen addresses that others can reach; Throng does not authenticate clients";
         "allowed-origins" allowed_origins: Origins = "none",
-            "Origins whose pages may connect, comma-separated; `*` for any";
+            "Origins whose web pages may connect, comma-separated; `*` for any";
         "allowed-hosts" allowed_hosts: Hosts = "none",
-            "Host names under which the server answers, comma-separated; `*` for any";
+            "Host names that the server answers to, comma-separated; `*` for any";
         "clients-publish" clients_publish: Switch = "true",
-            "Whether clients may publish; if not, only the admin listener accepts messages";
-        "demo" demo: Demo = "auto",
-            "Serve the chat at / and /chat; auto does on loopback, if clients may publish";
+            "Let clients publish; if false, only the admin listener accepts messages";
+        "demo" demo: DemoChoice = "auto",
+            "Serve the chat at / and /chat; auto: on a loopback address, if clients may publish";
     }
     in "Admin listener" {
-        "admin-listen" admin_listen: AdminAddress = "none",
-            "Address and port of status page, metrics and publishing, then available there only";
+        "admin-listen" admin_listen: OptionalAddress = "none",
+            "Address and port of a second listener, for status page, metrics and publishing";
         "admin-allow-anyone" admin_allow_anyone: Switch = "false",
-            "Allow it an address that others can reach, although nothing checks who asks";
+            "Allow --admin-listen addresses that others can reach; nothing authenticates them";
     }
     in "Connections" {
-        "max-connections" max_connections: Automatic = "auto",
-            "Most open connections; auto is what a worker per core holds, more starts workers";
-        "workers" workers: Automatic = "auto",
-            "Fewest worker threads; auto is one per core";
-        "io-uring" io_uring: Ring = "auto",
-            "Use io_uring for fan-outs; auto does where the kernel (6.1 or later) allows it";
+        "max-connections" max_connections: AutoCount = "auto",
+            "Maximum number of open connections; auto: as many as one worker per core can hold";
+        "workers" workers: AutoCount = "auto",
+            "Minimum number of worker threads; auto: one per core";
+        "io-uring" io_uring: IoUringChoice = "auto",
+            "Send messages through io_uring; auto: if the kernel (6.1 or later) allows it";
         "heartbeat" heartbeat: Time = "25s",
-            "A connection is not silent for longer: a pong, comment or blank chunk; 0 for none";
+            "Send a heartbeat after this much silence on a connection; 0: no heartbeats, no pings";
         "ping-interval" ping_interval: Time = "225s",
-            "Interval of pings; a WebSocket that does not answer one is closed; 0 for no pings";
+            "Time between pings; a WebSocket that does not answer one is closed; 0: no pings";
         "welcome" welcome: Switch = "false",
-            "Greet each subscription with a line or event";
+            "Begin each subscription with a welcome line or event";
         "head-timeout" head_timeout: Time = "10s",
-            "Time in which a request head must arrive";
+            "Time for a request head to arrive completely";
         "idle-timeout" idle_timeout: Time = "75s",
             "Time after which a kept-alive connection without a request is closed";
         "drain-window" drain_window: Time = "10s",
-            "On shutdown, time over which reconnecting clients are spread";
+            "On shutdown, clients are told to reconnect at times spread over this window";
         "drain-timeout" drain_timeout: Time = "10s",
-            "On shutdown, time for requests and messages that are still on their way";
+            "On shutdown, time for requests to arrive and for messages to be delivered";
     }
     in "Limits" {
         "max-head-bytes" max_head_bytes: Size = "16KiB",
-            "Largest request line and headers, together";
+            "Maximum size of request line and headers together; at most 64KiB";
         "max-message-bytes" max_message_bytes: Size = "64KiB",
-            "Largest message";
+            "Maximum size of a message; at most 32MiB";
         "max-batch-bytes" max_batch_bytes: Size = "8MiB",
-            "Largest batch";
+            "Maximum size of a batch of messages";
         "max-channels-per-connection" max_channels_per_connection: Count = "128",
-            "Most channels that one connection may follow";
-        "max-held-bytes" max_held_bytes: Size = "1GiB",
-            "Half-sent requests and unread answers in all; then those who hold most are closed";
+            "Maximum number of channels that one connection follows";
+        "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
+            "Total size of incomplete requests and unread responses; the largest are closed";
     }
     in "Log" {
-        "log" log: Level = "info",
-            "What is logged to stderr: error, warn, info, debug or trace";
+        "log" log: LogLevel = "info",
+            "Log to stderr from this level on: error, warn, info, debug or trace";
     }
     tables {
         history: HistoryOptions => History,
-        behind: BehindOptions => Behind,
+        lag: LagOptions => Lag,
     }
     lists {
-        /// What holds for some channels only.
+        /// Settings for the channels that match a pattern.
         channels: ChannelTable,
     }
 }
 
 settings! {
-    /// What is kept of each channel.
+    /// How much of each channel is kept.
     HistoryOptions => History, keys "history."
     in "History" {
         "history-messages" messages: Count = "100",
-            "Messages kept per channel";
+            "Number of messages kept per channel";
         "history-bytes" bytes: Size = "1MiB",
-            "Bytes kept per channel";
+            "Size of the messages kept per channel";
         "history-age" age: Time = "1h",
-            "How long messages are kept, per channel";
+            "Time for which messages are kept";
         "history-total-bytes" total_bytes: Size = "1GiB",
-            "Bytes kept in total; beyond it the oldest messages of all channels are dropped first";
+            "Size of the messages kept in all channels; beyond it the oldest are dropped first";
     }
     tables {}
     lists {}
 }
 
 settings! {
-    /// When a subscriber is too far behind, and what happens then.
-    BehindOptions => Behind, keys "behind."
+    /// How far a subscriber may lag behind its channel, and what happens beyond that.
+    LagOptions => Lag, keys "lag."
     in "Slow subscribers" {
-        "behind-messages" messages: Count = "1000",
-            "Messages that a subscriber may fall behind";
-        "behind-bytes" bytes: Size = "1MiB",
-            "Bytes that a subscriber may fall behind; the limit reached first counts";
-        "behind-policy" policy: Policy = "close",
-            "What happens beyond either: close the connection, or skip with a gap message";
+        "max-lag-messages" max_messages: Count = "1000",
+            "Maximum number of messages that a subscriber may lag behind";
+        "max-lag-bytes" max_bytes: Size = "1MiB",
+            "Maximum size of the messages that a subscriber may lag behind";
+        "lag-policy" policy: LagPolicyChoice = "close",
+            "Beyond either limit: close the connection, or skip messages and send a gap message";
     }
     tables {}
     lists {}
 }
 
-/// Loads the settings: flags over variables over the file, which is `named`, or else `throng.toml`
-/// in the working directory if there is one.
+/// Former names of settings (as flags, without `--`) and the present ones.
+const RENAMED: [(&str, &str); 4] = [
+    ("behind-messages", "max-lag-messages"),
+    ("behind-bytes", "max-lag-bytes"),
+    ("behind-policy", "lag-policy"),
+    ("max-held-bytes", "max-buffered-bytes"),
+];
+
+/// The present name of the setting that was called `former`.
+pub fn present_name(former: &str) -> Option<&'static str> {
+    RENAMED.iter().find(|(name, _)| *name == former).map(|(_, present)| *present)
+}
+
+/// Loads and checks the settings. The file is `named`, or else `throng.toml` in the working
+/// directory, if it exists.
 pub fn load(
     flags: Options,
     variables: impl Iterator<Item = (OsString, OsString)>,
@@ -231,7 +261,7 @@ pub fn load(
     Ok(settings)
 }
 
-/// One setting's three names.
+/// The three names of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Names {
     flag: String,

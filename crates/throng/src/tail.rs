@@ -1,11 +1,12 @@
-//! `throng tail`: follows channels over SSE and prints what is published there.
+//! `throng tail`: follows channels over SSE and prints their messages.
 //!
 //! # Invariants
 //!
-//! * The position is that of what was printed: a connection that breaks is resumed exactly there,
-//!   so that nothing is printed twice or left out without a word.
-//! * On the first try every problem ends the command, because it is most likely a wrong address.
-//!   From then on only a refusal does; everything else is tried again, with growing pauses.
+//! * The position is that of the last printed message. A lost connection resumes there, so that no
+//!   message is printed twice, and a gap is always reported.
+//! * Before the first connection every error ends the command, because the address is probably
+//!   wrong. Later only an error response does; the command retries after all other errors, with
+//!   growing pauses.
 
 mod print;
 mod sse;
@@ -24,19 +25,19 @@ use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
 use crate::cli::TailArguments;
-use crate::client::{Client, escaped, refusal};
-use crate::terminal::remark;
+use crate::client::{Client, escaped, rejection};
+use crate::terminal::print_note;
 use print::Printer;
 use sse::{Event, Events};
 
-/// Longer silence than this is taken for a dead connection. Where the server sends no heartbeats
-/// this comes about now and then without need; resuming costs one request.
+/// A connection without data for this long is treated as dead. If the server sends no heartbeats,
+/// quiet channels cause needless reconnects, which cost one request each.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// The first pause before another try is at most this long, and doubles each time …
+/// Upper bound of the pause before the first retry. It doubles with each retry.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 
-/// … up to this.
+/// Limit of that upper bound.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the command.
@@ -52,18 +53,18 @@ pub fn tail(arguments: &TailArguments) -> Result<()> {
         followed: followed(arguments),
         history: arguments.history.map(|count| count.0),
         position: arguments.since.clone(),
-        left: arguments.count.map(|count| count.0 as u64),
+        remaining: arguments.count.map(|count| count.0 as u64),
         printer: Printer::new(followed_count > 1),
         has_followed: false,
         is_lost: false,
-        tries: 0,
+        retries: 0,
         retry_ms: None,
     };
     follower.run()
 }
 
-/// Ends the process when the reader of its output has gone: `throng tail news | head -1` would
-/// otherwise stay until the second message.
+/// Ends the process when the reader of its output closes the pipe. Otherwise
+/// `throng tail news | head -1` would run until the second message.
 fn end_with_reader() {
     let out = io::stdout();
     let mut watched = [PollFd::new(&out, PollFlags::empty())];
@@ -76,7 +77,7 @@ fn end_with_reader() {
     }
 }
 
-/// What to follow, as the URL says it. The order matters: it is that of the ids in a position.
+/// Path and query of the subscription. The order of channels is that of the ids in a position.
 fn query(arguments: &TailArguments) -> String {
     let mut query = String::from("/subscribe?transport=sse&envelope=true");
     for channel in &arguments.channels {
@@ -88,7 +89,7 @@ fn query(arguments: &TailArguments) -> String {
     query
 }
 
-/// `news, sport and user ann`, with what would garble a terminal escaped.
+/// The followed channels as text, like `news, sport and user ann`. Escapes control characters.
 fn followed(arguments: &TailArguments) -> String {
     let channels = arguments.channels.iter().map(|channel| sanitized(channel));
     let user = arguments.user.iter().map(|user| format!("user {}", sanitized(user)));
@@ -99,33 +100,33 @@ fn followed(arguments: &TailArguments) -> String {
     }
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 enum Ended {
-    /// Everything that was asked for has been printed, or its reader has gone.
+    /// All requested messages have been printed, or the reader of the output has gone.
     Done,
-    /// It can be tried again; the reason, unless it is not worth a word.
+    /// The command reconnects. `None` if the user need not know the reason.
     Lost(Option<String>),
 }
 
 struct Follower {
     client: Client,
     query: String,
-    /// What is followed, in words.
+    /// The followed channels, for notes to the user.
     followed: String,
-    /// Messages to begin with, until there is a position.
+    /// Number of old messages to begin with. Unused once there is a position.
     history: Option<usize>,
-    /// The id after which to go on.
+    /// The id of the last printed message.
     position: Option<String>,
-    /// Messages still to print, if there is an end to it.
-    left: Option<u64>,
+    /// Messages to print before the command ends; `None` for no limit.
+    remaining: Option<u64>,
     printer: Printer,
-    /// Whether there was a connection before.
+    /// Whether there has been a connection.
     has_followed: bool,
-    /// Whether the user was told that there is none.
+    /// Whether the user was told that the connection is lost.
     is_lost: bool,
-    /// Tries since the last connection.
-    tries: u32,
-    /// When the server wants to see us again.
+    /// Retries since the last event.
+    retries: u32,
+    /// Pause before the next retry, if the server named one.
     retry_ms: Option<u64>,
 }
 
@@ -142,14 +143,14 @@ impl Follower {
             if let Some(reason) = reason
                 && !self.is_lost
             {
-                remark(&format!("{reason}; trying again …"));
+                print_note(&format!("{reason}; retrying"));
                 self.is_lost = true;
             }
             std::thread::sleep(self.pause());
         }
     }
 
-    /// A response that is a stream of events, or why there is none for now.
+    /// Returns a stream of events, or the reason why there is none for now.
     fn connect(&mut self) -> Result<std::result::Result<Response<Body>, String>> {
         let mut url = self.client.at(&self.query);
         if let (Some(history), None) = (self.history, &self.position) {
@@ -168,49 +169,49 @@ impl Follower {
         };
         let status = response.status();
         if status == StatusCode::OK {
-            // A subscription has a start; a stream that only says when to come back has none.
-            let is_refused = header(&response, "Throng-Id").is_none()
+            // A full server answers EventSource with a stream that only says when to retry.
+            let is_rejected = header(&response, "Throng-Id").is_none()
                 && header(&response, "Retry-After").is_some();
-            return if is_refused {
-                self.refused_for_now(response).map(Err)
+            return if is_rejected {
+                self.rejected_for_now(response).map(Err)
             } else {
                 Ok(Ok(response))
             };
         }
         let seconds = header(&response, "Retry-After").and_then(|text| text.parse::<u64>().ok());
         self.retry_ms = seconds.map(|seconds| seconds.saturating_mul(1000));
-        let reason = refusal(&mut response);
-        let is_passing = status == StatusCode::SERVICE_UNAVAILABLE
+        let reason = rejection(&mut response);
+        let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE
             || status == StatusCode::TOO_MANY_REQUESTS
             || (self.has_followed && status.is_server_error());
-        if is_passing { Ok(Err(reason)) } else { Err(anyhow!(reason)) }
+        if is_temporary { Ok(Err(reason)) } else { Err(anyhow!(reason)) }
     }
 
-    /// Why a stream of events is no subscription, in the words of its comment. Takes note of when
-    /// to come back.
-    fn refused_for_now(&mut self, mut response: Response<Body>) -> Result<String> {
+    /// Reads a stream that is no subscription. Returns the reason in its comment, and notes the
+    /// time to retry.
+    fn rejected_for_now(&mut self, mut response: Response<Body>) -> Result<String> {
         let text = response.body_mut().read_to_string().unwrap_or_default();
         let mut events = Events::new(text.as_bytes());
         while let Ok(Some(_)) = events.next() {}
         self.retry_ms = events.retry_ms();
         let comment = text.lines().find_map(|line| line.strip_prefix(": "));
-        let reason = comment.unwrap_or("the server takes no more subscribers for now");
+        let reason = comment.unwrap_or("the server accepts no more subscribers for now");
         Ok(reason.escape_debug().to_string())
     }
 
-    /// Prints what comes until the connection ends.
+    /// Prints messages until the connection ends.
     fn follow(&mut self, response: Response<Body>) -> Result<Ended> {
         if !self.has_followed {
-            remark(&format!("connected to {}, following {}", self.client.url(), self.followed));
+            print_note(&format!("connected to {}, following {}", self.client.url(), self.followed));
         }
-        self.say_whether_whole(header(&response, "Throng-Recovered").as_deref());
+        self.note_recovery(header(&response, "Throng-Recovered").as_deref());
         (self.has_followed, self.is_lost) = (true, false);
-        // Before the first message the subscription's own start is where to go on.
+        // Until the first message arrives, resume from the start of the subscription.
         self.position = header(&response, "Throng-Id").or(self.position.take());
         let mut events = Events::new(BufReader::new(response.into_body().into_reader()));
         loop {
             let event = events.next();
-            (self.tries, self.retry_ms) = (0, events.retry_ms());
+            (self.retries, self.retry_ms) = (0, events.retry_ms());
             let event = match event {
                 Ok(Some(event)) => event,
                 Ok(None) => return Ok(Ended::Lost(Some("the server ended the connection".into()))),
@@ -228,49 +229,53 @@ impl Follower {
         }
     }
 
-    /// Whether to go on after this event.
+    /// Handles an event. Returns whether to continue.
     fn take(&mut self, event: &Event) -> Result<bool> {
         match event.kind.as_str() {
             "" | "message" => {}
             "gap" => {
                 if let Ok(gap) = serde_json::from_str::<Gap>(&event.data) {
-                    remark(&gap.to_string());
+                    print_note(&gap.to_string());
                 }
                 return Ok(true);
             }
-            // The header has said it already, or it is from a later version.
+            // `resumed` repeats a header; others are from later versions.
             _ => return Ok(true),
         }
         match self.printer.print(&event.data) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
             other => other?,
         }
-        self.left = self.left.map(|left| left - 1);
-        Ok(self.left != Some(0))
+        self.remaining = self.remaining.map(|remaining| remaining - 1);
+        Ok(self.remaining != Some(0))
     }
 
-    /// Says that the connection is back, and whether something is missing.
-    fn say_whether_whole(&self, recovered: Option<&str>) {
+    /// Tells the user that the connection is back, and whether messages are missing.
+    fn note_recovery(&self, recovered: Option<&str>) {
         match (recovered, self.is_lost) {
             (Some("false"), true) => {
-                remark("the connection is back, but messages are missing that are no longer kept");
+                print_note(
+                    "reconnected; some messages are missing, because the server no longer has them",
+                );
             }
-            (Some("false"), false) => remark("messages are missing that are no longer kept"),
-            (_, true) => remark("the connection is back, nothing was missed"),
+            (Some("false"), false) => {
+                print_note("some messages are missing, because the server no longer has them")
+            }
+            (_, true) => print_note("reconnected; no message was missed"),
             (_, false) => {}
         }
     }
 
-    /// How long to wait before the next try. What the server said is exact, for it spreads its
-    /// clients by itself; anything else is random, so that many clients do not come at once.
+    /// The pause before the next retry. A pause that the server named is used as it is, because the
+    /// server spreads its clients. Any other is random, so that clients do not reconnect at once.
     fn pause(&mut self) -> Duration {
-        self.tries += 1;
+        self.retries += 1;
         if let Some(ms) = self.retry_ms.take() {
             return Duration::from_millis(ms).min(PAUSE_MAX * 4);
         }
-        let most = PAUSE_MIN.saturating_mul(1 << (self.tries - 1).min(16)).min(PAUSE_MAX);
+        let pause_max = PAUSE_MIN.saturating_mul(1 << (self.retries - 1).min(16)).min(PAUSE_MAX);
         let random = RandomState::new().build_hasher().finish();
-        most.mul_f64(random as f64 / u64::MAX as f64)
+        pause_max.mul_f64(random as f64 / u64::MAX as f64)
     }
 }
 
@@ -278,12 +283,12 @@ fn header(response: &Response<Body>, name: &str) -> Option<String> {
     response.headers().get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// Whether the error is only that nothing has come for [`SILENCE_MAX`].
+/// Whether the error is the timeout of [`SILENCE_MAX`].
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
-/// What the server tells a subscriber that has fallen too far behind.
+/// The data of a gap event: the server skipped messages of a slow subscriber.
 #[derive(Debug, Deserialize)]
 struct Gap {
     channel: Option<String>,
@@ -315,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_url_is_that_of_the_command_line() {
+    fn channels_keep_the_order_of_the_command_line() {
         let query = query(&arguments(&["--user", "ann", "b", "a/c"]));
         let expected = "/subscribe?transport=sse&envelope=true&channel=b&channel=a%2Fc&user=ann";
         assert_eq!(query, expected);
     }
 
     #[test]
-    fn says_what_it_follows() {
+    fn followed_channels_are_listed() {
         for (list, expected) in [
             (&["news"][..], "news"),
             (&["--user", "ann"], "user ann"),
@@ -334,22 +339,22 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_a_limit_and_the_server_may_say_otherwise() {
+    fn pauses_grow_to_a_limit_unless_the_server_names_one() {
         let mut follower = Follower {
             client: Client::new(&":1".parse().unwrap(), None),
             query: String::new(),
             followed: String::new(),
             history: None,
             position: None,
-            left: None,
+            remaining: None,
             printer: Printer::new(false),
             has_followed: true,
             is_lost: false,
-            tries: 0,
+            retries: 0,
             retry_ms: Some(1234),
         };
         assert_eq!(follower.pause(), Duration::from_millis(1234));
-        follower.tries = 0;
+        follower.retries = 0;
         assert!(follower.pause() <= PAUSE_MIN);
         assert!(follower.pause() <= PAUSE_MIN * 2);
         assert!((0..100).all(|_| follower.pause() <= PAUSE_MAX));

@@ -1,0 +1,141 @@
+//! `throng doctor`: whether this machine can hold N connections, and what must change. Without a
+//! number, how many connections it can hold.
+//!
+//! [`throng_host::preflight`] has the checks; this module has the command line and the output.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`arguments`] | the flags, and the requirements that follow |
+//! | `text` | the report for people |
+//! | `json` | the report for programs |
+//! | this file | the command, and the kernel settings as a file for `/etc/sysctl.d` |
+
+mod arguments;
+mod json;
+mod text;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use throng_host::preflight::{self, Applied, Preflight, Room, Setting};
+use throng_units::paint::Paint;
+
+use crate::terminal;
+
+pub use arguments::{Arguments, Role};
+
+/// The question and the result of the checks.
+struct Answer<'a> {
+    arguments: &'a Arguments,
+    /// The number asked for, or else the most that fit.
+    connections: u32,
+    found: Preflight,
+    /// The settings that `--apply` changed; `None` without that flag.
+    applied: Option<Vec<Applied>>,
+}
+
+/// Checks this machine, applies changes if requested, and prints the report. The exit code is 0 if
+/// the connections are possible, and 1 if something must change first.
+pub fn doctor(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(fault) = arguments.fault() {
+        terminal::print_error(&fault);
+        return Ok(crate::EXIT_USAGE.into());
+    }
+    let most = arguments.connections.unwrap_or(u32::MAX);
+    // Read once: free memory changes, and the report must match the calculated number.
+    let room = Room::look(&arguments.wanted(most.into()));
+    let connections = arguments.connections.unwrap_or_else(|| what_fits(&room, arguments));
+    let wanted = arguments.wanted(connections.into());
+    let mut found = room.check(&wanted);
+    if arguments.sysctl_file {
+        print(&sysctl_file(arguments, connections, &found))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let applied = arguments.apply.then(|| preflight::apply(&found));
+    if applied.is_some() {
+        found = preflight::check(&wanted);
+    }
+    let is_possible = found.is_possible();
+    let answer = Answer { arguments, connections, found, applied };
+    print(&if arguments.json {
+        json::text(&answer)?
+    } else {
+        text::text(&answer, Paint::on(&std::io::stdout()))
+    })?;
+    Ok(if is_possible { ExitCode::SUCCESS } else { crate::EXIT_RUNTIME.into() })
+}
+
+/// The most connections that fit, to three digits: free memory is no more exact.
+fn what_fits(room: &Room, arguments: &Arguments) -> u32 {
+    let fits = room.fits(u32::MAX.into(), |connections| arguments.wanted(connections));
+    let digits = fits.checked_ilog10().unwrap_or(0).saturating_sub(2);
+    let unit = 10_u64.pow(digits);
+    (fits / unit * unit) as u32
+}
+
+fn print(text: &str) -> Result<()> {
+    terminal::ignore_closed_pipe(std::io::stdout().write_all(text.as_bytes()))?;
+    Ok(())
+}
+
+/// A file for `/etc/sysctl.d` with the kernel settings that must or should change. Those that are
+/// already sufficient are comments, so that a second run still lists them.
+fn sysctl_file(arguments: &Arguments, connections: u32, found: &Preflight) -> String {
+    let role = arguments.role.word();
+    let mut text = format!("# Kernel settings for {connections} connections, role {role}.\n");
+    let _ = writeln!(text, "# Made by: {} --sysctl-file", arguments.command(connections));
+    // An empty value is the kernel's default.
+    let settings = found.checks.iter().filter_map(|check| check.setting.as_ref());
+    let settings: Vec<&Setting> = settings.filter(|setting| !setting.value.is_empty()).collect();
+    let (short, enough): (Vec<&Setting>, Vec<_>) =
+        settings.into_iter().partition(|setting| setting.is_short());
+    if short.is_empty() {
+        text.push_str("# Nothing has to change.\n");
+    }
+    for Setting { name, value, .. } in short {
+        let _ = writeln!(text, "{name} = {value}");
+    }
+    for Setting { name, value, .. } in enough {
+        let _ = writeln!(text, "# enough already: {name} = {value}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use throng_host::preflight::Wanted;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn file(room: &Room) -> String {
+        let line = Line::try_parse_from(["doctor", "-n", "1k"]).expect("valid");
+        sysctl_file(&line.arguments, 1000, &room.check(&Wanted::server(1000)))
+    }
+
+    #[test]
+    fn the_file_sets_only_what_must_change() {
+        let head = "# Kernel settings for 1000 connections, role server.\n\
+                    # Made by: throng doctor --connections 1k --sysctl-file\n";
+        let room = |somaxconn| Room {
+            somaxconn: Some(somaxconn),
+            files_max: Some(2_466_177),
+            ..Room::default()
+        };
+        assert_eq!(
+            file(&room(64)),
+            format!("{head}net.core.somaxconn = 1024\n# enough already: fs.file-max = 2466177\n")
+        );
+        let enough = file(&room(4096));
+        assert!(enough.starts_with(&format!("{head}# Nothing has to change.\n")), "{enough}");
+        assert!(enough.lines().all(|line| line.starts_with('#')), "{enough}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The types of values that only settings of the server have. The others are in [`throng_units`].
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use throng_core::LagPolicy;
+use throng_edge::settings::IoUring;
+use throng_units::{Address, Count, Form, Invalid, Value};
+
+/// An address and a port, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionalAddress(pub Option<SocketAddr>);
+
+impl Value for OptionalAddress {
+    const PLACEHOLDER: &'static str = <Address as Value>::PLACEHOLDER;
+    const EXPECTED: &'static str = <Address as Value>::EXPECTED;
+}
+
+impl FromStr for OptionalAddress {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<OptionalAddress, Invalid> {
+        if text.trim().eq_ignore_ascii_case("none") {
+            return Ok(OptionalAddress(None));
+        }
+        text.parse::<Address>().map(|address| OptionalAddress(Some(address.0)))
+    }
+}
+
+impl fmt::Display for OptionalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+/// A whole number from 1 on, or `auto`: what suits this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AutoCount(pub Option<usize>);
+
+impl Value for AutoCount {
+    const PLACEHOLDER: &'static str = "NUMBER";
+    const EXPECTED: &'static str = "a whole number from 1 on, like 1000, 10k or 1M, or \"auto\"";
+    const FORM: Form = Form::Number;
+}
+
+impl FromStr for AutoCount {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<AutoCount, Invalid> {
+        if text.trim().eq_ignore_ascii_case("auto") {
+            return Ok(AutoCount(None));
+        }
+        let count = text.parse::<Count>().ok().filter(|count| count.0 > 0);
+        count
+            .map(|count| AutoCount(Some(count.0)))
+            .ok_or_else(|| Invalid::new(text, AutoCount::EXPECTED))
+    }
+}
+
+impl fmt::Display for AutoCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(count) => count.fmt(f),
+            None => f.write_str("auto"),
+        }
+    }
+}
+
+/// Declares a value that is one of a few words.
+macro_rules! one_of {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $placeholder:literal, $expected:literal,
+     $($word:literal => $meaning:expr),*) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name(pub $inner);
+
+        impl Value for $name {
+            const PLACEHOLDER: &'static str = $placeholder;
+            const EXPECTED: &'static str = $expected;
+        }
+
+        impl FromStr for $name {
+            type Err = Invalid;
+
+            fn from_str(text: &str) -> Result<$name, Invalid> {
+                match text.trim().to_ascii_lowercase().as_str() {
+                    $($word => Ok($name($meaning)),)*
+                    _ => Err(Invalid::new(text, $expected)),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let words = [$(($word, $meaning)),*];
+                let found = words.iter().find(|(_, meaning)| *meaning == self.0);
+                f.write_str(found.map_or("", |(word, _)| word))
+            }
+        }
+    };
+}
+
+one_of! {
+    /// What happens to a subscriber beyond its lag limit.
+    LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
+    "close" => LagPolicy::Close,
+    "skip" => LagPolicy::Skip
+}
+
+one_of! {
+    /// Whether fan-outs go through io_uring.
+    IoUringChoice(IoUring), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
+    "auto" => IoUring::Auto,
+    "on" => IoUring::On,
+    "off" => IoUring::Off
+}
+
+one_of! {
+    /// Whether the demo is served; `None` is `auto`.
+    DemoChoice(Option<bool>), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
+    "auto" => None,
+    "on" => Some(true),
+    "off" => Some(false)
+}
+
+one_of! {
+    /// The least severe messages that are logged.
+    LogLevel(tracing::Level), "LEVEL",
+    "a level: \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
+    "error" => tracing::Level::ERROR,
+    "warn" => tracing::Level::WARN,
+    "info" => tracing::Level::INFO,
+    "debug" => tracing::Level::DEBUG,
+    "trace" => tracing::Level::TRACE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_may_be_left_to_the_machine() {
+        for (text, expected) in [
+            ("auto", None),
+            ("AUTO", None),
+            ("12", Some(12)),
+            ("1M", Some(1_000_000)),
+            ("1,000,000", Some(1_000_000)),
+        ] {
+            assert_eq!(text.parse(), Ok(AutoCount(expected)), "{text}");
+        }
+        for bad in ["0", "0k", "-1", "", "automatic", "1.5"] {
+            assert!(bad.parse::<AutoCount>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_optional_address_may_be_none() {
+        assert_eq!("None".parse(), Ok(OptionalAddress(None)));
+        let address: OptionalAddress = "9090".parse().unwrap();
+        assert_eq!(address.to_string(), "127.0.0.1:9090");
+        assert!("nowhere".parse::<OptionalAddress>().is_err());
+    }
+
+    #[test]
+    fn an_error_names_the_accepted_words() {
+        let error = "drop".parse::<LagPolicyChoice>().unwrap_err();
+        assert_eq!(error.0, "\"drop\" is not a policy: \"close\" or \"skip\"");
+        assert_eq!("skip".parse::<LagPolicyChoice>().unwrap().to_string(), "skip");
+    }
+}
