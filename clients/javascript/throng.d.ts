@@ -38,7 +38,8 @@ export interface ThrongOptions {
   random?: () => number;
   /**
    * The server's `heartbeat`, where the transport does not tell it; 0 if it has none. 25,000 unless
-   * set. Silence of a heartbeat and `requestTimeoutMs` ends a connection.
+   * set. Silence of a heartbeat and `requestTimeoutMs` ends a connection. At most 1,000,000,000,
+   * like all options in milliseconds that name no other limit: timers hold little more.
    */
   heartbeatMs?: number;
   /** A transport that is not open by then is given up for the next. 3,000 unless set. */

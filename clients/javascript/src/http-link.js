@@ -10,7 +10,7 @@
 
 import { Loss } from "./errors.js";
 import { EventStreamParser } from "./event-stream.js";
-import { aborted, isTemporary, readText, retryAfterMs, toError } from "./http.js";
+import { aborted, isTemporary, orAborted, readText, retryAfterMs, toError } from "./http.js";
 import { keyOf, pathOf } from "./message.js";
 import { Cursor } from "./subscription.js";
 
@@ -48,6 +48,7 @@ export class HttpLink {
       try {
         const cursors = this.#cursors();
         await this.#settle(cursors, round.signal);
+        round.signal.throwIfAborted();
         const settled = cursors.filter(({ isClosed }) => !isClosed);
         // With every channel refused there is nothing to ask for until others are subscribed.
         if (settled.length > 0) await this.follow(settled, round.signal);
@@ -128,17 +129,18 @@ export class HttpLink {
   text(response) {
     const late = new Loss("the answer stopped in the middle");
     this.watch(this.host.requestTimeoutMs, late);
-    return readText(response, () => {
+    const text = readText(response, () => {
       this.heardAt = Date.now();
       this.watch(this.host.requestTimeoutMs, late);
     });
+    return orAborted(text, this.round.signal);
   }
 
   /** Throws what a response other than the hoped-for means for the link. */
   async check(response) {
     this.heardAt = Date.now();
     if (response.ok) return response;
-    const error = await toError(response);
+    const error = await toError(response, this.round.signal);
     if (FINAL_STATUSES.has(response.status)) throw new Loss(error.message, { error });
     const hintMs = retryAfterMs(response, this.host.random);
     throw new Loss(error.message, { hintMs, isUnusable: !isTemporary(response) });
@@ -151,7 +153,7 @@ export class HttpLink {
    */
   async checkMany(response, cursors) {
     if (!response.ok && cursors.length > 1) {
-      const error = await toError(response.clone());
+      const error = await toError(response.clone(), this.round.signal);
       if (TOO_MANY_CODES.has(error.code)) {
         this.host.learn(Math.ceil(cursors.length / 2));
         return undefined;
@@ -180,7 +182,7 @@ export class HttpLink {
       const path = `${pathOf(cursor.target)}/history?limit=${limit}`;
       const answer = await this.host.request(path, { signal });
       if (CHANNEL_STATUSES.has(answer.status) && cursor !== this.#inbox) {
-        const error = await toError(answer.clone());
+        const error = await toError(answer.clone(), signal);
         if (error.code !== "origin_refused") return this.host.dropped(cursor, error);
       }
       const response = await this.check(answer);
@@ -222,7 +224,9 @@ export class StreamLink extends HttpLink {
     const parser = new EventStreamParser();
     const reader = response.body.getReader();
     for (;;) {
-      const { done, value } = await reader.read().catch((error) => {
+      const { done, value } = await orAborted(reader.read(), signal).catch((error) => {
+        // A `fetch` that ignores its signal would keep the connection.
+        reader.cancel().catch(() => {});
         throw signal.aborted ? error : new Loss(String(error), { hintMs: parser.retryMs });
       });
       if (done) throw new Loss("the stream ended", { hintMs: parser.retryMs });
@@ -263,8 +267,7 @@ export class PollLink extends HttpLink {
     if (!response) return;
     const text = await this.text(response);
     // A poll has no name that a publish could exclude; own messages are known by their ids.
-    await this.host.silentPublishes();
-    if (signal.aborted) return;
+    await orAborted(this.host.silentPublishes(), signal);
     const recovered = response.headers.get("Throng-Recovered") !== "false";
     await this.resumed(cursors, recovered, response, signal);
     if (signal.aborted) return;

@@ -49,17 +49,29 @@ export function delay(delayMs, signal) {
   });
 }
 
-/** Waits for the abort, and throws its reason. */
-export function aborted(signal) {
-  return new Promise((_, reject) => {
+/**
+ * What `work` resolves to. Throws the signal's reason as soon as that is aborted, even if `work`
+ * does not heed the signal, as a `fetch` that the page brings along may not.
+ */
+export function orAborted(work, signal) {
+  if (!signal) return work;
+  return new Promise((resolve, reject) => {
     const end = () => reject(signal.reason);
     if (signal.aborted) end();
-    else signal.addEventListener("abort", end, { once: true });
+    else signal.addEventListener("abort", end);
+    Promise.resolve(work)
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener("abort", end));
   });
 }
 
-export async function toError(response) {
-  const body = await response.json().catch(() => ({}));
+/** Waits for the abort, and throws its reason. */
+export function aborted(signal) {
+  return orAborted(new Promise(() => {}), signal);
+}
+
+export async function toError(response, signal = undefined) {
+  const body = await orAborted(response.json(), signal).catch(() => ({}));
   const message = body.message ?? `the server answered ${response.status}`;
   return new ThrongError(body.error ?? `http_${response.status}`, message, response.status);
 }

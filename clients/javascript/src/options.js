@@ -2,8 +2,22 @@
 
 export const TRANSPORTS = ["websocket", "sse", "poll"];
 
-/** The server remembers idempotency keys for five minutes; a retry after that could double. */
-const PUBLISH_TIMEOUT_MAX_MS = 240_000;
+/**
+ * Timers hold at most 2^31-1 ms, and fire at once beyond. Where two of these options make one
+ * timer, their sum must fit too.
+ */
+const TIMER_MAX_MS = 1_000_000_000;
+
+/** The largest value of each option that limits a time, in its unit. */
+const TIME_MAX = {
+  heartbeatMs: TIMER_MAX_MS,
+  openTimeoutMs: TIMER_MAX_MS,
+  requestTimeoutMs: TIMER_MAX_MS,
+  // The server remembers idempotency keys for five minutes; a retry after that could double.
+  publishTimeoutMs: 240_000,
+  // As on the server.
+  pollWaitSeconds: 300,
+};
 
 const OPTIONS = [
   ...["user", "transports", "WebSocket", "fetch", "random", "heartbeatMs", "openTimeoutMs"],
@@ -90,9 +104,9 @@ export function toOptions(options) {
     if (typeof value !== "number" || !(value >= 0)) {
       throw new TypeError(`the option "${name}" is a number, 0 or more`);
     }
-  }
-  if (publishTimeoutMs > PUBLISH_TIMEOUT_MAX_MS) {
-    throw new TypeError(`the option "publishTimeoutMs" is at most ${PUBLISH_TIMEOUT_MAX_MS}`);
+    if (value > TIME_MAX[name]) {
+      throw new TypeError(`the option "${name}" is at most ${TIME_MAX[name]}`);
+    }
   }
   for (const transport of transports) {
     if (TRANSPORTS.includes(transport)) continue;

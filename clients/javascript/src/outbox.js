@@ -8,7 +8,7 @@
 
 import { ThrongError } from "./errors.js";
 import { backoffMs, delay, foundNoConnection, isTemporary, patience } from "./http.js";
-import { retryAfterMs, toError } from "./http.js";
+import { orAborted, retryAfterMs, toError } from "./http.js";
 import { isBinary, keyOf, pathOf, randomKey, toBytes } from "./message.js";
 import { checkNames } from "./options.js";
 
@@ -205,8 +205,10 @@ export class Outbox {
       publish.sent();
       try {
         const response = await this.#client.request(pathOf(publish.target), init);
-        if (response.ok) return this.settle(publish, await response.json());
-        const error = await toError(response);
+        if (response.ok) {
+          return this.settle(publish, await orAborted(response.json(), limit.signal));
+        }
+        const error = await toError(response, limit.signal);
         // A proxy's word says nothing about what the server behind it did.
         if (!error.code.startsWith("http_")) publish.ruledOut();
         if (!isTemporary(response)) return this.#refuse(publish, error);

@@ -11,7 +11,7 @@
 import { Connection } from "./connection.js";
 import { emit, Emitter } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { patience, readText, toError } from "./http.js";
+import { orAborted, patience, readText, toError } from "./http.js";
 import { keyOf, pathOf, toMessage, toTarget } from "./message.js";
 import { checkNames, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
@@ -135,7 +135,8 @@ export class Throng extends Emitter {
   }
 
   #request(path, init) {
-    return this.#options.fetch(this.#url + path, { cache: "no-store", ...init });
+    const answer = this.#options.fetch(this.#url + path, { cache: "no-store", ...init });
+    return orAborted(answer, init.signal);
   }
 
   async #read(target, what, parameters) {
@@ -146,8 +147,8 @@ export class Throng extends Emitter {
     try {
       const init = { signal: limit.signal };
       const response = await this.#request(`${pathOf(target)}/${what}${query}`, init);
-      if (!response.ok) throw await toError(response);
-      return JSON.parse(await readText(response, limit.touch));
+      if (!response.ok) throw await toError(response, limit.signal);
+      return JSON.parse(await orAborted(readText(response, limit.touch), limit.signal));
     } catch (error) {
       if (error instanceof ThrongError && error.status) throw error;
       if (limit.signal.aborted) {

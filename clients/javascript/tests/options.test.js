@@ -45,3 +45,20 @@ test("unknown options are refused with the nearest name", async () => {
   await assert.rejects(client.presence("a", { max: 5 }), { name, message: /limit/ });
   client.close();
 });
+
+test("times that no timer holds are refused", () => {
+  const greatest = {
+    heartbeatMs: 1_000_000_000,
+    openTimeoutMs: 1_000_000_000,
+    requestTimeoutMs: 1_000_000_000,
+    publishTimeoutMs: 240_000,
+    pollWaitSeconds: 300,
+  };
+  for (const [name, most] of Object.entries(greatest)) {
+    for (const value of [Infinity, 2 ** 31, most + 1]) {
+      const message = `the option "${name}" is at most ${most}`;
+      throwsWith(() => new Throng(URL_OK, { [name]: value }), message);
+    }
+  }
+  new Throng(URL_OK, { ...greatest, queueMax: Infinity }).close();
+});

@@ -121,3 +121,70 @@ test("a message too large for the socket is refused, the others go out", async (
   await refused;
   assert.equal((await small).id, "e1-1");
 });
+
+/** A `fetch` that does not pass its signal on; `isDeaf` chooses the requests never answered. */
+function heedless(isDeaf) {
+  return async (url, { signal, ...init }) => {
+    const answer = isDeaf(url, init);
+    if (answer === true) return new Promise(() => {});
+    return answer ?? fetch(url, init);
+  };
+}
+
+const never = () => new Promise(() => {});
+const STUCK = {
+  answer: () => true,
+  body: () => ({ ok: true, status: 201, headers: new Headers(), json: never }),
+  error: () => ({ ok: false, status: 503, headers: new Headers(), json: never }),
+};
+
+for (const [part, stuck] of Object.entries(STUCK)) {
+  test(`post: a fetch that ignores its signal (${part}) keeps no later message`, async (t) => {
+    const { connect } = await start(t);
+    let posts = 0;
+    const deaf = (url, { method }) => {
+      if (method === "POST" && posts++ === 0) return stuck();
+    };
+    const options = { transports: ["sse"], fetch: heedless(deaf), requestTimeoutMs: 50 };
+    const client = connect(options);
+    const answers = [client.publish("a", "1"), client.publish("a", "2")];
+    assert.deepEqual((await Promise.all(answers)).map(({ id }) => id), ["e1-1", "e1-2"]);
+  });
+}
+
+test("poll: a link that waits for publishes without echo ends when it is told to", async (t) => {
+  const { server, connect } = await start(t);
+  let polled;
+  const answered = new Promise((resolve) => (polled = resolve));
+  const options = {
+    transports: ["poll"],
+    fetch: async (url, init) => {
+      const response = await fetch(url, init);
+      if (!url.includes("/subscribe") || response.status === 204) return response;
+      const text = await response.text();
+      polled();
+      return new Response(text, response);
+    },
+  };
+  const client = connect(options);
+  const chat = client.subscribe("a");
+  await next(chat, "subscribed");
+  let post;
+  const posted = new Promise((resolve) => {
+    server.faults.request = (request, response) => {
+      if (request.method !== "POST") return false;
+      post = response;
+      resolve();
+      return true;
+    };
+  });
+  const quiet = client.publish("a", "quiet", { echo: false });
+  await posted;
+  // The poll has its answer, which is kept back until it is known whether the message is its own.
+  server.publish("channel a", { data: "other" });
+  await answered;
+  await next(client.subscribe("b"), "subscribed");
+  server.faults.request = undefined;
+  post.socket.destroy();
+  await quiet;
+});
