@@ -29,20 +29,20 @@
 //! * A delivery's latency counts from the intended time of its publish.
 //! * A failure has a reason and is counted.
 
-pub mod agents;
-pub mod assertions;
-pub mod audit;
+mod agents;
+mod assertions;
+mod audit;
 pub mod cli;
 pub mod clients;
 pub mod counts;
-pub mod failure;
+mod failure;
 pub mod machine;
 pub mod marker;
 pub mod plan;
-pub mod protocol;
-pub mod publish;
+mod protocol;
+mod publish;
 mod random;
-pub mod redact;
+mod redact;
 pub mod report;
 pub mod run;
 pub mod runner;

@@ -116,10 +116,8 @@ impl Template {
 
     /// A text without placeholders.
     pub fn literal(text: &str) -> Template {
-        let parts = match text.is_empty() {
-            true => Vec::new(),
-            false => vec![Part::Text(text.as_bytes().into())],
-        };
+        let parts =
+            if text.is_empty() { Vec::new() } else { vec![Part::Text(text.as_bytes().into())] };
         Template { text: text.replace('{', "{{").into(), parts: parts.into(), table: None }
     }
 

@@ -177,9 +177,10 @@ impl Stack {
         };
         let connection = self.connection(position);
         let in_flight = self.in_flight(position, connection);
-        let receive_space = match connection.marks.has(Marks::KEEPS_UNREAD) {
-            true => receive_space(&self.unread, position),
-            false => WINDOW,
+        let receive_space = if connection.marks.has(Marks::KEEPS_UNREAD) {
+            receive_space(&self.unread, position)
+        } else {
+            WINDOW
         };
         let was_closing = connection.state == State::Closing;
         let connection = &mut self.connections[position as usize];
@@ -315,19 +316,21 @@ fn receive_space(unread: &HashMap<u32, Vec<u8>>, position: u32) -> usize {
 }
 
 fn window_of(connection: Connection, unread: &HashMap<u32, Vec<u8>>, position: u32) -> u16 {
-    match connection.marks.has(Marks::KEEPS_UNREAD) {
+    if connection.marks.has(Marks::KEEPS_UNREAD) {
         // At most `WINDOW`, which fits.
-        true => receive_space(unread, position) as u16,
-        false => WINDOW as u16,
+        receive_space(unread, position) as u16
+    } else {
+        WINDOW as u16
     }
 }
 
 /// Sends the reply to a segment without a connection, if it is a reset.
 fn send_reset(segment: &Segment<'_>, reply: Reply, sink: &mut impl PacketSink) {
     let Reply::Reset(sequence) = reply else { return };
-    let (flags, acknowledged) = match segment.flags.has(Flags::ACK) {
-        true => (Flags::RST, 0),
-        false => (Flags::RST.and(Flags::ACK), segment.sequence.wrapping_add(segment.length())),
+    let (flags, acknowledged) = if segment.flags.has(Flags::ACK) {
+        (Flags::RST, 0)
+    } else {
+        (Flags::RST.and(Flags::ACK), segment.sequence.wrapping_add(segment.length()))
     };
     let (from, to): (SocketAddrV4, SocketAddrV4) = (segment.to, segment.from);
     sink.send(&Segment {

@@ -148,10 +148,8 @@ impl Agent<'_> {
                 return Err(nats.server_error("the connection was closed"));
             };
             let Some(reply) = message.reply.clone() else { continue };
-            let (answer, is_over) = match is_call {
-                true => (self.called(&message), false),
-                false => self.asked(&message),
-            };
+            let (answer, is_over) =
+                if is_call { (self.called(&message), false) } else { self.asked(&message) };
             let Some(answer) = answer else { continue };
             let sent = nats.client.publish(reply, answer.into()).await;
             sent.map_err(|error| nats.server_error(error))?;

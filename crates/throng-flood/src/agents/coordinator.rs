@@ -111,9 +111,10 @@ impl Coordinator {
         let stage = RunContext { client_set: &client_set, counters, publishers, machine: None };
         let mut report = run_phases(plan, stage, &mut observer);
         if client_set.is_empty() {
-            report.cut_short = Some(match self.nats.is_connected() {
-                true => "all agents were lost".to_owned(),
-                false => format!("the NATS server at {} is gone", self.nats.url),
+            report.cut_short = Some(if self.nats.is_connected() {
+                "all agents were lost".to_owned()
+            } else {
+                format!("the NATS server at {} is gone", self.nats.url)
             });
         }
         self.end(run, &client_set.members);

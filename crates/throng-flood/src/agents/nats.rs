@@ -55,9 +55,10 @@ pub(super) struct Group(String);
 impl Group {
     pub(super) fn new(name: &str) -> Result<Group, AgentsError> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        match !name.is_empty() && name.bytes().all(is_word) {
-            true => Ok(Group(name.to_owned())),
-            false => Err(AgentsError::Group(name.to_owned())),
+        if !name.is_empty() && name.bytes().all(is_word) {
+            Ok(Group(name.to_owned()))
+        } else {
+            Err(AgentsError::Group(name.to_owned()))
         }
     }
 

@@ -35,7 +35,9 @@ pub(super) fn plan(run: &Run) -> Result<Plan, Failure> {
         let describe = |error: &PlanError| {
             let line = describe(error, &run.options, file.as_ref());
             match needs {
-                Some(needs) if publishes && error.message == "nothing says how to publish" => {
+                Some(needs)
+                    if publishes && error.message == "the plan does not say how to publish" =>
+                {
                     format!("{line}; this profile needs {needs}")
                 }
                 _ => line,

@@ -104,8 +104,7 @@ fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
 
 fn note_silence(plan: &Plan) {
     if plan.target.publish.is_none() && !plan.phases.iter().any(|p| p.publishing().is_some()) {
-        let note =
-            "nothing will be published: tell flood how, with --publish-url, a key or a token";
+        let note = "nothing will be published: use --publish-url, or give a key or token";
         eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::WARNING, "note:"));
     }
 }

@@ -103,7 +103,9 @@ fn keys_and_tokens_enable_publishing() {
     let (message, code) = refusal(&asked);
     assert_eq!(code, EXIT_USAGE);
     assert!(
-        message.starts_with("--publish: nothing says how to publish; this profile needs a pub")
+        message.starts_with(
+            "--publish: the plan does not say how to publish; this profile needs a pub"
+        )
     );
     let pusher = plan(&["ws://h/app/key", "--profile=pusher", "--publish-url=http://h/notify"]);
     let PublishBy::Http { body, .. } = pusher.unwrap().target.publish.unwrap().by else { panic!() };
@@ -120,12 +122,12 @@ fn an_error_names_its_flag() {
         (&["h/a"], "URL: \"h/a\" has no scheme; did you mean \"http://h/a\"?"),
         (&["http://h", "--profile=nchn"], "there is no profile \"nchn\"; did you mean \"nchan\"?"),
         (&["http://h", "--assert=lots == 0"], "did you mean \"lost\"?"),
-        (&["http://h", "--size=49"], "--size: 49 bytes do not hold the mark, which takes 50"),
+        (&["http://h", "--size=49"], "--size: 49 bytes cannot hold the mark, which has 50"),
         (&["http://h", "--clients=0"], "--clients: there are no clients"),
-        (&["http://h", "--rate=0"], "for '--rate <RATE>': \"0\" is no rate"),
-        (&["http://h", "--churn=0"], "for '--churn <RATE>': \"0\" is no rate"),
-        (&["http://h", "--header=Host: x"], "--header: the header Host is made by the request"),
-        (&["https://h"], "URL: \"https://h\": TLS is not spoken"),
+        (&["http://h", "--rate=0"], "for '--rate <RATE>': \"0\" is not a rate"),
+        (&["http://h", "--churn=0"], "for '--churn <RATE>': \"0\" is not a rate"),
+        (&["http://h", "--header=Host: x"], "--header: the header Host is set by the client"),
+        (&["https://h"], "URL: \"https://h\": TLS is not supported"),
         (&["http://h/{strem}"], "URL: there is nothing to fill in for {strem}; did you mean"),
         (&["http://h", "--source=nosuch0"], "this machine has no interface \"nosuch0\""),
         (&["http://h", "--assert=server.cpu < 1s"], "--assert: \"server.cpu < 1s\" cannot be"),

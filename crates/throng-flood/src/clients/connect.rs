@@ -201,10 +201,7 @@ impl ClientThread {
                 let is_connecting = self.clients[position].state == State::Connecting;
                 self.fail(
                     position,
-                    match is_connecting {
-                        true => Failure::ConnectTimeout,
-                        false => Failure::HandshakeTimeout,
-                    },
+                    if is_connecting { Failure::ConnectTimeout } else { Failure::HandshakeTimeout },
                 );
             }
         }

@@ -100,9 +100,10 @@ impl ClientThread {
         }
         let unsent = &mut client.extra().unsent;
         unsent.extend_from_slice(&bytes[sent..]);
-        match unsent.len() > UNSENT_BYTES_MAX {
-            true => Err(Failure::Protocol("the server does not read")),
-            false => Ok(()),
+        if unsent.len() > UNSENT_BYTES_MAX {
+            Err(Failure::Protocol("the server does not read"))
+        } else {
+            Ok(())
         }
     }
 

@@ -163,7 +163,7 @@ pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, Clien
         |reason: &str| ClientPoolError::Url { url: url.to_owned(), reason: reason.to_owned() };
     match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
         Some("http" | "ws") => {}
-        Some("https" | "wss") => return Err(refuse("TLS is not spoken")),
+        Some("https" | "wss") => return Err(refuse("TLS is not supported")),
         _ => return Err(refuse("it does not begin with http:// or ws://")),
     }
     let authority = &url[Parts::of(url.as_bytes()).authority];

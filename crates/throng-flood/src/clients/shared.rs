@@ -136,9 +136,10 @@ impl Shared {
         // Given addresses belong to this machine and are used in turn, without gaps. Loopback
         // addresses, which all pools on the machine choose from, are dealt out by the number in
         // the run.
-        match self.sources.are_shared() {
-            true => self.number(thread, position),
-            false => self.own_number(thread, position),
+        if self.sources.are_shared() {
+            self.number(thread, position)
+        } else {
+            self.own_number(thread, position)
         }
     }
 

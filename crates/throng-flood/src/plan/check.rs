@@ -42,7 +42,7 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
     check_publish(&plan.target, &mut found);
     plan.check_sources(&mut found);
     if plan.phases.is_empty() {
-        found.push(PlanError::new("phases", "nothing is to happen: the plan has no phase"));
+        found.push(PlanError::new("phases", "the plan has no phases"));
     }
     let mut clients = 0;
     for (number, phase) in plan.phases.iter().enumerate() {
@@ -66,7 +66,7 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
 impl Plan {
     fn check_sources(&self, found: &mut Vec<PlanError>) {
         if self.threads == Some(0) {
-            found.push(PlanError::new("threads", "there must be a thread at least"));
+            found.push(PlanError::new("threads", "at least one thread is needed"));
         }
         if self.network == Network::Tunnel {
             let message = "clients of the network tunnel have addresses and ports of its own";
@@ -82,7 +82,7 @@ impl Plan {
         let Some(Ok(target)) = host.map(str::parse::<IpAddr>) else { return };
         let other = |source: &&IpAddr| source.is_ipv4() != target.is_ipv4();
         if let Some(source) = self.sources.addresses.iter().find(other) {
-            let message = format!("from {source} no connection to {target} can be made");
+            let message = format!("no connection from {source} to {target} is possible");
             found.push(PlanError::new("sources.addresses", message));
         }
     }
@@ -108,7 +108,8 @@ impl Plan {
         let needed: Duration = self.phases.iter().map(Phase::time).sum();
         if self.deadline < needed {
             let (deadline, needed) = (Time(self.deadline), Time(needed));
-            let message = format!("the phases take {needed} at least, the deadline is {deadline}");
+            let message =
+                format!("the phases take at least {needed}, but the deadline is {deadline}");
             found.push(PlanError::new("deadline", message));
         }
     }
@@ -137,10 +138,10 @@ fn url_fault(url: &str) -> Option<String> {
         return Some(no_scheme(url).0);
     };
     if !["http", "ws"].contains(&scheme.to_ascii_lowercase().as_str()) {
-        return Some(format!("{url:?}: only http and ws are spoken"));
+        return Some(format!("{url:?}: only http and ws are supported"));
     }
     if let Some(bad) = url.chars().find(|c| c.is_control() || c.is_whitespace() || !c.is_ascii()) {
-        return Some(format!("{url:?} holds {bad:?}: percent-encode it"));
+        return Some(format!("{url:?} contains {bad:?}: percent-encode it"));
     }
     if url.contains('#') {
         return Some(format!("{url:?}: what follows # is never sent; percent-encode it as %23"));
@@ -157,7 +158,7 @@ fn url_fault(url: &str) -> Option<String> {
 
 fn check_url(target: &Target, found: &mut Vec<PlanError>) {
     if target.url.has(Placeholder::Payload) {
-        let message = "{payload} belongs to what is published, not to a subscriber's URL";
+        let message = "{payload} is for published messages, not for a subscriber's URL";
         found.push(PlanError::new("target.url", message));
         return;
     }
@@ -207,10 +208,10 @@ fn check_target(target: &Target, found: &mut Vec<PlanError>) {
         report("subscribed", "with long-poll the first message ends the request; use handshake");
     }
     if target.handshake_timeout.is_zero() {
-        report("handshake-timeout", "no handshake takes no time");
+        report("handshake-timeout", "must be more than 0");
     }
     if target.hello.iter().any(|hello| hello.has(Placeholder::Payload)) {
-        report("hello", "{payload} belongs to what is published");
+        report("hello", "{payload} is for published messages");
     }
     check_headers("target.headers", &target.headers, found);
     check_streams(target, found);
@@ -223,11 +224,11 @@ fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<Plan
         let message = if name.is_empty() || !name.bytes().all(is_token) {
             format!("{name:?} is not the name of a header")
         } else if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
-            format!("the header {name} is made by the request itself")
+            format!("the header {name} is set by the client itself")
         } else if value.text().contains(char::is_control) {
-            format!("the header {name} holds a line break or another control character")
+            format!("the header {name} contains a line break or another control character")
         } else if value.has(Placeholder::Payload) && key.starts_with("target") {
-            format!("the header {name}: {{payload}} belongs to what is published")
+            format!("the header {name}: {{payload}} is for published messages")
         } else {
             continue;
         };
@@ -240,8 +241,8 @@ fn check_streams(target: &Target, found: &mut Vec<PlanError>) {
     let headers = target.headers.iter().map(|(_, value)| value);
     let mut templates = std::iter::once(&target.url).chain(&target.hello).chain(headers);
     let message = match target.streams {
-        Streams::Spread(0) => "there must be a stream at least".to_owned(),
-        Streams::Friends { edges: 0 } => "a client must have a friend at least".to_owned(),
+        Streams::Spread(0) => "at least one stream is needed".to_owned(),
+        Streams::Friends { edges: 0 } => "a client needs at least one friend".to_owned(),
         Streams::Friends { .. } if !templates.any(|each| each.has(Placeholder::Streams)) => {
             "friends are followed over one connection each: the URL or a hello message must name \
              them, with {streams:SEPARATOR}"
@@ -266,7 +267,7 @@ fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
         found.push(PlanError::new(format!("publish.{key}"), message));
     };
     if publish.connections == 0 {
-        report("connections", "there must be a connection at least");
+        report("connections", "at least one connection is needed");
     }
     if publish.refused.as_ref().is_some_and(String::is_empty) {
         report("refused", "an empty text is in every answer; leave it out");
@@ -275,7 +276,7 @@ fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
         report("refused", "frames are not answered; this is for publishing by HTTP");
     }
     if publish.pipeline == 0 {
-        report("pipeline", "there must be a request under way at least");
+        report("pipeline", "at least one request must be allowed in flight");
     }
     let mut parts: Vec<&Template> = Vec::new();
     match &publish.by {
@@ -298,7 +299,11 @@ fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
         }
         PublishBy::WebSocket { frame } => {
             if target.transport != Transport::WebSocket {
-                report("by", "a WebSocket publisher connects as subscribers do, who are none");
+                report(
+                    "by",
+                    "a WebSocket publisher connects like a subscriber, but the transport is not \
+                     websocket",
+                );
             }
             parts.push(frame);
         }
@@ -309,16 +314,16 @@ fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
     };
     let mut report = |message: &str| found.push(PlanError::new("publish.body", message));
     match parts.iter().map(|part| part.count(Placeholder::Payload)).sum() {
-        0 => report("{payload}, which carries the mark, is nowhere in what is published"),
+        0 => report("{payload}, which carries the mark, is missing"),
         1 => {}
-        _ => report("{payload} is in it more than once: each delivery would count as several"),
+        _ => report("{payload} occurs more than once, so each delivery would count several times"),
     }
     let is_one = matches!(target.streams, Streams::One | Streams::Spread(1));
     if !is_one && !parts.iter().any(|part| part.has(Placeholder::Stream)) {
-        report("{stream} is nowhere in what is published, so that all would go to one channel");
+        report("{stream} is missing, so all messages would go to one channel");
     }
     if body.has(Placeholder::Client) {
-        report("a publisher is no client: {i} and columns mean nothing in what is published");
+        report("a publisher is not a client: {i} and columns have no value in messages");
     }
 }
 
@@ -330,29 +335,29 @@ fn check_phase(phase: &Phase, clients: usize, report: &mut impl FnMut(&str, Stri
     match phase {
         Phase::Ramp { to, rate, in_flight } => {
             if *to > CLIENTS_MAX {
-                report("to", format!("{to} clients are more than can be numbered"));
+                report("to", format!("{to} clients are more than the limit of {CLIENTS_MAX}"));
             }
             if rate.is_some_and(|rate| !is_rate(rate)) {
-                report("rate", "the rate is more than 0; leave it out for full speed".to_owned());
+                report("rate", "must be more than 0; leave it out for no limit".to_owned());
             }
             if *in_flight == 0 {
-                report("in-flight", "there must be a connect under way at least".to_owned());
+                report("in-flight", "at least one connect must be allowed at a time".to_owned());
             }
         }
         Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. }
             if time.is_zero() =>
         {
-            report("time", "a phase that takes no time does nothing".to_owned());
+            report("time", "a phase must take more than 0".to_owned());
         }
         Phase::Hold { .. } => {}
         Phase::Churn { rate, .. } => {
             if !is_rate(*rate) {
-                report("rate", "so many clients a second come and go: more than 0".to_owned());
+                report("rate", "the number of clients per second must be more than 0".to_owned());
             }
         }
         Phase::Storm { timeout, .. } => {
             if timeout.is_zero() {
-                report("timeout", "nobody is back at once: give a time".to_owned());
+                report("timeout", "a storm must have more than 0".to_owned());
             }
         }
         Phase::Slow { share, .. } => {
@@ -371,25 +376,25 @@ fn check_publishing(
     report: &mut impl FnMut(&str, String),
 ) {
     if target.publish.is_none() {
-        report("publish", "nothing says how to publish".to_owned());
+        report("publish", "the plan does not say how to publish".to_owned());
         return;
     }
     if !(publishing.rate > 0.0 && publishing.rate <= RATE_MAX) {
-        report("publish.rate", "so many messages a second: more than 0".to_owned());
+        report("publish.rate", "the number of messages per second must be more than 0".to_owned());
     }
     if publishing.count == Some(0) {
-        report("publish.count", "no message is to be published; leave the count out".to_owned());
+        report("publish.count", "must be more than 0; leave it out for no limit".to_owned());
     }
     if publishing.size < MARK_BYTES {
         let size = publishing.size;
-        let message = format!("{size} bytes do not hold the mark, which takes {MARK_BYTES}");
+        let message = format!("{size} bytes cannot hold the mark, which has {MARK_BYTES}");
         report("publish.size", message);
     }
     if publishing.size > PAYLOAD_BYTES_MAX {
-        report("publish.size", "a message has 64MiB at most".to_owned());
+        report("publish.size", "a message can have at most 64MiB".to_owned());
     }
     if publishing.to == Pattern::Random && matches!(target.streams, Streams::One) {
-        let message = "there is only one stream to choose from; say which there are (streams)";
+        let message = "there is only one stream to choose from; set streams";
         report("publish.to", message.to_owned());
     }
 }

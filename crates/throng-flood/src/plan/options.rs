@@ -235,9 +235,12 @@ impl Options {
 }
 
 fn positive_rate(text: &str) -> Result<Rate, Invalid> {
-    text.parse().and_then(|rate: Rate| match rate.0 > 0.0 {
-        true => Ok(rate),
-        false => Err(Invalid(format!("{text:?} is no rate: it is more than 0"))),
+    text.parse().and_then(|rate: Rate| {
+        if rate.0 > 0.0 {
+            Ok(rate)
+        } else {
+            Err(Invalid(format!("{text:?} is not a rate: it must be more than 0")))
+        }
     })
 }
 

@@ -49,7 +49,7 @@ impl Options {
     fn target(&self, errors: &mut Vec<PlanError>) -> Option<Target> {
         let options = &self.target;
         let Some(given_url) = &options.url else {
-            let message = "no URL is given: which server is to be loaded?";
+            let message = "no URL is given: which server is the target?";
             errors.push(PlanError::new("target.url", message));
             return None;
         };
@@ -152,7 +152,7 @@ impl Options {
                 return Some(PublishBy::Http { method: options.method(), url, headers, body });
             }
             (PublishTransport::WebSocket, Some(_)) => {
-                "a WebSocket publisher connects as subscribers do, to their URL"
+                "a WebSocket publisher connects like a subscriber, to the same URL"
             }
             (PublishTransport::Http, None) => "no URL to publish at is given",
         };

@@ -48,11 +48,11 @@ const HOLDER: (u32, &str) = (1, "systemd");
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenerError {
     /// The server runs elsewhere, or not at all.
-    #[error("nobody listens on port {0} of this machine; give the server's process id")]
+    #[error("no process listens on port {0} of this machine; give the server's process id")]
     Nobody(u16),
     /// Another user's process.
     #[error(
-        "the process that listens on port {0} belongs to somebody else; give its id, or run as its \
+        "the process that listens on port {0} belongs to another user; give its id, or run as that \
          user"
     )]
     Hidden(u16),

@@ -83,9 +83,10 @@ impl<'a> Head<'a> {
 
     /// Whether the connection stays open after the response.
     pub fn keeps_alive(&self) -> bool {
-        match self.is_http_10 {
-            true => self.has_item("connection", "keep-alive"),
-            false => !self.has_item("connection", "close"),
+        if self.is_http_10 {
+            self.has_item("connection", "keep-alive")
+        } else {
+            !self.has_item("connection", "close")
         }
     }
 

@@ -28,9 +28,10 @@ pub struct Answer<'a> {
 impl Answer<'_> {
     /// The failure, if the response is a rejection.
     pub fn refusal(&self) -> Failure {
-        match self.is_page {
-            true => Failure::Status(self.status),
-            false => refusal::of_text(self.status, &self.body),
+        if self.is_page {
+            Failure::Status(self.status)
+        } else {
+            refusal::of_text(self.status, &self.body)
         }
     }
 }

@@ -71,9 +71,10 @@ pub fn is_page(content_type: &str) -> bool {
 /// The first line that is not empty. JSON may span lines, and becomes one.
 fn line(body: &[u8]) -> Option<String> {
     let body = body.trim_ascii();
-    let line = match is_json(body) {
-        true => body,
-        false => body.split(|&byte| matches!(byte, b'\n' | b'\r')).next()?,
+    let line = if is_json(body) {
+        body
+    } else {
+        body.split(|&byte| matches!(byte, b'\n' | b'\r')).next()?
     };
     let line = said(line);
     (!line.is_empty()).then_some(line)

@@ -340,7 +340,7 @@ impl Connection {
         context: &mut Context<'_>,
     ) -> Result<(), PublishFailure> {
         let Some(message) = self.in_flight.pop_front() else {
-            let reason = Failure::Protocol("an answer that nobody asked for");
+            let reason = Failure::Protocol("an unexpected response");
             return Err(PublishFailure::Connection(reason));
         };
         record(&mut context.counts.answer, now_ns().saturating_sub(message.sent_ns));

@@ -38,7 +38,7 @@ impl fmt::Display for PublishFailure {
         match self {
             PublishFailure::Connection(failure) => failure.fmt(f),
             PublishFailure::Unanswered => f.write_str("no answer in time"),
-            PublishFailure::Behind => f.write_str("not sent: too many waited for their turn"),
+            PublishFailure::Behind => f.write_str("not sent: too many messages were waiting"),
             PublishFailure::Unsent => f.write_str("not sent before the phase was over"),
         }
     }

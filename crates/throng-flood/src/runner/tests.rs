@@ -30,7 +30,7 @@ struct Inner {
     deaf: u64,
     failing: u64,
     /// Whether `send_updates` was called.
-    is_kept_told: bool,
+    was_updated: bool,
     log: Vec<String>,
 }
 
@@ -114,20 +114,20 @@ impl ClientSet for Fake {
     }
 
     fn send_updates(&self) {
-        self.inner.borrow_mut().is_kept_told = true;
+        self.inner.borrow_mut().was_updated = true;
     }
 }
 
 #[derive(Default)]
-struct Onlooker {
-    moments: Vec<(String, u64)>,
+struct TestObserver {
+    samples: Vec<(String, u64)>,
     /// Whether to stop the run once something is published.
     stop_with: Option<Arc<StreamCounters>>,
 }
 
-impl Observer for Onlooker {
+impl Observer for TestObserver {
     fn on_sample(&mut self, on_sample: &Moment<'_>) {
-        self.moments.push((on_sample.phase.to_owned(), on_sample.received));
+        self.samples.push((on_sample.phase.to_owned(), on_sample.received));
     }
 
     fn should_stop(&mut self) -> bool {
@@ -147,7 +147,7 @@ fn hold(ms: u64) -> Phase {
     Phase::Hold { time: Duration::from_millis(ms), publish: publishing(100.0) }
 }
 
-fn run(fake: &Fake, phases: Vec<Phase>, onlooker: &mut Onlooker) -> Report {
+fn run(fake: &Fake, phases: Vec<Phase>, observer: &mut TestObserver) -> Report {
     let (port, _requests) = serve(|_| (CREATED, false));
     let plan = Plan {
         name: "test".to_owned(),
@@ -175,13 +175,13 @@ fn run(fake: &Fake, phases: Vec<Phase>, onlooker: &mut Onlooker) -> Report {
     run_phases(
         &plan,
         RunContext { client_set: fake, counters, publishers, machine: None },
-        onlooker,
+        observer,
     )
 }
 
 /// Warnings, except for those that a busy machine may cause.
 fn warnings(report: &Report) -> Vec<&str> {
-    let of_pace = ["publisher was late", "were to be published"];
+    let of_pace = ["publisher was late", "the publish rate was to be"];
     let warnings = report.warnings.iter().map(String::as_str);
     warnings.filter(|warning| !of_pace.iter().any(|part| warning.contains(part))).collect()
 }
@@ -189,8 +189,8 @@ fn warnings(report: &Report) -> Vec<&str> {
 #[test]
 fn a_plan_becomes_a_report() {
     let fake = Fake::new(0, 0);
-    let mut onlooker = Onlooker::default();
-    let report = run(&fake, vec![ramp(), hold(1300), hold(200)], &mut onlooker);
+    let mut observer = TestObserver::default();
+    let report = run(&fake, vec![ramp(), hold(1300), hold(200)], &mut observer);
     assert_eq!((report.cut_short.as_deref(), warnings(&report)), (None, Vec::new()));
     let total = &report.total;
     assert_eq!((total.active, total.attempts, total.subscribed), (50, 50, 50));
@@ -206,14 +206,14 @@ fn a_plan_becomes_a_report() {
     assert_eq!(expected, [0, 6500, 1000]);
     assert!(report.phases.windows(2).all(|pair| pair[0].to_s <= pair[1].from_s));
     assert_eq!(report.series.iter().map(|sample| sample.received).sum::<u64>(), 7500);
-    assert!(!onlooker.moments.is_empty() && fake.inner.borrow().is_kept_told);
+    assert!(!observer.samples.is_empty() && fake.inner.borrow().was_updated);
 }
 
 #[test]
 fn lost_messages_are_waited_for_once() {
     let fake = Fake::new(3, 2);
     fake.log("lossy".to_owned());
-    let report = run(&fake, vec![ramp(), hold(100), hold(100)], &mut Onlooker::default());
+    let report = run(&fake, vec![ramp(), hold(100), hold(100)], &mut TestObserver::default());
     let lost: Vec<u64> = report.phases.iter().map(|phase| phase.totals.lost).collect();
     assert_eq!(lost, [0, 3, 0]);
     assert_eq!((report.total.lost, report.total.received), (3, report.total.expected - 3));
@@ -230,7 +230,7 @@ fn storm_churn_and_slow_reach_the_clients() {
         Phase::Churn { time, rate: 10.0, publish: None },
         Phase::Slow { share: 0.25, time, publish: None },
     ];
-    let report = run(&fake, phases, &mut Onlooker::default());
+    let report = run(&fake, phases, &mut TestObserver::default());
     let log = fake.inner.borrow().log.clone();
     assert_eq!(log, ["storm 7", "churn 10", "churn 0", "slow 0.25 true", "slow 0.25 false"]);
     assert!(report.phases[1].recovered_s.is_some());
@@ -244,8 +244,8 @@ fn storm_churn_and_slow_reach_the_clients() {
 fn a_stopped_run_has_a_report() {
     let fake = Fake::new(0, 0);
     let stop_with = Some(Arc::clone(&fake.counters));
-    let mut onlooker = Onlooker { stop_with, ..Onlooker::default() };
-    let report = run(&fake, vec![ramp(), hold(60_000), hold(1)], &mut onlooker);
+    let mut observer = TestObserver { stop_with, ..TestObserver::default() };
+    let report = run(&fake, vec![ramp(), hold(60_000), hold(1)], &mut observer);
     assert!(report.seconds < 60.0);
     assert_eq!(report.cut_short.as_deref(), Some("stopped in the phase \"hold 60 s\""));
     assert_eq!(report.phases.len(), 2);

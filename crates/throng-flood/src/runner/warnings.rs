@@ -124,14 +124,14 @@ impl Warnings {
             && actual < intended * RATE_MIN
         {
             self.warn(format!(
-                "{name}: {} were to be published and {} were",
+                "{name}: the publish rate was to be {} and was {}",
                 format::rate(intended),
                 format::rate(actual),
             ));
         }
         if publishes.unsure > 0 {
             self.warn(format!(
-                "{name}: {} not answered; nobody knows whether the server took them, and their \
+                "{name}: {} not answered: the server may have accepted them, and their \
                  deliveries are not in the audit",
                 format::counted(publishes.unsure, "publish was", "publishes were"),
             ));
@@ -141,7 +141,7 @@ impl Warnings {
     /// A ramp made no progress.
     pub(super) fn standstill(&mut self, name: &str, states: States, to: u64) {
         self.warn(format!(
-            "{name}: nothing moved any more with {} of {} clients subscribed and {} connecting",
+            "{name}: no more progress with {} of {} clients subscribed and {} connecting",
             format::count(states.active),
             format::count(to),
             format::count(states.connecting),
@@ -151,7 +151,7 @@ impl Warnings {
     /// Not all clients reconnected after a storm.
     pub(super) fn no_recovery(&mut self, name: &str, before: u64, now: u64) {
         self.warn(format!(
-            "{name}: {} of {} clients were back when its time was over",
+            "{name}: {} of {} clients had reconnected when the time was over",
             format::count(now),
             format::count(before),
         ));
@@ -222,7 +222,7 @@ mod tests {
             "a client thread was busy for up to 93 %",
             "in 1 of 1 seconds",
             "the publisher was late: 1 % of its messages went out 50.0 ms or more",
-            "10.0/s were to be published and 5.00/s were",
+            "the publish rate was to be 10.0/s and was 5.00/s",
             "1 publish was not answered",
             "7 packets of the tunnel were lost",
         ] {

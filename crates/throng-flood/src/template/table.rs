@@ -114,9 +114,10 @@ impl Table {
     }
 
     fn checked(self, name: &str) -> Result<Table, TableError> {
-        match self.ends.is_empty() {
-            true => Err(TableError(format!("{name} has no line for any client"))),
-            false => Ok(self),
+        if self.ends.is_empty() {
+            Err(TableError(format!("{name} has no line for any client")))
+        } else {
+            Ok(self)
         }
     }
 }
@@ -128,9 +129,10 @@ fn read(path: &Path) -> Result<String, TableError> {
         std::io::ErrorKind::InvalidData => TableError(format!("{name} is not UTF-8 text")),
         _ => TableError(format!("cannot read {name}: {error}")),
     })?;
-    match text.len() <= BYTES_MAX {
-        true => Ok(text),
-        false => Err(TableError(format!("{name} is larger than 4 GiB"))),
+    if text.len() <= BYTES_MAX {
+        Ok(text)
+    } else {
+        Err(TableError(format!("{name} is larger than 4 GiB")))
     }
 }
 

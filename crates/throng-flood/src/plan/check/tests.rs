@@ -64,12 +64,12 @@ fn a_url_is_enough() {
 #[test]
 fn urls() {
     for (url, expected) in [
-        ("http://h/a b", "target.url: \"http://h/a b\" holds ' ': percent-encode it"),
+        ("http://h/a b", "target.url: \"http://h/a b\" contains ' ': percent-encode it"),
         ("http://h:0/", "target.url: \"http://h:0/channels"),
         ("http://h:99999/", "target.url: \"http://h:99999"),
         ("http://a@h/x", "target.url: \"http://a@h/x\" names no host"),
         ("http://h/x#y", "target.url: \"http://h/x#y\": what follows # is never sent"),
-        ("http://h/{payload}", "target.url: {payload} belongs to what is published"),
+        ("http://h/{payload}", "target.url: {payload} is for published messages"),
         ("http://h/{colour}", "target.url: there is nothing to fill in for {colour}"),
     ] {
         refused(with(target(url)), expected);
@@ -77,7 +77,10 @@ fn urls() {
     refused(Options::default(), "target.url: no URL is given");
     let urls = crate::template::Table::urls("u", "http://h/1\nhttps://h/2").unwrap();
     let file = TargetOptions { urls: Some(UrlTable(urls.into())), ..target("{url}") };
-    refused(with(file), "target.url: for client 1, \"https://h/2\": only http and ws are spoken");
+    refused(
+        with(file),
+        "target.url: for client 1, \"https://h/2\": only http and ws are supported",
+    );
 }
 
 #[test]
@@ -108,8 +111,8 @@ fn headers() {
     };
     assert!(with("Authorization", "Bearer {i}").into_plan().is_ok());
     refused(with("a b", "x"), "target.headers.a b: \"a b\" is not the name of a header");
-    refused(with("Host", "x"), "target.headers.Host: the header Host is made by the request");
-    refused(with("A", "x\r\nB: y"), "target.headers.A: the header A holds a line break");
+    refused(with("Host", "x"), "target.headers.Host: the header Host is set by the client");
+    refused(with("A", "x\r\nB: y"), "target.headers.A: the header A contains a line break");
     refused(with("A", "{b}"), "target.headers.A: there is nothing to fill in for {b}");
 }
 
@@ -119,10 +122,10 @@ fn streams() {
     let host = "http://h";
     assert!(follow(host, Streams::Spread(10)).into_plan().is_ok());
     assert!(follow(host, Streams::Friends { edges: 10 }).into_plan().is_ok());
-    refused(follow(host, Streams::Friends { edges: 0 }), "target.streams: a client must have a");
+    refused(follow(host, Streams::Friends { edges: 0 }), "target.streams: a client needs at least");
     let errors = errors(follow("http://h/channels/a", Streams::Spread(10)));
     assert!(errors[0].starts_with("target.streams: every client subscribes to the same"));
-    assert!(errors[1].starts_with("publish.body: {stream} is nowhere in what is published"));
+    assert!(errors[1].starts_with("publish.body: {stream} is missing"));
     let alone = follow("http://h/channels/{stream}", Streams::Friends { edges: 3 });
     refused(alone, "target.streams: friends are followed over one connection each");
 }
@@ -134,19 +137,19 @@ fn publishing() {
     for (publishing, expected) in [
         (
             Publishing { size: 49, ..PUBLISHING },
-            ".size: 49 bytes do not hold the mark, which takes 50",
+            ".size: 49 bytes cannot hold the mark, which has 50",
         ),
-        (Publishing { size: 1 << 30, ..PUBLISHING }, ".size: a message has 64MiB at most"),
-        (Publishing { rate: 0.0, ..PUBLISHING }, ".rate: so many messages a second"),
-        (Publishing { rate: f64::NAN, ..PUBLISHING }, ".rate: so many messages a second"),
-        (Publishing { count: Some(0), ..PUBLISHING }, ".count: no message is to be published"),
+        (Publishing { size: 1 << 30, ..PUBLISHING }, ".size: a message can have at most 64MiB"),
+        (Publishing { rate: 0.0, ..PUBLISHING }, ".rate: the number of messages per second"),
+        (Publishing { rate: f64::NAN, ..PUBLISHING }, ".rate: the number of messages per second"),
+        (Publishing { count: Some(0), ..PUBLISHING }, ".count: must be more than 0"),
         (Publishing { to: Pattern::Random, ..PUBLISHING }, ".to: there is only one stream"),
     ] {
         refused(publish(publishing), &format!("{key}{expected}"));
     }
     let mut mercure = publish(PUBLISHING);
     mercure.target.profile = Some(Profile::Mercure);
-    refused(mercure, "phases.1.publish: nothing says how to publish");
+    refused(mercure, "phases.1.publish: the plan does not say how to publish");
 }
 
 #[test]
@@ -154,27 +157,27 @@ fn how_to_publish() {
     let none = PublishOptions::default;
     let body =
         |text: &str| publishing_with(PublishOptions { body: Some(text.to_owned()), ..none() });
-    refused(body("hello"), "publish.body: {payload}, which carries the mark, is nowhere");
-    refused(body("{payload}{payload}"), "publish.body: {payload} is in it more than once");
-    refused(body("{i}{payload}"), "publish.body: a publisher is no client");
+    refused(body("hello"), "publish.body: {payload}, which carries the mark, is missing");
+    refused(body("{payload}{payload}"), "publish.body: {payload} occurs more than once");
+    refused(body("{i}{payload}"), "publish.body: a publisher is not a client");
     let get = PublishOptions { method: Some("GET".to_owned()), ..none() };
     refused(publishing_with(get), "publish.method: \"GET\" is not a method to publish with");
     let no_connection = PublishOptions { connections: Some(Count(0)), ..none() };
-    refused(publishing_with(no_connection), "publish.connections: there must");
+    refused(publishing_with(no_connection), "publish.connections: at least one");
     let url = PublishOptions { url: Some("https://h/".to_owned()), ..none() };
-    refused(publishing_with(url), "publish.url: \"https://h/\": only http and ws are spoken");
+    refused(publishing_with(url), "publish.url: \"https://h/\": only http and ws are supported");
     let frame = PublishOptions { by: Some(PublishTransport::WebSocket), ..none() };
     let both = PublishOptions { url: Some("http://h/".to_owned()), ..frame.clone() };
-    refused(publishing_with(both), "publish.url: a WebSocket publisher connects as subscribers do");
+    refused(publishing_with(both), "publish.url: a WebSocket publisher connects like a subscriber");
     let mut by_sse = publishing_with(frame);
     by_sse.target.transport = Some(Transport::Sse);
-    refused(by_sse, "publish.by: a WebSocket publisher connects as subscribers do");
+    refused(by_sse, "publish.by: a WebSocket publisher connects like a subscriber");
 }
 
 #[test]
 fn phases_in_order() {
     let second = Duration::from_secs(1);
-    refused(phases(vec![]), "phases: nothing is to happen");
+    refused(phases(vec![]), "phases: the plan has no phases");
     refused(phases(vec![hold(PUBLISHING)]), "phases.0: there are no clients yet: ramp up first");
     let slow = |share| phases(vec![ramp(1), Phase::Slow { share, time: second, publish: None }]);
     for share in [0.0, -1.0, 1.5, f64::NAN] {
@@ -182,9 +185,9 @@ fn phases_in_order() {
     }
     assert!(slow(1.0).into_plan().is_ok());
     let churn = Phase::Churn { time: Duration::ZERO, rate: 1.0, publish: None };
-    refused(phases(vec![ramp(1), churn]), "phases.1.time: a phase that takes no time");
+    refused(phases(vec![ramp(1), churn]), "phases.1.time: a phase must take");
     let storm = Phase::Storm { timeout: Duration::ZERO, publish: None };
-    refused(phases(vec![ramp(1), storm]), "phases.1.timeout: nobody is back at once");
+    refused(phases(vec![ramp(1), storm]), "phases.1.timeout: a storm must have more");
     let ramp = Phase::Ramp { to: 1, rate: Some(0.0), in_flight: 0 };
     assert_eq!(errors(phases(vec![ramp])).len(), 2);
 }
@@ -192,13 +195,13 @@ fn phases_in_order() {
 #[test]
 fn the_rest() {
     let early = Options { deadline: Some("1s".parse().unwrap()), ..with(local()) };
-    refused(early, "deadline: the phases take 10s at least, the deadline is 1s");
+    refused(early, "deadline: the phases take at least 10s, but the deadline is 1s");
     let threads = Options { threads: Some(Count(0)), ..with(local()) };
-    refused(threads, "threads: there must be a thread at least");
+    refused(threads, "threads: at least one thread is needed");
     let addresses = Some(vec![LocalAddresses(vec!["::1".parse().unwrap()])]);
     let sources = SourceOptions { addresses, ..SourceOptions::default() };
     let other_family = Options { sources, ..with(local()) };
-    refused(other_family, "sources.addresses: from ::1 no connection to 127.0.0.1 can be made");
+    refused(other_family, "sources.addresses: no connection from ::1 to 127.0.0.1 is possible");
     let server = Some(ServerProcess::Ids(vec![u32::MAX]));
     let server = Options { server_pid: server, ..with(local()) };
     refused(server, "server-pid: there is no process 4294967295 on this machine");

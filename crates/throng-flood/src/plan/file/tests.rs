@@ -212,14 +212,14 @@ fn contradictions_have_positions_too() {
     assert_eq!(
         lines,
         [
-            "plan.toml, line 3, column 16: Host: the header Host is made by the request itself",
-            "plan.toml, line 10, column 30: size: 10 bytes do not hold the mark, which takes 50"
+            "plan.toml, line 3, column 16: Host: the header Host is set by the client itself",
+            "plan.toml, line 10, column 30: size: 10 bytes cannot hold the mark, which has 50"
         ]
     );
     let (options, file) = read("[[phases]]\ndo = 'ramp'\nto = 1").unwrap();
     let errors = options.into_plan().unwrap_err();
     let said = file.describe(&errors[0]);
-    assert_eq!(said, "plan.toml: no URL is given: which server is to be loaded?");
+    assert_eq!(said, "plan.toml: no URL is given: which server is the target?");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Address {
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "ws" => {}
             "https" | "wss" => {
-                let what = "TLS is not spoken; load the server behind its TLS proxy";
+                let what = "TLS is not supported; load the server behind its TLS proxy";
                 return Err(ProfileError::Url(format!("{url:?}: {what}")));
             }
             _ => {
@@ -159,9 +159,10 @@ impl Choice<'_> {
         address: &Address,
         path: &str,
     ) -> Result<Target, ProfileError> {
-        let url = match address.path.is_empty() {
-            true => format!("{}://{}{path}", address.scheme, address.authority),
-            false => self.url.to_owned(),
+        let url = if address.path.is_empty() {
+            format!("{}://{}{path}", address.scheme, address.authority)
+        } else {
+            self.url.to_owned()
         };
         Ok(Target {
             transport,

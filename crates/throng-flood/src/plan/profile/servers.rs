@@ -276,7 +276,10 @@ fn custom(choice: &Choice<'_>) -> Result<Target, ProfileError> {
         None if is_websocket => Transport::WebSocket,
         None => {
             let hint = "say how messages come: websocket, sse, stream or long-poll (--transport)";
-            return Err(ProfileError::Url(format!("of {:?} nothing is known: {hint}", choice.url)));
+            return Err(ProfileError::Url(format!(
+                "{:?} does not tell the transport: {hint}",
+                choice.url
+            )));
         }
     };
     if let Some(channel) = choice.channel {

@@ -178,7 +178,7 @@ fn plain_websocket_and_custom() {
 fn says_what_is_wrong() {
     for (url, expected) in [
         ("h/a", "\"h/a\" has no scheme; did you mean \"http://h/a\"?"),
-        ("https://h", "\"https://h\": TLS is not spoken"),
+        ("https://h", "\"https://h\": TLS is not supported"),
         ("ftp://h", "\"ftp://h\" cannot be loaded: the scheme is http or ws"),
         ("http:///x", "\"http:///x\" names no host"),
         ("http://h/{strem}", "there is nothing to fill in for {strem}; did you mean {stream}?"),
