@@ -101,9 +101,12 @@ def test_a_file_for_the_next_start(tmp_path):
     done = doctor(tmp_path, "--connections", "1M", "--sysctl-file")
     assert done.returncode == 0
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    settings = dict(line.split(" = ") for line in lines)
     found = json.loads(doctor(tmp_path, "--connections", "1M", "--json").stdout)
-    changes = [check["change"] for check in found["checks"] if check["change"]]
-    assert lines == [f"{change['setting']} = {change['to']}" for change in changes]
+    changes = {c["change"]["setting"]: c["change"]["to"] for c in found["checks"] if c["change"]}
+    # It counts files that are open now, of which other programs have more or fewer a moment later.
+    files = [int(values.pop("fs.file-max", 0)) for values in (settings, changes)]
+    assert settings == changes and files[0] == pytest.approx(files[1], rel=0.01)
 
 
 def test_without_a_number_it_says_what_fits(tmp_path):

@@ -1,7 +1,7 @@
-//! Joins the two planes: what the control plane needs, made of what the data plane offers.
+//! Connects the two planes: implements the traits of the control plane with the data plane.
 //!
-//! The descriptors here are those of the process's own table. A worker's sockets come out of
-//! [`Handover`] already installed in it, and what goes back is closed here once it is under way.
+//! Descriptors here belong to the process's own table. A worker's sockets come out of
+//! [`Handover`] already in that table. A socket for a worker is closed here after it was sent.
 
 use std::io;
 use std::net::TcpStream;
@@ -16,18 +16,18 @@ use throng_edge::{Edge, Figures, Inlets};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-/// Connections that come from the workers.
+/// Receives the connections that workers hand off.
 #[derive(Debug)]
 pub struct Handover {
-    /// Shared, because it is needed again for draining.
+    /// Shared with shutdown.
     edge: Arc<Edge>,
-    /// A duplicate of the arrivals' descriptor, by which the runtime learns that one is there. It
-    /// is a Unix socket; nothing is read through this type, so that its kind does not matter.
+    /// A duplicate of the receiving descriptor, for the runtime's readiness events. Its type does
+    /// not matter, because nothing is read through it.
     watched: UnixDatagram,
 }
 
 impl Handover {
-    /// Must be called within the runtime.
+    /// Requires the runtime.
     pub fn new(edge: Arc<Edge>) -> io::Result<Handover> {
         let duplicate = edge.arrivals.as_fd().try_clone_to_owned()?;
         let watched = UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?;
@@ -44,7 +44,7 @@ impl throng_control::HandoffReceiver for Handover {
     }
 }
 
-/// The workers, as the control plane sees them.
+/// The workers, for the control plane.
 #[derive(Debug)]
 pub struct Workers {
     /// The way to them.

@@ -1,15 +1,21 @@
-//! The server's life, from checked settings to the exit.
+//! `throng serve`: starts the server, runs it, and shuts it down.
 //!
-//! # Order
+//! # Order of start
 //!
-//! SIGHUP is caught first, as it must not end the server at any time. The plan binds, so that a
-//! port that is taken ends it before anything else starts. The signals to stop are caught before
-//! anybody can be told that the server runs, and it is told once it listens. The runtime is there
-//! before the workers: each takes a copy of the descriptor table as it then is, and the descriptor
-//! that wakes the runtime must be in it, because workers wake it with their answers. On stop the
-//! workers close their doors; then the control plane accepts no more, and when its last publication
-//! is made, which is still to be delivered, the workers send everybody home. Until they have, the
-//! control plane answers whatever they hand over.
+//! 1. SIGHUP is caught, because it must never end the server.
+//! 2. The tokio runtime starts. It must exist before the workers: each worker copies the descriptor
+//!    table, and needs the descriptor that wakes the runtime, because workers answer its queries.
+//! 3. The settings are loaded and checked, and the addresses bound. An error ends the process
+//!    before anything else starts.
+//! 4. SIGTERM and SIGINT are caught before the banner and systemd say that the server runs.
+//! 5. The workers start, then the control plane.
+//!
+//! # Order of shutdown
+//!
+//! 1. The workers stop accepting connections and subscriptions.
+//! 2. The control plane rejects new publications, and finishes those in progress.
+//! 3. The workers deliver all messages, tell their clients to reconnect, and end. Until they have
+//!    ended, the control plane answers the connections that they hand off.
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
@@ -32,18 +38,18 @@ use crate::planes::{Handover, Workers};
 use crate::service::{Hangups, Signals, notify};
 use crate::settings::{Settings, SettingsError, channels};
 
-/// The engine forgets what is too old a part at each call.
+/// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The workers get so long to take in who has connected already, before publications are refused:
-/// whoever came in time is answered.
-const CLOSING_DOORS: Duration = Duration::from_millis(100);
+/// Time between the stop of accepting and the first rejected publication. Requests that arrived
+/// before the signal are still served.
+const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 
-/// When the logs have shrunk by so many bytes and by half, what the allocator keeps of it goes back
-/// to the system.
+/// When the logs have shrunk by this many bytes and by half, free memory of the allocator is
+/// returned to the kernel.
 const RELEASE_BYTES: u64 = 64 << 20;
 
-/// Runs the server until a signal ends it, with the settings that `load` returns.
+/// Runs the server with the settings that `load` returns, until a signal ends it.
 pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
     let hangups = {
@@ -61,10 +67,8 @@ pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<(
         plan.queues(),
         settings.history.total_bytes.0,
     ));
-    let access: Arc<dyn Access> = match settings.clients_publish.0 {
-        true => Arc::new(Allow),
-        false => Arc::new(ClientsRead),
-    };
+    let access: Arc<dyn Access> =
+        if settings.clients_publish.0 { Arc::new(Allow) } else { Arc::new(ClientsRead) };
     let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {
@@ -86,8 +90,8 @@ pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<(
     Ok(())
 }
 
-/// Serves requests until a signal comes, the last one is answered and the workers have nobody left.
-/// Gives the data plane back, which is ending.
+/// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
+/// plane, whose workers are ending.
 async fn control_plane(
     control: Arc<Control>,
     engine: Arc<dyn Engine>,
@@ -97,25 +101,25 @@ async fn control_plane(
 ) -> Result<Edge> {
     let edge = Arc::new(edge);
     let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
-    let ticking = keep_ticking(engine);
+    let ticks = spawn_ticks(engine);
     notify("READY=1");
-    let doors = Arc::clone(&edge);
+    let accepting = Arc::clone(&edge);
     let drain = async move {
         let name = signals.next().await;
-        doors.stop_accepting();
+        accepting.stop_accepting();
         notify("STOPPING=1");
-        tracing::info!("{name}: stopping; once more to stop at once");
+        tracing::info!("{name}: stopping; a second signal ends the server at once");
         tokio::spawn(async move {
             let name = signals.next().await;
-            tracing::warn!("{name} again: stopped at once");
+            tracing::warn!("{name} again: ending at once");
             std::process::exit(1);
         });
-        tokio::time::sleep(CLOSING_DOORS).await;
+        tokio::time::sleep(ACCEPT_GRACE).await;
     };
-    let parting = Arc::clone(&edge);
-    throng_control::serve(control, handover, admin, drain, move || parting.drain()).await;
-    ticking.abort();
-    Arc::into_inner(edge).context("the control plane still holds the data plane")
+    let draining = Arc::clone(&edge);
+    throng_control::serve(control, handover, admin, drain, move || draining.drain()).await;
+    ticks.abort();
+    Arc::into_inner(edge).context("the control plane still uses the data plane")
 }
 
 fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError> {
@@ -123,7 +127,7 @@ fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError
     settings.admin_listen.0.map(listen).transpose()
 }
 
-fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
+fn spawn_ticks(engine: Arc<dyn Engine>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -142,12 +146,14 @@ fn keep_ticking(engine: Arc<dyn Engine>) -> JoinHandle<()> {
     })
 }
 
-/// The doctor says how far descriptors must be raised, and what else is short.
+/// Adds the command that says how to allow as many connections.
 fn with_next_step(error: StartError) -> anyhow::Error {
     match &error {
         StartError::TooMany { connections, .. } => {
             let connections = Count(*connections).short();
-            anyhow!("{error}; ask `throng doctor --connections {connections}`")
+            anyhow!(
+                "{error}; run `throng doctor --connections {connections}` to see what to change"
+            )
         }
         _ => error.into(),
     }
@@ -162,12 +168,12 @@ fn start_log(settings: &Settings) {
         .init();
 }
 
-/// What the machine says to that many connections, as the settings ask for them.
+/// Checks whether the machine allows the planned number of connections.
 fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
     let mut wanted = Wanted::server(plan.connections_max() as u64);
     if let Some(server) = &mut wanted.server {
         server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
-        // Which port there will be next time is not known if the kernel chooses it.
+        // Port 0 lets the kernel choose, so the port of the next start is unknown.
         server.port = Some(settings.listen.0.port()).filter(|&port| port > 0);
     }
     preflight::check(&wanted)
@@ -189,8 +195,8 @@ fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::
     Ok(banner.text(Paint::on(&io::stdout())))
 }
 
-/// Whether the demo is served: unless told otherwise, where only this machine can reach it and
-/// where it works, which takes clients that may publish.
+/// Whether the demo is served. With `auto`, it is if only this machine can reach the server, and
+/// clients may publish, which the demo needs.
 fn has_demo(settings: &Settings) -> bool {
     let is_local = settings.listen.0.ip().to_canonical().is_loopback();
     settings.demo.0.unwrap_or(is_local && settings.clients_publish.0)
@@ -198,7 +204,7 @@ fn has_demo(settings: &Settings) -> bool {
 
 fn print(text: &str) {
     let mut out = io::stdout().lock();
-    // A server is not stopped because nobody looks.
+    // A closed standard output is no reason to stop the server.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -260,8 +266,8 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
     throng_control::Settings {
         listen: plan.address().ip(),
         has_admin_listener: settings.admin_listen.0.is_some(),
-        // Any name is too many for a listener that browsers must not be led to.
-        admin_hosts: settings.allowed_hosts.0.iter().filter(|it| *it != "*").cloned().collect(),
+        // No `*` here: it would let web pages reach the admin listener by DNS rebinding.
+        admin_hosts: settings.allowed_hosts.0.iter().filter(|host| *host != "*").cloned().collect(),
         has_demo: has_demo(settings),
         allowed_origins: settings.allowed_origins.0.clone(),
         allowed_hosts: settings.allowed_hosts.0.clone(),
@@ -270,7 +276,7 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         max_batch_bytes: settings.max_batch_bytes.0,
         max_channels_per_connection: settings.max_channels_per_connection.0,
         max_connections: plan.connections_max(),
-        // The workers' tables are copies of the process's own, which has the same room.
+        // The limit of the workers' descriptor tables is also that of the process's own table.
         own_connections_max: plan.worker_connections_max(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,

@@ -146,7 +146,7 @@ settings! {
         "clients-publish" clients_publish: Switch = "true",
             "Let clients publish; if false, only the admin listener accepts messages";
         "demo" demo: DemoChoice = "auto",
-            "Serve the chat at / and /chat; auto: on a loopback address, if clients may publish";
+            "Serve the chat at / and /chat: on, off, or auto (if clients publish over loopback)";
     }
     in "Admin listener" {
         "admin-listen" admin_listen: OptionalAddress = "none",
@@ -160,7 +160,7 @@ settings! {
         "workers" workers: AutoCount = "auto",
             "Minimum number of worker threads; auto: one per core";
         "io-uring" io_uring: IoUringChoice = "auto",
-            "Send messages through io_uring; auto: if the kernel (6.1 or later) allows it";
+            "Send through io_uring: on (required), off, or auto (if kernel 6.1 or later allows it)";
         "heartbeat" heartbeat: Time = "25s",
             "Send a heartbeat after this much silence on a connection; 0: no heartbeats, no pings";
         "ping-interval" ping_interval: Time = "225s",
@@ -186,7 +186,7 @@ settings! {
         "max-channels-per-connection" max_channels_per_connection: Count = "128",
             "Maximum number of channels that one connection follows";
         "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
-            "Total size of incomplete requests and unread responses; the largest are closed";
+            "Size of incomplete requests and unread responses; beyond it the largest are closed";
     }
     in "Log" {
         "log" log: LogLevel = "info",
@@ -228,7 +228,7 @@ settings! {
         "max-lag-bytes" max_bytes: Size = "1MiB",
             "Maximum size of the messages that a subscriber may lag behind";
         "lag-policy" policy: LagPolicyChoice = "close",
-            "Beyond either limit: close the connection, or skip messages and send a gap message";
+            "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
     }
     tables {}
     lists {}
