@@ -4,7 +4,7 @@
 //! that is opened and a wait for all processors each time it doubles. Programs that hold more
 //! connections than one table may have run them on such threads.
 //!
-//! # Why the one `unsafe` call is sound
+//! # Why the `unsafe` calls are sound
 //!
 //! `unshare(CLONE_FILES)` touches no memory. Its danger is that a descriptor number then means
 //! different files in different threads, so a number that crosses threads can name (or close)
@@ -33,6 +33,30 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 /// Small, because hundreds of threads may be needed and none of them recurses.
 const STACK_BYTES: usize = 512 * 1024;
 
+/// Gives the calling thread a descriptor table of its own, a copy of the one that it had. If the
+/// kernel refuses, the table is still shared.
+///
+/// Call it before the thread opens anything; the module's documentation says what must not cross
+/// threads afterwards.
+fn unshare() -> io::Result<()> {
+    // SAFETY: the call touches no memory; callers keep the rules of the module's documentation.
+    match unsafe { unshare_unsafe(UnshareFlags::FILES) } {
+        Ok(()) => Ok(()),
+        Err(_) => unshare_by_closing_nothing(),
+    }
+}
+
+/// The same through close_range(2) with `CLOSE_RANGE_UNSHARE` and a range without descriptors:
+/// container runtimes that refuse unshare(2), because it also makes namespaces, allow this.
+fn unshare_by_closing_nothing() -> io::Result<()> {
+    let (first, last, flags) = (u32::MAX, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
+    // SAFETY: no descriptor has the number `u32::MAX`; for the rest see `unshare`.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Starts `body` on a thread whose descriptor table is private; `body` gets the error if the
 /// kernel refused, and its table is then shared with the spawner's.
 ///
@@ -42,12 +66,7 @@ where
     F: FnOnce(io::Result<()>) -> T + Send + 'static,
     T: Send + 'static,
 {
-    Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
-        // SAFETY: nothing has been opened by this thread yet, what it captured is the same file in
-        // the copy, and nothing it opens from here on leaves it (see the module's documentation).
-        let unshared = unsafe { unshare_unsafe(UnshareFlags::FILES) };
-        body(unshared.map_err(io::Error::from))
-    })
+    Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || body(unshare()))
 }
 
 #[cfg(test)]
@@ -72,6 +91,21 @@ mod tests {
         let (is_shared, is_own) = opened.expect("started").join().expect("ran");
         assert!(is_own);
         assert!(!is_shared);
+    }
+
+    #[test]
+    fn either_call_gives_a_table_of_its_own() {
+        for unshare in [unshare, unshare_by_closing_nothing] {
+            let thread = std::thread::spawn(move || {
+                unshare().expect("the kernel allows it");
+                let files: Vec<File> =
+                    (0..64).map(|_| File::open("/proc/self/stat").expect("opened")).collect();
+                let last = files[63].as_raw_fd();
+                let shared = read_link(format!("/proc/self/fd/{last}"));
+                shared.is_ok_and(|path| path.ends_with("stat"))
+            });
+            assert!(!thread.join().expect("ran"));
+        }
     }
 
     #[test]
