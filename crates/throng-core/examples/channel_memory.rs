@@ -53,9 +53,16 @@ fn main() {
     let head = MessageId { epoch, offset: 0 };
     for user in 0..users {
         let (channel, local) = (ChannelId(user as u32), local(user));
-        let (is_recovered, backlog) = (None, Vec::new());
-        let cursor = head;
-        let followed = Followed { channel, local, rule, head, cursor, is_recovered, backlog };
+        let followed = Followed {
+            channel,
+            local,
+            rule,
+            head,
+            cursor: head,
+            is_recovered: None,
+            are_offsets_consecutive: true,
+            backlog: Vec::new(),
+        };
         table.join(user as u32, &followed, true, None);
     }
     report("table", users, before);

@@ -1,69 +1,80 @@
-//! The one place that is asked "may this connection do this?".
+//! Access control: the one place that decides who may do what.
 
 use crate::name::ChannelName;
 
-/// Where a request came in.
+/// The listener that accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Listener {
     /// The address that clients connect to.
     #[default]
     Public,
-    /// The address for operators, and for the application where clients only read.
+    /// The address for operators, and for the application where clients may only read.
     Admin,
 }
 
-/// What somebody wants to do.
+/// The client that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asker<'a> {
+    /// The listener that accepted its connection.
+    pub listener: Listener,
+    /// The user that its connection belongs to, by its own account: no key or token backs the name.
+    /// `None` if it named no user.
+    pub user: Option<&'a str>,
+}
+
+/// What a client asks to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
     /// Follow a channel or a user's inbox.
     Subscribe(&'a ChannelName),
     /// Publish to a channel or a user.
     Publish(&'a ChannelName),
-    /// Publish a batch. Asked before it is read; then [`Action::Publish`] is asked for each line.
+    /// Publish a batch. Asked before the batch is read; each of its lines asks for
+    /// [`Action::Publish`].
     PublishBatch,
-    /// Read what a log keeps.
+    /// Read the messages that a channel keeps.
     ReadHistory(&'a ChannelName),
-    /// See who is there.
+    /// Read who follows a channel.
     ReadPresence(&'a ChannelName),
 }
 
-/// The answer.
+/// The answer to an [`Action`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Go on.
-    Yes,
-    /// No, and the sentence that the client is told. It fits into a WebSocket's close frame, which
-    /// holds 123 bytes.
-    No(String),
+pub enum Decision {
+    /// The client may do it.
+    Allowed,
+    /// The client may not, and is told this message. It has at most 123 bytes, as it has to fit
+    /// into a WebSocket's close frame.
+    Denied(String),
 }
 
-/// Decides. Both planes ask it before they do anything for a client.
+/// Decides who may do what. Both planes ask before they do anything for a client.
 pub trait Access: Send + Sync {
-    /// Whether a client that came in there may do this.
-    fn may(&self, listener: Listener, action: Action<'_>) -> Verdict;
+    /// Whether `asker` may do this.
+    fn may(&self, asker: &Asker<'_>, action: Action<'_>) -> Decision;
 }
 
-/// Everybody may do everything.
+/// Allows everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allow;
 
 impl Access for Allow {
-    fn may(&self, _: Listener, _: Action<'_>) -> Verdict {
-        Verdict::Yes
+    fn may(&self, _: &Asker<'_>, _: Action<'_>) -> Decision {
+        Decision::Allowed
     }
 }
 
-/// Everybody may read; only the admin listener takes messages.
+/// Allows publishing at the admin listener only, and reading everywhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ClientsRead;
 
 impl Access for ClientsRead {
-    fn may(&self, listener: Listener, action: Action<'_>) -> Verdict {
-        match (listener, action) {
-            (Listener::Public, Action::Publish(_) | Action::PublishBatch) => Verdict::No(
+    fn may(&self, asker: &Asker<'_>, action: Action<'_>) -> Decision {
+        match (asker.listener, action) {
+            (Listener::Public, Action::Publish(_) | Action::PublishBatch) => Decision::Denied(
                 "clients of this server may only read; publish at its admin listener".into(),
             ),
-            _ => Verdict::Yes,
+            _ => Decision::Allowed,
         }
     }
 }
@@ -73,12 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_only_read_publish_nothing() {
+    fn clients_that_may_only_read_cannot_publish() {
+        let [client, operator] = [Listener::Public, Listener::Admin]
+            .map(|listener| Asker { listener, ..Asker::default() });
         let channel = ChannelName::channel("a");
         for action in [Action::Publish(&channel), Action::PublishBatch] {
-            let verdict = ClientsRead.may(Listener::Public, action);
-            assert!(matches!(verdict, Verdict::No(sentence) if sentence.len() <= 123));
-            assert_eq!(ClientsRead.may(Listener::Admin, action), Verdict::Yes);
+            let decision = ClientsRead.may(&client, action);
+            assert!(matches!(decision, Decision::Denied(message) if message.len() <= 123));
+            assert_eq!(ClientsRead.may(&operator, action), Decision::Allowed);
         }
         let reads = [
             Action::Subscribe(&channel),
@@ -86,7 +99,7 @@ mod tests {
             Action::ReadPresence(&channel),
         ];
         for action in reads {
-            assert_eq!(ClientsRead.may(Listener::Public, action), Verdict::Yes);
+            assert_eq!(ClientsRead.may(&client, action), Decision::Allowed);
         }
     }
 }

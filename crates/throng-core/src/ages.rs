@@ -1,44 +1,44 @@
-//! Finds who keeps the oldest message, without being told of every change.
+//! Finds the owner of the oldest message without an update for each change.
 //!
-//! An entry says that nothing of an owner is older than its time. Owners drop their oldest messages
-//! far more often than somebody asks, so an entry is brought up to date only when it comes first:
-//! adding costs next to nothing, and asking what has gone by since.
+//! An entry is a lower bound: no message of the owner is older than its time. Owners drop their
+//! oldest messages far more often than the oldest is asked for, so an entry is brought up to date
+//! only when it comes first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Entries brought up to date for one answer. Beyond it the owner at hand is old enough.
+/// Entries that one search brings up to date. After that the owner at hand is old enough.
 const UPDATES_MAX: usize = 64;
 
-/// With fewer entries than this, tidying is not worth it.
-const TIDY_MIN: usize = 64;
+/// A rebuild with fewer entries is not worth it.
+const REBUILD_MIN: usize = 64;
 
-/// Owners, by number, and how old their oldest message is at most.
+/// Owners by number, in the order of the times of their oldest messages.
 #[derive(Debug, Default)]
 pub(crate) struct Ages {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Owners left by the last tidying.
-    tidied: usize,
+    /// The number of owners after the last rebuild.
+    owners_rebuilt: usize,
 }
 
 impl Ages {
-    /// An owner that kept nothing does now, since `time_ms`. `oldest_of` is the time of an owner's
-    /// oldest message, if it has any.
+    /// Adds an owner that had no message, and now has one of `time_ms`. `oldest_of` is the time of
+    /// an owner's oldest message, if it has any.
     pub(crate) fn add(&mut self, time_ms: u64, owner: u32, oldest_of: impl Fn(u32) -> Option<u64>) {
-        // Owners that have emptied and filled again are here more than once.
-        if self.heap.len() >= TIDY_MIN + 2 * self.tidied {
-            self.tidy(oldest_of);
+        // An owner that was empty for a time is here more than once.
+        if self.heap.len() >= REBUILD_MIN + 2 * self.owners_rebuilt {
+            self.rebuild(oldest_of);
         }
         self.heap.push(Reverse((time_ms, owner)));
     }
 
-    /// Nothing is older than this.
+    /// No message is older than this.
     pub(crate) fn bound_ms(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((time_ms, _))| *time_ms)
     }
 
-    /// The owner of the oldest message, or of one nearly as old.
+    /// The owner of the oldest message, or of one that is nearly as old.
     pub(crate) fn oldest(&mut self, oldest_of: impl Fn(u32) -> Option<u64>) -> Option<u32> {
         let mut updates = 0;
         loop {
@@ -59,19 +59,19 @@ impl Ages {
         }
     }
 
-    /// Whether there are far more entries than the `owners` that there can be.
-    pub(crate) fn wants_tidying(&self, owners: usize) -> bool {
-        self.heap.len() >= TIDY_MIN + 2 * owners
+    /// Whether there are far more entries than `owners`, the most that there can be.
+    pub(crate) fn should_rebuild(&self, owners: usize) -> bool {
+        self.heap.len() >= REBUILD_MIN + 2 * owners
     }
 
-    /// Drops what is out of date, and the memory that it took.
-    pub(crate) fn tidy(&mut self, oldest_of: impl Fn(u32) -> Option<u64>) {
+    /// Drops the entries that are out of date, and their memory.
+    pub(crate) fn rebuild(&mut self, oldest_of: impl Fn(u32) -> Option<u64>) {
         let mut owners: Vec<u32> = self.heap.drain().map(|Reverse((_, owner))| owner).collect();
         owners.sort_unstable();
         owners.dedup();
         let current = owners.iter().filter_map(|&owner| Some(Reverse((oldest_of(owner)?, owner))));
         self.heap = current.collect();
-        self.tidied = self.heap.len();
+        self.owners_rebuilt = self.heap.len();
     }
 
     #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_owners_by_age(steps in prop::collection::vec((0u8..3, 0usize..8), 0..400)) {
+        fn the_owner_of_the_oldest_message_is_found(steps in prop::collection::vec((0u8..3, 0usize..8), 0..400)) {
             let owners: RefCell<Vec<VecDeque<u64>>> = RefCell::new(vec![VecDeque::new(); 8]);
             let oldest_of = |owner: u32| owners.borrow()[owner as usize].front().copied();
             let mut ages = Ages::default();
@@ -116,7 +116,7 @@ mod tests {
                         prop_assert_eq!(ages.bound_ms(), expected);
                     }
                 }
-                prop_assert!(ages.heap.len() <= TIDY_MIN + 2 * 8);
+                prop_assert!(ages.heap.len() <= REBUILD_MIN + 2 * 8);
             }
         }
     }

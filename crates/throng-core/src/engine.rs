@@ -7,13 +7,12 @@ use std::sync::Arc;
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::id::{MessageId, Position};
+use crate::id::{ChannelId, LocalId, MessageId, Position, WorkerId};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::presence::{PresenceBusy, PresenceCache, PresenceDone};
 use crate::rules::RuleId;
 use crate::worker_queue::{FollowsQuery, Notification};
-use crate::{ChannelId, LocalId, WorkerId};
 
 /// Something to publish.
 #[derive(Debug, Clone)]
@@ -122,6 +121,9 @@ pub struct Followed {
     pub cursor: MessageId,
     /// With [`StartAt::After`], whether everything after that id is there.
     pub is_recovered: Option<bool>,
+    /// Whether each offset of the channel is its predecessor's plus one, so that the difference of
+    /// two offsets is a number of messages.
+    pub are_offsets_consecutive: bool,
     /// The messages between cursor and head.
     pub backlog: Vec<Arc<Message>>,
 }

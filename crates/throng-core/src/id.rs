@@ -1,32 +1,56 @@
-//! Message ids, and positions in several channels at once.
+//! Identifiers: of workers, channels and messages, and positions in several channels at once.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
-/// One life of the logs. It changes when the logs are lost, so that an id from before is
-/// recognised.
+/// A worker of the data plane. Workers are counted from zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u16);
+
+/// A channel within the engine. The engine reuses the id once it has forgotten the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChannelId(pub u32);
+
+/// A channel within one worker's [`SubscriptionTable`](crate::SubscriptionTable), which reuses the
+/// id once the worker's last subscription of the channel has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocalId(pub NonZeroU32);
+
+impl LocalId {
+    pub(crate) fn from_index(index: u32) -> LocalId {
+        LocalId(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    pub(crate) fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// The lifetime of a channel's log. It changes when the log is lost, so that ids from before the
+/// loss are recognised. An engine may give all channels one epoch, or each its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch(u64);
 
-/// Base 36 digits, as ids are written.
+/// The digits of an epoch in an id's text, which is base 36.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// Bits of an epoch: nine digits at most.
+/// Bits of an epoch. Its text has at most nine digits.
 const EPOCH_BITS: u32 = 46;
 
 impl Epoch {
-    /// The epoch of logs that begin now. It is random, since the machine's clock may begin at the
-    /// same time with each boot: that two lives of a server share one has odds of 1 to 7 * 10^13.
+    /// A new epoch. It is random and not a time, since a machine's clock may start at the same
+    /// value with each boot; two epochs are equal with a probability of 1 in 7 * 10^13.
     pub fn random() -> Epoch {
-        // Seeded by the system.
+        // The operating system seeds the hasher.
         Epoch::numbered(RandomState::new().hash_one(EPOCH_BITS))
     }
 
-    /// An epoch that is chosen, cut to the bits of one.
-    pub fn numbered(number: u64) -> Epoch {
+    /// The epoch of a given number, of which the low 46 bits are used.
+    pub const fn numbered(number: u64) -> Epoch {
         Epoch(number & ((1 << EPOCH_BITS) - 1))
     }
 }
@@ -48,16 +72,17 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Names one message of one channel: written `epoch-offset`.
+/// Identifies a message within its channel. The text is `epoch-offset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageId {
-    /// The life of the log.
+    /// The epoch of the channel's log.
     pub epoch: Epoch,
-    /// Grows by one with each message of the channel; 0 stands before the first.
+    /// Grows within the channel and may skip numbers: each message carries its predecessor's
+    /// offset. 0 is the position before the first message.
     pub offset: u64,
 }
 
-/// The text is not a message id.
+/// A text that is not a message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an id looks like `k3v9x2-17`: lower-case letters and digits, a hyphen, digits")]
 pub struct IdError;
@@ -93,15 +118,15 @@ impl FromStr for MessageId {
     }
 }
 
-/// Where a connection stands in each of its channels, in the order in which it named them: ids
-/// joined by commas.
+/// A connection's cursors: one id for each of its channels, in the order of its request. The text
+/// is the ids joined by commas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Position(pub Vec<MessageId>);
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, id) in self.0.iter().enumerate() {
-            if nth > 0 {
+        for (index, id) in self.0.iter().enumerate() {
+            if index > 0 {
                 f.write_str(",")?;
             }
             write!(f, "{id}")?;
@@ -126,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn epochs_do_not_repeat_and_are_short() {
+    fn random_epochs_differ_and_have_at_most_nine_digits() {
         let epochs: BTreeSet<_> = (0..1000).map(|_| Epoch::random().to_string()).collect();
         assert_eq!(epochs.len(), 1000);
         assert!(epochs.iter().all(|epoch| epoch.len() <= 9));
@@ -134,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_an_id() {
+    fn malformed_ids_are_refused() {
         for text in [
             "",
             "-",
@@ -155,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_come_back_as_written(epoch in 0u64..1 << EPOCH_BITS, offset: u64) {
+        fn ids_and_positions_round_trip(epoch in 0u64..1 << EPOCH_BITS, offset: u64) {
             let id = MessageId { epoch: Epoch(epoch), offset };
             prop_assert_eq!(id.to_string().parse(), Ok(id));
             let position = Position(vec![id; 3]);

@@ -21,7 +21,7 @@
 //! | [`worker_queue`] | from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and sweeps of one worker |
 //! | [`presence`] | who is in a channel |
-//! | [`access`] | the one place that is asked "may this connection do this?" |
+//! | [`access`] | the one place that decides who may do what |
 //! | [`counters`] | what each worker counts |
 //! | [`histogram`] | times, counted by length |
 //! | [`slab`] | storage with stable indices |
@@ -41,6 +41,8 @@
 pub mod access;
 mod ages;
 pub mod clock;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod counters;
 pub mod engine;
 pub mod histogram;
@@ -56,14 +58,14 @@ pub mod slab;
 pub mod subscriptions;
 pub mod worker_queue;
 
-pub use access::{Access, Action, Allow, ClientsRead, Listener, Verdict};
+pub use access::{Access, Action, Allow, Asker, ClientsRead, Decision, Listener};
 pub use counters::{Counter, Counters, Parked};
 pub use engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
     PublishError, Published, StartAt,
 };
 pub use histogram::{Histogram, Snapshot};
-pub use id::{Epoch, MessageId, Position};
+pub use id::{ChannelId, Epoch, LocalId, MessageId, Position, WorkerId};
 pub use memory::MemoryEngine;
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
@@ -71,15 +73,3 @@ pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceDone, Presence
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use subscriptions::{SubscriptionId, SubscriptionTable, Waiting};
 pub use worker_queue::{FollowsQuery, Notification, QueueLimits, WorkerQueue};
-
-/// A worker of the data plane, counted from zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkerId(pub u16);
-
-/// A channel within the engine. Reused once the channel is forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ChannelId(pub u32);
-
-/// A channel within one worker's [`SubscriptionTable`]. Reused once nobody there follows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LocalId(pub std::num::NonZeroU32);

@@ -1,27 +1,37 @@
-//! The default engine: the logs are in this process's memory and gone with it.
+//! The default engine. The logs are in this process's memory and are lost with it.
 //!
-//! Channels are spread over shards by their name's hash; a shard's lock is held for an append and
-//! the posting of its notifications, never while a worker is woken.
+//! Channels are distributed over shards by the hash of their names. A shard's lock is held while a
+//! message is appended and the workers are notified, but not while they are woken.
 //!
-//! **Forgetting.** A channel without subscribers and without messages is forgotten. Its offsets
-//! must not come again, or an old id would name a new message: so a shard remembers the highest
-//! offset of all its forgotten channels, and a channel that is new to it starts there. That also
-//! makes a stale notifications about a forgotten channel recognisable by its offset. A channel that
-//! keeps no history and has no subscribers is not even created by a publication.
+//! **Forgetting.** A channel without followers and without messages is forgotten. Its offsets must
+//! not be used again, or an old id would name a new message. So a shard remembers the highest offset
+//! of all channels that it has forgotten, and a channel that is new to it starts there. That also
+//! tells a late notification for a forgotten channel by its offset. A publication to a channel that
+//! keeps no history and has no followers does not create the channel.
 //!
-//! **Room.** A publication that brings all logs together over their limit makes room before it
-//! returns, by dropping the oldest messages of the whole server, be they the last of their
-//! channels. So the limit is exceeded by no more than one message for each thread that publishes.
-//! Whose turn it is shows in a time for each shard, read without its lock.
+//! **Limit.** A publication that brings all logs together over their limit drops messages before it
+//! returns: the oldest of the whole server, even if they are the last of their channels. So each
+//! publishing thread exceeds the limit by at most one message. Every shard shows the age of its
+//! oldest message in an atomic, which is read without the shard's lock.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `channel` | a channel's log and followers |
+//! | `idempotency` | the keys of recent publications |
+//! | `names` | the names of a shard's channels |
+//! | `shard` | a part of the channels, behind one lock |
+//! | `shared` | what all shards share: settings, queues, counts |
 
 mod channel;
 mod idempotency;
 mod names;
 mod shard;
+mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,61 +39,37 @@ use crate::engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
     PublishError, Published,
 };
-use crate::id::Epoch;
+use crate::id::{ChannelId, Epoch, WorkerId};
 use crate::name::ChannelName;
 use crate::presence::PresenceCache;
 use crate::rules::Rules;
 use crate::worker_queue::{Notification, WorkerQueue};
-use crate::{ChannelId, WorkerId};
-use shard::{Shard, Wake};
+use shard::{Hashed, SHARD_BITS, Shard};
+use shared::Shared;
 
-/// Shards: enough that threads seldom meet, few enough that housekeeping visits each often.
-const SHARDS: usize = 64;
-const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+/// The number of shards: so many that threads seldom meet, so few that housekeeping comes to each
+/// often.
+const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Nothing is kept.
+/// The time of the oldest message of a shard without messages.
 const NEVER_MS: u64 = u64::MAX;
-
-/// What all shards share.
-#[derive(Debug)]
-struct Shared {
-    epoch: Epoch,
-    rules: Arc<Rules>,
-    queues: Vec<Arc<WorkerQueue>>,
-    /// All logs together may keep this many bytes.
-    bytes_max: usize,
-    bytes: AtomicUsize,
-    messages: AtomicU64,
-    /// Idempotency keys remembered.
-    keys: AtomicUsize,
-    published: AtomicU64,
-    busy: AtomicU64,
-    duplicates: AtomicU64,
-    evicted: AtomicU64,
-}
-
-impl Shared {
-    fn is_over(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > self.bytes_max
-    }
-}
 
 /// Logs in memory.
 #[derive(Debug)]
 pub struct MemoryEngine {
     shards: Vec<Mutex<Shard>>,
-    /// Nothing that a shard keeps is older than this; [`NEVER_MS`] if it keeps nothing. Written
-    /// under the shard's lock.
+    /// For each shard a time that none of its messages is older than; [`NEVER_MS`] if it has none.
+    /// Written under the shard's lock.
     oldest_ms: Vec<AtomicU64>,
-    hasher: foldhash::quality::RandomState,
     shared: Shared,
+    /// The shard whose housekeeping is next.
     next_tick: AtomicUsize,
     presence: Arc<PresenceCache>,
 }
 
 impl MemoryEngine {
-    /// Empty logs. `queues` are the workers', in order; all logs together keep at most
-    /// `bytes_max`.
+    /// Empty logs. `queues` are those of the workers, by [`WorkerId`]; all logs together keep at
+    /// most `bytes_max`.
     pub fn new(
         epoch: Epoch,
         rules: Arc<Rules>,
@@ -91,44 +77,39 @@ impl MemoryEngine {
         bytes_max: usize,
     ) -> MemoryEngine {
         MemoryEngine {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|number| Mutex::new(Shard::new(number as u32))).collect(),
             oldest_ms: (0..SHARDS).map(|_| AtomicU64::new(NEVER_MS)).collect(),
-            hasher: foldhash::quality::RandomState::default(),
-            shared: Shared {
-                epoch,
-                rules,
-                queues,
-                bytes_max,
-                bytes: AtomicUsize::new(0),
-                messages: AtomicU64::new(0),
-                keys: AtomicUsize::new(0),
-                published: AtomicU64::new(0),
-                busy: AtomicU64::new(0),
-                duplicates: AtomicU64::new(0),
-                evicted: AtomicU64::new(0),
-            },
+            shared: Shared::new(epoch, rules, queues, bytes_max),
             next_tick: AtomicUsize::new(0),
             presence: Arc::default(),
         }
+    }
+
+    /// The same engine with offsets that grow by 1 to `step_max`, as those of other engines do: for
+    /// tests of what must not rely on consecutive offsets.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn with_skipping_offsets(mut self, step_max: u64) -> MemoryEngine {
+        self.shared.set_offset_step_max(step_max);
+        self
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes known how old a locked shard's messages are at most.
+    /// Publishes the age of a locked shard's oldest message.
     fn note_oldest(&self, at: usize, shard: &Shard) {
         let oldest_ms = shard.oldest_bound_ms().unwrap_or(NEVER_MS);
-        // It seldom changes, and all publishers read it.
+        // It seldom changes, and all publishing threads read it.
         if self.oldest_ms[at].load(Ordering::Relaxed) != oldest_ms {
             self.oldest_ms[at].store(oldest_ms, Ordering::Relaxed);
         }
     }
 
-    /// Drops the oldest messages of the whole server while there are too many bytes of them. Called
-    /// without any lock held. A round drops something, or finds that a shard's messages are younger
-    /// than was known; so it ends.
-    fn make_room(&self) {
+    /// Drops the oldest messages of the whole server while they exceed their limit. The caller holds
+    /// no lock. Each round drops a message, or finds that a shard's messages are younger than their
+    /// bound said; so the loop ends.
+    fn evict(&self) {
         while self.shared.is_over() {
             let (mut oldest, mut oldest_ms, mut others_oldest_ms) = (0, NEVER_MS, NEVER_MS);
             for (at, time_ms) in self.oldest_ms.iter().enumerate() {
@@ -149,52 +130,41 @@ impl MemoryEngine {
         }
     }
 
-    /// The shard of a name, and the hash to use within it.
-    fn place(&self, name: &ChannelName) -> (usize, u64) {
-        let hash = self.hasher.hash_one(name.key());
-        ((hash >> (64 - SHARD_BITS)) as usize, hash)
+    /// The shard of a name, and the name's hash.
+    fn find<'a>(&self, name: &'a ChannelName) -> (usize, Hashed<'a>) {
+        let hash = self.shared.hash(name.key());
+        ((hash >> (u64::BITS - SHARD_BITS)) as usize, Hashed { name, hash })
     }
 
-    fn id(shard: usize, slot: u32) -> ChannelId {
-        ChannelId(slot << SHARD_BITS | shard as u32)
-    }
-
-    fn from_id(channel: ChannelId) -> (usize, u32) {
+    /// The shard of a channel, and its slot there.
+    fn split(channel: ChannelId) -> (usize, u32) {
         ((channel.0 & (SHARDS as u32 - 1)) as usize, channel.0 >> SHARD_BITS)
     }
 }
 
 impl Engine for MemoryEngine {
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
-        let (at, hash) = self.place(&publication.channel);
-        let mut wake = Wake::default();
+        let (at, Hashed { hash, .. }) = self.find(&publication.channel);
         let result = {
             let mut shard = self.lock(at);
-            let id_of = |slot| MemoryEngine::id(at, slot);
-            let hash_of = |key: &str| self.hasher.hash_one(key);
-            let result =
-                shard.publish(&self.shared, now_ms, hash, publication, id_of, hash_of, &mut wake);
+            let result = shard.publish(&self.shared, now_ms, hash, publication);
             self.note_oldest(at, &shard);
             result
         };
-        wake.each(|worker| self.shared.queues[usize::from(worker.0)].wake());
-        self.make_room();
-        result
+        let (published, wake) = result?;
+        wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
+        self.evict();
+        Ok(published)
     }
 
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        let (at, hash) = self.place(follow.channel);
-        let hash_of = |key: &str| self.hasher.hash_one(key);
-        let mut shard = self.lock(at);
-        let (slot, mut followed) = shard.follow(&self.shared, now_ms, hash, follow, hash_of);
-        followed.channel = MemoryEngine::id(at, slot);
-        followed
+        let (at, Hashed { hash, .. }) = self.find(follow.channel);
+        self.lock(at).follow(&self.shared, now_ms, hash, &follow)
     }
 
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
-        let (at, slot) = MemoryEngine::from_id(channel);
-        let hash_of = |key: &str| self.hasher.hash_one(key);
-        self.lock(at).unfollow(&self.shared, now_ms, slot, worker, hash_of);
+        let (at, slot) = MemoryEngine::split(channel);
+        self.lock(at).unfollow(&self.shared, now_ms, slot, worker);
     }
 
     fn history(
@@ -204,27 +174,27 @@ impl Engine for MemoryEngine {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        let (at, hash) = self.place(channel);
-        self.lock(at).history(&self.shared, now_ms, hash, channel, query, limit)
+        let (at, name) = self.find(channel);
+        self.lock(at).history(&self.shared, now_ms, name, query, limit)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {
-        let (at, hash) = self.place(channel);
-        self.lock(at).audience(hash, channel, |slot| MemoryEngine::id(at, slot))
+        let (at, name) = self.find(channel);
+        self.lock(at).audience(name)
     }
 
     fn name(&self, channel: ChannelId) -> Option<ChannelName> {
-        let (at, slot) = MemoryEngine::from_id(channel);
+        let (at, slot) = MemoryEngine::split(channel);
         self.lock(at).name(slot)
     }
 
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
-        let shard_of = |channel: &ChannelId| MemoryEngine::from_id(*channel).0;
+        let shard_of = |channel: &ChannelId| MemoryEngine::split(*channel).0;
         channels.sort_unstable_by_key(shard_of);
         for of_shard in channels.chunk_by(|left, right| shard_of(left) == shard_of(right)) {
             let names: Vec<_> = {
                 let shard = self.lock(shard_of(&of_shard[0]));
-                let slots = of_shard.iter().map(|&channel| MemoryEngine::from_id(channel).1);
+                let slots = of_shard.iter().map(|&channel| MemoryEngine::split(channel).1);
                 slots.filter_map(|slot| shard.name(slot)).collect()
             };
             names.iter().for_each(&mut *each);
@@ -236,7 +206,7 @@ impl Engine for MemoryEngine {
     }
 
     fn post(&self, worker: WorkerId, notification: Notification) {
-        let queue = &self.shared.queues[usize::from(worker.0)];
+        let queue = self.shared.queue(worker);
         queue.post(notification);
         queue.wake();
     }
@@ -244,9 +214,8 @@ impl Engine for MemoryEngine {
     fn tick(&self, now_ms: u64) {
         self.presence.expire(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        let hash_of = |key: &str| self.hasher.hash_one(key);
         let mut shard = self.lock(at);
-        shard.tick(&self.shared, now_ms, hash_of);
+        shard.tick(&self.shared, now_ms);
         self.note_oldest(at, &shard);
     }
 
@@ -255,15 +224,6 @@ impl Engine for MemoryEngine {
     }
 
     fn metrics(&self) -> EngineMetrics {
-        let shared = &self.shared;
-        EngineMetrics {
-            channels: (0..SHARDS).map(|at| self.lock(at).len() as u64).sum(),
-            messages: shared.messages.load(Ordering::Relaxed),
-            bytes: shared.bytes.load(Ordering::Relaxed) as u64,
-            published: shared.published.load(Ordering::Relaxed),
-            busy: shared.busy.load(Ordering::Relaxed),
-            duplicates: shared.duplicates.load(Ordering::Relaxed),
-            evicted: shared.evicted.load(Ordering::Relaxed),
-        }
+        self.shared.metrics((0..SHARDS).map(|at| self.lock(at).len() as u64).sum())
     }
 }

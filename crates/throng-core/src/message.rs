@@ -14,9 +14,9 @@ use std::sync::{Arc, OnceLock};
 use throng_wire::envelope::{self, Data, Envelope};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::id::MessageId;
+use crate::clock;
+use crate::id::{MessageId, WorkerId};
 use crate::name::ChannelName;
-use crate::{WorkerId, clock};
 
 /// What was published.
 #[derive(Debug, Clone, PartialEq, Eq)]

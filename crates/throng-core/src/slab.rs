@@ -7,6 +7,8 @@
 //! A page without values is given back, but for one: whoever hovers around the end of a page must
 //! not allocate each time. Empty pages stay so while others have room.
 
+use std::ops::{Index, IndexMut};
+
 const PAGE_BITS: u32 = 8;
 const PAGE_ENTRIES: usize = 1 << PAGE_BITS;
 
@@ -86,6 +88,25 @@ impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
         let (with_room, given_back, spare) = (NO_PAGE, NO_PAGE, NO_PAGE);
         Slab { pages: Vec::new(), with_room, given_back, spare, length: 0 }
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    /// The value at `index`, which must be in use.
+    #[inline]
+    #[track_caller]
+    fn index(&self, index: u32) -> &T {
+        self.get(index).expect("the index is in use")
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    #[inline]
+    #[track_caller]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        self.get_mut(index).expect("the index is in use")
     }
 }
 

@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::id::{ChannelId, LocalId};
 use crate::message::Message;
 use crate::presence::PresenceQuery;
-use crate::{ChannelId, LocalId};
 
 /// What a worker is told.
 #[derive(Debug)]

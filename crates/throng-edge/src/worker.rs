@@ -58,8 +58,8 @@ use std::sync::Arc;
 use throng_core::retry::RetrySchedule;
 use throng_core::slab::Slab;
 use throng_core::{
-    Access, ConnectionName, Counter, Counters, Engine, Epoch, Notification, Rules,
-    SubscriptionTable, WorkerId, WorkerQueue,
+    Access, ConnectionName, Counter, Counters, Engine, Notification, Rules, SubscriptionTable,
+    WorkerId, WorkerQueue,
 };
 use throng_wire::CurrentDate;
 
@@ -185,8 +185,6 @@ pub struct Worker<N: Net> {
     /// connection.
     poller_left: Option<u32>,
     drain: Option<Drain>,
-    /// The engine's epoch, known from the first subscription on.
-    epoch: Option<Epoch>,
 }
 
 impl<N: Net> Worker<N> {
@@ -236,7 +234,6 @@ impl<N: Net> Worker<N> {
             doors_closed: None,
             poller_left: None,
             drain: None,
-            epoch: None,
         }
     }
 

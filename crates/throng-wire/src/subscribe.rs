@@ -61,6 +61,12 @@ impl Request {
         self.targets.len() > 1
     }
 
+    /// The user that the connection will belong to, if the request names one.
+    pub fn user(&self) -> Option<&str> {
+        let user = self.targets.iter().find(|target| target.kind == Kind::User)?;
+        Some(&user.name)
+    }
+
     /// Whether it subscribes to the samples of the status page.
     pub fn is_status(&self) -> bool {
         self.targets.first().is_some_and(|target| target.kind == Kind::Internal)

@@ -18,7 +18,7 @@ use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::parameters::{permit, set_id};
+use super::parameters::{permit_user, set_id};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, THRONG_RECOVERED};
 use crate::http::caller::Caller;
@@ -47,7 +47,7 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
     for channel in &channels {
-        permit(&*control.access, head, Action::Subscribe(channel))?;
+        permit_user(&*control.access, head, request.user(), Action::Subscribe(channel))?;
     }
     let starts = StartAt::of_request(&request)?;
     let cursors: Vec<_> = channels

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::request::Parts;
 use throng_core::id::IdError;
-use throng_core::{Access, Action, MessageId, Verdict};
+use throng_core::{Access, Action, Asker, Decision, MessageId};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::http::answer::{Answer, ApiError, THRONG_ID};
@@ -21,15 +21,26 @@ const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 /// Number of entries of a page if the request does not say.
 const LIMIT: usize = 100;
 
-/// Fails unless the client may do this.
+/// Fails unless the client may do this. The request names no user that it comes from.
 pub(super) fn permit(
     access: &dyn Access,
     head: &Parts,
     action: Action<'_>,
 ) -> Result<(), ErrorResponse> {
-    match access.may(Caller::of(head).listener, action) {
-        Verdict::Yes => Ok(()),
-        Verdict::No(message) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
+    permit_user(access, head, None, action)
+}
+
+/// Fails unless the client, whose connection belongs to `user`, may do this.
+pub(super) fn permit_user(
+    access: &dyn Access,
+    head: &Parts,
+    user: Option<&str>,
+    action: Action<'_>,
+) -> Result<(), ErrorResponse> {
+    let asker = Asker { listener: Caller::of(head).listener, user };
+    match access.may(&asker, action) {
+        Decision::Allowed => Ok(()),
+        Decision::Denied(message) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
     }
 }
 

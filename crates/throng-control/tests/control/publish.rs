@@ -6,7 +6,7 @@ use serde_json::json;
 use throng_control::Settings;
 use throng_core::worker_queue::QUEUE_MESSAGES_MAX;
 use throng_core::{
-    Access, Action, ChannelName, ConnectionName, Engine as _, Listener, Notification, Verdict,
+    Access, Action, Asker, ChannelName, ConnectionName, Decision, Engine as _, Notification,
 };
 
 use crate::client::{get, post, request};
@@ -202,18 +202,18 @@ fn a_message_is_refused_while_a_workers_queue_is_full() {
 struct Secrecy;
 
 impl Access for Secrecy {
-    fn may(&self, _: Listener, action: Action<'_>) -> Verdict {
+    fn may(&self, _: &Asker<'_>, action: Action<'_>) -> Decision {
         let (Action::Subscribe(name)
         | Action::Publish(name)
         | Action::ReadHistory(name)
         | Action::ReadPresence(name)) = action
         else {
-            return Verdict::Yes;
+            return Decision::Allowed;
         };
         if name.name() == "secret" {
-            return Verdict::No("this channel is secret".into());
+            return Decision::Denied("this channel is secret".into());
         }
-        Verdict::Yes
+        Decision::Allowed
     }
 }
 

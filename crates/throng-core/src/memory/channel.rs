@@ -1,26 +1,30 @@
-//! One channel of a shard, kept small: a user with one connection has one too.
+//! One channel of a shard, kept small: each user's inbox is one.
 
 use super::names::NameRef;
-use crate::log::Log;
+use super::shared::Shared;
+use crate::engine::{History, HistoryQuery};
+use crate::id::{Epoch, LocalId, MessageId, WorkerId};
+use crate::log::{Kept, Log};
 use crate::rules::RuleId;
-use crate::{LocalId, WorkerId};
 
 /// The workers that follow a channel.
 #[derive(Debug, Default)]
 pub(super) enum Followers {
     #[default]
     None,
-    /// Most channels of a server with many channels: no allocation.
+    /// Needs no allocation: where there are many channels, most have one follower.
     One(Follower),
     /// Boxed once more, so that a channel with one follower stays small.
     #[expect(clippy::box_collection, reason = "a Vec would make every channel 8 bytes larger")]
     Many(Box<Vec<Follower>>),
 }
 
-/// A worker's part.
+/// A worker that follows the channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Follower {
+    /// The worker's id for the channel.
     pub(super) local: LocalId,
+    /// The worker's subscriptions of the channel.
     pub(super) subscribers: u32,
     pub(super) worker: WorkerId,
 }
@@ -34,12 +38,13 @@ impl Followers {
         }
     }
 
+    /// The subscriptions of all workers together.
     pub(super) fn subscribers(&self) -> u64 {
         self.as_slice().iter().map(|follower| u64::from(follower.subscribers)).sum()
     }
 
-    /// One more subscription of `worker`, which keeps the channel at `local_if_new` unless it has
-    /// it already. Returns where it keeps it.
+    /// Counts one more subscription of `worker`, whose id for the channel is `local_if_new` unless
+    /// it follows the channel already. Returns that id.
     pub(super) fn add(&mut self, worker: WorkerId, local_if_new: LocalId) -> LocalId {
         let known = match self {
             Followers::None => None,
@@ -62,11 +67,12 @@ impl Followers {
         local_if_new
     }
 
-    /// One subscription of `worker` less.
+    /// Counts one subscription of `worker` less.
     pub(super) fn remove(&mut self, worker: WorkerId) {
         match self {
-            Followers::None => {}
+            Followers::None => debug_assert!(false, "the worker follows the channel"),
             Followers::One(follower) => {
+                debug_assert!(follower.worker == worker, "the worker follows the channel");
                 if follower.worker != worker {
                     return;
                 }
@@ -77,6 +83,7 @@ impl Followers {
             }
             Followers::Many(followers) => {
                 let Some(at) = followers.iter().position(|other| other.worker == worker) else {
+                    debug_assert!(false, "the worker follows the channel");
                     return;
                 };
                 followers[at].subscribers -= 1;
@@ -97,9 +104,9 @@ impl Followers {
 
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// The newest message's offset.
+    /// The offset of the newest message.
     pub(super) head: u64,
-    /// Nothing while no message is kept.
+    /// `None` while no message is kept.
     pub(super) log: Option<Box<Log>>,
     pub(super) followers: Followers,
     pub(super) name: NameRef,
@@ -109,12 +116,71 @@ pub(super) struct Channel {
 const _: () = assert!(std::mem::size_of::<Channel>() <= 40);
 
 impl Channel {
-    /// The offset of the newest message that is not kept.
-    pub(super) fn floor(&self) -> u64 {
+    /// The offset of the newest message that is not kept. A cursor below it has a gap.
+    fn floor(&self) -> u64 {
         self.log.as_ref().and_then(|log| log.floor()).unwrap_or(self.head)
     }
 
+    /// Whether the channel has neither messages nor followers.
     pub(super) fn is_forgettable(&self) -> bool {
         self.log.is_none() && self.followers.is_empty()
+    }
+
+    /// Drops the messages that the channel's rule no longer covers.
+    pub(super) fn expire(&mut self, shared: &Shared, now_ms: u64) {
+        let Some(log) = &mut self.log else { return };
+        let retention = shared.rules.get(self.rule).retention;
+        shared.shrink(log, |log| log.trim(&retention, now_ms));
+        if log.is_empty() {
+            self.log = None;
+        }
+    }
+
+    /// The cursor before the last `count` messages, or before all that are kept if they are fewer.
+    pub(super) fn before_last(&self, count: usize) -> u64 {
+        match &self.log {
+            Some(log) if count > 0 => log.before_last(count).unwrap_or(self.floor()),
+            _ => self.head,
+        }
+    }
+
+    /// The cursor of a client whose last message is `id`, and whether all messages after that one
+    /// are here. With an id of another epoch or ahead of the head, which this log never gave out,
+    /// the cursor is before all messages that are kept.
+    pub(super) fn after(&self, epoch: Epoch, id: MessageId) -> (u64, Option<bool>) {
+        let is_known = id.epoch == epoch && id.offset <= self.head;
+        let is_recovered = is_known && id.offset >= self.floor();
+        (if is_recovered { id.offset } else { self.floor() }, Some(is_recovered))
+    }
+
+    /// A page of at most `limit` messages.
+    pub(super) fn history(
+        &mut self,
+        shared: &Shared,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        let head = shared.message_id(self.head);
+        let (cursor, is_recovered) = match query {
+            HistoryQuery::After(id) => self.after(shared.epoch, id),
+            HistoryQuery::Newest | HistoryQuery::Before(_) => (0, None),
+        };
+        let Some(log) = &mut self.log else {
+            return History { head, messages: Vec::new(), has_more: false, is_recovered };
+        };
+        let end = match query {
+            HistoryQuery::After(_) => {
+                let later = log.after(cursor);
+                let has_more = later.len() > limit;
+                let messages = later.take(limit).map(Kept::message).collect();
+                return History { head, messages, has_more, is_recovered };
+            }
+            HistoryQuery::Before(id) if id.epoch == shared.epoch => id.offset,
+            HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
+        };
+        let earlier = log.before(end);
+        let skipped = earlier.len().saturating_sub(limit);
+        let messages = earlier.skip(skipped).map(Kept::message).collect();
+        History { head, messages, has_more: skipped > 0, is_recovered }
     }
 }

@@ -1,7 +1,6 @@
-//! Idempotency keys of the last minutes, as far as there is room for them.
+//! The idempotency keys of recent publications.
 //!
-//! A key is kept as 128 bits of randomly seeded hash, so that it costs the same whatever its
-//! length.
+//! A key is kept as 128 bits of randomly seeded hash, so that its length does not matter.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -9,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::IDEMPOTENCY_MS;
 
-/// Keys remembered by all shards together, about 80 MB of them: a publisher in a frenzy must not
-/// fill the memory. Beyond it a shard forgets its oldest for each new one.
+/// Keys that all shards together remember, which take about 80 MB: a runaway publisher must not fill
+/// the memory. Beyond it a shard forgets its oldest key for each new one.
 const KEYS_MAX: usize = 1 << 20;
 
-/// Stands for a channel and a key.
+/// The hash of a channel and a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key([u64; 2]);
 
@@ -21,7 +20,7 @@ pub(super) struct Key([u64; 2]);
 pub(super) struct Idempotency {
     seeds: [foldhash::quality::RandomState; 2],
     offsets: HashMap<Key, u64, foldhash::fast::RandomState>,
-    /// By age.
+    /// When each key was remembered, oldest first.
     order: VecDeque<(u64, Key)>,
 }
 
@@ -30,18 +29,18 @@ impl Idempotency {
         Key([0, 1].map(|at: usize| self.seeds[at].hash_one((channel, key))))
     }
 
-    /// The offset that was published under `key`.
+    /// The offset of the message that was published with `key`.
     pub(super) fn find(&mut self, now_ms: u64, key: Key, all: &AtomicUsize) -> Option<u64> {
         self.expire(now_ms, all);
         self.offsets.get(&key).copied()
     }
 
-    /// `all` counts the keys of all shards.
+    /// Remembers the offset of a message. `all` counts the keys of all shards.
     pub(super) fn remember(&mut self, now_ms: u64, key: Key, offset: u64, all: &AtomicUsize) {
         if all.fetch_add(1, Ordering::Relaxed) >= KEYS_MAX {
             self.forget_oldest(all);
         }
-        // The threads that publish have a clock each, and expiry goes by the first in order.
+        // Each publishing thread reads the clock itself, and expiry takes the first key for the oldest.
         let at_ms = self.order.back().map_or(now_ms, |(last_ms, _)| now_ms.max(*last_ms));
         self.order.push_back((at_ms, key));
         self.offsets.insert(key, offset);

@@ -1,27 +1,27 @@
-//! The names of a shard's channels, one behind the other.
+//! The names of a shard's channels, in one buffer.
 //!
-//! A name of its own on the heap costs 16 bytes of pointer and length and at least 32 of
-//! allocation; here it costs its bytes and one. Names of forgotten channels leave holes; when half
-//! of the bytes are holes, the owner packs them.
+//! A name with its own allocation costs 16 bytes of pointer and length and at least 32 of heap;
+//! here it costs one byte more than its text. Names of forgotten channels leave holes. When half of
+//! the buffer is holes, the owner packs it.
 
 use crate::name::{ChannelName, NAME_BYTES_MAX};
 
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length is kept in one byte");
 
-/// Where a name stands.
+/// The position of a name in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NameRef(u32);
 
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// One byte of length without the mark, then the key.
+    /// For each name one byte of length, without the mark, then the key.
     bytes: Vec<u8>,
     holes_bytes: usize,
 }
 
 impl Names {
-    /// Adds a name. A shard's names stay below 4 GiB: its channels are counted in 26 bits, of which
-    /// even names of full length fill only a part before memory runs out.
+    /// Adds a name. The buffer stays below 4 GiB: a shard has at most 2^26 channels, and memory runs
+    /// out before so many names of full length fill it.
     pub(super) fn add(&mut self, name: &ChannelName) -> NameRef {
         let at = NameRef(self.bytes.len() as u32);
         self.bytes.push(name.name().len() as u8);
@@ -36,24 +36,24 @@ impl Names {
         std::str::from_utf8(&self.bytes[start..end]).unwrap_or_default()
     }
 
-    /// Whether the key at `at` is `key`, without looking at it as text.
+    /// Whether the key at `at` is `key`. Compares bytes, without a check for UTF-8.
     pub(super) fn is(&self, at: NameRef, key: &str) -> bool {
         let start = at.0 as usize + 1;
         let end = start + usize::from(self.bytes[start - 1]) + 1;
         self.bytes[start..end] == *key.as_bytes()
     }
 
-    /// Makes a hole of the name at `at`.
+    /// Removes the name at `at`, which leaves a hole.
     pub(super) fn forget(&mut self, at: NameRef) {
         self.holes_bytes += usize::from(self.bytes[at.0 as usize]) + 2;
     }
 
-    /// Whether packing is worth it.
-    pub(super) fn wants_packing(&self) -> bool {
+    /// Whether holes take so much that the owner should call [`Names::pack`].
+    pub(super) fn should_pack(&self) -> bool {
         self.holes_bytes > 4096 && self.holes_bytes * 2 > self.bytes.len()
     }
 
-    /// Closes the holes; `all` are the names in use, updated.
+    /// Closes the holes. `all` are the positions of all names in use, which change.
     pub(super) fn pack<'a>(&mut self, all: impl Iterator<Item = &'a mut NameRef>) {
         let mut packed = Vec::with_capacity(self.bytes.len() - self.holes_bytes);
         for at in all {
@@ -85,9 +85,9 @@ mod tests {
             assert!(names.is(at, name.key()));
             if nth % 5 == 0 { kept.push((at, name)) } else { names.forget(at) }
         }
-        assert!(names.wants_packing());
+        assert!(names.should_pack());
         names.pack(kept.iter_mut().map(|(at, _)| at));
-        assert!(!names.wants_packing());
+        assert!(!names.should_pack());
         for (at, name) in kept {
             assert_eq!(names.get(at), name.key());
         }

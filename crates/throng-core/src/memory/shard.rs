@@ -1,90 +1,113 @@
 //! A part of the channels, behind one lock.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
 
-use super::Shared;
-use super::channel::{Channel, Followers};
+use super::channel::{Channel, Follower, Followers};
 use super::idempotency::{Idempotency, Key};
 use super::names::Names;
+use super::shared::Shared;
 use crate::ages::Ages;
 use crate::engine::{
     Audience, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published,
     StartAt,
 };
-use crate::id::MessageId;
+use crate::id::{ChannelId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind};
 use crate::slab::Slab;
 use crate::worker_queue::Notification;
-use crate::{ChannelId, WorkerId};
 
-/// A table for fewer names than this is not worth shrinking.
+/// Bits of a channel's id that name its shard.
+pub(super) const SHARD_BITS: u32 = 6;
+
+/// Tables with a smaller capacity are not worth shrinking.
 const TABLE_MIN: usize = 256;
 
 /// The workers to wake once the lock is released.
-#[derive(Debug, Default)]
-pub(super) struct Wake(Vec<WorkerId>);
+pub(super) type Wake = Vec<WorkerId>;
 
-impl Wake {
-    pub(super) fn each(&self, wake: impl Fn(WorkerId)) {
-        self.0.iter().for_each(|&worker| wake(worker));
-    }
+/// A channel's name with its hash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hashed<'a> {
+    pub(super) name: &'a ChannelName,
+    pub(super) hash: u64,
 }
 
-#[derive(Debug, Default)]
+/// What an append returns.
+struct Appended {
+    offset: u64,
+    subscribers: u64,
+    wake: Wake,
+}
+
+#[derive(Debug)]
 pub(super) struct Shard {
+    /// The shard's number, which is a part of its channels' ids.
+    number: u32,
     channels: Slab<Channel>,
+    /// Slots of `channels`, by the hash of their names.
     by_name: HashTable<u32>,
     names: Names,
     idempotency: Idempotency,
-    /// The channels that have a log.
+    /// The channels that have a log, by the age of their oldest message.
     ages: Ages,
-    /// No offset up to this one may be given to a channel that is new here.
+    /// No channel that is new here gets an offset up to this one. See the module [`super`].
     forgotten_head: u64,
 }
 
 impl Shard {
+    pub(super) fn new(number: u32) -> Shard {
+        Shard {
+            number,
+            channels: Slab::default(),
+            by_name: HashTable::new(),
+            names: Names::default(),
+            idempotency: Idempotency::default(),
+            ages: Ages::default(),
+            forgotten_head: 0,
+        }
+    }
+
+    /// The number of channels.
     pub(super) fn len(&self) -> usize {
         self.channels.len()
     }
 
-    /// Room in the tables, in channels.
+    /// Capacity of the tables, in channels.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.channels.extent() as usize + self.by_name.capacity() + self.ages.capacity()
     }
 
-    /// Nothing that is kept here is older; `None` if nothing is kept.
+    /// No message here is older than this; `None` if there are no messages.
     pub(super) fn oldest_bound_ms(&self) -> Option<u64> {
         self.ages.bound_ms()
     }
 
+    /// The name of the channel in `slot`; `None` if it was forgotten.
     pub(super) fn name(&self, slot: u32) -> Option<ChannelName> {
         let channel = self.channels.get(slot)?;
         Some(ChannelName::from_key(self.names.get(channel.name)))
     }
 
-    fn find(&self, hash: u64, name: &ChannelName) -> Option<u32> {
-        let is_it = |&slot: &u32| {
-            self.channels.get(slot).is_some_and(|channel| self.names.is(channel.name, name.key()))
-        };
-        self.by_name.find(hash, is_it).copied()
+    fn id(&self, slot: u32) -> ChannelId {
+        ChannelId(slot << SHARD_BITS | self.number)
     }
 
-    fn find_or_create(
-        &mut self,
-        shared: &Shared,
-        hash: u64,
-        name: &ChannelName,
-        hash_of: impl Fn(&str) -> u64,
-    ) -> u32 {
-        if let Some(slot) = self.find(hash, name) {
+    fn find(&self, Hashed { name, hash }: Hashed<'_>) -> Option<u32> {
+        let is_named = |&slot: &u32| self.names.is(self.channels[slot].name, name.key());
+        self.by_name.find(hash, is_named).copied()
+    }
+
+    fn find_or_create(&mut self, shared: &Shared, name: Hashed<'_>) -> u32 {
+        if let Some(slot) = self.find(name) {
             return slot;
         }
+        let Hashed { name, hash } = name;
         let slot = self.channels.insert(Channel {
             head: self.forgotten_head,
             log: None,
@@ -93,105 +116,133 @@ impl Shard {
             rule: shared.rules.find(name),
         });
         let Shard { channels, names, by_name, .. } = self;
-        by_name.insert_unique(hash, slot, |&other| {
-            channels.get(other).map_or(0, |channel| hash_of(names.get(channel.name)))
-        });
+        let hash_of = |&other: &u32| shared.hash(names.get(channels[other].name));
+        by_name.insert_unique(hash, slot, hash_of);
         slot
     }
 
-    fn forget(&mut self, slot: u32, hash_of: impl Fn(&str) -> u64) {
-        let Some(channel) = self.channels.get(slot) else { return };
-        let hash = hash_of(self.names.get(channel.name));
+    fn forget(&mut self, shared: &Shared, slot: u32) {
+        let hash = shared.hash(self.names.get(self.channels[slot].name));
         if let Ok(entry) = self.by_name.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
         let Some(channel) = self.channels.remove(slot) else { return };
         self.forgotten_head = self.forgotten_head.max(channel.head);
         self.names.forget(channel.name);
-        if self.names.wants_packing() {
+        if self.names.should_pack() {
             let Shard { channels, names, .. } = self;
             names.pack(channels.iter_mut().map(|channel| &mut channel.name));
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call site, and each is one thing")]
+    /// Publishes a message. Wake the returned workers once the lock is released.
     pub(super) fn publish(
         &mut self,
         shared: &Shared,
         now_ms: u64,
         hash: u64,
         publication: Publication,
-        id_of: impl Fn(u32) -> ChannelId,
-        hash_of: impl Fn(&str) -> u64,
-        wake: &mut Wake,
-    ) -> Result<Published, PublishError> {
-        let kind = publication.channel.kind();
-        let key = publication
-            .idempotency_key
-            .as_deref()
-            .map(|key| self.idempotency.key(publication.channel.key(), key));
-        let find = |key| self.idempotency.find(now_ms, key, &shared.keys);
-        if let Some(offset) = key.and_then(find) {
+    ) -> Result<(Published, Wake), PublishError> {
+        let is_internal = publication.channel.kind() == Kind::Internal;
+        let key = self.idempotency_key(&publication);
+        if let Some(offset) = key.and_then(|key| self.idempotency.find(now_ms, key, &shared.keys)) {
             shared.duplicates.fetch_add(1, Ordering::Relaxed);
-            let id = MessageId { epoch: shared.epoch, offset };
-            return Ok(Published { id, subscribers: 0, is_duplicate: true });
+            let id = shared.message_id(offset);
+            return Ok((Published { id, subscribers: 0, is_duplicate: true }, Wake::new()));
         }
-        let slot = match self.find(hash, &publication.channel) {
-            Some(slot) => slot,
-            None if shared
-                .rules
-                .get(shared.rules.find(&publication.channel))
-                .retention
-                .is_none() =>
-            {
-                self.forgotten_head += 1;
-                let offset = self.forgotten_head;
-                return Ok(self.published(shared, now_ms, kind, key, offset, 0));
-            }
-            None => self.find_or_create(shared, hash, &publication.channel, hash_of),
-        };
-        let Some(channel) = self.channels.get_mut(slot) else { unreachable!("it was found") };
+        let Appended { offset, subscribers, wake } =
+            match self.slot_to_publish(shared, Hashed { name: &publication.channel, hash }) {
+                Some(slot) => self.append(shared, now_ms, slot, publication)?,
+                None => self.append_nowhere(shared),
+            };
+        if let Some(key) = key {
+            self.idempotency.remember(now_ms, key, offset, &shared.keys);
+        }
+        // The samples that the server publishes for its status page are not counted.
+        shared.published.fetch_add(u64::from(!is_internal), Ordering::Relaxed);
+        let id = shared.message_id(offset);
+        Ok((Published { id, subscribers, is_duplicate: false }, wake))
+    }
+
+    fn idempotency_key(&self, publication: &Publication) -> Option<Key> {
+        let key = publication.idempotency_key.as_deref()?;
+        Some(self.idempotency.key(publication.channel.key(), key))
+    }
+
+    /// The channel of a publication. It is created if it keeps messages; `None` if the message is
+    /// neither kept nor followed.
+    fn slot_to_publish(&mut self, shared: &Shared, name: Hashed<'_>) -> Option<u32> {
+        let known = self.find(name);
+        let rule = || shared.rules.get(shared.rules.find(name.name));
+        if known.is_some() || rule().retention.is_none() {
+            return known;
+        }
+        Some(self.find_or_create(shared, name))
+    }
+
+    /// Gives an offset to a message that is neither kept nor followed.
+    fn append_nowhere(&mut self, shared: &Shared) -> Appended {
+        self.forgotten_head = shared.next_offset(self.forgotten_head);
+        Appended { offset: self.forgotten_head, subscribers: 0, wake: Wake::new() }
+    }
+
+    /// Appends a message to a channel's log and notifies the workers that follow it: all of them,
+    /// or none and the publication is refused.
+    fn append(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        slot: u32,
+        publication: Publication,
+    ) -> Result<Appended, PublishError> {
+        let id = self.id(slot);
+        let channel = &mut self.channels[slot];
         let followers = channel.followers.as_slice();
-        if followers.iter().any(|f| !shared.queues[usize::from(f.worker.0)].has_room()) {
+        if !followers.iter().all(|follower| shared.queue(follower.worker).has_room()) {
             shared.busy.fetch_add(1, Ordering::Relaxed);
             return Err(PublishError::Busy);
         }
-        let id = MessageId { epoch: shared.epoch, offset: channel.head + 1 };
-        let Publication { channel: name, body, content_type, excluded, .. } = publication;
-        // The threads that publish have a clock each, and expiry goes by the oldest message.
+        let is_internal = publication.channel.kind() == Kind::Internal;
+        let offset = shared.next_offset(channel.head);
+        // Each publishing thread reads the clock itself, and expiry takes the first message for the
+        // oldest.
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
         let content = Arc::new(Content {
-            id,
+            id: shared.message_id(offset),
             previous: channel.head,
             time_ms: now_ms.max(newest_ms),
-            channel: name,
-            body,
-            content_type,
-            excluded,
+            channel: publication.channel,
+            body: publication.body,
+            content_type: publication.content_type,
+            excluded: publication.excluded,
         });
+        channel.head = offset;
         let message = (!followers.is_empty()).then(|| {
             let content = Arc::clone(&content);
-            Arc::new(match kind {
-                // The status page does not measure itself.
-                Kind::Internal => Message::from(content),
-                _ => Message::tracked(content, InFlight::to(followers.len())),
+            // The delivery of samples for the status page is not measured.
+            Arc::new(if is_internal {
+                Message::from(content)
+            } else {
+                Message::tracked(content, InFlight::to(followers.len()))
             })
         });
-        for (follower, message) in followers.iter().zip(std::iter::repeat(&message).flatten()) {
-            shared.queues[usize::from(follower.worker.0)].post(Notification::Message {
-                local: follower.local,
-                channel: id_of(slot),
-                message: Arc::clone(message),
-            });
-            wake.0.push(follower.worker);
+        let mut wake = Wake::new();
+        if let Some(message) = &message {
+            for follower in followers {
+                shared.queue(follower.worker).post(Notification::Message {
+                    local: follower.local,
+                    channel: id,
+                    message: Arc::clone(message),
+                });
+                wake.push(follower.worker);
+            }
         }
         let subscribers = channel.followers.subscribers();
-        channel.head = id.offset;
         self.keep(shared, slot, content, message.as_ref(), now_ms);
-        Ok(self.published(shared, now_ms, kind, key, id.offset, subscribers))
+        Ok(Appended { offset, subscribers, wake })
     }
 
-    /// Appends to the channel's log as far as its rule says.
+    /// Keeps a message in the channel's log if the channel's rule says so.
     fn keep(
         &mut self,
         shared: &Shared,
@@ -200,59 +251,42 @@ impl Shard {
         message: Option<&Arc<Message>>,
         now_ms: u64,
     ) {
-        let Some(channel) = self.channels.get_mut(slot) else { return };
+        let channel = &mut self.channels[slot];
         if shared.rules.get(channel.rule).retention.is_none() {
             return;
         }
         let time_ms = content.time_ms;
         let is_first = channel.log.is_none();
         let log = channel.log.get_or_insert_with(Box::default);
-        let bytes = log.append(content, message.map_or(Weak::new(), Arc::downgrade));
+        let message = message.map(Arc::downgrade).unwrap_or_default();
+        let bytes = log.append(content, message);
         shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         shared.messages.fetch_add(1, Ordering::Relaxed);
-        expire(shared, channel, now_ms);
+        channel.expire(shared, now_ms);
         if is_first && channel.log.is_some() {
             let Shard { ages, channels, .. } = self;
             ages.add(time_ms, slot, |slot| oldest_ms(channels, slot));
         }
     }
 
-    /// Drops the oldest messages, whatever their channel, while all logs together are over their
-    /// limit and none of the other shards' is older, as far as is known of them.
+    /// Drops the oldest messages of any channel while all logs together exceed their limit, and
+    /// no other shard is known to have older ones.
     pub(super) fn evict(&mut self, shared: &Shared, others_oldest_ms: u64) {
         let Shard { ages, channels, .. } = self;
-        // Looked for once more at the end, so that the bound which others go by is up to date.
+        // The last turn drops nothing, but brings the bound up to date that other threads read.
         while let Some(slot) = ages.oldest(|slot| oldest_ms(channels, slot)) {
             let is_oldest = ages.bound_ms().is_some_and(|bound_ms| bound_ms <= others_oldest_ms);
-            let Some(channel) = channels.get_mut(slot) else { return };
+            let channel = &mut channels[slot];
             let Some(log) = channel.log.as_mut().filter(|_| is_oldest && shared.is_over()) else {
                 return;
             };
-            give_back(shared, log, Log::drop_oldest);
+            shared.shrink(log, Log::drop_oldest);
             shared.evicted.fetch_add(1, Ordering::Relaxed);
             if log.is_empty() {
-                // The channel itself goes with the next housekeeping.
+                // The next tick forgets the channel if it has no followers either.
                 channel.log = None;
             }
         }
-    }
-
-    fn published(
-        &mut self,
-        shared: &Shared,
-        now_ms: u64,
-        kind: Kind,
-        key: Option<Key>,
-        offset: u64,
-        subscribers: u64,
-    ) -> Published {
-        if let Some(key) = key {
-            self.idempotency.remember(now_ms, key, offset, &shared.keys);
-        }
-        // What the server tells itself is nobody's message.
-        shared.published.fetch_add(u64::from(kind != Kind::Internal), Ordering::Relaxed);
-        let id = MessageId { epoch: shared.epoch, offset };
-        Published { id, subscribers, is_duplicate: false }
     }
 
     pub(super) fn follow(
@@ -260,48 +294,43 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         hash: u64,
-        follow: Follow<'_>,
-        hash_of: impl Fn(&str) -> u64,
-    ) -> (u32, Followed) {
-        let slot = self.find_or_create(shared, hash, follow.channel, hash_of);
-        let Some(channel) = self.channels.get_mut(slot) else { unreachable!("it was found") };
-        expire(shared, channel, now_ms);
+        follow: &Follow<'_>,
+    ) -> Followed {
+        let slot = self.find_or_create(shared, Hashed { name: follow.channel, hash });
+        let id = self.id(slot);
+        let channel = &mut self.channels[slot];
+        channel.expire(shared, now_ms);
         let local = channel.followers.add(follow.worker, follow.local_if_new);
-        let (from, is_recovered) = match follow.start {
+        let (cursor, is_recovered) = match follow.start {
             StartAt::Live => (channel.head, None),
-            StartAt::Last(count) => (last(channel, count), None),
-            StartAt::After(id) => after(shared, channel, id),
+            StartAt::Last(count) => (channel.before_last(count), None),
+            StartAt::After(id) => channel.after(shared.epoch, id),
         };
         let backlog = match &mut channel.log {
-            Some(log) => log.after(from).map(Kept::message).collect(),
+            Some(log) => log.after(cursor).map(Kept::message).collect(),
             None => Vec::new(),
         };
-        let id = |offset| MessageId { epoch: shared.epoch, offset };
-        let followed = Followed {
-            channel: ChannelId(slot),
+        Followed {
+            channel: id,
             local,
             rule: channel.rule,
-            head: id(channel.head),
-            cursor: id(from),
+            head: shared.message_id(channel.head),
+            cursor: shared.message_id(cursor),
             is_recovered,
+            are_offsets_consecutive: shared.are_offsets_consecutive(),
             backlog,
-        };
-        (slot, followed)
+        }
     }
 
-    pub(super) fn unfollow(
-        &mut self,
-        shared: &Shared,
-        now_ms: u64,
-        slot: u32,
-        worker: WorkerId,
-        hash_of: impl Fn(&str) -> u64,
-    ) {
-        let Some(channel) = self.channels.get_mut(slot) else { return };
+    pub(super) fn unfollow(&mut self, shared: &Shared, now_ms: u64, slot: u32, worker: WorkerId) {
+        let Some(channel) = self.channels.get_mut(slot) else {
+            debug_assert!(false, "a followed channel is not forgotten");
+            return;
+        };
         channel.followers.remove(worker);
-        expire(shared, channel, now_ms);
+        channel.expire(shared, now_ms);
         if channel.is_forgettable() {
-            self.forget(slot, hash_of);
+            self.forget(shared, slot);
         }
     }
 
@@ -309,125 +338,61 @@ impl Shard {
         &mut self,
         shared: &Shared,
         now_ms: u64,
-        hash: u64,
-        name: &ChannelName,
+        name: Hashed<'_>,
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        let slot = self.find(hash, name);
-        let Some(channel) = slot.and_then(|slot| self.channels.get_mut(slot)) else {
-            let head = MessageId { epoch: shared.epoch, offset: self.forgotten_head };
+        let Some(slot) = self.find(name) else {
+            // A channel that is created now starts here.
+            let head = shared.message_id(self.forgotten_head);
             let is_recovered = match query {
                 HistoryQuery::After(id) => Some(id == head),
-                _ => None,
+                HistoryQuery::Newest | HistoryQuery::Before(_) => None,
             };
             return History { head, messages: Vec::new(), has_more: false, is_recovered };
         };
-        expire(shared, channel, now_ms);
-        let head = MessageId { epoch: shared.epoch, offset: channel.head };
-        let (from, is_recovered) = match query {
-            HistoryQuery::After(id) => after(shared, channel, id),
-            _ => (0, None),
-        };
-        let Some(log) = &mut channel.log else {
-            return History { head, messages: Vec::new(), has_more: false, is_recovered };
-        };
-        let (messages, has_more): (Vec<_>, bool) = match query {
-            HistoryQuery::After(_) => {
-                let all = log.after(from);
-                let has_more = all.len() > limit;
-                (all.take(limit).map(Kept::message).collect(), has_more)
-            }
-            HistoryQuery::Newest | HistoryQuery::Before(_) => {
-                let end = match query {
-                    HistoryQuery::Before(id) if id.epoch == shared.epoch => id.offset,
-                    _ => u64::MAX,
-                };
-                let all = log.before(end);
-                let skipped = all.len().saturating_sub(limit);
-                (all.skip(skipped).map(Kept::message).collect(), skipped > 0)
-            }
-        };
-        History { head, messages, has_more, is_recovered }
+        let channel = &mut self.channels[slot];
+        channel.expire(shared, now_ms);
+        channel.history(shared, query, limit)
     }
 
-    pub(super) fn audience(
-        &self,
-        hash: u64,
-        name: &ChannelName,
-        id_of: impl Fn(u32) -> ChannelId,
-    ) -> Audience {
-        let Some(slot) = self.find(hash, name) else { return Audience::default() };
-        let Some(channel) = self.channels.get(slot) else { return Audience::default() };
-        let workers = channel.followers.as_slice().iter();
+    pub(super) fn audience(&self, name: Hashed<'_>) -> Audience {
+        // A channel that is not here has no followers.
+        let Some(slot) = self.find(name) else { return Audience::default() };
+        let followers = &self.channels[slot].followers;
+        let worker = |follower: &Follower| (follower.worker, follower.local, self.id(slot));
         Audience {
-            subscribers: channel.followers.subscribers(),
-            workers: workers.map(|f| (f.worker, f.local, id_of(slot))).collect(),
+            subscribers: followers.subscribers(),
+            workers: followers.as_slice().iter().map(worker).collect(),
         }
     }
 
     /// Expires messages and keys, and forgets channels.
-    pub(super) fn tick(&mut self, shared: &Shared, now_ms: u64, hash_of: impl Fn(&str) -> u64) {
+    pub(super) fn tick(&mut self, shared: &Shared, now_ms: u64) {
         self.idempotency.expire(now_ms, &shared.keys);
         for slot in 0..self.channels.extent() {
             let Some(channel) = self.channels.get_mut(slot) else { continue };
-            expire(shared, channel, now_ms);
+            channel.expire(shared, now_ms);
             if channel.is_forgettable() {
-                self.forget(slot, &hash_of);
+                self.forget(shared, slot);
             }
         }
-        self.shrink(hash_of);
+        self.shrink(shared);
     }
 
-    /// Gives back the memory of tables that have become mostly empty.
-    fn shrink(&mut self, hash_of: impl Fn(&str) -> u64) {
+    /// Frees the memory of tables that have become mostly empty.
+    fn shrink(&mut self, shared: &Shared) {
         let Shard { channels, names, by_name, ages, .. } = self;
         if by_name.capacity() > TABLE_MIN && by_name.len() * 4 < by_name.capacity() {
-            by_name.shrink_to(by_name.len() * 2, |&slot| {
-                channels.get(slot).map_or(0, |channel| hash_of(names.get(channel.name)))
-            });
+            let hash_of = |&slot: &u32| shared.hash(names.get(channels[slot].name));
+            by_name.shrink_to(by_name.len() * 2, hash_of);
         }
-        if ages.wants_tidying(channels.len()) {
-            ages.tidy(|slot| oldest_ms(channels, slot));
+        if ages.should_rebuild(channels.len()) {
+            ages.rebuild(|slot| oldest_ms(channels, slot));
         }
     }
 }
 
 fn oldest_ms(channels: &Slab<Channel>, slot: u32) -> Option<u64> {
     channels.get(slot)?.log.as_ref()?.oldest_ms()
-}
-
-/// Drops what the channel's rule no longer covers.
-fn expire(shared: &Shared, channel: &mut Channel, now_ms: u64) {
-    let Some(log) = &mut channel.log else { return };
-    let retention = shared.rules.get(channel.rule).retention;
-    give_back(shared, log, |log| log.trim(&retention, now_ms));
-    if log.is_empty() {
-        channel.log = None;
-    }
-}
-
-fn give_back(shared: &Shared, log: &mut Log, trim: impl FnOnce(&mut Log) -> usize) {
-    let before = log.len();
-    let bytes = trim(log);
-    shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    shared.messages.fetch_sub((before - log.len()) as u64, Ordering::Relaxed);
-}
-
-/// The cursor before the last `count` messages.
-fn last(channel: &Channel, count: usize) -> u64 {
-    let Some(log) = &channel.log else { return channel.head };
-    match count {
-        0 => channel.head,
-        _ => log.before_last(count).unwrap_or(channel.floor()),
-    }
-}
-
-/// The cursor of one who has everything up to `id`, and whether nothing is missing after it. An id
-/// that this log never gave out, from another epoch or ahead of the head, has a gap: what is kept
-/// follows.
-fn after(shared: &Shared, channel: &Channel, id: MessageId) -> (u64, Option<bool>) {
-    let is_known = id.epoch == shared.epoch && id.offset <= channel.head;
-    let is_recovered = is_known && id.offset >= channel.floor();
-    (if is_recovered { id.offset } else { channel.floor() }, Some(is_recovered))
 }

@@ -1,5 +1,6 @@
 //! The memory engine: one promise at a time, against a model, and with threads.
 
+mod conformance;
 mod model;
 mod presence;
 mod promises;

@@ -1,113 +1,114 @@
-//! The ring of a channel's subscriptions, and the sweep that goes around it.
+//! The circular list of a channel's subscriptions, and the steps of a fan-out pass around it.
 
-use super::{LocalId, SubscriptionId, SubscriptionTable, distance};
+use super::cursor::distance;
+use super::{SubscriptionId, SubscriptionTable};
+use crate::id::LocalId;
 
-/// Whom a sweep has come to.
+/// One step of a fan-out pass.
 pub(super) struct Visit {
+    /// The subscription that the pass has come to.
     pub(super) id: SubscriptionId,
-    /// Its connection's index, and its marks.
+    /// The index of its connection, with its marks.
     pub(super) connection: u32,
+    /// Whether its cursor is behind the channel's head.
     pub(super) is_behind: bool,
 }
 
 impl SubscriptionTable {
-    /// Appends a subscription at the end of the channel's ring.
+    /// Appends a subscription to the end of the channel's list.
     pub(super) fn link(&mut self, local: LocalId, id: SubscriptionId) {
-        let Some(channel) = self.channels.get_mut(local.index()) else { return };
+        let channel = &mut self.channels[local.index()];
         channel.count += 1;
-        if let Some(active) = &mut channel.active
-            && active.left > 0
+        if let Some(buffer) = &mut channel.buffer
+            && buffer.pass.visits_left > 0
         {
-            active.left += 1;
+            // It is last, so the pass comes to it as well.
+            buffer.pass.visits_left += 1;
         }
         let Some(first) = channel.first else {
             channel.first = Some(id);
             return;
         };
-        let Some(last) = self.subscription(first).map(|it| it.before) else { return };
-        if let Some(it) = self.subscription_mut(id) {
-            (it.before, it.next) = (last, first);
-        }
-        if let Some(it) = self.subscription_mut(last) {
-            it.next = id;
-        }
-        if let Some(it) = self.subscription_mut(first) {
-            it.before = id;
-        }
+        let last = self.subscriptions[first.index()].before;
+        let new = &mut self.subscriptions[id.index()];
+        (new.before, new.next) = (last, first);
+        self.subscriptions[last.index()].next = id;
+        self.subscriptions[first.index()].before = id;
     }
 
-    /// Takes a subscription out of its channel's ring.
+    /// Takes a subscription out of its channel's list. A pass that stands at it goes on with its
+    /// successor.
     pub(super) fn unlink(&mut self, local: LocalId, id: SubscriptionId) {
-        let Some((before, next)) = self.subscription(id).map(|it| (it.before, it.next)) else {
-            return;
-        };
-        if let Some(it) = self.subscription_mut(before) {
-            it.next = next;
-        }
-        if let Some(it) = self.subscription_mut(next) {
-            it.before = before;
-        }
-        let Some(channel) = self.channels.get_mut(local.index()) else { return };
+        let gone = &self.subscriptions[id.index()];
+        let (before, next) = (gone.before, gone.next);
+        self.subscriptions[before.index()].next = next;
+        self.subscriptions[next.index()].before = before;
+        let channel = &mut self.channels[local.index()];
         channel.count -= 1;
-        let rest = (next != id).then_some(next);
+        let successor = (next != id).then_some(next);
         let was_first = channel.first == Some(id);
         if was_first {
-            channel.first = rest;
+            channel.first = successor;
         }
-        let Some(active) = &mut channel.active else { return };
-        active.left = active.left.min(channel.count);
-        if was_first && active.position == rest {
-            // The first is gone after its visit: its successor is first now, and the lap begins
-            // anew.
-            active.wrap_head = active.offered;
+        let Some(buffer) = &mut channel.buffer else { return };
+        let offered = buffer.offered();
+        let pass = &mut buffer.pass;
+        pass.visits_left = pass.visits_left.min(channel.count);
+        if was_first && pass.next == successor {
+            // The pass has just visited the subscription that leaves. Its successor is the first
+            // now, so the round starts anew.
+            pass.wrap_head = offered;
         }
-        if active.position == Some(id) {
-            active.position = rest;
+        if pass.next == Some(id) {
+            pass.next = successor;
         }
     }
 
-    /// Whether the next step is neither the end of the sweep nor of a lap: those take for granted
-    /// that whoever was visited before has been served.
+    /// Whether the next step neither ends the pass nor wraps around. Both take for granted that the
+    /// subscriptions visited before have been served.
     pub(super) fn is_before_wrap(&self, local: LocalId) -> bool {
+        // A channel whose pass was stopped may still be in the queue of passes.
         let Some(channel) = self.channels.get(local.index()) else { return false };
-        channel.active.as_deref().is_some_and(|active| {
-            active.left > 0 && active.position.is_some_and(|next| channel.first != Some(next))
+        channel.buffer.as_deref().is_some_and(|buffer| {
+            let pass = &buffer.pass;
+            pass.visits_left > 0 && pass.next.is_some_and(|next| channel.first != Some(next))
         })
     }
 
-    /// One step of the channel's sweep: the subscription to visit, or `None` when the sweep is over
-    /// or the channel gone. Whoever was named before has been served by now.
+    /// Makes one step of the channel's pass. Returns `None` when the pass is over, or was stopped.
+    /// The subscriptions of earlier steps must have been served if the step ends the pass or wraps
+    /// around.
     pub(super) fn step(&mut self, local: LocalId) -> Option<Visit> {
+        // A channel whose pass was stopped may still be in the queue of passes.
         let channel = self.channels.get_mut(local.index())?;
-        let active = channel.active.as_deref_mut()?;
-        if active.left == 0 {
+        let buffer = channel.buffer.as_deref_mut()?;
+        if buffer.pass.visits_left == 0 {
             self.finish(local);
             return None;
         }
-        let id = active.position.or(channel.first)?;
-        let subscription = self.subscriptions.get(id.index())?;
-        active.left -= 1;
-        active.position = Some(subscription.next);
+        let id = buffer.pass.next.or(channel.first)?;
+        let subscription = &self.subscriptions[id.index()];
+        buffer.pass.visits_left -= 1;
+        buffer.pass.next = Some(subscription.next);
         let visit = Visit {
             id,
             connection: subscription.connection,
             is_behind: distance(channel.head, subscription.cursor) > 0,
         };
         if channel.first == Some(id) {
-            self.pending_bytes -= active.offered(active.wrap_head, &mut self.completions);
-            active.wrap_head = channel.head;
+            let wrap_head = std::mem::replace(&mut buffer.pass.wrap_head, channel.head);
+            self.pending_bytes -= buffer.mark_offered(wrap_head, &mut self.completions);
             self.trim_to_lag(local);
         }
         Some(visit)
     }
 
-    /// The sweep has come around: everyone has been offered everything.
+    /// Ends a pass that has offered everything to every subscription.
     fn finish(&mut self, local: LocalId) {
-        let Some(channel) = self.channels.get_mut(local.index()) else { return };
-        let head = channel.head;
-        if let Some(active) = &mut channel.active {
-            active.is_fanning_out = false;
-            self.pending_bytes -= active.offered(head, &mut self.completions);
+        let channel = &mut self.channels[local.index()];
+        if let Some(buffer) = &mut channel.buffer {
+            buffer.pass.is_queued = false;
+            self.pending_bytes -= buffer.mark_offered(channel.head, &mut self.completions);
         }
         self.trim(local);
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Body, ChannelName, Counter, HistoryQuery, Kind, Listener, Message, MessageId,
-    Notification, Publication, StartAt, SubscriptionId, Verdict,
+    Action, Asker, Body, ChannelName, Counter, Decision, HistoryQuery, Kind, Listener, Message,
+    MessageId, Notification, Publication, StartAt, SubscriptionId,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
@@ -72,7 +72,7 @@ impl<N: Net> Worker<N> {
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.allow(Action::Subscribe(&name))?;
+        self.permit(index, Action::Subscribe(&name))?;
         let own = self.subscriptions_in_order(index);
         if own.len() >= self.settings.max_channels_per_connection {
             return Err(ErrorResponse::too_many_channels(
@@ -137,7 +137,7 @@ impl<N: Net> Worker<N> {
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.allow(Action::Publish(&name))?;
+        self.permit(index, Action::Publish(&name))?;
         let bytes_max = self.settings.max_message_bytes;
         if publication.body.len() > bytes_max {
             return Err(ErrorResponse::message_too_large(bytes_max));
@@ -173,7 +173,7 @@ impl<N: Net> Worker<N> {
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.allow(Action::ReadHistory(&name))?;
+        self.permit(index, Action::ReadHistory(&name))?;
         let query = match (before, after) {
             (Some(_), Some(_)) => {
                 return Err(ErrorResponse::new(
@@ -216,7 +216,7 @@ impl<N: Net> Worker<N> {
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(&target);
-        self.allow(Action::ReadPresence(&name))?;
+        self.permit(index, Action::ReadPresence(&name))?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let asked =
             self.connections.get(index).and_then(|it| it.io.as_ref()).map_or(0, |io| io.asked);
@@ -243,10 +243,13 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    fn allow(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
-        match self.access.may(Listener::Public, action) {
-            Verdict::Yes => Ok(()),
-            Verdict::No(sentence) => Err(ErrorResponse::new(ErrorCode::Forbidden, sentence)),
+    /// Fails unless the connection may do this.
+    pub(super) fn permit(&self, index: u32, action: Action<'_>) -> Result<(), ErrorResponse> {
+        let user = self.user_of(index);
+        let user = user.as_ref().map(ChannelName::name);
+        match self.access.may(&Asker { listener: Listener::Public, user }, action) {
+            Decision::Allowed => Ok(()),
+            Decision::Denied(message) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
         }
     }
 

@@ -3,7 +3,9 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use throng_core::{ConnectionName, Counter, LagPolicy, Message, SubscriptionId, Waiting};
+use throng_core::{
+    ConnectionName, Counter, LagPolicy, Message, MessageId, SubscriptionId, Waiting,
+};
 use throng_wire::sse;
 use throng_wire::{Target, chunk, v1};
 
@@ -188,8 +190,8 @@ impl<N: Net> Worker<N> {
         &mut self,
         index: u32,
         subscription: SubscriptionId,
-        missed: u64,
-        resume_at: u64,
+        missed: Option<u64>,
+        resume_at: MessageId,
         policy: LagPolicy,
     ) {
         match policy {
@@ -197,11 +199,11 @@ impl<N: Net> Worker<N> {
                 self.end_behind(index);
             }
             LagPolicy::Skip => {
-                self.subscriptions.advance(subscription, resume_at);
+                self.subscriptions.advance(subscription, resume_at.offset);
                 self.count(Counter::Gaps);
-                self.counters.add(Counter::MissedMessages, missed);
+                self.counters.add(Counter::MissedMessages, missed.unwrap_or(0));
                 let Some(target) = self.target_of(subscription) else { return };
-                let id = self.id_at(resume_at);
+                let id = resume_at.to_string();
                 self.notify(index, "gap", |out| v1::gap(out, &target, missed, &id));
             }
         }

@@ -1,6 +1,6 @@
 //! What a WebSocket client sends.
 
-use throng_core::{Action, Body, Counter, Kind, Listener, Publication, PublishError, Verdict};
+use throng_core::{Action, Body, Counter, Kind, Publication, PublishError};
 use throng_wire::ErrorCode;
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_frame};
 
@@ -118,9 +118,9 @@ impl<N: Net> Worker<N> {
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
             return self.close_websocket_with(index, reason, message);
         };
-        if let Verdict::No(sentence) = self.access.may(Listener::Public, Action::Publish(&name)) {
-            let reason = CloseReason::Refused(ErrorCode::Forbidden);
-            return self.close_websocket_with(index, reason, &sentence);
+        if let Err(error) = self.permit(index, Action::Publish(&name)) {
+            let reason = CloseReason::Refused(error.code);
+            return self.close_websocket_with(index, reason, &error.message);
         }
         let publication = Publication {
             channel: name,

@@ -161,7 +161,7 @@ impl<N: Net> Worker<N> {
             match self.subscriptions.waiting(subscription) {
                 Waiting::Nothing => {}
                 Waiting::Gap { resume_at, .. } => {
-                    advanced_to = Some(resume_at);
+                    advanced_to = Some(resume_at.offset);
                     answer.has_gap = true;
                 }
                 Waiting::Messages(messages) => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, ChannelName, Counter, Follow, Followed, Listener, Message, MessageId, Parked, Position,
-    StartAt, SubscriptionId, Verdict,
+    Action, Asker, ChannelName, Counter, Decision, Follow, Followed, Listener, Message, Parked,
+    Position, StartAt,
 };
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
@@ -92,9 +92,9 @@ impl<N: Net> Worker<N> {
         }
         let names: Vec<_> = request.targets.iter().map(name_of).collect();
         for name in &names {
-            let verdict = self.access.may(Listener::Public, Action::Subscribe(name));
-            if let Verdict::No(sentence) = verdict {
-                return Err(ErrorResponse::new(ErrorCode::Forbidden, sentence));
+            let asker = Asker { listener: Listener::Public, user: request.user() };
+            if let Decision::Denied(message) = self.access.may(&asker, Action::Subscribe(name)) {
+                return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
             }
         }
         let starts = StartAt::of_request(request)?;
@@ -163,7 +163,6 @@ impl<N: Net> Worker<N> {
             start,
         };
         let followed = self.engine.follow(self.now.unix_ms, follow);
-        self.epoch = Some(followed.head.epoch);
         let is_user = name.kind() == Kind::User;
         let sibling = self.connections.get(index).and_then(|it| it.first);
         let subscription = self.subscriptions.join(index, &followed, is_user, sibling);
@@ -297,17 +296,8 @@ impl<N: Net> Worker<N> {
 
     /// Where the connection stands in all of its channels.
     pub(super) fn position(&self, index: u32) -> Position {
-        let Some(epoch) = self.epoch else { return Position::default() };
-        let id = |subscription: SubscriptionId| {
-            let offset = self.subscriptions.cursor(subscription)?;
-            Some(MessageId { epoch, offset })
-        };
-        Position(self.subscriptions_in_order(index).into_iter().filter_map(id).collect())
-    }
-
-    /// The text of an id of this epoch.
-    pub(super) fn id_at(&self, offset: u64) -> String {
-        self.epoch.map(|epoch| MessageId { epoch, offset }.to_string()).unwrap_or_default()
+        let subscriptions = self.subscriptions_in_order(index).into_iter();
+        Position(subscriptions.filter_map(|id| self.subscriptions.position(id)).collect())
     }
 }
 

@@ -167,9 +167,14 @@ fn published_fields<'o>(
 }
 
 /// Reports a gap: the connection lagged, `missed` messages are gone, and delivery goes on after
-/// `id`.
-pub fn gap(out: &mut Vec<u8>, target: &Target, missed: u64, id: &str) {
-    Object::typed(out, "gap").target(target).number("missed", missed).string("id", id).end();
+/// `id`. The member is left out if their number is not known.
+pub fn gap(out: &mut Vec<u8>, target: &Target, missed: Option<u64>, id: &str) {
+    let object = Object::typed(out, "gap").target(target);
+    let object = match missed {
+        Some(missed) => object.number("missed", missed),
+        None => object,
+    };
+    object.string("id", id).end();
 }
 
 /// Refuses a command.

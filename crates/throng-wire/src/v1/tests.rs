@@ -282,9 +282,11 @@ fn replies_match_the_reference() {
         r#"{"id":"k-1","subscribers":0}"#
     );
     assert_eq!(
-        answer(|out| gap(out, &a, 12, "k-9")),
+        answer(|out| gap(out, &a, Some(12), "k-9")),
         r#"{"type":"gap","channel":"a","missed":12,"id":"k-9"}"#
     );
+    let uncounted = answer(|out| gap(out, &a, None, "k-9"));
+    assert_eq!(uncounted, r#"{"type":"gap","channel":"a","id":"k-9"}"#);
     assert_eq!(
         answer(|out| error(out, &ErrorResponse::new(ErrorCode::BadName, "no \"good\""), None)),
         r#"{"type":"error","code":"bad_name","message":"no \"good\""}"#

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
 use crate::message::Body;
+use crate::subscriptions::cursor::REACH;
 use crate::{ChannelName, Epoch, Followed, MessageId, StartAt};
 
 /// What to do, step by step.
@@ -12,12 +13,14 @@ pub(super) type Steps = Vec<[u8; 4]>;
 const CONNECTIONS: u32 = 7;
 const CHANNELS: u8 = 3;
 
+const EPOCH: Epoch = Epoch::numbered(1);
+
 pub(super) fn weight_bytes() -> usize {
     message(1, 0).weight_bytes()
 }
 
 fn id(offset: u64) -> MessageId {
-    MessageId { epoch: Epoch::numbered(1), offset }
+    MessageId { epoch: EPOCH, offset }
 }
 
 /// What the engine answers a subscriber that starts with the next message.
@@ -29,6 +32,7 @@ pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followe
         head: id(head),
         cursor: id(head),
         is_recovered: None,
+        are_offsets_consecutive: true,
         backlog: Vec::new(),
     }
 }
@@ -56,6 +60,12 @@ pub(super) enum Offsets {
     Leaping,
     /// By one, but some notifications are lost.
     WithHoles,
+}
+
+impl Offsets {
+    fn are_consecutive(self) -> bool {
+        matches!(self, Offsets::CountingFrom(_) | Offsets::WithHoles)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -217,13 +227,16 @@ impl World {
             head: id(topic.head),
             cursor: id(cursor),
             is_recovered: None,
+            are_offsets_consecutive: self.offsets.are_consecutive(),
             backlog: retained.iter().filter(|it| it.id.offset > cursor).cloned().collect(),
         };
         let id = self.table.join(connection, &followed, false, None);
         self.subscribers
             .insert((connection, topic_at), Subscriber { id, last: cursor, was_blocked: false });
         self.serve(connection, topic_at);
-        self.table.trim(followed.local);
+        if self.subscribers.contains_key(&(connection, topic_at)) {
+            self.table.trim_channel_of(id);
+        }
         self.check();
     }
 
@@ -247,7 +260,7 @@ impl World {
     /// How many messages are gone that a subscription lacks.
     pub(super) fn missed(&self, connection: u32, topic: u8) -> u64 {
         match self.table.waiting(self.subscribers[&(connection, topic)].id) {
-            Waiting::Gap { missed, .. } => missed,
+            Waiting::Gap { missed, .. } => missed.expect("offsets are consecutive"),
             _ => 0,
         }
     }
@@ -312,6 +325,7 @@ impl World {
         let Subscriber { id, mut last, was_blocked } = *subscriber;
         if self.is_whole() {
             assert_eq!(self.table.cursor(id), Some(last));
+            assert_eq!(self.table.position(id), Some(MessageId { epoch: EPOCH, offset: last }));
         }
         let room = &mut self.room[connection as usize];
         let written = match self.table.waiting(id) {
@@ -319,6 +333,8 @@ impl World {
             Waiting::Gap { missed, resume_at, policy } => {
                 assert_eq!(policy, self.rule.lag_policy);
                 assert!(was_blocked || !self.is_whole(), "it kept up");
+                assert_eq!(resume_at.epoch, EPOCH);
+                let resume_at = resume_at.offset;
                 self.check_gap(topic, last, missed, resume_at);
                 if policy == LagPolicy::Close {
                     return self.unsubscribe(connection, topic);
@@ -362,12 +378,13 @@ impl World {
     }
 
     /// A gap must be as large as said, and the messages really beyond the limits.
-    fn check_gap(&self, topic: u8, last: u64, missed: u64, resume_at: u64) {
-        assert!(missed > 0);
+    fn check_gap(&self, topic: u8, last: u64, missed: Option<u64>, resume_at: u64) {
+        assert_eq!(missed.is_some(), self.offsets.are_consecutive());
+        assert!(missed != Some(0));
         if matches!(self.offsets, Offsets::Leaping) {
             return;
         }
-        assert_eq!(missed, resume_at - last);
+        assert!(missed.is_none_or(|missed| missed == resume_at - last));
         if matches!(self.offsets, Offsets::WithHoles) {
             return;
         }
@@ -415,7 +432,7 @@ impl World {
             let lost_at_most = if self.offsets == Offsets::WithHoles { 100 } else { 0 };
             assert!(behind <= lost_at_most, "a subscriber was left behind");
         }
-        assert!(self.table.channels.iter().all(|(_, channel)| channel.active.is_none()));
+        assert!(self.table.channels.iter().all(|(_, channel)| channel.buffer.is_none()));
         assert_eq!((self.table.pending_bytes(), self.table.blocked_bytes()), (0, 0));
         assert_eq!(self.table.len(), self.subscribers.len());
         self.check();

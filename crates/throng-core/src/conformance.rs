@@ -1,0 +1,333 @@
+//! The tests that every engine passes.
+//!
+//! An engine's crate calls [`run`] in one of its tests. No check assumes more about offsets than
+//! the trait [`Engine`] promises: they grow, they may skip numbers, and each message carries its
+//! predecessor's.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::engine::{
+    Engine, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published, StartAt,
+};
+use crate::id::{Epoch, LocalId, MessageId, WorkerId};
+use crate::message::{Body, ConnectionName, Message};
+use crate::name::ChannelName;
+use crate::rules::{Retention, Rule, Rules};
+use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
+
+/// Workers of the engine under test.
+const WORKERS: usize = 2;
+
+/// Messages that each channel keeps.
+const RETAINED: usize = 3;
+
+/// Messages that wait in a worker's queue before publications are refused.
+const QUEUED_MAX: usize = 100;
+
+const NOW_MS: u64 = 1_700_000_000_000;
+
+/// Runs all checks, each against an engine of its own that `make` returns. The engine has to use
+/// the given rules and queues, of which worker `n` has the `n`th.
+pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) {
+    let checks: &[fn(&Subject)] = &[
+        Subject::ids_grow_and_messages_name_their_predecessor,
+        Subject::a_follower_gets_each_message_once,
+        Subject::a_subscription_starts_where_it_asks_to,
+        Subject::a_resume_reports_whether_all_messages_are_there,
+        Subject::history_pages_both_ways,
+        Subject::an_idempotency_key_publishes_once,
+        Subject::a_message_carries_what_was_published,
+        Subject::channels_and_users_of_one_name_are_apart,
+        Subject::followers_are_counted_by_worker,
+        Subject::a_full_queue_refuses_publications_to_its_channels_only,
+        Subject::presence_asks_each_worker,
+        Subject::a_follows_query_goes_to_the_connections_worker,
+    ];
+    for check in checks {
+        let limits = QueueLimits { messages_max: QUEUED_MAX, ..QueueLimits::default() };
+        let queue = |_| Arc::new(WorkerQueue::with_limits(limits, || {}));
+        let queues: Vec<_> = (0..WORKERS).map(queue).collect();
+        let rule = Rule {
+            retention: Retention { messages_max: RETAINED, ..Rule::default().retention },
+            ..Rule::default()
+        };
+        let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());
+        check(&Subject { engine, queues });
+    }
+}
+
+/// An engine under test, and the queues that it posts to.
+struct Subject {
+    engine: Box<dyn Engine>,
+    queues: Vec<Arc<WorkerQueue>>,
+}
+
+fn name() -> ChannelName {
+    ChannelName::channel("news")
+}
+
+fn publication(channel: &ChannelName, text: &str) -> Publication {
+    Publication {
+        channel: channel.clone(),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: None,
+        excluded: None,
+    }
+}
+
+fn ids(messages: &[Arc<Message>]) -> Vec<MessageId> {
+    messages.iter().map(|message| message.id).collect()
+}
+
+impl Subject {
+    fn publish(&self, channel: &ChannelName, text: &str) -> Published {
+        let published = self.engine.publish(NOW_MS, publication(channel, text));
+        published.expect("the queues have room")
+    }
+
+    /// Publishes some messages, one more than are kept. Returns their ids.
+    fn publish_some(&self) -> Vec<MessageId> {
+        (0..=RETAINED).map(|n| self.publish(&name(), &n.to_string()).id).collect()
+    }
+
+    fn follow(&self, channel: &ChannelName, worker: u16, start: StartAt) -> Followed {
+        let local_if_new = LocalId(NonZeroU32::MIN.saturating_add(worker.into()));
+        let follow = Follow { channel, worker: WorkerId(worker), local_if_new, start };
+        self.engine.follow(NOW_MS, follow)
+    }
+
+    fn history(&self, query: HistoryQuery, limit: usize) -> History {
+        self.engine.history(NOW_MS, &name(), query, limit)
+    }
+
+    fn notifications(&self, worker: usize) -> Vec<Notification> {
+        let mut notifications = Vec::new();
+        self.queues[worker].take(&mut notifications);
+        notifications
+    }
+
+    /// The messages that a worker was notified of.
+    fn messages(&self, worker: usize) -> Vec<Arc<Message>> {
+        let message = |notification| match notification {
+            Notification::Message { message, .. } => message,
+            other => panic!("unexpected {other:?}"),
+        };
+        self.notifications(worker).into_iter().map(message).collect()
+    }
+
+    fn ids_grow_and_messages_name_their_predecessor(&self) {
+        let followed = self.follow(&name(), 0, StartAt::Live);
+        let published = self.publish_some();
+        let mut last = followed.head;
+        for (message, id) in self.messages(0).iter().zip(&published) {
+            assert_eq!((message.id, message.previous), (*id, last.offset));
+            assert!(id.epoch == last.epoch && id.offset > last.offset);
+            if followed.are_offsets_consecutive {
+                assert_eq!(id.offset, last.offset + 1);
+            }
+            last = *id;
+        }
+        assert_eq!(Some(&last), published.last());
+    }
+
+    fn a_follower_gets_each_message_once(&self) {
+        let early = self.publish(&name(), "early").id;
+        let followed = self.follow(&name(), 0, StartAt::Last(9));
+        let late = self.publish(&name(), "late").id;
+        assert_eq!(ids(&followed.backlog), [early]);
+        assert_eq!(followed.head, early);
+        let again = self.follow(&name(), 0, StartAt::Last(9));
+        assert_eq!((again.channel, again.local), (followed.channel, followed.local));
+        assert_eq!(ids(&again.backlog), [early, late]);
+        let notifications = self.notifications(0);
+        let [Notification::Message { local, channel, message }] = &notifications[..] else {
+            panic!("one message, not {notifications:?}");
+        };
+        assert_eq!((*local, *channel), (followed.local, followed.channel));
+        assert_eq!((message.id, message.previous), (late, early.offset));
+        assert!(self.notifications(1).is_empty(), "the other worker does not follow the channel");
+    }
+
+    fn a_subscription_starts_where_it_asks_to(&self) {
+        let published = self.publish_some();
+        let kept = &published[published.len() - RETAINED..];
+        let last = *published.last().expect("some were published");
+        for (start, backlog, cursor) in [
+            (StartAt::Live, &kept[RETAINED..], last),
+            (StartAt::Last(0), &kept[RETAINED..], last),
+            (StartAt::Last(1), &kept[RETAINED - 1..], kept[RETAINED - 2]),
+            (StartAt::Last(99), kept, published[0]),
+        ] {
+            let followed = self.follow(&name(), 0, start);
+            assert_eq!(ids(&followed.backlog), backlog, "{start:?}");
+            assert_eq!((followed.head, followed.cursor), (last, cursor), "{start:?}");
+            assert_eq!(followed.is_recovered, None);
+        }
+    }
+
+    fn a_resume_reports_whether_all_messages_are_there(&self) {
+        let lost = self.publish(&name(), "lost").id;
+        let published = self.publish_some();
+        let kept = &published[published.len() - RETAINED..];
+        let last = kept[RETAINED - 1];
+        let ahead = MessageId { offset: last.offset + 1, ..last };
+        let foreign = MessageId { epoch: Epoch::random(), ..last };
+        for (id, backlog, is_recovered) in [
+            (last, &kept[RETAINED..], true),
+            (kept[0], &kept[1..], true),
+            (published[0], kept, true),
+            (lost, kept, false),
+            (ahead, kept, false),
+            (foreign, kept, false),
+        ] {
+            let followed = self.follow(&name(), 0, StartAt::After(id));
+            assert_eq!(ids(&followed.backlog), backlog, "after {id}");
+            assert_eq!(followed.is_recovered, Some(is_recovered), "after {id}");
+        }
+    }
+
+    fn history_pages_both_ways(&self) {
+        let lost = self.publish(&name(), "lost").id;
+        let published = self.publish_some();
+        let kept = &published[published.len() - RETAINED..];
+        let page = |query, limit| {
+            let History { head, messages, has_more, is_recovered } = self.history(query, limit);
+            assert_eq!(head, kept[RETAINED - 1]);
+            (ids(&messages), has_more, is_recovered)
+        };
+        let newest = (kept[1..].to_vec(), true, None);
+        assert_eq!(page(HistoryQuery::Newest, RETAINED - 1), newest);
+        assert_eq!(page(HistoryQuery::Before(kept[1]), 9), (kept[..1].to_vec(), false, None));
+        assert_eq!(page(HistoryQuery::Before(kept[0]), 9), (vec![], false, None));
+        assert_eq!(page(HistoryQuery::After(kept[0]), 1), (kept[1..2].to_vec(), true, Some(true)));
+        assert_eq!(page(HistoryQuery::After(lost), 9), (kept.to_vec(), false, Some(false)));
+    }
+
+    fn an_idempotency_key_publishes_once(&self) {
+        let publish = |channel: &ChannelName, key: &str| {
+            let idempotency_key = Some(key.into());
+            let publication = Publication { idempotency_key, ..publication(channel, "a") };
+            let published = self.engine.publish(NOW_MS, publication).expect("there is room");
+            (published.id, published.is_duplicate)
+        };
+        let (first, is_duplicate) = publish(&name(), "key");
+        assert!(!is_duplicate);
+        assert_eq!(publish(&name(), "key"), (first, true));
+        let (second, is_duplicate) = publish(&name(), "another key");
+        assert!(!is_duplicate && second.offset > first.offset);
+        assert!(!publish(&ChannelName::channel("another channel"), "key").1);
+        assert_eq!(ids(&self.history(HistoryQuery::Newest, 9).messages), [first, second]);
+        assert_eq!(self.engine.metrics().duplicates, 1);
+    }
+
+    fn a_message_carries_what_was_published(&self) {
+        self.follow(&name(), 0, StartAt::Live);
+        let excluded = Some(ConnectionName::new(WorkerId(0), 3, 7));
+        let body = Body::Binary((*b"\0\xff").into());
+        let content_type = Some("image/png".into());
+        let publication =
+            Publication { body: body.clone(), content_type, excluded, ..publication(&name(), "") };
+        self.engine.publish(NOW_MS, publication).expect("there is room");
+        let kept = self.history(HistoryQuery::Newest, 9).messages;
+        for message in self.messages(0).iter().chain(&kept) {
+            assert_eq!((&message.body, message.content_type()), (&body, "image/png"));
+            assert_eq!((&message.channel, message.excluded), (&name(), excluded));
+            assert_eq!(message.time_ms, NOW_MS);
+        }
+        assert_eq!(kept.len(), 1);
+    }
+
+    fn channels_and_users_of_one_name_are_apart(&self) {
+        let user = ChannelName::user("news");
+        let followed =
+            [self.follow(&name(), 0, StartAt::Live), self.follow(&user, 1, StartAt::Live)];
+        assert_ne!(followed[0].channel, followed[1].channel);
+        self.publish(&user, "a");
+        assert_eq!((self.messages(0).len(), self.messages(1).len()), (0, 1));
+        assert_eq!(self.engine.name(followed[1].channel), Some(user));
+        let mut names = Vec::new();
+        let mut channels = followed.map(|followed| followed.channel);
+        self.engine.names(&mut channels, &mut |name| names.push(name.kind()));
+        assert_eq!(names.len(), 2);
+    }
+
+    fn followers_are_counted_by_worker(&self) {
+        let followed = [0, 1, 1].map(|worker| self.follow(&name(), worker, StartAt::Live));
+        let channel = followed[0].channel;
+        assert!(followed.iter().all(|followed| followed.channel == channel));
+        assert_eq!(self.publish(&name(), "a").subscribers, 3);
+        assert_eq!((self.messages(0).len(), self.messages(1).len()), (1, 1));
+        for (worker, subscribers, workers) in [(1, 2, 2), (0, 1, 1), (1, 0, 0)] {
+            self.engine.unfollow(NOW_MS, channel, WorkerId(worker));
+            let audience = self.engine.audience(&name());
+            assert_eq!((audience.subscribers, audience.workers.len()), (subscribers, workers));
+        }
+        self.publish(&name(), "b");
+        assert!(self.messages(0).is_empty() && self.messages(1).is_empty());
+    }
+
+    fn a_full_queue_refuses_publications_to_its_channels_only(&self) {
+        let other = ChannelName::channel("other");
+        self.follow(&name(), 0, StartAt::Live);
+        self.follow(&name(), 1, StartAt::Live);
+        self.follow(&other, 1, StartAt::Live);
+        for n in 0..QUEUED_MAX {
+            self.publish(&name(), &n.to_string());
+        }
+        self.notifications(1);
+        let refused = self.engine.publish(NOW_MS, publication(&name(), "refused"));
+        assert_eq!(refused, Err(PublishError::Busy));
+        assert!(self.notifications(1).is_empty(), "all workers get a message, or none");
+        assert_eq!(self.publish(&other, "a").subscribers, 1);
+        assert_eq!(self.engine.metrics().busy, 1);
+        self.notifications(0);
+        assert_eq!(self.publish(&name(), "there is room again").subscribers, 2);
+    }
+
+    fn presence_asks_each_worker(&self) {
+        let ask = || {
+            let (answer, answered) = channel();
+            let done = Box::new(move |presence| answer.send(presence).expect("it is awaited"));
+            self.engine.presence(NOW_MS, &name(), 9, done).expect("few ask");
+            answered
+        };
+        assert_eq!(ask().recv(), Ok(crate::Presence::default()), "no one is there");
+        self.follow(&name(), 0, StartAt::Live);
+        self.follow(&name(), 1, StartAt::Live);
+        let answered: Receiver<crate::Presence> = ask();
+        for worker in 0..WORKERS {
+            assert!(answered.try_recv().is_err(), "not all have answered");
+            let notifications = self.notifications(worker);
+            let [Notification::Presence { query, .. }] = &notifications[..] else {
+                panic!("one query, not {notifications:?}");
+            };
+            query.answer([Arc::from(format!("user-{worker}"))], false);
+        }
+        let presence = answered.try_recv().expect("all have answered");
+        assert_eq!((presence.connections, presence.users.len()), (2, WORKERS));
+    }
+
+    fn a_follows_query_goes_to_the_connections_worker(&self) {
+        let connection = ConnectionName::new(WorkerId(1), 3, 7);
+        let ask = || {
+            let (answer, answered) = channel();
+            let done = Box::new(move |follows| answer.send(follows).expect("it is awaited"));
+            self.engine.follows(&name(), connection, done);
+            answered
+        };
+        assert_eq!(ask().recv(), Ok(false), "its worker does not follow the channel");
+        self.follow(&name(), 1, StartAt::Live);
+        let answered = ask();
+        let Some(Notification::Follows { connection: asked, query, .. }) =
+            self.notifications(1).pop()
+        else {
+            panic!("its worker is asked");
+        };
+        assert_eq!(asked, connection);
+        (query.0)(true);
+        assert_eq!(answered.try_recv(), Ok(true));
+    }
+}

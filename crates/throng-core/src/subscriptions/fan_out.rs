@@ -1,0 +1,126 @@
+//! Fan-out: an append queues a pass for its channel, and passes take turns.
+
+use std::sync::Arc;
+
+use super::cursor::REACH_BITS;
+use super::{BLOCKED, NUMBER, SubscriptionId, SubscriptionTable, Waiting};
+use crate::id::LocalId;
+use crate::message::Message;
+
+/// Capacity for this many passes stays allocated once all are done.
+const PASSES_KEPT: usize = 1024;
+
+impl SubscriptionTable {
+    /// Whether a fan-out pass is under way.
+    pub fn is_fanning_out(&self) -> bool {
+        !self.passes.is_empty()
+    }
+
+    /// Continues the pass whose turn it is. Appends subscriptions that lack something and are not
+    /// blocked to `batch`, with their connections' indices. All are of one channel and of different
+    /// connections, and have to be served before the next call.
+    ///
+    /// `visits` limits the steps and is counted down; the turn of a pass ends when it is used up.
+    /// Nothing is appended if no pass is under way, or `visits` is 0.
+    pub fn next_batch(&mut self, visits: &mut u32, batch: &mut Vec<(SubscriptionId, u32)>) {
+        while let Some(&local) = self.passes.front() {
+            if !batch.is_empty() && (*visits == 0 || !self.is_before_wrap(local)) {
+                return;
+            }
+            if *visits == 0 {
+                self.passes.rotate_left(1);
+                return;
+            }
+            *visits -= 1;
+            let Some(visit) = self.step(local) else {
+                self.passes.pop_front();
+                continue;
+            };
+            if visit.is_behind && visit.connection & BLOCKED == 0 {
+                batch.push((visit.id, visit.connection & NUMBER));
+            }
+        }
+        if self.passes.capacity() > PASSES_KEPT {
+            self.passes = Default::default();
+        }
+    }
+
+    /// Records that the subscription's connection takes no more for now. Passes skip it until
+    /// [`SubscriptionTable::unblock`].
+    pub fn block(&mut self, id: SubscriptionId) {
+        self.mark(id, BLOCKED);
+    }
+
+    /// Records that a blocked subscription was written all that it lacked, or that its connection
+    /// takes more again: then a pass offers it the rest.
+    pub fn unblock(&mut self, id: SubscriptionId) {
+        if !self.unmark(id, BLOCKED) {
+            return;
+        }
+        if matches!(self.waiting(id), Waiting::Nothing) {
+            self.trim_channel_of(id);
+        } else {
+            self.offer_rest(id);
+        }
+    }
+
+    /// Makes a pass come back to a subscription that it has visited, and that still lacks something
+    /// and takes more.
+    pub fn offer_rest(&mut self, id: SubscriptionId) {
+        let (Some(local), Some(cursor)) = (self.local(id), self.cursor(id)) else { return };
+        let channel = &mut self.channels[local.index()];
+        let count = channel.count;
+        let buffer = channel.buffer_mut();
+        self.pending_bytes += buffer.offer_again(cursor);
+        if buffer.pass.visits_left == 0 {
+            (buffer.pass.next, buffer.pass.visits_left) = (Some(id), 1);
+        } else {
+            buffer.pass.visits_left = count;
+        }
+        self.queue_pass(local);
+    }
+
+    /// Appends a message to the channel's replay buffer and makes a pass offer it to all.
+    pub(super) fn push_back(&mut self, local: LocalId, message: &Arc<Message>) {
+        let channel = &mut self.channels[local.index()];
+        let known = channel.head;
+        let buffer = channel.buffer_mut();
+        if message.previous > known {
+            // A hole that the engine could not fill. Each cursor before it has a gap.
+            self.buffer_bytes -= buffer.bytes();
+            self.pending_bytes -= buffer.pending_bytes();
+            buffer.restart_after(message.previous);
+        }
+        if known >> REACH_BITS != message.id.offset >> REACH_BITS {
+            self.pull_up(local, message);
+        }
+        let channel = &mut self.channels[local.index()];
+        channel.head = message.id.offset;
+        let count = channel.count;
+        let buffer = channel.buffer_mut();
+        let bytes = buffer.push_back(message);
+        buffer.pass.visits_left = count;
+        self.buffer_bytes += bytes;
+        self.pending_bytes += bytes;
+        self.queue_pass(local);
+    }
+
+    fn queue_pass(&mut self, local: LocalId) {
+        let pass = &mut self.channels[local.index()].buffer_mut().pass;
+        if !pass.is_queued {
+            pass.is_queued = true;
+            self.passes.push_back(local);
+        }
+    }
+
+    /// Drops the channel's replay buffer and stops its pass. The channel's place in the queue of
+    /// passes stays; when its turn comes there is nothing to do.
+    pub(super) fn drop_buffer(&mut self, local: LocalId) {
+        let channel = &mut self.channels[local.index()];
+        let Some(mut buffer) = channel.buffer.take() else { return };
+        // Nothing is left to offer: a subscription that lacked something has ended.
+        buffer.complete(channel.head, &mut self.completions);
+        self.buffer_bytes -= buffer.bytes();
+        self.pending_bytes -= buffer.pending_bytes();
+    }
+}

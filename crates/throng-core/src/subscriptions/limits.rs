@@ -1,0 +1,123 @@
+//! What a replay buffer may hold: the backlogs of new subscriptions, the lag limit of each channel,
+//! and the limit of all channels together.
+
+use std::sync::Arc;
+
+use super::cursor::oldest_floor;
+use super::{SubscriptionId, SubscriptionTable};
+use crate::id::LocalId;
+use crate::message::Message;
+
+impl SubscriptionTable {
+    /// Adds the part of a backlog, oldest first, that is older than the replay buffer. Returns the
+    /// cursor for it. Messages newer than the channel's head come as notifications, with all that
+    /// lies between.
+    pub(super) fn merge(&mut self, local: LocalId, cursor: u64, backlog: &[Arc<Message>]) -> u64 {
+        let channel = &mut self.channels[local.index()];
+        let head = channel.head;
+        let floor = channel.buffer.as_ref().map_or(head, |buffer| buffer.floor());
+        // A cursor of 32 bits does not reach further back; a subscription from there has a gap.
+        let oldest = floor.min(oldest_floor(head));
+        let from = backlog.partition_point(|message| message.id.offset <= oldest);
+        let to = backlog.partition_point(|message| message.id.offset <= floor);
+        let is_whole = backlog.get(from).is_some_and(|message| message.previous <= cursor);
+        if from < to {
+            let buffer = channel.buffer_mut();
+            for message in backlog[from..to].iter().rev() {
+                let floor = message.previous.max(oldest);
+                self.buffer_bytes += buffer.push_front(own(message), floor);
+            }
+        }
+        cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
+    }
+
+    /// Drops what no subscription of the channel can lack. Call it after a new subscription was
+    /// written its backlog. The table itself calls it wherever else it may apply.
+    pub(super) fn trim(&mut self, local: LocalId) {
+        let channel = &self.channels[local.index()];
+        let Some(buffer) = &channel.buffer else { return };
+        if buffer.pass.is_queued || channel.blocked > 0 {
+            // A backlog may be in it that no subscription lacks any more.
+            self.trim_to_lag(local);
+        } else {
+            self.drop_buffer(local);
+        }
+    }
+
+    /// Drops what no subscription of the same channel as this one can lack.
+    pub fn trim_channel_of(&mut self, id: SubscriptionId) {
+        if let Some(local) = self.local(id) {
+            self.trim(local);
+        }
+    }
+
+    /// Keeps the replay buffer within the channel's lag limit, or, while a blocked subscription is
+    /// catching up, within what it can have asked for. Without blocked subscriptions nothing is
+    /// kept of what all were offered.
+    pub(super) fn trim_to_lag(&mut self, local: LocalId) {
+        let channel = &mut self.channels[local.index()];
+        let Some(buffer) = &mut channel.buffer else { return };
+        let rule = self.rules.get(channel.rule);
+        let retention = rule.retention;
+        let (messages_max, bytes_max) = match (channel.blocked, channel.catching_up) {
+            (0, _) => (0, 0),
+            (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
+            _ => (
+                rule.max_lag_messages.max(retention.messages_max),
+                rule.max_lag_bytes.max(retention.bytes_max),
+            ),
+        };
+        while buffer.messages().len() > messages_max || buffer.bytes() > bytes_max {
+            let oldest = buffer.messages().front().map(|oldest| oldest.id.offset);
+            if oldest.is_none_or(|oldest| oldest > buffer.offered()) {
+                break;
+            }
+            self.buffer_bytes -= buffer.pop_front();
+        }
+        buffer.drop_encodings();
+        self.evict(local);
+    }
+
+    /// Keeps what all replay buffers hold for blocked subscriptions within its limit; the channel's
+    /// buffer may hold more than before. Drops the oldest messages first, and so those of the
+    /// subscriptions that have been blocked longest. A backlog may have put older messages into a
+    /// buffer that is listed already; they are dropped with it.
+    fn evict(&mut self, local: LocalId) {
+        let SubscriptionTable { channels, holders, .. } = self;
+        let oldest_of = |index| channels.get(index)?.buffer.as_ref()?.oldest_blocked_ms();
+        let is_listed = |index| channels.get(index)?.buffer.as_ref().map(|buffer| buffer.is_listed);
+        if let Some(oldest_ms) = oldest_of(local.index())
+            && is_listed(local.index()) == Some(false)
+        {
+            holders.add(oldest_ms, local.index(), oldest_of);
+            channels[local.index()].buffer_mut().is_listed = true;
+        }
+        while self.blocked_bytes() > self.blocked_bytes_max {
+            let SubscriptionTable { channels, holders, .. } = self;
+            let oldest_of = |index| channels.get(index)?.buffer.as_ref()?.oldest_blocked_ms();
+            // None: the rest are backlogs of new subscriptions, which the next trim lists.
+            let Some(index) = holders.oldest(oldest_of) else { return };
+            self.buffer_bytes -= channels[index].buffer_mut().pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// Drops the encodings of what was just written to the subscription, whose cursor was `from`
+    /// before, as far as all others were offered it: a buffer does not count encodings, and may
+    /// keep its messages for long.
+    pub fn drop_encodings(&mut self, id: SubscriptionId, from: u64) {
+        let (Some(local), Some(to)) = (self.local(id), self.cursor(id)) else { return };
+        if let Some(buffer) = &mut self.channels[local.index()].buffer
+            && from < buffer.offered()
+        {
+            buffer.drop_encodings_between(from, to);
+        }
+    }
+}
+
+/// The message for a replay buffer of this worker. A message that others hold as well is copied,
+/// since its encodings would stay for as long as the last of them holds it.
+fn own(message: &Arc<Message>) -> Arc<Message> {
+    let is_own = Arc::strong_count(message) == 1 && !message.is_encoded();
+    if is_own { Arc::clone(message) } else { Arc::new(message.unencoded()) }
+}

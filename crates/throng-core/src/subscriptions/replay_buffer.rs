@@ -1,0 +1,233 @@
+//! The messages of one channel that some subscription still lacks, and the fan-out pass that offers
+//! them.
+
+use std::collections::VecDeque;
+use std::collections::vec_deque::Iter;
+use std::sync::Arc;
+
+use super::SubscriptionId;
+use crate::message::Message;
+
+/// A fan-out pass: it goes around a channel's circular list until it has visited every subscription
+/// since the last append.
+#[derive(Debug, Default)]
+pub(super) struct Pass {
+    /// The next subscription to visit; `None` means the list's first.
+    pub(super) next: Option<SubscriptionId>,
+    /// Visits until every subscription has been visited since the last append.
+    pub(super) visits_left: u32,
+    /// The channel's head when the pass last visited the list's first subscription. When it comes
+    /// there again, all have been offered the messages up to here.
+    pub(super) wrap_head: u64,
+    /// Whether the channel is in the table's queue of passes.
+    pub(super) is_queued: bool,
+}
+
+/// What a channel has while some subscription lacks a message.
+///
+/// Invariant: `messages` is the log from `floor` (exclusive) to the channel's head (inclusive),
+/// without a hole.
+#[derive(Debug, Default)]
+pub(super) struct ReplayBuffer {
+    messages: VecDeque<Arc<Message>>,
+    bytes: usize,
+    /// The offset of the newest message that is no longer here. A cursor below it has a gap.
+    floor: u64,
+    /// All subscriptions that are not blocked have been offered the messages up to this offset.
+    offered: u64,
+    /// Bytes of the messages after `offered`.
+    pending_bytes: usize,
+    /// The encodings of messages up to this offset are dropped.
+    unencoded_to: u64,
+    /// The messages up to this offset are reported as complete, or were never in flight. A message
+    /// that is offered again does not complete again.
+    completed: u64,
+    /// Whether the table's list of buffers with blocked bytes has this one.
+    pub(super) is_listed: bool,
+    pub(super) pass: Pass,
+}
+
+impl ReplayBuffer {
+    /// An empty buffer of a channel whose newest message has the offset `head`.
+    pub(super) fn new(head: u64) -> ReplayBuffer {
+        ReplayBuffer {
+            floor: head,
+            offered: head,
+            completed: head,
+            pass: Pass { wrap_head: head, ..Pass::default() },
+            ..ReplayBuffer::default()
+        }
+    }
+
+    pub(super) fn messages(&self) -> &VecDeque<Arc<Message>> {
+        &self.messages
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(super) fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// Bytes of the messages that are here for blocked subscriptions only: all others have been
+    /// offered them.
+    pub(super) fn blocked_bytes(&self) -> usize {
+        self.bytes - self.pending_bytes
+    }
+
+    /// The time of the oldest message that is here for blocked subscriptions only.
+    pub(super) fn oldest_blocked_ms(&self) -> Option<u64> {
+        let first = self.messages.front().filter(|first| first.id.offset <= self.offered)?;
+        Some(first.time_ms)
+    }
+
+    /// Adds the newest message. Returns its bytes.
+    pub(super) fn push_back(&mut self, message: &Arc<Message>) -> usize {
+        let bytes = message.weight_bytes();
+        self.messages.push_back(Arc::clone(message));
+        self.bytes += bytes;
+        self.pending_bytes += bytes;
+        bytes
+    }
+
+    /// Adds a message before the oldest, as one that was offered. The log goes on after `floor`.
+    /// Returns its bytes.
+    pub(super) fn push_front(&mut self, message: Arc<Message>, floor: u64) -> usize {
+        let bytes = message.weight_bytes();
+        self.messages.push_front(message);
+        self.bytes += bytes;
+        self.floor = floor;
+        bytes
+    }
+
+    /// Drops the oldest message. Returns its bytes.
+    pub(super) fn pop_front(&mut self) -> usize {
+        let Some(first) = self.messages.pop_front() else { return 0 };
+        let bytes = first.weight_bytes();
+        self.bytes -= bytes;
+        self.floor = first.id.offset;
+        self.is_listed &= self.blocked_bytes() > 0;
+        bytes
+    }
+
+    /// Drops every message. The log goes on after `floor`.
+    pub(super) fn restart_after(&mut self, floor: u64) {
+        self.messages.clear();
+        self.floor = floor;
+        self.offered = self.offered.max(floor);
+        (self.bytes, self.pending_bytes, self.is_listed) = (0, 0, false);
+    }
+
+    /// Records that the messages up to `offset` are complete. Appends to `completions` when the
+    /// engine accepted those for which this worker is the last.
+    pub(super) fn complete(&mut self, offset: u64, completions: &mut Vec<u64>) {
+        if offset <= self.completed {
+            return;
+        }
+        let news = self.messages.range(self.index_after(self.completed)..);
+        let news = news.take_while(|message| message.id.offset <= offset);
+        completions.extend(news.filter_map(|message| message.in_flight()?.complete()));
+        self.completed = offset;
+    }
+
+    /// Records that the messages up to `offset` were offered to all. Returns how many bytes are
+    /// pending no more.
+    pub(super) fn mark_offered(&mut self, offset: u64, completions: &mut Vec<u64>) -> usize {
+        self.complete(offset, completions);
+        if offset <= self.offered {
+            return 0;
+        }
+        let news = self.messages.range(self.index_after(self.offered)..);
+        let news = news.take_while(|message| message.id.offset <= offset);
+        let bytes = news.map(|message| message.weight_bytes()).sum();
+        self.offered = offset;
+        self.pending_bytes -= bytes;
+        bytes
+    }
+
+    /// Records that the messages after `offset` have to be offered again. Returns how many bytes
+    /// are pending again.
+    pub(super) fn offer_again(&mut self, offset: u64) -> usize {
+        let offset = offset.max(self.floor);
+        self.pass.wrap_head = self.pass.wrap_head.min(offset);
+        if offset >= self.offered {
+            return 0;
+        }
+        self.unencoded_to = self.unencoded_to.min(offset);
+        let again = self.messages.range(self.index_after(offset)..);
+        let again = again.take_while(|message| message.id.offset <= self.offered);
+        let bytes = again.map(|message| message.weight_bytes()).sum();
+        self.offered = offset;
+        self.pending_bytes += bytes;
+        self.is_listed &= self.blocked_bytes() > 0;
+        bytes
+    }
+
+    /// Drops the encodings of all offered messages: their fan-out is over, and few subscriptions
+    /// are blocked.
+    pub(super) fn drop_encodings(&mut self) {
+        if self.unencoded_to >= self.offered {
+            return;
+        }
+        let (from, to) = (self.index_after(self.unencoded_to), self.index_after(self.offered));
+        for message in self.messages.range_mut(from..to) {
+            drop_encodings_of(message);
+        }
+        self.unencoded_to = self.offered;
+    }
+
+    /// Drops the encodings of the offered messages after `from` up to `to`, and of those behind
+    /// them that were encoded in the same write.
+    pub(super) fn drop_encodings_between(&mut self, from: u64, to: u64) {
+        let first = self.index_after(from);
+        for message in self.messages.range_mut(first..) {
+            let offset = message.id.offset;
+            if offset > self.offered || (offset > to && !message.is_encoded()) {
+                break;
+            }
+            drop_encodings_of(message);
+        }
+    }
+
+    /// The messages after `cursor`, oldest first.
+    pub(super) fn after(&self, cursor: u64) -> Iter<'_, Arc<Message>> {
+        self.messages.range(self.index_after(cursor)..)
+    }
+
+    /// The index of the first message after `cursor`.
+    fn index_after(&self, cursor: u64) -> usize {
+        let (Some(first), Some(last)) = (self.messages.front(), self.messages.back()) else {
+            return 0;
+        };
+        // Most subscriptions lack the newest message only.
+        if last.previous <= cursor {
+            return self.messages.len() - usize::from(last.id.offset > cursor);
+        }
+        if cursor < first.id.offset {
+            return 0;
+        }
+        let guess = (cursor - first.id.offset) as usize;
+        // The guess is right if offsets are consecutive. Otherwise a search finds the index.
+        match self.messages.get(guess) {
+            Some(message) if message.id.offset == cursor => guess + 1,
+            _ => self.messages.partition_point(|message| message.id.offset <= cursor),
+        }
+    }
+}
+
+/// Replaces an encoded message by one with the same content.
+fn drop_encodings_of(message: &mut Arc<Message>) {
+    if message.is_encoded() {
+        *message = Arc::new(message.unencoded());
+    }
+}
