@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_owner_of_the_oldest_message_is_found(steps in prop::collection::vec((0u8..3, 0usize..8), 0..400)) {
+        fn the_oldest_is_found(steps in prop::collection::vec((0u8..3, 0usize..8), 0..400)) {
             let owners: RefCell<Vec<VecDeque<u64>>> = RefCell::new(vec![VecDeque::new(); 8]);
             let oldest_of = |owner: u32| owners.borrow()[owner as usize].front().copied();
             let mut ages = Ages::default();

@@ -1,14 +1,14 @@
 //! The time, one for the whole process.
 //!
-//! The logic of this crate is given the time with each call; here is what a running server gives.
-//! Both planes must take it from here: an engine that is told 12:00 by one thread and 11:59 by the
-//! next would take its messages for older or younger than they are.
+//! The logic of this crate gets the time with each call; a running server passes in this clock.
+//! Both planes must use it: with times from two clocks, an engine would take messages for older or
+//! younger than they are.
 //!
-//! Two clocks are at work. Ages are counted by one that nobody can set: it never goes back, and
-//! counts the time of a suspend. What clients are told is the machine's clock, which is set now and
-//! then, by NTP after a start above all: [`follow`] notes how far it is from the other, and
-//! [`told_ms`] adds that to a time only when it is told. So a message tells the right time although
-//! it was published while the clock was wrong, and no jump of the clock makes one old.
+//! There are two clocks. Ages are counted by a clock that cannot be set: it never goes back, and
+//! runs on during a suspend. Clients see the machine's clock, which may be set at any time, above
+//! all by NTP after boot. [`follow`] records how far it is ahead of the first, and [`told_ms`] adds
+//! that to a time when a client is told. So a message shows the right time although the clock was
+//! wrong when it was published, and no step of the clock expires messages.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,17 +16,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// When this process first asked, by all clocks.
+/// The readings of all clocks when this process first used them.
 static START: LazyLock<Start> = LazyLock::new(Start::now);
 
-/// Milliseconds that the machine's clock is ahead of [`now_ms`].
+/// How many milliseconds the machine's clock is ahead of [`now_ms`].
 static AHEAD: Ahead = Ahead(AtomicI64::new(0));
 
-/// A smaller difference is not followed, so that a message mostly tells the same time whenever it
-/// is told.
+/// A smaller difference is ignored, so that a message mostly shows the same time whenever a client
+/// reads it.
 const SLACK_MS: u64 = 50;
 
-/// Two readings that are further apart say nothing: the thread was not running between them.
+/// The difference of two readings that are further apart is ignored: the thread was suspended in
+/// between.
 const READING_MS_MAX: u64 = 10;
 
 /// Milliseconds since 1970: the machine's clock as it was at the start, and what has passed since,
@@ -41,14 +42,14 @@ pub fn now_us() -> u64 {
     u64::try_from(START.at.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What clients are told of the time `at_ms`, which is one of [`now_ms`]: what the machine's clock
-/// showed then, had it been right as it is now.
+/// The time that clients are told for `at_ms`, a time of [`now_ms`]: what the machine's clock would
+/// have shown if it had been as right as it is now.
 pub fn told_ms(at_ms: u64) -> u64 {
     at_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed))
 }
 
 /// Follows the machine's clock, which `read` reads in milliseconds since 1970 ([`machine_ms`]).
-/// Wants to be called now and then.
+/// Call from time to time.
 pub fn follow(read: impl FnOnce() -> u64) {
     let before_ms = now_ms();
     let machine_ms = read();
@@ -63,7 +64,7 @@ pub fn machine_ms() -> u64 {
 struct Ahead(AtomicI64);
 
 impl Ahead {
-    /// The machine's clock showed `machine_ms` at a moment between `before_ms` and `after_ms`.
+    /// Records that the machine's clock showed `machine_ms` between `before_ms` and `after_ms`.
     fn follow(&self, before_ms: u64, machine_ms: u64, after_ms: u64) {
         if after_ms - before_ms > READING_MS_MAX {
             return;
@@ -87,7 +88,7 @@ impl Start {
     }
 }
 
-/// Counts suspends too, unlike [`Instant`].
+/// The time since boot, including suspends, which [`Instant`] leaves out.
 fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     // Neither part of this clock is ever negative.

@@ -1,6 +1,5 @@
-//! What an engine promises.
-//!
-//! The engine owns the logs; the rest of the server does not know which one it runs on.
+//! The interface of an engine, which owns the logs. The rest of the server does not know which
+//! engine it runs on.
 
 use std::sync::Arc;
 
@@ -14,40 +13,41 @@ use crate::presence::{PresenceBusy, PresenceCache, PresenceDone};
 use crate::rules::RuleId;
 use crate::worker_queue::{FollowsQuery, Notification};
 
-/// Something to publish.
+/// A message that a client publishes.
 #[derive(Debug, Clone)]
 pub struct Publication {
-    /// Where.
+    /// The channel or user that it is published to.
     pub channel: ChannelName,
-    /// What.
+    /// The message itself.
     pub body: Body,
-    /// Its content type, unless it is the usual one of the body's kind.
+    /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,
-    /// The same key on the same channel within [`IDEMPOTENCY_MS`] publishes nothing.
+    /// A second publication with the same key and channel within [`IDEMPOTENCY_MS`] publishes
+    /// nothing.
     pub idempotency_key: Option<Box<str>>,
-    /// The connection that does not get it.
+    /// The connection that does not get the message, usually the sender's own.
     pub excluded: Option<ConnectionName>,
 }
 
-/// For how long an idempotency key is remembered, in milliseconds, unless a million others came
-/// after it.
+/// How long an idempotency key is remembered, unless a million newer keys displace it.
 pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
 
-/// What became of a publication.
+/// The result of a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
     /// The message's id.
     pub id: MessageId,
-    /// Subscriptions that it is on its way to.
+    /// The number of subscriptions that the message is delivered to.
     pub subscribers: u64,
-    /// Whether its idempotency key was known: nothing was published, `id` is the first one's.
+    /// Whether the idempotency key was known: then nothing was published, and `id` is that of the
+    /// first publication.
     pub is_duplicate: bool,
 }
 
-/// Why nothing was published.
+/// Why a publication was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// A worker that follows the channel does not keep up.
+    /// The queue of a worker that follows the channel is full.
     #[error("delivery is behind, the message was not accepted; try again later")]
     Busy,
 }
@@ -66,14 +66,14 @@ impl From<PublishError> for ErrorResponse {
 pub enum StartAt {
     /// With the next message.
     Live,
-    /// With the last so many messages.
+    /// With this many of the last messages.
     Last(usize),
-    /// With what came after this message.
+    /// With the messages after this one.
     After(MessageId),
 }
 
 impl StartAt {
-    /// Where each subscription that `request` asks for starts, in the order of its targets.
+    /// Where each subscription of a request starts, in the order of its targets.
     pub fn of_request(request: &Request) -> Result<Vec<StartAt>, ErrorResponse> {
         let channels = request.targets.len();
         let Some(since) = &request.since else {
@@ -96,11 +96,11 @@ impl StartAt {
 /// A worker's request to follow a channel for one more subscription.
 #[derive(Debug, Clone)]
 pub struct Follow<'a> {
-    /// Which channel.
+    /// The channel to follow.
     pub channel: &'a ChannelName,
-    /// Who.
+    /// The worker that follows it.
     pub worker: WorkerId,
-    /// Where the worker will keep the channel, if it does not follow it yet.
+    /// The worker's id for the channel, unless it follows the channel already.
     pub local_if_new: LocalId,
     /// Where the subscription starts.
     pub start: StartAt,
@@ -109,91 +109,97 @@ pub struct Follow<'a> {
 /// The engine's answer to [`Follow`].
 #[derive(Debug)]
 pub struct Followed {
-    /// The channel.
+    /// The engine's id for the channel. The worker ends the subscription with it.
     pub channel: ChannelId,
-    /// Where the worker keeps it: `local_if_new`, or where it was kept already.
+    /// The worker's id for the channel: [`Follow::local_if_new`], or the one of its first
+    /// subscription.
     pub local: LocalId,
-    /// The settings that hold for the channel.
+    /// The channel's rule, with the lag limit that the worker applies.
     pub rule: RuleId,
-    /// The newest message's id.
+    /// The id of the newest message. The channel keeps its epoch while it is followed.
     pub head: MessageId,
-    /// The subscription's cursor: the id after which it starts.
+    /// The subscription's cursor: it gets the messages after this id.
     pub cursor: MessageId,
-    /// With [`StartAt::After`], whether everything after that id is there.
+    /// With [`StartAt::After`], whether all messages after that id are in `backlog`.
     pub is_recovered: Option<bool>,
     /// Whether each offset of the channel is its predecessor's plus one, so that the difference of
     /// two offsets is a number of messages.
     pub are_offsets_consecutive: bool,
-    /// The messages between cursor and head.
+    /// The messages after the cursor up to the head, oldest first.
     pub backlog: Vec<Arc<Message>>,
 }
 
-/// Which part of the history.
+/// The part of a channel's history that a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryQuery {
-    /// The newest.
+    /// The newest messages.
     Newest,
-    /// The newest before this id.
+    /// The newest messages before this id.
     Before(MessageId),
-    /// The oldest after this id.
+    /// The oldest messages after this id.
     After(MessageId),
 }
 
 /// A page of history.
 #[derive(Debug)]
 pub struct History {
-    /// The newest message's id.
+    /// The id of the channel's newest message.
     pub head: MessageId,
-    /// Oldest first.
+    /// The messages of the page, oldest first.
     pub messages: Vec<Arc<Message>>,
-    /// Whether there are further messages in the direction asked.
+    /// Whether the next page in the direction of the query has messages.
     pub has_more: bool,
-    /// With [`HistoryQuery::After`], whether everything after that id is there.
+    /// With [`HistoryQuery::After`], whether the log still has all messages after that id.
     pub is_recovered: Option<bool>,
 }
 
-/// Who follows a channel.
+/// The followers of a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Audience {
-    /// Subscriptions in all.
+    /// The number of subscriptions.
     pub subscribers: u64,
-    /// The workers that have some, and where they keep the channel.
+    /// The workers that have subscriptions, with their ids for the channel.
     pub workers: Vec<(WorkerId, LocalId, ChannelId)>,
 }
 
-/// Figures about the logs.
+/// What an engine counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EngineMetrics {
-    /// Channels and users known.
+    /// Channels and users that have messages or followers.
     pub channels: u64,
-    /// Messages kept.
+    /// Messages in all logs.
     pub messages: u64,
-    /// Bytes kept.
+    /// Bytes in all logs.
     pub bytes: u64,
     /// Messages accepted since the start.
     pub published: u64,
-    /// Publications refused because delivery was behind.
+    /// Publications refused since the start because a worker's queue was full.
     pub busy: u64,
-    /// Repeated idempotency keys.
+    /// Publications with a known idempotency key since the start.
     pub duplicates: u64,
-    /// Messages dropped before their time because all logs together were over their limit.
+    /// Messages dropped since the start because all logs together exceeded their limit.
     pub evicted: u64,
 }
 
-/// The owner of the logs. `now_ms` is milliseconds since 1970 and never goes back.
+/// The owner of the logs.
+///
+/// * `now_ms` is milliseconds since 1970, and never goes back.
+/// * Offsets grow within a channel and may skip numbers. Each message carries its predecessor's, so
+///   that a hole shows. A channel keeps its epoch while it is followed.
+/// * Each engine passes the tests of the module `conformance`.
 pub trait Engine: Send + Sync {
-    /// Appends to a log and posts the message to each worker that follows it.
+    /// Appends a message to its channel's log and notifies the workers that follow the channel: all
+    /// of them, in the order of offsets, or none if the publication is refused.
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError>;
 
-    /// One more subscription of a worker. Atomic against publishing: each message is either in the
-    /// backlog or before the cursor, or comes by notifications, which may repeat part of the
-    /// backlog.
+    /// Adds a subscription of a worker. No message is missed in between: each is before the cursor,
+    /// in the backlog, or comes as a notification. A notification may repeat a part of the backlog.
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed;
 
-    /// One subscription less.
+    /// Removes a subscription of a worker.
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId);
 
-    /// A page of at most `limit` messages.
+    /// A page of a channel's history, of at most `limit` messages.
     fn history(
         &self,
         now_ms: u64,
@@ -202,34 +208,33 @@ pub trait Engine: Send + Sync {
         limit: usize,
     ) -> History;
 
-    /// Who follows the channel.
+    /// The followers of a channel.
     fn audience(&self, channel: &ChannelName) -> Audience;
 
-    /// The name of a channel that is followed.
+    /// The name of a channel; `None` if it was forgotten.
     fn name(&self, channel: ChannelId) -> Option<ChannelName>;
 
-    /// Gives the names of those of these channels that are followed to `each`, in any order. Sorts
-    /// `channels`: what they are kept under is locked once for all of them, not for each.
+    /// Calls `each` with the names of these channels, in any order and without forgotten ones.
+    /// Sorts `channels`, so that each lock is taken once and not for every channel.
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName));
 
     /// Hands notifications to a worker, outside any channel's order.
     fn post(&self, worker: WorkerId, notification: Notification);
 
-    /// Housekeeping: forgets what is too old, a part of it at each call. Wants to be called about
-    /// ten times a second.
+    /// Expires messages and keys of a part of the channels. Call about ten times a second.
     fn tick(&self, now_ms: u64);
 
-    /// Bytes of all logs together; cheap, unlike [`Engine::metrics`].
+    /// Bytes in all logs. Cheaper than [`Engine::metrics`].
     fn log_bytes(&self) -> u64;
 
-    /// Figures about the logs.
+    /// What the engine counts.
     fn metrics(&self) -> EngineMetrics;
 
-    /// What shares answers about presence.
+    /// The answers to presence queries that clients share.
     fn presence_cache(&self) -> &Arc<PresenceCache>;
 
-    /// Asks who is in a channel; `done` gets the answer, perhaps at once, perhaps on a worker's
-    /// thread, and is dropped if the question is not taken.
+    /// Queries who is in a channel. `done` is called with the answer, at once or on a worker's
+    /// thread; it is dropped if the query is refused.
     fn presence(
         &self,
         now_ms: u64,
@@ -248,8 +253,8 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Asks whether a connection follows a channel; `done` gets the answer as with
-    /// [`Engine::presence`], and is dropped if the connection's worker has ended.
+    /// Queries whether a connection follows a channel. `done` is called with the answer as in
+    /// [`Engine::presence`]; it is dropped if the connection's worker has ended.
     fn follows(
         &self,
         channel: &ChannelName,

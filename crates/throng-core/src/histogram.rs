@@ -2,7 +2,7 @@
 //!
 //! A value falls into one of [`SUBBUCKETS`] equal parts of its power of two, so that what is read
 //! back is off by at most a sixteenth, whatever its size, and recording is one addition. The counts
-//! only grow; who wants those of the last second subtracts those of a second ago.
+//! only grow: the difference of two snapshots is what came between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

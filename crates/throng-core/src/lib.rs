@@ -3,40 +3,40 @@
 //! # One idea
 //!
 //! A channel is a log, a subscriber is a cursor, delivery is moving cursors forward. The **engine**
-//! owns the logs of the whole server. Each worker keeps a [`SubscriptionTable`]: its subscriptions,
-//! and for every channel that they follow a replay buffer of that part of the log which some of
-//! them still lack. What the engine has to tell a worker travels through that worker's
-//! [`WorkerQueue`].
+//! owns the logs of the whole server. Each worker has a [`SubscriptionTable`]: its subscriptions,
+//! and for each channel that they follow a replay buffer with the messages that some of them still
+//! lack. The engine notifies a worker through the worker's [`WorkerQueue`].
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`id`] | message ids, and positions in several channels at once |
+//! | [`id`] | ids of workers, channels and messages, and positions in several channels |
 //! | [`name`] | channel and user names |
-//! | [`message`] | a message, shared by everyone who is still to get it |
-//! | [`rules`] | retention and patience, per channel pattern |
+//! | [`message`] | a message, shared by all that still have to get it |
+//! | [`rules`] | retention and lag limits, by channel pattern |
 //! | [`log`] | the retained messages of one channel |
-//! | [`engine`] | what an engine promises; [`memory`] is the default one |
-//! | [`worker_queue`] | from engine and control plane to a worker |
-//! | [`subscriptions`] | subscriptions, cursors and sweeps of one worker |
+//! | [`engine`] | the interface of an engine; [`memory`] is the default one |
+//! | `conformance` | the tests that every engine passes (feature `conformance`) |
+//! | [`worker_queue`] | notifications from engine and control plane to a worker |
+//! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | [`presence`] | who is in a channel |
 //! | [`access`] | the one place that decides who may do what |
-//! | [`counters`] | what each worker counts |
+//! | [`counters`] | the counters of a worker |
 //! | [`histogram`] | times, counted by length |
 //! | [`slab`] | storage with stable indices |
-//! | [`retry`] | moments to come back at |
-//! | `ages` | who keeps the oldest message |
-//! | [`clock`] | the time that a running server passes in |
+//! | [`retry`] | when closed and refused clients should come back |
+//! | `ages` | finds the owner of the oldest message |
+//! | [`clock`] | the clock of a running server |
 //!
 //! # Invariants
 //!
-//! * Within a channel offsets grow, and every message names its predecessor's offset.
-//! * Notification about one channel reaches a worker in the order of offsets: the engine posts it
-//!   under the same lock that appends to the log.
-//! * Following a channel and reading its backlog happen under that lock too, so that a subscriber
-//!   gets each message either as backlog or by notifications; what comes both ways is recognised by
-//!   its offset.
+//! * Within a channel offsets grow and may skip numbers. Every message carries its predecessor's.
+//! * A worker gets the messages of one channel in the order of offsets: the engine posts them under
+//!   the same lock that appends to the log.
+//! * Following a channel and reading its backlog is one step under that lock, so that a subscriber
+//!   misses no message in between. A message that comes both as backlog and as notification is
+//!   recognised by its offset.
 
 pub mod access;
 mod ages;

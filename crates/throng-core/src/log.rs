@@ -1,8 +1,8 @@
 //! The retained messages of one channel.
 //!
 //! Invariant: offsets grow, times do not fall, and each message's `previous` is the offset of the
-//! one before it, in the log or dropped from it. `floor`, the offset of the newest message that was
-//! dropped, tells whether a reader that stands at an offset can be made whole.
+//! one before it, whether that is still in the log or not. A reader whose cursor is below `floor`,
+//! the offset of the newest message that was dropped, has a gap.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,12 +14,12 @@ use crate::rules::Retention;
 #[derive(Debug)]
 pub struct Kept {
     content: Arc<Content>,
-    /// The message while it is on its way to somebody, with what has been encoded of it.
+    /// The message while it is on its way to a subscriber, with its encodings.
     message: Weak<Message>,
 }
 
 impl Kept {
-    /// The message, on its way to one more: the very one that is on its way to others, if any.
+    /// The message for one more subscriber: the one that is on its way to others, if any.
     pub fn message(&mut self) -> Arc<Message> {
         self.message.upgrade().unwrap_or_else(|| {
             let message = Arc::new(Message::from(Arc::clone(&self.content)));
@@ -37,7 +37,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Adds the newest message; `message` is the one on its way, if it is. Returns the growth in
+    /// Adds the newest message. `message` is the one on its way to subscribers, if any. Returns its
     /// bytes.
     pub fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
         let bytes = content.weight_bytes();
@@ -49,7 +49,7 @@ impl Log {
         bytes
     }
 
-    /// Drops what `retention` does not cover at `now_ms`. Returns the bytes given back.
+    /// Drops the messages that `retention` does not cover at `now_ms`. Returns their bytes.
     pub fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
         let before = self.bytes;
         while let Some(oldest_ms) = self.oldest_ms() {
@@ -64,7 +64,7 @@ impl Log {
         before - self.bytes
     }
 
-    /// Drops the oldest message. Returns the bytes given back.
+    /// Drops the oldest message. Returns its bytes.
     pub fn drop_oldest(&mut self) -> usize {
         let bytes = self.messages.pop_front().map_or(0, |first| first.content.weight_bytes());
         self.bytes -= bytes;
@@ -74,17 +74,17 @@ impl Log {
         bytes
     }
 
-    /// Whether nothing is kept.
+    /// Whether the log has no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// How many messages are kept.
+    /// The number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Bytes kept, by `Content::weight_bytes`.
+    /// The bytes of all messages, as `Content::weight_bytes` counts them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -99,12 +99,12 @@ impl Log {
         self.messages.back().map(|last| last.content.time_ms)
     }
 
-    /// The offset of the newest message that is no longer there; `None` if the log is empty.
+    /// The offset of the newest message that is no longer here; `None` if the log is empty.
     pub fn floor(&self) -> Option<u64> {
         self.messages.front().map(|first| first.content.previous)
     }
 
-    /// The offset before the last `count` messages, more than none; `None` if there are fewer.
+    /// The cursor before the last `count` messages, at least one; `None` if there are fewer.
     pub fn before_last(&self, count: usize) -> Option<u64> {
         let at = self.messages.len().checked_sub(count)?;
         self.messages.get(at).map(|kept| kept.content.previous)
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_shared_by_all_on_the_way_and_end_with_the_last() {
+    fn encodings_are_shared_and_end_with_the_last_reader() {
         let mut log = log_of_one();
         let mut message = || log.after(0).next().expect("it is kept").message();
         let (first, second) = (message(), message());

@@ -4,10 +4,10 @@
 //! message is appended and the workers are notified, but not while they are woken.
 //!
 //! **Forgetting.** A channel without followers and without messages is forgotten. Its offsets must
-//! not be used again, or an old id would name a new message. So a shard remembers the highest offset
-//! of all channels that it has forgotten, and a channel that is new to it starts there. That also
-//! tells a late notification for a forgotten channel by its offset. A publication to a channel that
-//! keeps no history and has no followers does not create the channel.
+//! not be used again, or an old id would name a new message. So a shard remembers the highest
+//! offset of all channels that it has forgotten, and a channel that is new to it starts there. That
+//! also tells a late notification for a forgotten channel by its offset. A publication to a channel
+//! that keeps no history and has no followers does not create the channel.
 //!
 //! **Limit.** A publication that brings all logs together over their limit drops messages before it
 //! returns: the oldest of the whole server, even if they are the last of their channels. So each
@@ -106,9 +106,9 @@ impl MemoryEngine {
         }
     }
 
-    /// Drops the oldest messages of the whole server while they exceed their limit. The caller holds
-    /// no lock. Each round drops a message, or finds that a shard's messages are younger than their
-    /// bound said; so the loop ends.
+    /// Drops the oldest messages of the whole server while they exceed their limit. The caller
+    /// holds no lock. Each round drops a message, or finds that a shard's messages are younger than
+    /// their bound said; so the loop ends.
     fn evict(&self) {
         while self.shared.is_over() {
             let (mut oldest, mut oldest_ms, mut others_oldest_ms) = (0, NEVER_MS, NEVER_MS);

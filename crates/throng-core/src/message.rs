@@ -1,4 +1,4 @@
-//! A message, shared by everyone who is still to get it.
+//! A message, shared by all that still have to get it.
 //!
 //! Its [`Content`] lives as long as a log or a reader keeps it. How it looks on the wire is kept in
 //! the [`Message`], which lives only while it is on its way: in a queue, in a replay buffer, in a
@@ -18,18 +18,18 @@ use crate::clock;
 use crate::id::{MessageId, WorkerId};
 use crate::name::ChannelName;
 
-/// What was published.
+/// The body of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// UTF-8 text.
     Text(Box<str>),
     /// Text that parses as JSON.
     Json(Box<str>),
-    /// Anything.
+    /// Any bytes.
     Binary(Box<[u8]>),
 }
 
-/// The body is not what its content type says.
+/// A body that does not agree with its content type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// Text must be UTF-8.
@@ -58,8 +58,8 @@ pub const JSON: &str = "application/json";
 pub const BINARY: &str = "application/octet-stream";
 
 impl Body {
-    /// Reads `bytes` as `content_type` says, and returns the content type to keep with them: `None`
-    /// for the usual one of the body's kind.
+    /// Parses `bytes` as `content_type` says. Returns the content type to keep with the body as
+    /// well: `None` for the usual one of its kind.
     pub fn parse(
         bytes: &[u8],
         content_type: Option<&str>,
@@ -82,7 +82,7 @@ impl Body {
             return Ok((Body::Json(text.into()), kept));
         }
         let text = text.map_err(|_| BodyError::NotUtf8)?;
-        // `curl -d` names this type unasked: it says nothing about the body.
+        // `curl -d` sends this type by itself, so it says nothing about the body.
         let is_usual = matches!(essence.as_str(), "" | "application/x-www-form-urlencoded")
             || content_type.eq_ignore_ascii_case(TEXT);
         Ok((Body::Text(text.into()), (!is_usual).then(|| content_type.into())))
@@ -97,10 +97,11 @@ impl Body {
     }
 }
 
-/// Names a connection of the data plane, for "not to this one". From the highest bit on: the
-/// worker, the generation, the index. The generation is whole, as a log keeps the name for as long
-/// as the message: were it cut, a later connection of the same name would miss a message without a
-/// gap. It comes again after four billion connections of one worker, at the same index only.
+/// The name of a connection, by which a publication excludes it. From the highest bit on: the
+/// worker, the generation, the index. The generation has all of its 32 bits, as a log keeps the
+/// name as long as the message: with fewer, a later connection could have the same name and miss
+/// the message without a gap. A name returns after four billion connections of one worker, at the
+/// same index only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionName(pub u64);
 
@@ -109,14 +110,14 @@ const INDEX_BITS: u32 = 22;
 const _: () = assert!(WORKER_BITS + u32::BITS + INDEX_BITS == u64::BITS);
 
 impl ConnectionName {
-    /// Workers that names can tell apart.
+    /// The number of workers that names can tell apart.
     pub const WORKERS_MAX: usize = 1 << WORKER_BITS;
 
-    /// Connections of one worker that names can tell apart.
+    /// The number of connections of one worker that names can tell apart.
     pub const INDICES_MAX: usize = 1 << INDEX_BITS;
 
-    /// The name of the connection that a worker keeps at `index`; `generation` tells it from
-    /// others that had or will have the place.
+    /// The name of the connection at a worker's `index`. `generation` tells it from earlier and
+    /// later connections there.
     pub fn new(worker: WorkerId, generation: u32, index: u32) -> ConnectionName {
         debug_assert!(usize::from(worker.0) < Self::WORKERS_MAX);
         debug_assert!((index as usize) < Self::INDICES_MAX);
@@ -129,7 +130,7 @@ impl ConnectionName {
         WorkerId((self.0 >> (u64::BITS - WORKER_BITS)) as u16)
     }
 
-    /// Where the worker keeps it.
+    /// The connection's index in its worker.
     pub fn index(self) -> u32 {
         self.0 as u32 & ((1 << INDEX_BITS) - 1)
     }
@@ -149,37 +150,37 @@ impl FromStr for ConnectionName {
     }
 }
 
-/// How many encodings of one message may be kept: one for each way to frame it.
+/// The number of encodings that a message can have: one for each framing.
 pub const ENCODINGS: usize = 6;
 
-/// What was published, and what the engine made of it.
+/// What was published, with what the engine added.
 #[derive(Debug)]
 pub struct Content {
-    /// Its id.
+    /// The message's id.
     pub id: MessageId,
-    /// The offset of the channel's message before it: a reader that stands elsewhere has a gap.
+    /// The offset of the channel's previous message. A subscription with a lower cursor has a gap.
     pub previous: u64,
-    /// When it was published, by [`clock::now_ms`]. Never before the log's message before it.
+    /// When it was published, by [`clock::now_ms`]. Never earlier than the log's previous message.
     pub time_ms: u64,
-    /// Where.
+    /// The channel or user that it was published to.
     pub channel: ChannelName,
-    /// What.
+    /// The message itself.
     pub body: Body,
-    /// As published, unless it is the usual one of the body's kind.
+    /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,
-    /// The connection that does not get it.
+    /// The connection that does not get the message.
     pub excluded: Option<ConnectionName>,
 }
 
-/// What a message takes besides its texts: it, its content, the counts of both, and its place in a
-/// log.
+/// Bytes that a message takes besides its texts: message and content, the reference counts of both,
+/// and its place in a log.
 pub const OVERHEAD_BYTES: usize = size_of::<Message>()
     + size_of::<Content>()
     + 4 * size_of::<usize>()
     + 2 * size_of::<Arc<Content>>();
 
 impl Content {
-    /// The content type to announce.
+    /// The content type of the body.
     pub fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or(match self.body {
             Body::Text(_) => TEXT,
@@ -188,7 +189,7 @@ impl Content {
         })
     }
 
-    /// What it counts for against limits, in bytes: all that it takes, without encodings.
+    /// What the message counts against limits, in bytes: all that it takes, without encodings.
     pub fn weight_bytes(&self) -> usize {
         let content_type = self.content_type.as_deref().map_or(0, str::len);
         self.body.bytes().len() + self.channel.key().len() + content_type + OVERHEAD_BYTES
@@ -213,52 +214,53 @@ impl Content {
     }
 }
 
-/// A fan-out, from the engine to the last of the workers: what its time is measured by.
+/// A message in flight: from the engine's acceptance until the last worker has offered it to its
+/// subscriptions. Measures how long that takes.
 #[derive(Debug)]
 pub struct InFlight {
     /// When the engine accepted the message, by [`clock::now_us`](crate::clock::now_us).
     accepted_us: u64,
-    /// Workers that have not offered it to all of their subscribers yet.
+    /// Workers that have yet to offer the message to some subscription.
     workers_left: AtomicU32,
 }
 
 impl InFlight {
-    /// A fan-out that begins now, to so many workers.
+    /// A message that is accepted now and goes to this many workers.
     pub fn to(workers: usize) -> InFlight {
         let workers_left = AtomicU32::new(u32::try_from(workers).unwrap_or(u32::MAX));
         InFlight { accepted_us: crate::clock::now_us(), workers_left }
     }
 
-    /// A worker has offered the message to all of its subscribers. Each calls this once. Returns
-    /// when the message was accepted, to the last of them.
+    /// Records that a worker has offered the message to all of its subscriptions; each worker calls
+    /// it once. Returns to the last of them when the message was accepted.
     pub fn complete(&self) -> Option<u64> {
-        // Mostly one worker follows a channel, and need not ask who else is there.
+        // Mostly one worker follows a channel, and can do without the slower operation.
         let is_last = self.workers_left.load(Ordering::Relaxed) == 1
             || self.workers_left.fetch_sub(1, Ordering::Relaxed) == 1;
         is_last.then_some(self.accepted_us)
     }
 }
 
-/// What ends with the fan-out.
+/// What a message has only until its fan-out ends.
 #[derive(Debug, Default)]
 struct Transit {
-    /// One for each way to frame a message, as far as somebody needed it.
+    /// One for each framing, once a subscriber needed it.
     encodings: [OnceLock<Box<[u8]>>; ENCODINGS],
     in_flight: Option<InFlight>,
 }
 
-/// A message on its way.
+/// A message on its way to subscribers.
 #[derive(Debug)]
 pub struct Message {
     content: Arc<Content>,
-    /// Boxed, as most messages of most logs have none.
+    /// Boxed, as most messages in logs have none.
     transit: OnceLock<Box<Transit>>,
 }
 
 const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
 
 impl Message {
-    /// A message that nothing has been encoded of yet.
+    /// A message without encodings.
     pub fn new(
         id: MessageId,
         previous: u64,
@@ -272,35 +274,35 @@ impl Message {
         Message::from(Arc::new(content))
     }
 
-    /// A message that is published now, and measured until it has completed everywhere.
+    /// A message that is published now, and measured until it is complete.
     pub fn tracked(content: Arc<Content>, in_flight: InFlight) -> Message {
         let transit = Transit { in_flight: Some(in_flight), ..Transit::default() };
         Message { content, transit: OnceLock::from(Box::new(transit)) }
     }
 
-    /// The fan-out that this message began with, while it lasts.
+    /// The message's flight, if it is measured and not over.
     pub fn in_flight(&self) -> Option<&InFlight> {
         self.transit.get()?.in_flight.as_ref()
     }
 
-    /// The encoding kept in `slot` (below [`ENCODINGS`]), made by the first who asks for it and
-    /// shared by all workers and connections while the message is on its way.
+    /// The encoding in `slot`, which is below [`ENCODINGS`]. The first caller makes it; all workers
+    /// and connections share it while the message is on its way.
     pub fn encoding(&self, slot: usize, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
         self.transit.get_or_init(Box::default).encodings[slot]
             .get_or_init(|| encode(self).into_boxed_slice())
     }
 
-    /// Whether it has anything that ends with the fan-out, which encodings do.
+    /// Whether it has anything that ends with the fan-out, as encodings do.
     pub fn is_encoded(&self) -> bool {
         self.transit.get().is_some()
     }
 
-    /// What was published, without what is on its way.
+    /// The content, without encodings.
     pub fn content(&self) -> Arc<Content> {
         Arc::clone(&self.content)
     }
 
-    /// The same message without what ends with the fan-out.
+    /// The same message without encodings.
     pub fn unencoded(&self) -> Message {
         Message::from(Arc::clone(&self.content))
     }

@@ -1,8 +1,8 @@
 //! Channel and user names.
 //!
-//! A user is a channel with a reserved name, and so is a log of the server's own: the first byte of
-//! the key tells the kinds apart, and no public name can contain it. Whether a name obeys the
-//! public rules is the wire's business.
+//! A user's inbox is a channel, and so is an internal log of the server: the first byte of the key
+//! tells the kinds apart, and no public name can contain it. The wire checks the rules for public
+//! names.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ const INTERNAL_MARK: char = '\u{3}';
 
 pub use throng_wire::name::NAME_BYTES_MAX;
 
-/// The name of a channel, of a user, or of a log of the server's own.
+/// The name of a channel, of a user, or of an internal log.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ChannelName(Box<str>);
 
 impl ChannelName {
-    /// Names the channel or user `name`.
+    /// The name of a channel or user.
     pub fn new(kind: Kind, name: &str) -> ChannelName {
         let mark = match kind {
             Kind::Channel => CHANNEL_MARK,
@@ -42,12 +42,12 @@ impl ChannelName {
         ChannelName::new(Kind::User, name)
     }
 
-    /// The log of samples that the status page follows.
+    /// The internal log of samples that the status page follows.
     pub fn status() -> ChannelName {
         ChannelName::new(Kind::Internal, throng_wire::name::STATUS)
     }
 
-    /// Mark and name: what the engine looks up.
+    /// The byte of the kind, then the name: the engine's key.
     pub fn key(&self) -> &str {
         &self.0
     }
@@ -57,7 +57,7 @@ impl ChannelName {
         ChannelName(key.into())
     }
 
-    /// Channel, user, or the server's own.
+    /// Whether it names a channel, a user or an internal log.
     pub fn kind(&self) -> Kind {
         match self.0.chars().next() {
             Some(USER_MARK) => Kind::User,
@@ -66,7 +66,7 @@ impl ChannelName {
         }
     }
 
-    /// The public name.
+    /// The name as clients know it.
     pub fn name(&self) -> &str {
         &self.0[1..]
     }

@@ -1,15 +1,15 @@
 //! Who is in a channel.
 //!
-//! No list of users is kept: the workers that follow the channel look through their subscriptions
-//! when somebody asks, and the last to answer completes the answer. Looking costs far more than
-//! asking, so what strangers can make the server do is bounded by the [`PresenceCache`]:
+//! The server keeps no list of users. The workers that follow a channel scan their subscriptions
+//! when a client asks, and the last worker completes the answer. A scan costs far more than a
+//! request, so the [`PresenceCache`] limits what clients can cause:
 //!
-//! * Questions about a channel with many followers share one walk: those that come while one is
-//!   under way wait for its answer.
-//! * That answer is remembered, the longer the more followers had to be looked at, so that at most
-//!   about 4,000 subscriptions of a channel are looked at in a second, however many ask.
-//! * A channel with few followers costs no more than the request. It is asked each time, so that
-//!   whoever has just come is there.
+//! * Queries about a channel with many followers share one scan: a query that comes while a scan is
+//!   under way waits for its answer.
+//! * The answer is remembered, longer the more followers were scanned: at most about 4,000
+//!   subscriptions of a channel are scanned in a second.
+//! * A channel with few followers is scanned for each query, so that a new follower is in the
+//!   answer. Such a scan costs no more than the request.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,37 +19,37 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::name::ChannelName;
 
-/// With fewer followers than this a channel is asked each time: looking through them takes no
-/// longer than reading the request.
+/// The number of followers from which on queries share a scan. Scanning fewer takes no longer than
+/// reading the request.
 pub const SHARED_FOLLOWERS_MIN: usize = 64;
 
-/// Followers that a remembered answer pays for, a millisecond of its life each.
+/// Followers scanned for each millisecond that an answer is remembered.
 const FOLLOWERS_PER_MS: usize = 4;
 
-/// No answer is older than this.
+/// The longest time that an answer is remembered.
 const REMEMBERED_MS_MAX: u64 = 1000;
 
-/// Users in all remembered answers together. Beyond it answers are not remembered.
+/// Users in all remembered answers together. Beyond it an answer is not remembered.
 const REMEMBERED_USERS_MAX: usize = 100_000;
 
-/// Users that an answer can name: what one request may ask for.
+/// Users that an answer can name: the most that a request may ask for.
 const USERS_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 
-/// Questions that wait for workers, of all clients together: each keeps what its answer needs.
+/// Queries of all clients that may wait for workers. Beyond it queries are refused.
 pub const OPEN_MAX: usize = 16_384;
 
-/// The answer.
+/// Who is in a channel: the answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
-    /// Connections that follow the channel.
+    /// The number of connections that follow the channel.
     pub connections: usize,
-    /// The users they belong to, each once, in order.
+    /// The users that they belong to, each once and in alphabetical order.
     pub users: Vec<Arc<str>>,
     /// Whether there are more users than were asked for.
     pub is_cut: bool,
 }
 
-/// Why a question is not taken.
+/// Too many queries wait for workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many ask who is there; try again later")]
 pub struct PresenceBusy;
@@ -60,20 +60,20 @@ impl From<PresenceBusy> for ErrorResponse {
     }
 }
 
-/// Takes the answer, perhaps on a worker's thread.
+/// Called with the answer, at once or on a worker's thread.
 pub type PresenceDone = Box<dyn FnOnce(Presence) + Send>;
 
-/// What workers have found.
+/// The users that workers have found.
 #[derive(Debug, Default)]
 struct Found {
     users: BTreeSet<Arc<str>>,
     is_cut: bool,
 }
 
-/// Takes what all workers have found.
+/// Called with the users that all workers have found.
 type FoundAll = Box<dyn FnOnce(Found) + Send>;
 
-/// A question on its way through the workers.
+/// A query on its way through the workers.
 pub struct PresenceQuery {
     users_max: usize,
     found: Mutex<Found>,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for PresenceQuery {
 }
 
 impl PresenceQuery {
-    /// A question to `workers` workers, at least one.
+    /// A query to `workers` workers, at least one.
     fn new(
         users_max: usize,
         workers: usize,
@@ -102,12 +102,12 @@ impl PresenceQuery {
         })
     }
 
-    /// The most users worth naming.
+    /// The maximum number of users that the answer names.
     pub fn users_max(&self) -> usize {
         self.users_max
     }
 
-    /// One worker's answer: the users that it found, `is_cut` if it stopped looking.
+    /// Adds one worker's answer: the users that it found, and whether there may be more.
     pub fn answer(&self, users: impl IntoIterator<Item = Arc<str>>, is_cut: bool) {
         {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,14 +125,14 @@ impl PresenceQuery {
     }
 }
 
-/// One client's question.
-struct Asker {
+/// One client's query.
+struct Requester {
     users_max: usize,
     connections: usize,
     done: PresenceDone,
 }
 
-impl Asker {
+impl Requester {
     fn answer(self, found: &Found) {
         let users = found.users.iter().take(self.users_max).cloned().collect();
         let is_cut = found.is_cut || found.users.len() > self.users_max;
@@ -140,15 +140,15 @@ impl Asker {
     }
 }
 
-/// What is known of a channel's presence.
+/// The state of a channel's shared answer.
 enum Entry {
-    /// The workers are asked, for all of these.
-    Asked(Vec<Asker>),
-    /// They have answered.
+    /// A scan is under way for these queries.
+    Asked(Vec<Requester>),
+    /// The scan is done.
     Remembered { found: Arc<Found>, until_ms: u64 },
 }
 
-/// Shares answers between the clients that ask about the same channel.
+/// Shares answers between clients that ask about the same channel.
 #[derive(Default)]
 pub struct PresenceCache {
     channels: Mutex<HashMap<ChannelName, Entry>>,
@@ -167,8 +167,8 @@ impl PresenceCache {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a question about a channel with `connections` followers of `workers` workers. Returns
-    /// the question to be sent to each of these, unless an answer is known or on its way.
+    /// Takes a query about a channel with `connections` followers of `workers` workers. Returns the
+    /// query to send to each of them; `None` if an answer is remembered or on its way.
     pub fn ask(
         self: &Arc<Self>,
         now_ms: u64,
@@ -178,9 +178,9 @@ impl PresenceCache {
         users_max: usize,
         done: PresenceDone,
     ) -> Result<Option<Arc<PresenceQuery>>, PresenceBusy> {
-        let asker = Asker { users_max, connections, done };
+        let requester = Requester { users_max, connections, done };
         if workers == 0 {
-            asker.answer(&Found::default());
+            requester.answer(&Found::default());
             return Ok(None);
         }
         if connections < SHARED_FOLLOWERS_MIN {
@@ -188,7 +188,7 @@ impl PresenceCache {
             let cache = Arc::clone(self);
             return Ok(Some(PresenceQuery::new(users_max, workers, move |found| {
                 cache.open.fetch_sub(1, Ordering::Relaxed);
-                asker.answer(&found);
+                requester.answer(&found);
             })));
         }
         let known = {
@@ -197,14 +197,14 @@ impl PresenceCache {
                 Some(Entry::Remembered { found, until_ms }) if now_ms < *until_ms => {
                     Arc::clone(found)
                 }
-                Some(Entry::Asked(askers)) => {
+                Some(Entry::Asked(requesters)) => {
                     self.open()?;
-                    askers.push(asker);
+                    requesters.push(requester);
                     return Ok(None);
                 }
                 stale => {
                     self.open()?;
-                    let asked = Entry::Asked(vec![asker]);
+                    let asked = Entry::Asked(vec![requester]);
                     match stale {
                         Some(stale) => self.uncount(&std::mem::replace(stale, asked)),
                         None => drop(channels.insert(channel.clone(), asked)),
@@ -218,11 +218,11 @@ impl PresenceCache {
                 }
             }
         };
-        asker.answer(&known);
+        requester.answer(&known);
         Ok(None)
     }
 
-    /// Forgets answers that are too old.
+    /// Forgets answers whose time is over.
     pub fn expire(&self, now_ms: u64) {
         self.lock().retain(|_, entry| match entry {
             Entry::Remembered { until_ms, .. } if *until_ms <= now_ms => {
@@ -233,7 +233,7 @@ impl PresenceCache {
         });
     }
 
-    /// All workers have answered.
+    /// Answers the waiting queries, once all workers have answered.
     fn answered(&self, channel: &ChannelName, found: Found, until_ms: u64) {
         let found = Arc::new(found);
         let asked = {
@@ -247,9 +247,9 @@ impl PresenceCache {
                 channels.insert(channel.clone(), entry)
             }
         };
-        if let Some(Entry::Asked(askers)) = asked {
-            self.open.fetch_sub(askers.len(), Ordering::Relaxed);
-            askers.into_iter().for_each(|asker| asker.answer(&found));
+        if let Some(Entry::Asked(requesters)) = asked {
+            self.open.fetch_sub(requesters.len(), Ordering::Relaxed);
+            requesters.into_iter().for_each(|requester| requester.answer(&found));
         }
     }
 

@@ -1,20 +1,20 @@
-//! Times to come back at, spread evenly, so that clients that are sent away together do not
-//! return together.
+//! When clients that are closed or refused together should come back: at times spread evenly over a
+//! window.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// 2^32 divided by the golden ratio: multiples of it spread evenly, however many there are.
+/// 2^32 divided by the golden ratio. Its multiples modulo 2^32 are spread evenly.
 const GOLDEN: u32 = 0x9e37_79b9;
 
-/// The moment of the `nth` client within a window. Consecutive clients are far apart.
+/// The delay of the `nth` client within a window. Consecutive clients are far apart.
 pub fn delay_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
     let place = u64::from(nth.wrapping_add(1).wrapping_mul(GOLDEN));
     let length_ms = u128::from(window_ms.end.saturating_sub(window_ms.start));
     window_ms.start + ((u128::from(place) * length_ms) >> 32) as u64
 }
 
-/// Hands out moments, one for each client.
+/// Gives each client the next delay.
 #[derive(Debug, Default)]
 pub struct RetrySchedule(AtomicU32);
 
@@ -24,7 +24,7 @@ impl RetrySchedule {
         RetrySchedule(AtomicU32::new(number.wrapping_mul(1 << 16)))
     }
 
-    /// The next client's moment within a window.
+    /// The next client's delay within a window.
     pub fn next_ms(&self, window_ms: &Range<u64>) -> u64 {
         delay_ms(self.0.fetch_add(1, Ordering::Relaxed), window_ms)
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_cover_the_window_evenly() {
+    fn delays_cover_the_window_evenly() {
         let moments = RetrySchedule::default();
         let mut taken: Vec<u64> = (0..100).map(|_| moments.next_ms(&(1_000..11_000))).collect();
         taken.sort_unstable();

@@ -1,20 +1,20 @@
-//! Retention and patience, per channel pattern.
+//! Rules: retention and lag limits, by channel pattern.
 
 use crate::name::{ChannelName, Kind};
 
 /// How much of a channel's log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// At most this many messages; 0 keeps none.
+    /// The maximum number of messages; 0 keeps none.
     pub messages_max: usize,
-    /// At most this many bytes, counted by `Message::weight_bytes`.
+    /// The maximum number of bytes, as `Content::weight_bytes` counts them.
     pub bytes_max: usize,
-    /// No message older than this.
+    /// The maximum age of a message.
     pub age_ms_max: u64,
 }
 
 impl Retention {
-    /// Whether nothing is ever kept.
+    /// Whether no message is ever kept.
     pub fn is_none(&self) -> bool {
         self.messages_max == 0 || self.bytes_max == 0 || self.age_ms_max == 0
     }
@@ -23,9 +23,9 @@ impl Retention {
 /// What happens to a subscriber that has fallen too far behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagPolicy {
-    /// Its connection is closed with a code that says so; it can come back and resume.
+    /// Its connection is closed with a code that says so. The client can reconnect and resume.
     Close,
-    /// It is told what it missed and goes on with what is still there.
+    /// It is told of the gap, and goes on with the messages that are still there.
     Skip,
 }
 
@@ -67,17 +67,18 @@ impl Default for Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleId(u8);
 
-/// At most this many patterns: a rule is kept in one byte per channel, and two are not patterns.
+/// The maximum number of patterns. A channel keeps its rule in one byte, and two rules have no
+/// pattern.
 pub const RULES_MAX: usize = 254;
 
-/// A viewer of the status page may be so many samples behind, that is seconds. It comes back for
-/// what it lacks, which the control plane keeps.
+/// The lag limit of a viewer of the status page, in samples, that is in seconds. A viewer that is
+/// closed reconnects, and gets what it lacks from the control plane.
 const INTERNAL_LAG_MAX: usize = 30;
 
-/// All rules, the first that matches counts.
+/// All rules. The first one that matches a channel applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// The patterns in order, the one for everything else, the one for internal logs.
+    /// The rules with patterns in order, then the fallback, then the rule for internal logs.
     list: Vec<Rule>,
 }
 
@@ -88,8 +89,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// `specific` in order, then `fallback` for everything else. Of `specific`, what exceeds
-    /// [`RULES_MAX`] is left out.
+    /// The rules of `specific` in order, then `fallback` for all other channels. Rules of
+    /// `specific` beyond [`RULES_MAX`] are left out.
     pub fn new(mut specific: Vec<Rule>, fallback: Rule) -> Rules {
         specific.truncate(RULES_MAX);
         specific.push(Rule { kind: None, pattern: "*".into(), ..fallback });
@@ -102,8 +103,8 @@ impl Rules {
         Rules { list: specific }
     }
 
-    /// The rule for a channel or user. Nothing that an operator sets concerns internal logs: they
-    /// keep nothing and push nothing out.
+    /// The rule for a channel or user. An operator's rules do not apply to internal logs, which
+    /// keep nothing.
     pub fn find(&self, name: &ChannelName) -> RuleId {
         let internal = self.list.len() - 1;
         if name.kind() == Kind::Internal {
@@ -117,14 +118,14 @@ impl Rules {
         RuleId(at as u8)
     }
 
-    /// The rule itself.
+    /// The rule with this id.
     pub fn get(&self, id: RuleId) -> &Rule {
         &self.list[usize::from(id.0)]
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text: linear, by going back to the
-/// last star only.
+/// Whether `text` matches `pattern`, in which `*` stands for any text. Takes linear time, as it
+/// goes back to the last star only.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star = None;
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_match_counts() {
+    fn the_first_matching_rule_applies() {
         let rule = |kind, pattern: &str| Rule { kind, pattern: pattern.into(), ..Rule::default() };
         let rules = Rules::new(
             vec![rule(Some(Kind::User), "*"), rule(Some(Kind::Channel), "a*"), rule(None, "ab")],
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pattern_concerns_internal_logs() {
+    fn patterns_do_not_apply_to_internal_logs() {
         let all = Rule { pattern: "*".into(), ..Rule::default() };
         let rules = Rules::new(vec![all; 300], Rule::default());
         let rule = rules.get(rules.find(&ChannelName::status()));

@@ -4,8 +4,8 @@
 //! copies in memory, and a million entries waste at most one page. A vacant entry links to the
 //! page's next vacant one; for a value with a niche the two kinds of entry cost no tag.
 //!
-//! A page without values is given back, but for one: whoever hovers around the end of a page must
-//! not allocate each time. Empty pages stay so while others have room.
+//! A page without values is freed, except for one: a table whose length goes up and down around a
+//! page's end must not allocate each time. An empty page stays empty while others have room.
 
 use std::ops::{Index, IndexMut};
 

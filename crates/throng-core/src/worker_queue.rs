@@ -1,8 +1,8 @@
-//! From engine and control plane to a worker.
+//! Notifications from engine and control plane to a worker.
 //!
-//! A worker that is awake looks into its queue before it sleeps, so posting wakes it only when it
-//! sleeps: at most one wake-up for any number of notifications. Notifications keep the
-//! order of posting, but for orders: a worker that is behind takes them first.
+//! A worker takes its notifications before it sleeps, so posting wakes it only if it sleeps: at
+//! most once for any number of notifications. They arrive in the order of posting, except urgent
+//! ones, which a worker whose delivery lags takes first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,57 +11,57 @@ use crate::id::{ChannelId, LocalId};
 use crate::message::Message;
 use crate::presence::PresenceQuery;
 
-/// What a worker is told.
+/// What engine and control plane tell a worker.
 #[derive(Debug)]
 pub enum Notification {
     /// The log of a channel that the worker follows has grown.
     Message {
-        /// Where the worker keeps the channel; stale if it follows another one there by now.
+        /// The worker's id for the channel. It may be another channel's by now.
         local: LocalId,
-        /// Which channel.
+        /// The engine's id for the channel, which tells.
         channel: ChannelId,
-        /// The new message.
+        /// The message to deliver.
         message: Arc<Message>,
     },
-    /// Somebody asks who is in a channel.
+    /// A client asks who is in a channel.
     Presence {
-        /// Where the worker keeps the channel.
+        /// The worker's id for the channel.
         local: LocalId,
-        /// Which channel.
+        /// The engine's id for the channel.
         channel: ChannelId,
-        /// The question, to be answered even if the channel is not followed any more.
+        /// To be answered even if the worker does not follow the channel any more.
         query: Arc<PresenceQuery>,
     },
-    /// Somebody asks whether a connection follows a channel.
+    /// A client asks whether a connection follows a channel.
     Follows {
-        /// Which channel.
+        /// The engine's id for the channel.
         channel: ChannelId,
-        /// Which connection.
+        /// The connection that is asked about.
         connection: crate::ConnectionName,
-        /// The question.
+        /// To be called with the answer.
         query: FollowsQuery,
     },
-    /// Bytes for one connection, if it is still there: the late answer to something it asked.
+    /// The late answer to a command, for one connection if it is still there.
     Answer {
-        /// Which connection.
+        /// The connection that sent the command.
         connection: crate::ConnectionName,
-        /// One text for it, framed by the worker.
+        /// JSON, which the worker frames.
         text: String,
     },
-    /// Take no new connections and no new subscriptions.
+    /// Accept no new connections and no new subscriptions.
     StopAccepting,
-    /// Do so, deliver what was accepted, send everybody home, and end.
+    /// Stop accepting, deliver the accepted messages, close all connections, and end.
     Drain,
 }
 
 impl Notification {
-    /// Whether it is for the worker itself, however far behind it is with everything else.
+    /// Whether the worker takes it before all others, however far delivery lags.
     fn is_urgent(&self) -> bool {
         matches!(self, Notification::StopAccepting | Notification::Drain)
     }
 }
 
-/// Takes the answer to [`Notification::Follows`]; dropped if there will be none.
+/// Called with the answer to [`Notification::Follows`]; dropped if there will be none.
 pub struct FollowsQuery(pub Box<dyn FnOnce(bool) + Send>);
 
 impl std::fmt::Debug for FollowsQuery {
@@ -70,20 +70,20 @@ impl std::fmt::Debug for FollowsQuery {
     }
 }
 
-/// Messages that may wait for one worker: a publisher is refused beyond it, because the
-/// worker does not keep up with delivery.
+/// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because
+/// the worker does not keep up with delivery.
 pub const QUEUE_MESSAGES_MAX: usize = 65_536;
 
-/// And in bytes of message bodies.
+/// Bytes of messages that may wait for one worker.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// What may wait in one queue before publishers are refused. The defaults suit every server; they
-/// are parameters because tests have to reach them.
+/// What may wait in one queue before publications are refused. The defaults suit every server. They
+/// are parameters because tests have to reach the limits.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {
-    /// Messages.
+    /// See [`QUEUE_MESSAGES_MAX`].
     pub messages_max: usize,
-    /// And their bytes.
+    /// See [`QUEUE_BYTES_MAX`].
     pub bytes_max: usize,
 }
 
@@ -93,18 +93,22 @@ impl Default for QueueLimits {
     }
 }
 
-/// The inbox of one worker.
+/// The notifications for one worker.
 pub struct WorkerQueue {
     limits: QueueLimits,
     queue: Mutex<Vec<Notification>>,
+    /// The length of `queue`, readable without the lock.
     waiting: AtomicUsize,
-    /// Those that are messages. Questions have limits where they are asked; were they counted here,
-    /// whoever asks could have publishers refused.
+    /// How many of them are messages. Queries are limited elsewhere: if they counted here, a client
+    /// that asks could make publications fail.
     waiting_messages: AtomicUsize,
+    /// Bytes of those messages.
     waiting_bytes: AtomicUsize,
-    /// Whether there may be orders among what waits.
+    /// Whether there may be urgent notifications in the queue.
     has_urgent: AtomicBool,
+    /// Whether the worker will look into the queue without being woken.
     is_awake: AtomicBool,
+    /// Wakes the worker, from any thread.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -115,12 +119,12 @@ impl std::fmt::Debug for WorkerQueue {
 }
 
 impl WorkerQueue {
-    /// An empty queue. `wake` makes the sleeping worker look into it, from any thread.
+    /// An empty queue. `wake` wakes the sleeping worker, from any thread.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> WorkerQueue {
         WorkerQueue::with_limits(QueueLimits::default(), wake)
     }
 
-    /// An empty queue with limits of its own.
+    /// An empty queue with other limits than the default ones.
     pub fn with_limits(
         limits: QueueLimits,
         wake: impl Fn() + Send + Sync + 'static,
@@ -137,7 +141,7 @@ impl WorkerQueue {
         }
     }
 
-    /// Whether the worker keeps up well enough for another message.
+    /// Whether another message may be posted.
     pub fn has_room(&self) -> bool {
         self.waiting_messages.load(Ordering::Relaxed) < self.limits.messages_max
             && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.bytes_max
@@ -148,9 +152,9 @@ impl WorkerQueue {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Queues `notifications`; the worker learns of it by [`WorkerQueue::wake`].
+    /// Appends a notification. Call [`WorkerQueue::wake`] afterwards.
     pub fn post(&self, notification: Notification) {
-        // Counted under the lock, as it is uncounted: the counts are those of the queue.
+        // The counts change under the lock only, so that they agree with the queue.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if let Notification::Message { message, .. } = &notification {
             self.waiting_messages.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +194,7 @@ impl WorkerQueue {
         }
     }
 
-    /// Moves the orders to the end of `into`, ahead of all other notifications, which waits on.
+    /// Moves the urgent notifications to the end of `into`, ahead of all others, which stay.
     /// Only the worker calls this.
     pub fn take_urgent(&self, into: &mut Vec<Notification>) {
         if !self.has_urgent.load(Ordering::Relaxed) {
@@ -198,9 +202,9 @@ impl WorkerQueue {
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_urgent.store(false, Ordering::Relaxed);
-        let orders = queue.extract_if(.., |notifications| notifications.is_urgent());
+        let urgent = queue.extract_if(.., |notification| notification.is_urgent());
         let before = into.len();
-        into.extend(orders);
+        into.extend(urgent);
         self.waiting.fetch_sub(into.len() - before, Ordering::Relaxed);
     }
 
@@ -221,7 +225,7 @@ impl WorkerQueue {
         self.is_awake.store(false, Ordering::SeqCst);
     }
 
-    /// The worker has woken up.
+    /// Records that the worker is awake.
     pub fn finish_sleep(&self) {
         self.is_awake.store(true, Ordering::SeqCst);
     }

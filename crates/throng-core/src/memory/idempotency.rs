@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::IDEMPOTENCY_MS;
 
-/// Keys that all shards together remember, which take about 80 MB: a runaway publisher must not fill
-/// the memory. Beyond it a shard forgets its oldest key for each new one.
+/// Keys that all shards together remember, which take about 80 MB: a runaway publisher must not
+/// fill the memory. Beyond it a shard forgets its oldest key for each new one.
 const KEYS_MAX: usize = 1 << 20;
 
 /// The hash of a channel and a key.
@@ -40,7 +40,8 @@ impl Idempotency {
         if all.fetch_add(1, Ordering::Relaxed) >= KEYS_MAX {
             self.forget_oldest(all);
         }
-        // Each publishing thread reads the clock itself, and expiry takes the first key for the oldest.
+        // Each publishing thread reads the clock itself, and expiry takes the first key for the
+        // oldest.
         let at_ms = self.order.back().map_or(now_ms, |(last_ms, _)| now_ms.max(*last_ms));
         self.order.push_back((at_ms, key));
         self.offsets.insert(key, offset);

@@ -61,7 +61,11 @@ proptest! {
     }
 
     #[test]
-    fn delivery_is_exact_where_offsets_skip(rules in any_rules(), steps in steps(), from in 0u64..1 << 33) {
+    fn delivery_is_exact_where_offsets_skip(
+        rules in any_rules(),
+        steps in steps(),
+        from in 0u64..1 << 33,
+    ) {
         World::new(rules, Offsets::SkippingFrom(from)).run(&steps);
     }
 
@@ -71,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn delivery_is_exact_with_a_small_limit_for_blocked_subscriptions(
+    fn delivery_is_exact_with_few_blocked_bytes(
         rules in any_rules(),
         offsets in prop::sample::select(vec![
             Offsets::CountingFrom(0),
