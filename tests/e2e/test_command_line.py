@@ -1,10 +1,12 @@
 """`throng publish` and `throng tail`, as scripts use them."""
 
 import json
+import re
 import subprocess
 
 import pytest
 
+from support.raw import Raw
 from support.server import BINARY, Server, clean_environment, run_throng
 
 QUICK = ["--drain-window", "100ms"]
@@ -132,4 +134,43 @@ def test_tail_comes_back_after_a_restart(tmp_path, tail, channel):
     lines = iter(child.stdout.readline, "")
     message = next(found for found in map(json.loads, lines) if found["type"] == "message")
     assert message["data"] == "after"
+    second.stop()
+
+
+AGAIN = r"; trying again( in \d+ s)?\n"
+FULL = (
+    "note: the server refused: the server takes no more subscribers for now; "
+    "publishing and reading still work"
+)
+
+
+def test_tail_waits_for_a_full_server(serve, tail, channel):
+    server = serve("--max-connections", 1, "--workers", 1)
+    with Raw(server) as other:
+        other.request("GET", "/channels/other", {"Accept": "text/event-stream"})
+        assert other.read_head().status == 200
+        child = tail(server.url, channel)
+        assert re.fullmatch(FULL + r"; trying again in \d+ s\n", child.stderr.readline())
+    # One refusal is told once, and nothing was lost before the first connection.
+    assert child.stderr.readline() == f"note: connected to {server.url}, following {channel}\n"
+    server.publish(channel, "x")
+    assert json.loads(child.stdout.readline())["data"] == "x"
+    child.terminate()
+    assert child.stderr.read() == ""
+
+
+def test_tail_tells_of_a_restart_once(tmp_path, tail, channel):
+    first = Server(tmp_path, *QUICK)
+    child = tail(first.url, channel)
+    child.stderr.readline()
+    first.wait_for_connections(channel, 1)
+    first.stop()
+    assert re.fullmatch("note: the server ended the connection" + AGAIN, child.stderr.readline())
+    unreachable = child.stderr.readline()
+    hint = "connection refused; is `throng serve` running there?"
+    assert re.fullmatch(f"note: cannot reach {first.url}: " + re.escape(hint) + AGAIN, unreachable)
+    second = Server(tmp_path, *QUICK, port=first.port)
+    assert child.stderr.readline().startswith("note: reconnected; ")
+    child.terminate()
+    assert child.stderr.read() == ""
     second.stop()

@@ -355,3 +355,48 @@ def test_a_hangup_during_the_start_does_not_end_it(tmp_path, disposition):
         watchdog.cancel()
         process.kill()
         process.wait()
+
+
+def threads(process):
+    """How many threads a process has."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"^Threads:\s*(\d+)$", status, re.MULTILINE).group(1))
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_hangups_from_the_first_thread_on_do_not_end_it(tmp_path, attempt):
+    """The handler must stand before the program does anything else, such as starting threads."""
+    process = subprocess.Popen(
+        [BINARY, "serve", "--listen", "127.0.0.1:0", "--drain-window", "0"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+    watchdog.start()
+    try:
+        while process.poll() is None and threads(process) < 2:
+            pass
+        is_up = threading.Event()
+
+        def hang_up_until_it_is_up():
+            while process.poll() is None and not is_up.is_set():
+                process.send_signal(signal.SIGHUP)
+
+        sender = threading.Thread(target=hang_up_until_it_is_up)
+        sender.start()
+        lines = iter(process.stdout.readline, "")
+        has_started = any("listening on" in line for line in lines)
+        is_up.set()
+        sender.join()
+        process.terminate()
+        rest = "".join(lines)
+        assert has_started and process.wait() == 0, rest
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -36,6 +36,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Arguments, Command, Sources};
+use service::EarlyHangups;
 use settings::{Settings, SettingsError};
 
 /// Exit code for a wrong command line.
@@ -46,12 +47,14 @@ const EXIT_CONFIGURATION: u8 = 78;
 const EXIT_RUNTIME: u8 = 1;
 
 fn main() -> ExitCode {
+    // The first statement: until it has run, SIGHUP ends the process.
+    let early_hangups = EarlyHangups::catch_for(std::env::args_os().nth(1).as_deref());
     let (words, is_bound) = cli::words(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return explain(&cli::with_present_name(error)),
     };
-    match run(arguments.command, is_bound) {
+    match run(arguments.command, is_bound, &early_hangups) {
         Ok(code) => code,
         Err(error) => match error.downcast::<clap::Error>() {
             Ok(error) => explain(&error),
@@ -70,13 +73,13 @@ fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
 }
 
-fn run(command: Command, is_bound: bool) -> anyhow::Result<ExitCode> {
+fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(sources) => {
             if is_bound {
                 bind_to_parent()?;
             }
-            serve::serve(|| load(sources))?;
+            serve::serve(|| load(sources), early_hangups)?;
         }
         Command::Check(sources) => print_settings(&load(sources)?)?,
         Command::Publish(arguments) => publish::publish(arguments)?,

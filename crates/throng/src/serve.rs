@@ -35,7 +35,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::banner::Banner;
 use crate::planes::{Handover, Workers};
-use crate::service::{Hangups, Signals, notify};
+use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{Settings, SettingsError, channels};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
@@ -50,11 +50,14 @@ const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 const RELEASE_BYTES: u64 = 64 << 20;
 
 /// Runs the server with the settings that `load` returns, until a signal ends it.
-pub fn serve(load: impl FnOnce() -> Result<Settings, SettingsError>) -> Result<()> {
+pub fn serve(
+    load: impl FnOnce() -> Result<Settings, SettingsError>,
+    early_hangups: &EarlyHangups,
+) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
     let hangups = {
         let _entered = runtime.enter();
-        Hangups::catch().context("cannot wait for signals")?
+        Hangups::catch(early_hangups).context("cannot wait for signals")?
     };
     let settings = &load()?;
     start_log(settings);

@@ -1,10 +1,14 @@
 //! Notifications to systemd, and signals.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use signal_hook::consts::SIGHUP;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Sends `state` to systemd, if the process is a service of type `notify`.
@@ -24,21 +28,50 @@ fn send(path: &[u8], state: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// SIGHUP before the control plane's runtime exists, which [`Hangups`] needs.
+#[derive(Debug)]
+pub struct EarlyHangups(Arc<AtomicBool>);
+
+impl EarlyHangups {
+    /// Keeps the signal from ending the process if `command` is the server. Other commands end.
+    pub fn catch_for(command: Option<&OsStr>) -> EarlyHangups {
+        let has_come = Arc::new(AtomicBool::new(false));
+        let is_server = command
+            .is_some_and(|word| word == "serve" || word == throng_benchmarks::server::COMMAND);
+        if is_server {
+            // Fails only for signals that cannot be caught; `Hangups::catch` would report it.
+            let _ = signal_hook::flag::register(SIGHUP, Arc::clone(&has_come));
+        }
+        EarlyHangups(has_come)
+    }
+}
+
 /// SIGHUP. A closing terminal sends it, and so does an operator who expects a reload. It never ends
 /// the server.
 #[derive(Debug)]
-pub struct Hangups(Signal);
+pub struct Hangups {
+    signal: Signal,
+    came_early: bool,
+}
 
 impl Hangups {
     /// Replaces the signal's default action, which ends the process. Requires the runtime.
-    pub fn catch() -> io::Result<Hangups> {
-        signal(SignalKind::hangup()).map(Hangups)
+    pub fn catch(early: &EarlyHangups) -> io::Result<Hangups> {
+        let came_early = early.0.load(Ordering::Relaxed);
+        Ok(Hangups { signal: signal(SignalKind::hangup())?, came_early })
     }
 
-    /// Logs each signal since [`Hangups::catch`]. Never returns.
+    /// Logs each signal since [`Hangups::catch`], and the early ones as one. Never returns.
     pub async fn log(mut self) {
-        while self.0.recv().await.is_some() {
+        let warn = || {
             tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
+        };
+        // Both handlers see a signal that comes after `catch`: it is logged by the loop.
+        if self.came_early {
+            warn();
+        }
+        while self.signal.recv().await.is_some() {
+            warn();
         }
     }
 }

@@ -56,7 +56,7 @@ pub fn tail(arguments: &TailArguments) -> Result<()> {
         remaining: arguments.count.map(|count| count.0 as u64),
         printer: Printer::new(followed_count > 1),
         has_followed: false,
-        is_lost: false,
+        told: Vec::new(),
         retries: 0,
         retry_ms: None,
     };
@@ -122,8 +122,8 @@ struct Follower {
     printer: Printer,
     /// Whether there has been a connection.
     has_followed: bool,
-    /// Whether the user was told that the connection is lost.
-    is_lost: bool,
+    /// Reasons the user was told since the last connection: each is printed once.
+    told: Vec<String>,
     /// Retries since the last event.
     retries: u32,
     /// Pause before the next retry, if the server named one.
@@ -140,13 +140,14 @@ impl Follower {
                 },
                 Err(reason) => Some(reason),
             };
+            let pause = self.pause();
             if let Some(reason) = reason
-                && !self.is_lost
+                && !self.told.contains(&reason)
             {
-                print_note(&format!("{reason}; retrying"));
-                self.is_lost = true;
+                print_note(&format!("{reason}; {}", next_try(pause)));
+                self.told.push(reason);
             }
-            std::thread::sleep(self.pause());
+            std::thread::sleep(pause);
         }
     }
 
@@ -194,9 +195,11 @@ impl Follower {
         let mut events = Events::new(text.as_bytes());
         while let Ok(Some(_)) = events.next() {}
         self.retry_ms = events.retry_ms();
+        // `: full: the message`
         let comment = text.lines().find_map(|line| line.strip_prefix(": "));
-        let reason = comment.unwrap_or("the server accepts no more subscribers for now");
-        Ok(reason.escape_debug().to_string())
+        let message = comment.map(|comment| comment.split_once(": ").map_or(comment, |it| it.1));
+        let message = message.unwrap_or("it takes no more subscribers for now");
+        Ok(format!("the server refused: {}", message.escape_debug()))
     }
 
     /// Prints messages until the connection ends.
@@ -205,7 +208,8 @@ impl Follower {
             print_note(&format!("connected to {}, following {}", self.client.url(), self.followed));
         }
         self.note_recovery(header(&response, "Throng-Recovered").as_deref());
-        (self.has_followed, self.is_lost) = (true, false);
+        self.has_followed = true;
+        self.told.clear();
         // Until the first message arrives, resume from the start of the subscription.
         self.position = header(&response, "Throng-Id").or(self.position.take());
         let mut events = Events::new(BufReader::new(response.into_body().into_reader()));
@@ -252,7 +256,8 @@ impl Follower {
 
     /// Tells the user that the connection is back, and whether messages are missing.
     fn note_recovery(&self, recovered: Option<&str>) {
-        match (recovered, self.is_lost) {
+        let is_lost = self.has_followed && !self.told.is_empty();
+        match (recovered, is_lost) {
             (Some("false"), true) => {
                 print_note(
                     "reconnected; some messages are missing, because the server no longer has them",
@@ -276,6 +281,14 @@ impl Follower {
         let pause_max = PAUSE_MIN.saturating_mul(1 << (self.retries - 1).min(16)).min(PAUSE_MAX);
         let random = RandomState::new().build_hasher().finish();
         pause_max.mul_f64(random as f64 / u64::MAX as f64)
+    }
+}
+
+/// When the next try is. A fraction of a second is not worth a number.
+fn next_try(pause: Duration) -> String {
+    match pause.as_secs_f64().ceil() {
+        ..=1.0 => "trying again".into(),
+        seconds => format!("trying again in {seconds} s"),
     }
 }
 
@@ -349,7 +362,7 @@ mod tests {
             remaining: None,
             printer: Printer::new(false),
             has_followed: true,
-            is_lost: false,
+            told: Vec::new(),
             retries: 0,
             retry_ms: Some(1234),
         };

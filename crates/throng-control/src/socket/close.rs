@@ -124,7 +124,7 @@ fn subscribe(
 /// Usually the request was read completely, so that the close destroys nothing.
 pub(crate) fn refuse_full_at_once(control: &Control, mut stream: StdTcpStream, bytes: &[u8]) {
     let mut out = Vec::new();
-    let full = ErrorCode::Full.into();
+    let full = ErrorResponse::no_more_connections();
     let peer = || stream.peer_addr();
     write_error(control, Listener::Public, peer, &full, bytes, &mut out);
     // The empty send buffer of a new socket takes all of it, unless the client has disconnected.
@@ -137,7 +137,7 @@ pub(crate) async fn refuse_full(
     stream: TcpStream,
     bytes: &[u8],
 ) -> io::Result<()> {
-    let full = ErrorCode::Full.into();
+    let full = ErrorResponse::no_more_connections();
     let out = BytesMut::new();
     respond_and_close(control, Listener::Public, stream, bytes, out, Some(full)).await
 }

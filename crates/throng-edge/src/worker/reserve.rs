@@ -165,7 +165,8 @@ impl<N: Net> Worker<N> {
         let Some(index) = oldest.and_then(|token| self.index_of(token)) else { return false };
         if let Some(connection) = self.connections.get(index) {
             let mut out = Vec::new();
-            self.write_error(ErrorCode::Full, &mut out);
+            let options = self.response_options(ErrorCode::Full, None);
+            ErrorResponse::no_more_connections().write_response(&mut out, &options);
             // Whatever becomes of it: the place is needed now.
             if let Transfer::Bytes(sent) = self.net.write(&connection.socket, &[IoSlice::new(&out)])
             {

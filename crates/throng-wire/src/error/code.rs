@@ -104,8 +104,9 @@ error_codes! {
     /// A transfer coding other than `chunked`.
     NotImplemented "not_implemented" 501
         "the only transfer coding that the server understands is `chunked`";
-    /// No capacity for another connection.
-    Full "full" 503 "there is no room for another connection; try again later",
+    /// No capacity for another subscriber.
+    Full "full" 503
+        "the server takes no more subscribers for now; publishing and reading still work",
         close TRY_AGAIN_LATER, retry Retry::FULL;
     /// More work than the server keeps up with.
     Busy "busy" 503 "the server does not keep up with requests; try again later",

@@ -63,6 +63,12 @@ impl ErrorResponse {
         Self::new(ErrorCode::TooLarge, message)
     }
 
+    /// A connection that ends because another one needs its place.
+    pub fn no_more_connections() -> Self {
+        let message = "the server takes no more connections for now";
+        Self::new(ErrorCode::Full, message)
+    }
+
     /// A request head that is not complete after the head timeout.
     pub fn slow_head() -> Self {
         Self::new(ErrorCode::TooSlow, "the request head did not arrive in time")
