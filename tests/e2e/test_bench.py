@@ -17,7 +17,7 @@ from support import PATIENCE_SECONDS
 from support.server import BINARY, ROOT, clean_environment, eventually, run_throng
 from support.tunnel import needs_tunnel, without_rights
 
-# Small and short: what is tested is that figures are there and right, not that they are large.
+# Small and short: what is tested is that measurements are there and right, not that they are large.
 SMALL = ["--connections", "200", "--time", "2s"]
 
 # Heartbeats come once a second, and so do updates of the status page: some of them must.
@@ -136,25 +136,25 @@ def test_measures_by_size_are_written_as_csv(bench, tmp_path):
     "name",
     [pytest.param(name, marks=needs_tunnel if name in TUNNELLED else ()) for name in AUDITED],
 )
-def test_every_figure_of_a_benchmark_is_measured(bench, name):
+def test_every_measurement_of_a_benchmark_is_measured(bench, name):
     done, results = bench(name, *SIZES.get(name, SMALL))
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(servers(done.stderr)) == SERVERS.get(name, 1)
     [outcome] = results["benchmarks"]
     assert (outcome["name"], outcome["verdict"], outcome["reasons"]) == (name, "done", [])
     assert outcome["connections"] == 200
-    figures = {figure["key"]: figure["ours"] for figure in outcome["figures"]}
-    absent = {key for key, value in figures.items() if value is None} - MAY_BE_ABSENT
+    measurements = {measurement["key"]: measurement["ours"] for measurement in outcome["measurements"]}
+    absent = {key for key, value in measurements.items() if value is None} - MAY_BE_ABSENT
     if any("no live status page" in warning for warning in outcome["warnings"]):
         absent -= {"updates", "shown"}
     assert not absent
-    came, due, number = AUDITED[name]
-    if due is not None:
-        assert figures[came] == figures[due] > 0
+    received, expected, number = AUDITED[name]
+    if expected is not None:
+        assert measurements[received] == measurements[expected] > 0
     if number is not None:
-        assert figures[came] == number
+        assert measurements[received] == number
     if name == "million-sse":
-        assert figures["heartbeats"] >= 800 and figures["disconnects"] == 0
+        assert measurements["heartbeats"] >= 800 and measurements["disconnects"] == 0
     for flood in outcome["floods"]:
         total = flood["total"]
         assert not total["failures"] and not total["publish_failures"]
@@ -165,7 +165,7 @@ def test_every_figure_of_a_benchmark_is_measured(bench, name):
         network = "tunnel" if name in TUNNELLED else "sockets"
         assert flood["environment"]["network"] == flood["plan"]["network"] == network
     assert all(flood["total"]["active"] == 200 for flood in outcome["floods"][-1:])
-    assert outcome["courses"] or outcome["tables"]
+    assert outcome["plots"] or outcome["tables"]
     assert results["environment"]["kernel"] and results["environment"]["sysctl"]
 
 
@@ -191,7 +191,7 @@ def test_the_growth_is_drawn(bench, tmp_path):
     done, results = bench("growth", "--connections", "1000", "--time", "500ms")
     assert done.returncode == 0, done.stdout + done.stderr
     [outcome] = results["benchmarks"]
-    assert all(course["is_log_across"] and not course["is_log"] for course in outcome["courses"])
+    assert all(plot["is_log_x"] and not plot["is_log"] for plot in outcome["plots"])
     assert all(warning.startswith(("this is a debug", "at ")) for warning in outcome["warnings"])
 
     def draw():
@@ -215,15 +215,15 @@ def test_the_growth_is_drawn(bench, tmp_path):
     assert draw().returncode == 1
 
 
-def test_published_figures_stand_beside_ours(bench):
+def test_published_values_stand_beside_ours(bench):
     done, results = bench("c10k-long-poll", *SMALL)
-    figures = {figure["key"]: figure for figure in results["benchmarks"][0]["figures"]}
-    last = figures["memory_4"]
+    measurements = {measurement["key"]: measurement for measurement in results["benchmarks"][0]["measurements"]}
+    last = measurements["memory_4"]
     assert last["published"]["value"] == pytest.approx(6.84 * 1024)
     assert last["published"]["connections"] == 10000 and last["connections"] == 200
     assert last["ratio"] == pytest.approx(last["published"]["value"] / last["ours"])
-    assert figures["answer_all"]["ratio"] is None, "200 answers are not compared with 10,000"
-    assert "6.84 KiB" in done.stdout and "of another size" in done.stdout
+    assert measurements["answer_all"]["ratio"] is None, "200 responses are not compared with 10,000"
+    assert "6.84 KiB" in done.stdout and "different size" in done.stdout
     steps = results["benchmarks"][0]["tables"][0]
     assert [row[0] for row in steps["rows"]] == [2, 20, 100, 200]
 
@@ -271,7 +271,7 @@ def test_an_interrupt_ends_the_server_too(running, tmp_path, name, number):
     child, server = running(name)
     child.send_signal(number)
     out, _ = child.communicate(timeout=PATIENCE_SECONDS)
-    assert child.returncode == 128 + number and "stopped before its end" in out
+    assert child.returncode == 128 + number and "it was interrupted" in out
     assert has_ended(server)
     [outcome] = json.loads((tmp_path / "results.json").read_text())["benchmarks"]
     assert outcome["verdict"] == "failed" and outcome["floods"], "what was seen so far is there"

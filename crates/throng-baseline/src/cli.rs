@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use throng_units::{Count, Invalid};
 
 use crate::child::BOUND_COMMAND;
-use crate::measure::{Measurement, Settings};
+use crate::settings::{Measurement, Settings};
 
 /// Throng measured against the raw send() loop of the kernel it runs on.
 #[derive(Debug, Parser)]

@@ -24,9 +24,9 @@ pub enum Goal {
 pub struct Figure {
     /// Its key in the ledger and in the JSON report.
     pub key: &'static str,
-    /// What it is, in words.
+    /// Its name for people.
     pub label: &'static str,
-    /// Its unit.
+    /// Unit of the values.
     pub unit: &'static str,
     /// Digits after the point.
     pub decimals: usize,

@@ -7,57 +7,57 @@ use serde::Serialize;
 use crate::figures::{FIGURES, Figure, Goal};
 use crate::stats::Summary;
 
-/// Who was measured.
+/// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// The raw loop.
     Raw,
-    /// The server.
+    /// The Throng server.
     Throng,
 }
 
 impl Side {
-    /// Both, in an order that alternates from run to run, so that a drift of the machine falls on
-    /// both alike.
+    /// Both, in an order that alternates between runs, so that a drift of the machine affects both
+    /// equally.
     pub fn alternating(run: usize) -> [Self; 2] {
         if run.is_multiple_of(2) { [Self::Raw, Self::Throng] } else { [Self::Throng, Self::Raw] }
     }
 }
 
-/// The values found so far.
+/// The values measured so far.
 #[derive(Debug, Default)]
 pub struct Ledger {
     values: BTreeMap<(&'static str, Side), Vec<f64>>,
-    /// Sentences for the reader of the report.
+    /// Notes for the reader of the report.
     pub notes: Vec<String>,
 }
 
-/// A figure with what was found.
+/// A measurement with its values.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// [`Figure::key`].
+    /// As in [`Figure::key`].
     pub key: &'static str,
-    /// [`Figure::label`].
+    /// As in [`Figure::label`].
     pub figure: &'static str,
-    /// [`Figure::unit`].
+    /// As in [`Figure::unit`].
     pub unit: &'static str,
-    /// [`Figure::decimals`].
+    /// As in [`Figure::decimals`].
     #[serde(skip)]
     pub decimals: usize,
-    /// The server.
+    /// Values of the server.
     pub throng: Option<Summary>,
-    /// The raw loop.
+    /// Values of the raw loop.
     pub raw: Option<Summary>,
-    /// The server over the raw loop, run by run.
+    /// Server divided by raw loop, for each run.
     pub ratio: Option<Summary>,
-    /// What is asked.
+    /// The goal of the measurement.
     pub goal: Goal,
-    /// Whether the median reaches it; nothing where nothing is asked or found.
+    /// Whether the median reaches the goal; `None` without a goal or a value.
     pub is_reached: Option<bool>,
 }
 
 impl Ledger {
-    /// Writes down one run's value. `key` is one of [`FIGURES`].
+    /// Records the value of one run. `key` is one of [`FIGURES`].
     pub fn add(&mut self, key: &'static str, side: Side, value: f64) {
         debug_assert!(FIGURES.iter().any(|figure| figure.key == key), "{key} is no figure");
         self.values.entry((key, side)).or_default().push(value);

@@ -1,12 +1,29 @@
-//! What the whole machine spends while something is measured: both sides, and what the kernel does
-//! for them in threads of its own, which no process's figure has.
+//! Processor time and memory of processes, and processor time of the whole machine: both sides, and
+//! the kernel's threads on their behalf, which no process's reading contains.
 //!
-//! What other programs use meanwhile is taken off, and so is what the machine uses while the
-//! subscribers are parked and nothing is sent.
+//! The time of other programs is subtracted, and so is that of the idle machine. A missing reading
+//! of a process is an error here, unlike in throng-host: without it nothing can be measured.
 
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+use throng_host::proc;
 use throng_host::processors::{Processors, Programs};
+
+/// Processor time of a process, in nanoseconds; exact while its threads sleep.
+pub fn cpu_ns(pid: u32) -> Result<u64> {
+    proc::cpu_ns(pid).with_context(|| format!("cannot read the CPU time of process {pid}"))
+}
+
+/// Proportional set size of a process, in bytes.
+pub fn pss_bytes(pid: u32) -> Result<u64> {
+    proc::pss_bytes(pid).with_context(|| format!("cannot read the memory of process {pid}"))
+}
+
+/// Kernel memory in slabs for the whole machine, in bytes.
+pub fn slab_bytes() -> Result<u64> {
+    proc::slab_bytes().context("/proc/meminfo has no field Slab")
+}
 
 /// The machine at a moment.
 pub struct Machine {

@@ -1,26 +1,26 @@
 //! Throng measured against the raw send() loop of the kernel it runs on.
 //!
-//! A figure of a push server says little by itself: on loopback most of a delivery is the kernel's
-//! work. So each is measured beside what the kernel alone needs, a loop that sends the same bytes
-//! to as many connections, with the same client, in the same minutes.
+//! A measurement of a push server says little by itself, because on loopback most of a delivery is
+//! work of the kernel. So each is compared with the kernel alone: a loop that sends the same bytes
+//! to as many connections, with the same client, at the same time.
 //!
 //! # Layout
 //!
-//! - [`measure`]: the measurements; [`figures`] names what they find and what is asked of it.
+//! - [`measure`]: the measurements; [`figures`]: their names and goals.
 //! - [`client`]: the subscribers, the same code for both sides.
-//! - [`raw_server`], [`raw_process`]: the raw loop and the handle on it; [`server_process`]: the
-//!   handle on Throng; [`child`]: what keeps either from outliving this process.
+//! - [`raw_server`], [`raw_process`]: the raw loop and its process; [`server_process`]: the process
+//!   of Throng; [`child`]: stops either with this process.
 //! - [`ledger`], [`stats`], [`report`]: from values to a table.
-//! - [`preflight`], [`cost`], [`machine`]: what the machine allows, what a process costs, and what
-//!   all of the machine does.
-//! - [`net`], [`http`], [`frame`]: the tools.
+//! - [`settings`]: what is measured, and how.
+//! - [`preflight`], [`machine`]: whether the machine allows it; processor time and memory of
+//!   processes and of the whole machine.
+//! - [`net`], [`http`], [`frame`]: sockets and parsers.
 //!
-//! Exit codes: 0 measured (whatever was found), 1 not measured, 64 wrong usage.
+//! Exit codes: 0 measured (whatever the results), 1 not measured, 64 wrong usage.
 
 mod child;
 mod cli;
 mod client;
-mod cost;
 mod figures;
 mod frame;
 mod http;
@@ -33,6 +33,7 @@ mod raw_process;
 mod raw_server;
 mod report;
 mod server_process;
+mod settings;
 mod stats;
 
 use std::io::Write as _;

@@ -4,8 +4,8 @@ use anyhow::{Result, bail, ensure};
 use throng_host::environment::raise_descriptors;
 use throng_host::preflight::{self, Clients, Server, Tables, Wanted};
 
-use crate::measure::Settings;
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;
+use crate::settings::Settings;
 
 /// Descriptors of a thread beside its connections: standard streams, pipes to children, epoll.
 const DESCRIPTORS_SLACK: u64 = 128;

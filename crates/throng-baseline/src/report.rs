@@ -9,7 +9,7 @@ use throng_host::sysctl;
 
 use crate::figures::Goal;
 use crate::ledger::{Ledger, Row};
-use crate::measure::Settings;
+use crate::settings::Settings;
 use crate::stats::Summary;
 
 /// Said beneath every table with a fan-out.

@@ -29,7 +29,7 @@ pub struct Setup<'a> {
     pub program: &'a Path,
     /// Subscribers that it must hold.
     pub connections: usize,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
     /// Interval of heartbeats as `--heartbeat` takes it; `0` for none.
     pub heartbeat: &'a str,

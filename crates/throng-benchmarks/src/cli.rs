@@ -1,9 +1,9 @@
-//! `throng bench`: from the command line to the results.
+//! The command `throng bench`.
 //!
 //! | exit code | |
 //! |---|---|
-//! | 0 | every benchmark was done: nothing failed, nothing was lost |
-//! | 1 | one failed, was stopped or cannot be done here; or a result cannot be written |
+//! | 0 | every benchmark succeeded: nothing failed, nothing was lost |
+//! | 1 | a benchmark failed, was stopped or is impossible here; or a result cannot be written |
 //! | 64 | the command line is wrong |
 
 use std::io::{self, Write as _};
@@ -18,59 +18,59 @@ use throng_report::file::write;
 use throng_units::paint::{Ink, Paint, sanitized};
 use throng_units::{Count, Time};
 
-use crate::benchmark::{Benchmark, Size};
+use crate::benchmark::Benchmark;
 use crate::benchmarks::named;
+use crate::context::{Abort, Context};
+use crate::definition::{Definition, Size};
 use crate::results::{Outcome, Results, VERSION, Verdict};
-use crate::stage::{Cut, Stage};
-use crate::{compare, csv, html, namespace, room, table};
+use crate::{compare, csv, html, namespace, preflight, table};
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
-/// Something failed or could not be done.
+/// A benchmark failed or is impossible here.
 const EXIT_FAILED: u8 = 1;
 
-/// This very program, also if its file has been replaced or removed meanwhile.
+/// This program, even if its file was replaced or removed meanwhile.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 const EXAMPLES: &str = "\
 Examples:
-  What there is, how large, and how long it takes:
+  List the benchmarks with their sizes and durations:
     throng bench
 
-  One, as its authors did it:
+  Run one in its original size:
     throng bench c10k-stream
 
-  All that are not big, smaller and shorter, with a page of charts:
+  Run all that are not big, smaller and shorter, and write a page with charts:
     throng bench small --connections 1000 --time 10s --html bench.html
 
-  Whether this machine allows two million, and what it would have to change:
+  Check whether this machine can hold two million, and what would have to change:
     throng bench two-million --dry-run
 
-  Before and after:
+  Compare before and after:
     throng bench router --json before.json
     throng bench router --json after.json
     throng bench --compare before.json after.json
 
-Each benchmark starts a server of its own on a free port of 127.0.0.1 and stops it.";
+Each benchmark starts a server on a free port of 127.0.0.1, and stops it.";
 
-/// What to rerun, and how large.
+/// Arguments of `throng bench`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which benchmarks; `small` stands for all that are not big. Without any they are listed
-    #[arg(value_name = "EXPERIMENT")]
+    /// Benchmarks to run; `small` means all that are not big. Without any, lists them
+    #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
-    /// The most clients of each; as many as its authors had unless given
+    /// Peak number of clients; by default that of the original
     #[arg(long, short = 'n', value_name = "N")]
     pub connections: Option<Count>,
-    /// How long clients are held, where that can be chosen
+    /// How long to hold the clients, for benchmarks that have a hold phase
     #[arg(long, value_name = "TIME")]
     pub time: Option<Time>,
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write what was measured by size or step as CSV: the sizes of the long-poll chat, the climb
-    /// of the WebSocket chat
+    /// Write the tables by size or step as CSV, such as the steps of the WebSocket chat
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write a page with charts
@@ -79,17 +79,17 @@ pub struct Arguments {
     /// List the benchmarks
     #[arg(long)]
     pub list: bool,
-    /// Say what would be done, and whether this machine allows it
+    /// Show what would run, and whether this machine allows it
     #[arg(long)]
     pub dry_run: bool,
-    /// Change the kernel settings that are too low before starting; only root may
+    /// Raise kernel settings that are too low before starting (needs root)
     #[arg(long)]
     pub apply: bool,
-    /// Run server and clients in a network namespace of their own, with a table of connections that
-    /// is large enough; only root may
+    /// Run server and clients in a new network namespace with a large enough connection table
+    /// (needs root)
     #[arg(long)]
     pub namespace: bool,
-    /// Put two results side by side
+    /// Compare two JSON results
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "benchmarks")]
     pub compare: Option<Vec<PathBuf>>,
 }
@@ -97,7 +97,7 @@ pub struct Arguments {
 /// A benchmark and its size.
 type Chosen = (&'static Benchmark, Size);
 
-/// Does what the command line asks for.
+/// Runs the command.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if let Some(files) = &arguments.compare {
         return compared(files);
@@ -114,9 +114,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     if arguments.namespace {
-        let ends = |(benchmark, size): &Chosen| benchmark.scope.kernel_ends() * size.connections;
-        let most = chosen.iter().map(ends).max();
-        complain(&namespace::enter(most.unwrap_or_default() as u64));
+        let ends = |(benchmark, size): &Chosen| {
+            benchmark.definition.scope.kernel_ends() * size.connections
+        };
+        let ends_max = chosen.iter().map(ends).max();
+        complain(&namespace::enter(ends_max.unwrap_or_default() as u64));
         return EXIT_FAILED.into();
     }
     if arguments.dry_run {
@@ -142,23 +144,28 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Chosen>, String> {
         return Err("--time must be half a second at least".to_owned());
     }
     let benchmarks = named(&arguments.benchmarks)?;
-    let sized = |benchmark: &'static Benchmark| (benchmark, benchmark.sized(connections, time));
+    let sized =
+        |benchmark: &'static Benchmark| (benchmark, benchmark.definition.sized(connections, time));
     Ok(benchmarks.into_iter().map(sized).collect())
+}
+
+fn definitions(chosen: &[Chosen]) -> impl Iterator<Item = (&'static Definition, &Size)> {
+    chosen.iter().map(|(benchmark, size)| (benchmark.definition, size))
 }
 
 fn dry_run(chosen: &[Chosen]) -> ExitCode {
     let paint = Paint::on(&io::stdout());
     let mut is_possible = true;
-    for (benchmark, size) in chosen {
+    for (benchmark, size) in definitions(chosen) {
         let outcome = Outcome::of(benchmark, size, 0);
         let mut text = table::plan(benchmark, &outcome, paint);
-        let found = room::preflight(benchmark, size);
+        let found = preflight::check(benchmark, size);
         text.push_str(&format!("  {}\n", found.summary()));
         text.push_str(&format!("  takes about {}\n", table::about(benchmark.seconds(size))));
         for warning in found.warnings() {
             text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::WARNING, "warning:")));
         }
-        if let Some(refusal) = room::refusal(benchmark, &found) {
+        if let Some(refusal) = preflight::refusal(benchmark, &found) {
             is_possible = false;
             text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
         }
@@ -167,32 +174,32 @@ fn dry_run(chosen: &[Chosen]) -> ExitCode {
     if is_possible { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
 }
 
-/// All are possible, or none is begun.
+/// Checks that all benchmarks are possible, so that none starts in vain.
 fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
     let mut refusals = Vec::new();
-    for (benchmark, size) in chosen {
-        let mut found = room::preflight(benchmark, size);
+    for (benchmark, size) in definitions(chosen) {
+        let mut found = preflight::check(benchmark, size);
         if may_apply {
-            room::raise(&found).iter().for_each(|line| eprintln!("{line}"));
-            found = room::preflight(benchmark, size);
+            preflight::apply(&found).iter().for_each(|line| eprintln!("{line}"));
+            found = preflight::check(benchmark, size);
         }
         for warning in found.warnings() {
             let label = Paint::on(&io::stderr()).ink(Ink::WARNING, "warning:");
             eprintln!("{label} {}: {warning}", benchmark.name);
         }
-        let refusal = room::refusal(benchmark, &found);
+        let refusal = preflight::refusal(benchmark, &found);
         refusals.extend(refusal.map(|refusal| format!("{}: {refusal}", benchmark.name)));
     }
     if refusals.is_empty() {
         return Ok(());
     }
     if !may_apply {
-        refusals.push("(--apply changes what are kernel settings)".to_owned());
+        refusals.push("(--apply raises kernel settings)".to_owned());
     }
     Err(refusals.join("\n"))
 }
 
-/// Runs one after the other and shows the results; the exit code.
+/// Runs the benchmarks in order and shows the results.
 fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String> {
     let interrupts = interrupts().map_err(|error| error.to_string())?;
     let mut results = Results {
@@ -201,13 +208,13 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
         environment: throng_flood::machine::environment(true),
         ..Results::default()
     };
-    // What cannot be written is better known before than after.
+    // Fails now rather than after hours if a file cannot be written.
     save(&results, arguments)?;
     let paint = Paint::on(&io::stderr());
     for (benchmark, size) in chosen {
-        let about = table::about(benchmark.seconds(size));
-        let title = paint.ink(Ink::Bold, benchmark.title);
-        eprintln!("\n{title}: {}, about {about}", size.words());
+        let about = table::about(benchmark.definition.seconds(size));
+        let title = paint.ink(Ink::Bold, benchmark.definition.title);
+        eprintln!("\n{title}: {}, about {about}", size.text());
         results.benchmarks.push(run_one(benchmark, size, &interrupts.is_stopped));
         save(&results, arguments)?;
         if interrupts.is_stopped() {
@@ -215,8 +222,8 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
         }
     }
     print(&table::table(&results, Paint::on(&io::stdout())));
-    let is_done = |outcome: &Outcome| outcome.verdict == Verdict::Done;
-    if results.benchmarks.len() == chosen.len() && results.benchmarks.iter().all(is_done) {
+    let is_success = |outcome: &Outcome| outcome.verdict == Verdict::Done;
+    if results.benchmarks.len() == chosen.len() && results.benchmarks.iter().all(is_success) {
         return Ok(ExitCode::SUCCESS);
     }
     Ok(interrupts.exit_code().unwrap_or(EXIT_FAILED.into()))
@@ -224,23 +231,24 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
 
 fn run_one(benchmark: &'static Benchmark, size: &Size, is_stopped: &AtomicBool) -> Outcome {
     let began = Instant::now();
-    let mut outcome = Outcome::of(benchmark, size, now_unix_s());
+    let mut outcome = Outcome::of(benchmark.definition, size, now_unix_s());
     if cfg!(debug_assertions) {
         outcome.warnings.push("this is a debug build: it is slow".to_owned());
     }
-    let mut stage = Stage::new(benchmark, *size, outcome, Path::new(OWN_PROGRAM), is_stopped);
-    let done = (benchmark.run)(&mut stage);
-    stage.end_server();
+    let mut context =
+        Context::new(benchmark.definition, *size, outcome, Path::new(OWN_PROGRAM), is_stopped);
+    let done = (benchmark.run)(&mut context);
+    context.stop_server();
     match done {
         Ok(()) => {}
-        Err(Cut::Failed(reason)) => stage.outcome.fail(reason),
-        Err(Cut::Interrupted) => stage.outcome.fail("it was stopped before its end"),
+        Err(Abort::Failed(reason)) => context.outcome.fail(reason),
+        Err(Abort::Interrupted) => context.outcome.fail("it was interrupted"),
     }
-    stage.outcome.seconds = began.elapsed().as_secs_f64();
-    stage.outcome
+    context.outcome.seconds = began.elapsed().as_secs_f64();
+    context.outcome
 }
 
-/// What has been found so far: a long run that is cut short leaves that.
+/// Writes the results so far, so that an interrupted command keeps them.
 fn save(results: &Results, arguments: &Arguments) -> Result<(), String> {
     type Make = fn(&Results) -> String;
     let outputs: [(&Option<PathBuf>, Make); 3] = [
@@ -275,7 +283,7 @@ fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Perhaps with commands that help, a line each.
+/// Prints an error; its further lines may be commands that help.
 fn complain(message: &str) {
     let error = Paint::on(&io::stderr()).ink(Ink::BAD, "error:");
     let mut lines = message.lines().map(sanitized);
@@ -283,7 +291,7 @@ fn complain(message: &str) {
     lines.for_each(|line| eprintln!("{line}"));
 }
 
-/// Whoever reads standard output may have seen enough.
+/// Prints to standard output; the reader may have closed the pipe.
 fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -307,18 +315,18 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_authors_unless_given() {
+    fn sizes_default_to_the_original() {
         let found = of(&["router", "c10k-stream", "-n", "2k"]).expect("known");
         assert!(found.iter().all(|(_, size)| size.connections == 2_000));
         let (router, size) = &found[1];
-        assert_eq!((router.name, size.time), ("router", Duration::from_secs(600)));
+        assert_eq!((router.definition.name, size.time), ("router", Duration::from_secs(600)));
         let found = of(&["two-million", "--time", "2s"]).expect("known");
         let size = Size { connections: 2_000_000, time: Duration::from_secs(2) };
         assert_eq!(found[0].1, size);
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn wrong_command_lines_are_rejected() {
         for words in [
             &["router", "-n", "0"][..],
             &["router", "--time", "1ms"],

@@ -1,4 +1,4 @@
-//! Two results side by side: did it get better?
+//! Compares two results.
 
 use std::fmt::Write as _;
 
@@ -7,25 +7,26 @@ use throng_report::grid::Grid;
 use throng_units::format::{ABSENT, decimal, or_absent};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use crate::results::{Measured, Outcome, Results};
+use crate::results::{MeasuredValue, Outcome, Results};
 
-/// The figures of both, for each benchmark that both have.
-pub fn table(before: &Results, after: &Results, paint: Paint) -> String {
+/// The measurements of both results, for each benchmark that both contain.
+pub(crate) fn table(before: &Results, after: &Results, paint: Paint) -> String {
     let mut text = String::new();
     for one in &before.benchmarks {
         let Some(other) = after.benchmarks.iter().find(|other| other.name == one.name) else {
             continue;
         };
         let _ = writeln!(text, "\n{}", paint.ink(Ink::Bold, sanitized(&one.title)));
-        for doubt in doubts(one, other) {
-            let _ = writeln!(text, "{} {doubt}", paint.ink(Ink::WARNING, "doubtful:"));
+        for warning in warnings(one, other) {
+            let _ = writeln!(text, "{} {warning}", paint.ink(Ink::WARNING, "warning:"));
         }
         let mut grid = Grid::new(["", "before", "after", "after / before", ""], paint);
-        for figure in &one.figures {
-            let Some(later) = other.figures.iter().find(|later| later.key == figure.key) else {
+        for measurement in &one.measurements {
+            let Some(later) = other.measurements.iter().find(|later| later.key == measurement.key)
+            else {
                 continue;
             };
-            grid.row(row(figure, later));
+            grid.row(row(measurement, later));
         }
         grid.write(&mut text);
     }
@@ -38,21 +39,21 @@ pub fn table(before: &Results, after: &Results, paint: Paint) -> String {
     text
 }
 
-fn doubts(one: &Outcome, other: &Outcome) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn warnings(one: &Outcome, other: &Outcome) -> Vec<String> {
+    let mut warnings = Vec::new();
     if (one.connections, one.time_s) != (other.connections, other.time_s) {
-        doubts.push("the sizes differ".to_owned());
+        warnings.push("the sizes differ".to_owned());
     }
     for (side, outcome) in [("before", one), ("after", other)] {
         if !outcome.reasons.is_empty() {
             let reasons = sanitized(&outcome.reasons.join("; "));
-            doubts.push(format!("{side} it failed: {reasons}"));
+            warnings.push(format!("{side} it failed: {reasons}"));
         }
     }
-    doubts
+    warnings
 }
 
-fn row(before: &Measured, after: &Measured) -> [String; 5] {
+fn row(before: &MeasuredValue, after: &MeasuredValue) -> [String; 5] {
     let unit = before.unit();
     let both = before.ours.zip(after.ours);
     let ratio = both.map(|(one, other)| other / one).filter(|ratio| ratio.is_finite());
@@ -78,23 +79,23 @@ mod tests {
     use crate::benchmarks::ALL;
 
     fn results(memory: f64, connections: usize) -> Results {
-        let mut outcome = Outcome::of(ALL[0], &ALL[0].scope.size, 0);
+        let mut outcome = Outcome::of(ALL[0].definition, &ALL[0].definition.scope.size, 0);
         outcome.connections = connections;
-        outcome.figures[0].set(memory, connections);
+        outcome.measurements[0].set(memory, connections);
         Results { benchmarks: vec![outcome], ..Results::default() }
     }
 
     #[test]
-    fn what_got_better_is_said() {
+    fn a_better_value_is_marked() {
         let text = table(&results(200.0, 10), &results(100.0, 10), Paint::plain());
         assert!(text.contains("0.50"), "{text}");
-        assert!(text.contains("better") && !text.contains("doubtful"), "{text}");
+        assert!(text.contains("better") && !text.contains("warning"), "{text}");
         let text = table(&results(100.0, 10), &results(200.0, 20), Paint::plain());
         assert!(text.contains("worse") && text.contains("the sizes differ"), "{text}");
     }
 
     #[test]
-    fn nothing_in_common_is_said() {
+    fn results_without_a_common_benchmark_say_so() {
         let text = table(&results(1.0, 1), &Results::default(), Paint::plain());
         assert_eq!(text, "the two results have no benchmark in common\n");
     }

@@ -6,7 +6,7 @@ use crate::results::Results;
 
 /// Every table as a block: headings, a line for each row, and an empty line before the next block.
 /// The first column holds the benchmark's name. A missing value is an empty cell.
-pub fn tables(results: &Results) -> String {
+pub(crate) fn tables(results: &Results) -> String {
     let all = results
         .benchmarks
         .iter()

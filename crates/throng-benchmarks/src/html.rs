@@ -1,5 +1,5 @@
-//! The results as one page: for each benchmark its story, the figures beside the published ones,
-//! and charts.
+//! The results as a page: for each benchmark its story, the measurements beside the published
+//! values, and charts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,16 +12,16 @@ use throng_report::html::{escaped, key_values, note, scrolling_table, verdict, w
 use throng_report::page::{document, rendered, section};
 use throng_units::format::{self, count, counted, or_absent};
 
-use crate::benchmark::Benchmark;
 use crate::benchmarks::ALL;
-use crate::results::{Course, Outcome, Results, Table, Verdict};
+use crate::definition::Definition;
+use crate::results::{Outcome, Plot, Results, Table, Verdict};
 use crate::table::{about, cell, row};
 
-/// The command whose page it is.
-const MAKER: &str = "throng bench";
+/// Named at the bottom of the page.
+const COMMAND: &str = "throng bench";
 
 /// The page of all results.
-pub fn page(results: &Results) -> String {
+pub(crate) fn page(results: &Results) -> String {
     let environment = &results.environment;
     let mut body = format!(
         "<header><h1>The classic benchmarks, rerun</h1><p>{}, {}, {}, {}</p></header>\n",
@@ -41,7 +41,7 @@ pub fn page(results: &Results) -> String {
         benchmark(&mut body, outcome);
     }
     section(&mut body, "Machine", [key_values(results.environment.rows())]);
-    document("The classic benchmarks, rerun", &body, MAKER)
+    document("The classic benchmarks, rerun", &body, COMMAND)
 }
 
 fn overview(results: &Results) -> String {
@@ -62,70 +62,72 @@ fn overview(results: &Results) -> String {
             ]
         })
         .collect();
-    scrolling_table(&["benchmark", "first done", "connections", "took", "outcome"], &rows)
+    scrolling_table(&["benchmark", "year", "connections", "took", "outcome"], &rows)
 }
 
 fn benchmark(body: &mut String, outcome: &Outcome) {
     let mut parts = vec![head(outcome)];
-    let rows: Vec<_> = outcome.figures.iter().map(|figure| row(figure).to_vec()).collect();
+    let rows: Vec<_> =
+        outcome.measurements.iter().map(|measurement| row(measurement).to_vec()).collect();
     parts.push(scrolling_table(
-        &["figure", "published", "connections", "ours", "connections", "difference"],
+        &["measurement", "published", "connections", "ours", "connections", "difference"],
         &rows,
     ));
     parts.extend(pairs(outcome));
-    parts.extend(outcome.courses.iter().map(course));
+    parts.extend(outcome.plots.iter().map(plot));
     parts.extend(outcome.tables.iter().map(table));
     parts.push(published(outcome));
     section(body, &outcome.title, parts);
 }
 
-/// Story, verdict, how it was done, and where that differs.
+/// Story, verdict, warnings, setup and differences.
 fn head(outcome: &Outcome) -> String {
     let mut html = String::new();
-    let known = ALL.iter().find(|benchmark| benchmark.name == outcome.name);
+    let all = || ALL.iter().map(|benchmark| benchmark.definition);
+    let known = all().find(|benchmark| benchmark.name == outcome.name);
     if let Some(benchmark) = known {
         let _ = write!(html, "<p>{}</p>", escaped(benchmark.story));
     }
     let faults = (outcome.verdict == Verdict::Failed).then(|| outcome.reasons.join("; "));
     html.push_str(&verdict(faults.as_deref(), "done: nothing failed, nothing is lost"));
     html.push_str(&warnings(&outcome.warnings));
-    let mut told = vec![
-        ("first done", format!("{}, {}", outcome.source, outcome.year)),
+    let mut rows = vec![
+        ("original", format!("{}, {}", outcome.source, outcome.year)),
         ("connections", count(outcome.connections as u64)),
         ("held for", or_absent(outcome.time_s, about)),
         ("server", servers(outcome)),
     ];
-    told.extend(known.map(details).into_iter().flatten());
-    html.push_str(&key_values(told));
+    rows.extend(known.map(details).into_iter().flatten());
+    html.push_str(&key_values(rows));
     html
 }
 
-/// The flags of each server that was started; those that are the same are told once.
+/// The flags of each server; equal neighbours are merged.
 fn servers(outcome: &Outcome) -> String {
     let same = outcome.servers.chunk_by(|one, other| one == other);
-    let told = same.map(|servers| match servers {
+    let texts = same.map(|servers| match servers {
         [one] => one.clone(),
         _ => format!("{} servers with {}", servers.len(), servers[0]),
     });
-    told.collect::<Vec<_>>().join("; ")
+    texts.collect::<Vec<_>>().join("; ")
 }
 
-fn details(benchmark: &&Benchmark) -> Vec<(&'static str, String)> {
+fn details(benchmark: &Definition) -> Vec<(&'static str, String)> {
     vec![
-        ("first done on", benchmark.hardware.to_owned()),
-        ("done here", benchmark.setup.to_owned()),
-        ("different here", benchmark.differences.join(" ")),
+        ("hardware of the original", benchmark.hardware.to_owned()),
+        ("setup", benchmark.setup.to_owned()),
+        ("differences", benchmark.differences.join(" ")),
     ]
 }
 
-/// Published figures and ours, a chart for each unit.
+/// A chart for each unit with our values and the published ones.
 fn pairs(outcome: &Outcome) -> Vec<String> {
     let mut by_unit: BTreeMap<&str, Vec<Pair>> = BTreeMap::new();
-    for figure in &outcome.figures {
-        let Some(published) = &figure.published else { continue };
-        by_unit.entry(&figure.unit).or_default().push(Pair {
-            name: figure.name.clone(),
-            one: figure.ours,
+    for measurement in &outcome.measurements {
+        let Some(published) = &measurement.published else { continue };
+        by_unit.entry(&measurement.unit).or_default().push(Pair {
+            name: measurement.name.clone(),
+            one: measurement.ours,
             other: Some(published.value),
         });
     }
@@ -134,7 +136,7 @@ fn pairs(outcome: &Outcome) -> Vec<String> {
         let chart = Pairs {
             id: &id,
             title: pairs_title(Unit::named(unit)),
-            note: "On a logarithmic scale. Figures: ours / published.",
+            note: "Logarithmic scale. Numbers: ours / published.",
             unit: Unit::named(unit),
             names: ["ours", "published"],
             width: Area::WIDE.width,
@@ -155,20 +157,20 @@ fn pairs_title(unit: Unit) -> &'static str {
     }
 }
 
-fn course(course: &Course) -> String {
+fn plot(plot: &Plot) -> String {
     let lines =
-        course.lines.iter().filter(|line| line.points.iter().any(|(_, value)| value.is_some()));
+        plot.lines.iter().filter(|line| line.points.iter().any(|(_, value)| value.is_some()));
     let chart = Lines {
-        id: &course.id,
-        title: &course.title,
-        note: &course.note,
-        unit: Unit::named(&course.unit),
-        x_axis: match (course.is_over_time(), course.is_log_across) {
+        id: &plot.id,
+        title: &plot.title,
+        note: &plot.note,
+        unit: Unit::named(&plot.unit),
+        x_axis: match (plot.is_over_time(), plot.is_log_x) {
             (true, _) => XAxis::TIME,
             (false, false) => XAxis::steps("clients"),
             (false, true) => XAxis::steps("clients").log(),
         },
-        is_log: course.is_log,
+        is_log: plot.is_log,
         reduce: Reduce::Max,
         bands: &[],
         area: Area::WIDE,
@@ -185,46 +187,47 @@ fn table(table: &Table) -> String {
     format!("<h3>{}</h3>{}", escaped(&table.title), scrolling_table(&table.columns, &rows))
 }
 
-/// What exactly the published figures are.
+/// What exactly each published value measures.
 fn published(outcome: &Outcome) -> String {
     let rows: Vec<Vec<String>> = outcome
-        .figures
+        .measurements
         .iter()
-        .filter_map(|figure| {
-            let published = figure.published.as_ref()?;
+        .filter_map(|measurement| {
+            let published = measurement.published.as_ref()?;
             Some(vec![
-                figure.name.clone(),
-                figure.unit().show(published.value),
+                measurement.name.clone(),
+                measurement.unit().show(published.value),
                 published.what.clone(),
             ])
         })
         .collect();
-    let table = scrolling_table(&["figure", "published", "what exactly"], &rows);
+    let table = scrolling_table(&["measurement", "published", "what exactly"], &rows);
     format!("<details><summary>What exactly was published</summary>{table}</details>")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CourseLine;
+    use crate::results::PlotLine;
 
     fn results() -> Results {
         let outcomes = ALL.iter().map(|benchmark| {
+            let benchmark = benchmark.definition;
             let mut outcome = Outcome::of(benchmark, &benchmark.scope.size, 7);
-            for (nth, figure) in outcome.figures.iter_mut().enumerate() {
-                figure.set(nth as f64 * 100.0, benchmark.scope.size.connections);
+            for (nth, measurement) in outcome.measurements.iter_mut().enumerate() {
+                measurement.set(nth as f64 * 100.0, benchmark.scope.size.connections);
             }
-            outcome.courses.push(Course {
-                id: format!("{}-course", benchmark.name),
-                title: "A course".to_owned(),
+            outcome.plots.push(Plot {
+                id: format!("{}-plot", benchmark.name),
+                title: "A plot".to_owned(),
                 unit: "bytes".to_owned(),
-                across: "clients".to_owned(),
+                x_axis: "clients".to_owned(),
                 is_log: true,
-                lines: vec![CourseLine {
+                lines: vec![PlotLine {
                     name: "here".to_owned(),
                     points: vec![(1.0, Some(5.0)), (2.0, None), (3.0, Some(7.0))],
                 }],
-                ..Course::default()
+                ..Plot::default()
             });
             outcome
         });
@@ -232,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_everything_and_needs_nothing() {
+    fn the_page_is_complete_and_self_contained() {
         let html = page(&results());
-        for benchmark in ALL {
+        for benchmark in ALL.map(|benchmark| benchmark.definition) {
             assert!(html.contains(&format!("<h2>{}</h2>", escaped(benchmark.title))));
-            let id = format!("<figure id=\"{}-course\"", benchmark.name);
+            let id = format!("<figure id=\"{}-plot\"", benchmark.name);
             assert_eq!(html.matches(&id).count(), 1, "{id}");
         }
         for outside in ["http://", "https://", "<script", "url(", "@import", "src=", "NaN"] {
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_write_no_html() {
+    fn text_from_outside_is_escaped() {
         let mut results = results();
         let evil = "<script>alert(1)</script>";
         let outcome = &mut results.benchmarks[0];
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn no_results_are_a_page_too() {
+    fn empty_results_are_a_complete_page() {
         assert!(page(&Results::default()).contains("</html>"));
     }
 }

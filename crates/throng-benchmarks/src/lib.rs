@@ -1,47 +1,44 @@
-//! The classic benchmarks of push servers, rerun against Throng: `throng bench`.
+//! `throng bench`: reruns the classic benchmarks of push servers against Throng.
 //!
-//! Each benchmark starts a server of its own as a child process, loads it with the clients of
-//! [`throng_flood`], and puts what it measures beside what was published by whoever did it first.
+//! Each benchmark starts a server as a child process, loads it with the clients of
+//! [`throng_flood`], and compares its measurements with the published values of the original.
 //!
 //! # Layout
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`cli`] | `throng bench`: from the command line to the results |
-//! | [`benchmark`] | what a benchmark is: its story, its figures, its size |
-//! | [`benchmarks`] | all of them, a file each |
-//! | [`stage`] | what a benchmark has while it runs: server, load, places for its findings |
-//! | [`measures`] | what is read off the reports of floods |
-//! | [`course`] | measures over time or size, for charts |
+//! | [`cli`] | the command `throng bench` |
+//! | `definition`, `benchmark` | what a benchmark is: story, measurements, size; how it runs |
+//! | `benchmarks` | all benchmarks, one per file |
+//! | `context` | a running benchmark: server, load, results so far |
+//! | `flood`, `plot` | phases of floods, values and plots from their reports |
 //! | [`server`] | the server as a child process |
-//! | [`pollers`] | long-polls, a step at a time |
-//! | [`requests`] | plain requests beside the load, at their times |
-//! | [`status`] | a reader of the live status page |
-//! | [`room`] | whether this machine allows it |
-//! | `namespace` | the same command once more, in a network of its own |
-//! | [`results`] | what comes out, as JSON |
-//! | [`table`], [`csv`], [`html`], [`compare`] | what is shown of it |
+//! | `pollers`, `requests`, `status` | long-poll clients, plain requests, a status page reader |
+//! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
+//! | `results` | the results, stored as JSON |
+//! | `table`, `csv`, `html`, `compare` | views of the results |
 //!
 //! # Invariants
 //!
-//! * Nothing that failed or got lost is left out: it makes the benchmark fail, with the reason.
-//! * No server outlives its benchmark, whatever ends it.
-//! * A figure that was not measured is absent, never zero.
+//! * Every failure and every loss fails the benchmark and is reported.
+//! * No server outlives its benchmark.
+//! * A value that was not measured is absent, never zero.
 
-pub mod benchmark;
-pub mod benchmarks;
+mod benchmark;
+mod benchmarks;
 pub mod cli;
-pub mod compare;
-pub mod course;
-pub mod csv;
-pub mod html;
-pub mod measures;
+mod compare;
+mod context;
+mod csv;
+mod definition;
+mod flood;
+mod html;
 mod namespace;
-pub mod pollers;
-pub mod requests;
-pub mod results;
-pub mod room;
+mod plot;
+mod pollers;
+mod preflight;
+mod requests;
+mod results;
 pub mod server;
-pub mod stage;
-pub mod status;
-pub mod table;
+mod status;
+mod table;

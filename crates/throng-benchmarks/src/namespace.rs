@@ -1,7 +1,7 @@
-//! The same command once more, in a network namespace of its own.
+//! Re-executes the command in a network namespace of its own, by unshare(1) and ip(8).
 //!
-//! Server and clients are then alone with a table of connections that is large enough, where the
-//! machine's own was made at boot; see `throng_host::preflight`. Made by unshare(1) and ip(8).
+//! The namespace gets a TCP hash table that is large enough for all connections; the machine's own
+//! table was sized at boot. See `throng_host::preflight`.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
@@ -9,21 +9,21 @@ use std::process::Command;
 
 use throng_host::sysctl;
 
-/// The flag that asks for it, and is left out the second time.
+/// The flag for it, which is removed from the re-executed command.
 const FLAG: &str = "--namespace";
 
-/// How many buckets a namespace that is made from now on gets.
+/// Hash buckets of namespaces created from now on.
 const BUCKETS: &str = "net.ipv4.tcp_child_ehash_entries";
 
-/// The kernel makes no larger table.
+/// The kernel's maximum.
 const BUCKETS_MAX: u64 = 1 << 24;
 
 /// Brings the loopback device up, then becomes the command.
 const SCRIPT: &str = "ip link set lo up && exec \"$0\" \"$@\"";
 
-/// Becomes the same command in a new namespace with room for so many ends of connections. Returns
-/// only with the reason why it cannot.
-pub fn enter(ends: u64) -> String {
+/// Replaces this process by the same command in a new namespace for `ends` ends of connections.
+/// Returns only on failure, with the reason.
+pub(crate) fn enter(ends: u64) -> String {
     let buckets = ends.min(BUCKETS_MAX).next_power_of_two();
     let before = sysctl::number(BUCKETS, 0).unwrap_or(0);
     if before < buckets {

@@ -1,10 +1,9 @@
-//! Long-polls, a step at a time: connect so many, wait until the server knows them all, say
-//! something once, wait until all are answered.
+//! Long-poll clients, controlled step by step: connect, wait until the server counts them all,
+//! publish one message, wait until all have a response.
 //!
-//! A flood publishes at fixed times, whoever waits. Here the question is how long one message takes
-//! to answer everybody, so everybody must be waiting before it is sent: that the server counts them
-//! all in its presence says so. And nobody asks again before all are answered, as the clients of
-//! the originals did not.
+//! A flood publishes at fixed times. These benchmarks measure how long one message takes to answer
+//! all clients, so all must be waiting when it is published; the channel's presence confirms it. As
+//! in the originals, no client polls again before all are answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,54 +19,53 @@ use throng_flood::streams::StreamCounters;
 use throng_units::format::count;
 use ureq::Agent;
 
-use crate::measures::ramp;
-use crate::stage::{Cut, Stage};
+use crate::context::{Abort, Context};
+use crate::flood::ramp;
 
-/// The channel that all follow.
+/// The channel that all clients follow.
 const CHANNEL: &str = "everybody";
 
-/// Polls wait longer than any step takes: a server answers them empty after this.
+/// The polls; `wait` is longer than any step.
 const PATH: &str = "/channels/everybody?wait=300";
 
-/// Clients and answers are asked for so often: fine enough for a progress, and the times that are
-/// told are the clients' own.
-const STEP: Duration = Duration::from_millis(2);
+/// How often progress is checked. Measured times are the clients' own and do not depend on it.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Nothing has happened for so long: nothing will.
-const STANDSTILL: Duration = Duration::from_secs(30);
+/// A step fails after this long without progress.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An answer of the server to a plain request must come within this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of publishes and presence requests.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The clients.
-pub struct Pollers {
-    fleet: ClientPool,
-    board: Arc<StreamCounters>,
+/// The long-poll clients of a benchmark.
+pub(crate) struct Pollers {
+    clients: ClientPool,
+    streams: Arc<StreamCounters>,
     agent: Agent,
     url: String,
-    /// Messages with a mark so far.
+    /// Number of marked messages so far.
     marked: u32,
     failures: BTreeMap<String, u64>,
 }
 
-/// All have connected.
+/// Times of connecting all clients of a step.
 #[derive(Debug, Clone, Copy)]
-pub struct Connected {
-    /// From the start of the first connect to the last request sent.
-    pub seconds: f64,
-    /// The slowest single connect.
-    pub slowest_ms: f64,
+pub(crate) struct Connected {
+    /// From the first connection attempt to the last request.
+    pub(crate) seconds: f64,
+    /// The slowest single connection.
+    pub(crate) slowest_ms: f64,
 }
 
-/// All have been answered.
+/// Times of answering all clients of a step.
 #[derive(Debug, Clone, Copy)]
-pub struct Answered {
-    /// From the sending of the message to the first answer …
-    pub first_ms: f64,
-    /// … and to the last.
-    pub last_ms: f64,
-    /// From the first answer to the last.
-    pub span_ms: f64,
+pub(crate) struct Answered {
+    /// From the publish to the first response.
+    pub(crate) first_ms: f64,
+    /// From the publish to the last response.
+    pub(crate) last_ms: f64,
+    /// From the first response to the last.
+    pub(crate) span_ms: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,57 +74,56 @@ struct Presence {
 }
 
 impl Pollers {
-    /// For up to `most` clients of the stage's server; nobody connects yet.
-    pub fn new(stage: &Stage<'_>, most: usize) -> Result<Pollers, Cut> {
-        let url = stage.url();
+    /// Prepares up to `max` clients for the context's server, without connecting them.
+    pub(crate) fn new(context: &Context<'_>, max: usize) -> Result<Pollers, Abort> {
+        let url = context.url();
         let target = TargetOptions {
             url: Some(format!("{url}{PATH}")),
             transport: Some(Transport::LongPoll),
             ..TargetOptions::default()
         };
-        let phases = Some(vec![ramp(most)]);
+        let phases = Some(vec![ramp(max)]);
         let plan =
             Options { target, phases, ..Options::default() }.into_plan().map_err(|errors| {
                 let said: Vec<_> = errors.into_iter().map(|each| each.message).collect();
-                Cut::Failed(said.join("; "))
+                Abort::Failed(said.join("; "))
             })?;
-        let fleet =
-            ClientPool::start(&plan, most).map_err(|error| Cut::Failed(error.to_string()))?;
-        let board = fleet.counters();
-        let config = Agent::config_builder().proxy(None).timeout_global(Some(ANSWER_TIMEOUT));
+        let clients =
+            ClientPool::start(&plan, max).map_err(|error| Abort::Failed(error.to_string()))?;
+        let streams = clients.counters();
+        let config = Agent::config_builder().proxy(None).timeout_global(Some(RESPONSE_TIMEOUT));
         let agent = config.build().into();
-        Ok(Pollers { fleet, board, agent, url, marked: 0, failures: BTreeMap::new() })
+        Ok(Pollers { clients, streams, agent, url, marked: 0, failures: BTreeMap::new() })
     }
 
-    /// Brings the clients to `to`, with so many connects under way at once, and waits until the
-    /// server knows them all.
-    pub fn connect(
+    /// Connects or closes clients up to `to`, with at most `in_flight` concurrent attempts, and
+    /// waits until the server counts them all.
+    pub(crate) fn connect(
         &mut self,
-        stage: &mut Stage<'_>,
+        context: &mut Context<'_>,
         to: usize,
         in_flight: usize,
-    ) -> Result<Connected, Cut> {
-        let mut all = self.look();
-        let before = all.states.active;
-        all = ClientCounts::default();
-        self.fleet.ramp(to, None, in_flight);
-        let mut patience = Patience::new();
+    ) -> Result<Connected, Abort> {
+        let before = self.take_counts().states.active;
+        let mut all = ClientCounts::default();
+        self.clients.ramp(to, None, in_flight);
+        let mut progress = Progress::new();
         loop {
-            let tally = self.look();
-            let active = tally.states.active;
-            patience.seen((active, tally.states.closed));
-            all.merge(&tally);
-            if tally.states.connecting == 0 && active == to as u64 {
+            let counts = self.take_counts();
+            let active = counts.states.active;
+            progress.observe((active, counts.states.closed));
+            all.merge(&counts);
+            if counts.states.connecting == 0 && active == to as u64 {
                 break;
             }
-            if patience.is_over() {
+            if progress.is_stalled() {
                 let to = count(to as u64);
                 return Err(self.failed(&format!("{} of {to} clients connected", count(active))));
             }
-            stage.check()?;
-            thread::sleep(STEP);
+            context.check()?;
+            thread::sleep(POLL_INTERVAL);
         }
-        self.await_presence(stage, to)?;
+        self.await_presence(context, to)?;
         let slowest_ns = if to as u64 > before { all.connect.max() } else { 0 };
         Ok(Connected {
             seconds: all.connecting.seconds().unwrap_or_default(),
@@ -134,47 +131,53 @@ impl Pollers {
         })
     }
 
-    /// Says something without a mark, and waits until all clients have an answer.
-    pub fn say(&mut self, stage: &mut Stage<'_>, body: &[u8], to: usize) -> Result<Answered, Cut> {
+    /// Publishes a message without a mark, and waits until all clients have a response.
+    pub(crate) fn publish(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        to: usize,
+    ) -> Result<Answered, Abort> {
         self.hold();
         let sent_ns = now_ns();
-        self.publish(body)?;
-        self.await_answers(stage, to, sent_ns, |tally| tally.unmarked)
+        self.send(body)?;
+        self.await_answers(context, to, sent_ns, |counts| counts.unmarked)
     }
 
-    /// Says something with a mark, by which [`audit`](Self::audit) knows who has got it.
-    pub fn say_marked(
+    /// Publishes a marked message, which [`audit`](Self::audit) checks, and waits until all clients
+    /// have a response.
+    pub(crate) fn publish_marked(
         &mut self,
-        stage: &mut Stage<'_>,
+        context: &mut Context<'_>,
         size: usize,
         to: usize,
-    ) -> Result<Answered, Cut> {
+    ) -> Result<Answered, Abort> {
         self.hold();
         self.marked += 1;
-        self.board.published(0, self.marked);
-        let (run, sent_ns) = (self.fleet.run(), now_ns());
+        self.streams.published(0, self.marked);
+        let (run, sent_ns) = (self.clients.run(), now_ns());
         let mut body = Vec::new();
         Mark { run, stream: 0, sequence: self.marked, intended_ns: sent_ns }
             .write_payload(size, &mut body);
-        self.publish(&body)?;
-        self.await_answers(stage, to, sent_ns, |tally| tally.received)
+        self.send(&body)?;
+        self.await_answers(context, to, sent_ns, |counts| counts.received)
     }
 
-    /// What is wrong with the messages with a mark, and every failure so far; empty if nothing is.
-    pub fn audit(&mut self) -> Vec<String> {
-        self.look();
-        let audit = self.fleet.audit(vec![u64::from(self.marked)].into());
+    /// Faults of the marked messages, and all failures so far.
+    pub(crate) fn audit(&mut self) -> Vec<String> {
+        self.take_counts();
+        let audit = self.clients.audit(vec![u64::from(self.marked)].into());
         let wrong = [
             (audit.lost, "lost"),
-            (audit.missed, "gone too early"),
-            (audit.duplicated, "twice"),
-            (audit.reordered, "out of order"),
+            (audit.missed, "missed"),
+            (audit.duplicated, "duplicated"),
+            (audit.reordered, "reordered"),
         ];
         let mut faults: Vec<String> = wrong
             .into_iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, what)| {
-                format!("{} of {} answers: {what}", count(number), count(audit.expected))
+                format!("{} of {} responses: {what}", count(number), count(audit.expected))
             })
             .collect();
         faults.extend(
@@ -185,60 +188,60 @@ impl Pollers {
         faults
     }
 
-    /// Closes all.
-    pub fn end(self) {
-        self.fleet.stop();
+    /// Closes all clients.
+    pub(crate) fn stop(self) {
+        self.clients.stop();
     }
 
-    /// Nobody asks again before all are answered: asking would take time from answering.
+    /// Keeps clients from polling again, which would slow the responses to others.
     fn hold(&mut self) {
-        self.fleet.hold_polls(true);
-        // The threads have heard it when they have answered this.
-        self.look();
+        self.clients.hold_polls(true);
+        // The threads have processed the command when they answer this.
+        self.take_counts();
     }
 
-    /// What has happened since the last look.
-    fn look(&mut self) -> ClientCounts {
-        let tally = self.fleet.counts();
-        for (failure, number) in &tally.failures {
+    /// Takes what the clients counted since the last call.
+    fn take_counts(&mut self) -> ClientCounts {
+        let counts = self.clients.counts();
+        for (failure, number) in &counts.failures {
             *self.failures.entry(failure.to_string()).or_default() += number;
         }
-        tally
+        counts
     }
 
-    fn publish(&self, body: &[u8]) -> Result<(), Cut> {
+    fn send(&self, body: &[u8]) -> Result<(), Abort> {
         let url = format!("{}/channels/{CHANNEL}", self.url);
         let sent = self.agent.post(&url).content_type("text/plain").send(body);
-        sent.map(drop).map_err(|error| Cut::Failed(format!("the message was refused: {error}")))
+        sent.map(drop).map_err(|error| Abort::Failed(format!("the message was refused: {error}")))
     }
 
     fn await_answers(
         &mut self,
-        stage: &mut Stage<'_>,
+        context: &mut Context<'_>,
         to: usize,
         sent_ns: u64,
         counted: fn(&ClientCounts) -> u64,
-    ) -> Result<Answered, Cut> {
+    ) -> Result<Answered, Abort> {
         let mut all = ClientCounts::default();
-        let mut patience = Patience::new();
+        let mut progress = Progress::new();
         while counted(&all) < to as u64 {
-            all.merge(&self.look());
-            patience.seen((counted(&all), 0));
-            if patience.is_over() {
+            all.merge(&self.take_counts());
+            progress.observe((counted(&all), 0));
+            if progress.is_stalled() {
                 let (found, to) = (count(counted(&all)), count(to as u64));
                 return Err(self.failed(&format!("{found} of {to} clients were answered")));
             }
-            stage.check()?;
-            thread::sleep(STEP);
+            context.check()?;
+            thread::sleep(POLL_INTERVAL);
         }
         let first_ns = all.arriving.first_ns().unwrap_or(sent_ns);
         let last_ns = all.arriving.last_ns().unwrap_or(sent_ns);
-        // Everybody has asked again before the next message.
-        self.fleet.hold_polls(false);
-        self.await_presence(stage, to)?;
-        let extra = counted(&self.look());
+        // All clients must wait again before the next message.
+        self.clients.hold_polls(false);
+        self.await_presence(context, to)?;
+        let extra = counted(&self.take_counts());
         if extra > 0 {
-            stage.outcome.fail(format!("{} answers too many", count(extra)));
+            context.outcome.fail(format!("{} surplus responses", count(extra)));
         }
         let ms = |ns: u64| ns as f64 / 1e6;
         Ok(Answered {
@@ -248,9 +251,9 @@ impl Pollers {
         })
     }
 
-    fn await_presence(&mut self, stage: &mut Stage<'_>, to: usize) -> Result<(), Cut> {
+    fn await_presence(&mut self, context: &mut Context<'_>, to: usize) -> Result<(), Abort> {
         let url = format!("{}/channels/{CHANNEL}/presence?limit=1", self.url);
-        let mut patience = Patience::new();
+        let mut progress = Progress::new();
         loop {
             let presence = self.agent.get(&url).call().and_then(|mut response| {
                 let text = response.body_mut().read_to_string()?;
@@ -258,48 +261,48 @@ impl Pollers {
                     .map_err(|error| ureq::Error::Io(std::io::Error::other(error)))
             });
             let Ok(Presence { connections }) = presence else {
-                stage.check()?;
-                return Err(self.failed("the server does not say who is there"));
+                context.check()?;
+                return Err(self.failed("the presence request failed"));
             };
             if connections == to {
                 return Ok(());
             }
-            patience.seen((connections as u64, 0));
-            if patience.is_over() {
+            progress.observe((connections as u64, 0));
+            if progress.is_stalled() {
                 let (found, to) = (count(connections as u64), count(to as u64));
-                return Err(self.failed(&format!("the server knows of {found} of {to} clients")));
+                return Err(self.failed(&format!("the server counts {found} of {to} clients")));
             }
-            stage.check()?;
-            thread::sleep(STEP);
+            context.check()?;
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn failed(&mut self, what: &str) -> Cut {
+    fn failed(&mut self, what: &str) -> Abort {
         let faults = self.audit();
         let why =
             if faults.is_empty() { String::new() } else { format!(": {}", faults.join("; ")) };
-        Cut::Failed(format!("{what}{why}"))
+        Abort::Failed(format!("{what}{why}"))
     }
 }
 
-/// How long something is waited for that does not change any more.
-struct Patience {
-    seen: Option<(u64, u64)>,
+/// Detects a state that no longer changes.
+struct Progress {
+    state: Option<(u64, u64)>,
     changed: Instant,
 }
 
-impl Patience {
-    fn new() -> Patience {
-        Patience { seen: None, changed: Instant::now() }
+impl Progress {
+    fn new() -> Progress {
+        Progress { state: None, changed: Instant::now() }
     }
 
-    fn seen(&mut self, state: (u64, u64)) {
-        if self.seen != Some(state) {
-            (self.seen, self.changed) = (Some(state), Instant::now());
+    fn observe(&mut self, state: (u64, u64)) {
+        if self.state != Some(state) {
+            (self.state, self.changed) = (Some(state), Instant::now());
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.changed.elapsed() >= STANDSTILL
+    fn is_stalled(&self) -> bool {
+        self.changed.elapsed() >= PROGRESS_TIMEOUT
     }
 }

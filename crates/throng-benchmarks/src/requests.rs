@@ -1,8 +1,7 @@
-//! Plain requests beside the load, each at its time whether or not the one before is answered.
+//! Plain requests alongside the load, in an open loop.
 //!
-//! Several threads share the schedule, each with a connection of its own that is kept alive. A
-//! request that has to wait for its thread counts from its intended time, so that a server that
-//! stalls is charged for all that it held up.
+//! Threads with one kept-alive connection each share a fixed schedule. Latency counts from the
+//! intended time, so that a blocked server is charged for every request that it delayed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,77 +11,77 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use ureq::Agent;
 
-/// Threads, and requests under way at most.
+/// Number of threads, and so of concurrent requests.
 const THREADS: u32 = 8;
 
-/// An answer must come within this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The requests of a while, under way.
-pub struct Requests {
-    threads: Vec<JoinHandle<Seen>>,
+/// A running schedule of requests.
+pub(crate) struct Requests {
+    threads: Vec<JoinHandle<Counted>>,
     started: Instant,
-    is_over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
 }
 
-/// What came of them.
+/// The outcome of the requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Response {
-    /// Answered with success.
-    pub answered: u64,
-    /// Refused, or not answered.
-    pub failed: u64,
-    /// Answers a second.
-    pub rate: f64,
-    /// From the intended time to the whole answer: average …
-    pub mean_ms: f64,
-    /// … the 99th percentile …
+pub(crate) struct Response {
+    /// Number of successful responses.
+    pub(crate) answered: u64,
+    /// Error responses and missing ones.
+    pub(crate) failed: u64,
+    /// Responses per second.
+    pub(crate) rate: f64,
+    /// Mean latency, from the intended time to the end of the response.
+    pub(crate) mean_ms: f64,
+    /// 99th percentile of the latency.
     pub p99_ms: f64,
-    /// … and the longest.
-    pub max_ms: f64,
+    /// Maximum of the latency.
+    pub(crate) max_ms: f64,
 }
 
-struct Seen {
+struct Counted {
     latencies_us: Histogram<u64>,
     failed: u64,
-    /// When the last request was over.
+    /// End of the last request.
     ended: Instant,
 }
 
 impl Requests {
-    /// Asks `url` at `rate` a second for a time.
-    pub fn start(url: &str, rate: f64, time: Duration) -> Requests {
+    /// Requests `url` at `rate` per second for `time`.
+    pub(crate) fn start(url: &str, rate: f64, time: Duration) -> Requests {
         let started = Instant::now();
-        let is_over = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::new(AtomicBool::new(false));
         let requests = (rate * time.as_secs_f64()).ceil() as u32;
         let threads = (0..THREADS).map(|index| {
-            let (url, is_over) = (url.to_owned(), Arc::clone(&is_over));
+            let (url, is_stopped) = (url.to_owned(), Arc::clone(&is_stopped));
             thread::spawn(move || {
                 let due = (index..requests).step_by(THREADS as usize);
                 let at = |nth| started + Duration::from_secs_f64(f64::from(nth) / rate);
-                ask(&url, due.map(at), &is_over)
+                send(&url, due.map(at), &is_stopped)
             })
         });
-        Requests { threads: threads.collect(), started, is_over }
+        Requests { threads: threads.collect(), started, is_stopped }
     }
 
-    /// Sends no more: those that are due later are left out.
-    pub fn cut_short(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
+    /// Skips the rest of the schedule.
+    pub(crate) fn cut_short(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the last answer.
-    pub fn end(self) -> Response {
+    /// Waits for the last response.
+    pub(crate) fn end(self) -> Response {
         let mut all = microseconds();
         let mut failed = 0;
         let mut ended = self.started;
         for thread in self.threads {
-            // A thread that has panicked has its sentence on standard error.
-            let Ok(seen) = thread.join() else { continue };
-            // It grows as it must.
-            let _ = all.add(&seen.latencies_us);
-            failed += seen.failed;
-            ended = ended.max(seen.ended);
+            // A panicked thread has reported on standard error.
+            let Ok(counted) = thread.join() else { continue };
+            // Adding cannot fail: the histogram resizes itself.
+            let _ = all.add(&counted.latencies_us);
+            failed += counted.failed;
+            ended = ended.max(counted.ended);
         }
         let ms = |us: u64| us as f64 / 1e3;
         let seconds = (ended - self.started).as_secs_f64();
@@ -97,27 +96,28 @@ impl Requests {
     }
 }
 
-fn ask(url: &str, times: impl Iterator<Item = Instant>, is_over: &AtomicBool) -> Seen {
-    let config = Agent::config_builder().proxy(None).timeout_global(Some(ANSWER_TIMEOUT));
+fn send(url: &str, times: impl Iterator<Item = Instant>, is_stopped: &AtomicBool) -> Counted {
+    let config = Agent::config_builder().proxy(None).timeout_global(Some(RESPONSE_TIMEOUT));
     let agent: Agent = config.build().into();
-    let mut seen = Seen { latencies_us: microseconds(), failed: 0, ended: Instant::now() };
+    let mut counted = Counted { latencies_us: microseconds(), failed: 0, ended: Instant::now() };
     for due in times {
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        if is_over.load(Ordering::Relaxed) {
+        if is_stopped.load(Ordering::Relaxed) {
             break;
         }
-        let answer = agent.get(url).call().and_then(|mut answer| answer.body_mut().read_to_vec());
-        match answer {
+        let response =
+            agent.get(url).call().and_then(|mut response| response.body_mut().read_to_vec());
+        match response {
             Ok(_) => {
                 let us = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
-                // It grows as it must.
-                let _ = seen.latencies_us.record(us);
+                // Adding cannot fail: the histogram resizes itself.
+                let _ = counted.latencies_us.record(us);
             }
-            Err(_) => seen.failed += 1,
+            Err(_) => counted.failed += 1,
         }
-        seen.ended = Instant::now();
+        counted.ended = Instant::now();
     }
-    seen
+    counted
 }
 
 fn microseconds() -> Histogram<u64> {
@@ -148,18 +148,18 @@ mod tests {
             }
         });
         let time = Duration::from_millis(100);
-        let seen = Requests::start(&format!("http://{address}/"), 200.0, time).end();
-        assert_eq!((seen.answered, seen.failed), (20, 0));
-        assert!(seen.mean_ms > 0.0 && seen.p99_ms <= seen.max_ms && seen.rate > 0.0);
+        let counted = Requests::start(&format!("http://{address}/"), 200.0, time).end();
+        assert_eq!((counted.answered, counted.failed), (20, 0));
+        assert!(counted.mean_ms > 0.0 && counted.p99_ms <= counted.max_ms && counted.rate > 0.0);
 
         let long = Requests::start(&format!("http://{address}/"), 200.0, time * 36_000);
         long.cut_short();
         assert!(long.end().answered < 200);
 
-        let nobody = TcpListener::bind("127.0.0.1:0").expect("bound");
-        let address = nobody.local_addr().expect("an address");
-        drop(nobody);
-        let seen = Requests::start(&format!("http://{address}/"), 200.0, time).end();
-        assert_eq!((seen.answered, seen.failed), (0, 20));
+        let closed = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = closed.local_addr().expect("an address");
+        drop(closed);
+        let counted = Requests::start(&format!("http://{address}/"), 200.0, time).end();
+        assert_eq!((counted.answered, counted.failed), (0, 20));
     }
 }

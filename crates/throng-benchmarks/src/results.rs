@@ -1,8 +1,7 @@
-//! What comes out of benchmarks, as it is written to JSON; table, page and comparison are made of
-//! it.
+//! The results of benchmarks, as they are stored in JSON.
 //!
-//! Memory is in bytes, times are in seconds unless the name says otherwise. What was not measured
-//! is absent (`null`), never zero.
+//! Sizes are in bytes, times in seconds unless the name says otherwise. A value that was not
+//! measured is absent (`null`), never zero.
 
 use std::path::Path;
 
@@ -13,184 +12,184 @@ use throng_report::Unit;
 use throng_report::compare::Better;
 use throng_report::file::{Format, ReadError, to_json};
 
-use crate::benchmark::{Benchmark, Figure, Size};
+use crate::definition::{Definition, Measurement, Size};
 
-/// The format's version: it changes when a field changes its meaning.
-pub const VERSION: u32 = 2;
+/// The format's version; it changes when a field changes its name or meaning.
+pub(crate) const VERSION: u32 = 2;
 
 const FORMAT: Format = Format { command: "throng bench", version: VERSION };
 
-/// With fewer connections than this part of the published number, a time for all or a rate is not
-/// compared.
+/// Rates and times for all clients are compared only with at least this share of the published
+/// number of connections.
 const SIZE_SHARE_MIN: f64 = 0.9;
 
-/// All benchmarks of a command.
+/// The results of a command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Results {
-    /// [`VERSION`].
-    pub version: u32,
-    /// When they began, in seconds since 1970.
-    pub started_unix_s: u64,
+pub(crate) struct Results {
+    /// The format, [`VERSION`].
+    pub(crate) version: u32,
+    /// Start of the command, in seconds since 1970.
+    pub(crate) started_unix_s: u64,
     /// The machine and its kernel settings.
-    pub environment: Environment,
-    /// In the order in which they were run.
-    pub benchmarks: Vec<Outcome>,
+    pub(crate) environment: Environment,
+    /// The benchmarks in the order of execution.
+    pub(crate) benchmarks: Vec<Outcome>,
 }
 
-/// A benchmark that was run.
+/// The outcome of a benchmark.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Outcome {
-    /// As on the command line.
-    pub name: String,
-    /// As people call it.
-    pub title: String,
-    /// Who published it first.
-    pub source: String,
-    /// When.
-    pub year: u16,
-    /// When it began, in seconds since 1970.
-    pub started_unix_s: u64,
-    /// How long it took.
-    pub seconds: f64,
-    /// The most clients at once.
-    pub connections: usize,
-    /// How long they were held, where that could be chosen.
-    pub time_s: Option<f64>,
+pub(crate) struct Outcome {
+    /// Name on the command line.
+    pub(crate) name: String,
+    /// Title for people.
+    pub(crate) title: String,
+    /// Author and title of the original.
+    pub(crate) source: String,
+    /// Year of the original.
+    pub(crate) year: u16,
+    /// Start of the benchmark, in seconds since 1970.
+    pub(crate) started_unix_s: u64,
+    /// Duration of the benchmark.
+    pub(crate) seconds: f64,
+    /// Peak number of clients.
+    pub(crate) connections: usize,
+    /// How long the clients were held, if `--time` applies.
+    pub(crate) time_s: Option<f64>,
     /// The flags of each server that was started.
-    pub servers: Vec<String>,
-    /// Whether all went well.
-    pub verdict: Verdict,
-    /// Why it failed, a sentence each.
-    pub reasons: Vec<String>,
-    /// What makes figures doubtful, a sentence each.
-    pub warnings: Vec<String>,
-    /// What was measured, and what was published.
-    pub figures: Vec<Measured>,
-    /// Measures by size or step.
-    pub tables: Vec<Table>,
-    /// Measures over time or size.
-    pub courses: Vec<Course>,
-    /// The reports of the floods, with a sample a second.
-    pub floods: Vec<Report>,
+    pub(crate) servers: Vec<String>,
+    /// Whether the benchmark succeeded.
+    pub(crate) verdict: Verdict,
+    /// Reasons of the failure, one sentence each.
+    pub(crate) reasons: Vec<String>,
+    /// Reasons to doubt the measurements, one sentence each.
+    pub(crate) warnings: Vec<String>,
+    /// Our values and the published ones.
+    pub(crate) measurements: Vec<MeasuredValue>,
+    /// Values by size or step.
+    pub(crate) tables: Vec<Table>,
+    /// Values over time or size, for charts.
+    pub(crate) plots: Vec<Plot>,
+    /// The reports of the floods, with a sample per second.
+    pub(crate) floods: Vec<Report>,
 }
 
-/// Whether a benchmark went well.
+/// Whether a benchmark succeeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Done: nothing failed, nothing is lost.
+pub(crate) enum Verdict {
+    /// Nothing failed, and nothing was lost.
     #[default]
     Done,
-    /// Something failed, was lost, or could not be done.
+    /// Something failed or was lost.
     Failed,
 }
 
-/// A figure, ours and theirs.
+/// A measurement: our value and the published one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Measured {
-    /// Names it for programs.
-    pub key: String,
-    /// Names it for people.
-    pub name: String,
-    /// What the values are: `bytes`, `milliseconds`, `per_second`, `cores`, `share` or `count`.
-    pub unit: String,
-    /// Which values are better: `less` or `more`; absent if neither is.
-    pub better: Option<String>,
-    /// Whether it is of a single connection, and can be compared with one of another size.
-    pub is_each: bool,
-    /// What was measured.
-    pub ours: Option<f64>,
-    /// With so many connections.
-    pub connections: Option<usize>,
-    /// What was published.
-    pub published: Option<Theirs>,
-    /// How many times as good ours is; absent where the sizes are too different to be compared.
-    pub ratio: Option<f64>,
+pub(crate) struct MeasuredValue {
+    /// Key for programs.
+    pub(crate) key: String,
+    /// Name for people.
+    pub(crate) name: String,
+    /// Unit of the values: `bytes`, `milliseconds`, `per_second`, `cores`, `share` or `count`.
+    pub(crate) unit: String,
+    /// The better direction: `less` or `more`; absent if there is none.
+    pub(crate) better: Option<String>,
+    /// Whether the value is per connection, and so comparable between sizes.
+    pub(crate) is_per_connection: bool,
+    /// The value measured here.
+    pub(crate) ours: Option<f64>,
+    /// Number of connections of our value.
+    pub(crate) connections: Option<usize>,
+    /// The published value.
+    pub(crate) published: Option<PublishedValue>,
+    /// How many times as good our value is; absent if the sizes are not comparable.
+    pub(crate) ratio: Option<f64>,
 }
 
 /// A published value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Theirs {
-    /// In the figure's unit.
-    pub value: f64,
-    /// With so many connections.
-    pub connections: usize,
-    /// What exactly was measured.
-    pub what: String,
+pub(crate) struct PublishedValue {
+    /// The value in the measurement's unit.
+    pub(crate) value: f64,
+    /// Number of connections of the original.
+    pub(crate) connections: usize,
+    /// What exactly the original measured.
+    pub(crate) what: String,
 }
 
-/// Measures by size or step, with their names above.
+/// A table of values by size or step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Table {
-    /// What it shows.
-    pub title: String,
-    /// A name for each column, with its unit.
-    pub columns: Vec<String>,
-    /// A value for each column.
-    pub rows: Vec<Vec<Option<f64>>>,
+pub(crate) struct Table {
+    /// Heading for people.
+    pub(crate) title: String,
+    /// Column headings with units.
+    pub(crate) columns: Vec<String>,
+    /// Rows with a value for each column.
+    pub(crate) rows: Vec<Vec<Option<f64>>>,
 }
 
-/// Measures over time or size.
+/// A chart of values over time or size.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Course {
-    /// Names it on the page.
-    pub id: String,
-    /// What it shows.
-    pub title: String,
-    /// What one should know to read it.
-    pub note: String,
-    /// What the values are, as in [`Measured::unit`].
-    pub unit: String,
-    /// What is across: `time` (seconds) or `clients`.
-    pub across: String,
-    /// Whether each step up is ten times as much.
-    pub is_log: bool,
-    /// Whether each step to the right is ten times as much.
-    pub is_log_across: bool,
-    /// The lines.
-    pub lines: Vec<CourseLine>,
+pub(crate) struct Plot {
+    /// Element id on the page.
+    pub(crate) id: String,
+    /// Heading for people.
+    pub(crate) title: String,
+    /// How to read it; may be empty.
+    pub(crate) note: String,
+    /// Unit of the values, as in [`MeasuredValue::unit`].
+    pub(crate) unit: String,
+    /// Horizontal axis: `time` (seconds) or `clients`.
+    pub(crate) x_axis: String,
+    /// Whether the vertical axis is logarithmic.
+    pub(crate) is_log: bool,
+    /// Whether the horizontal axis is logarithmic.
+    pub(crate) is_log_x: bool,
+    /// Lines of the chart.
+    pub(crate) lines: Vec<PlotLine>,
 }
 
-/// A line of a course.
+/// A line of a plot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CourseLine {
-    /// What it is.
-    pub name: String,
-    /// What is across, and the value there.
-    pub points: Vec<(f64, Option<f64>)>,
+pub(crate) struct PlotLine {
+    /// Name in the legend.
+    pub(crate) name: String,
+    /// X, and the value there if it was measured.
+    pub(crate) points: Vec<(f64, Option<f64>)>,
 }
 
-impl Measured {
-    /// A figure that is still to be measured.
-    pub fn of(figure: &Figure) -> Measured {
-        Measured {
-            key: figure.key.to_owned(),
-            name: figure.name.to_owned(),
-            unit: figure.unit.name().to_owned(),
-            better: match figure.better {
+impl MeasuredValue {
+    /// A measurement without a value yet.
+    pub(crate) fn of(measurement: &Measurement) -> MeasuredValue {
+        MeasuredValue {
+            key: measurement.key.to_owned(),
+            name: measurement.name.to_owned(),
+            unit: measurement.unit.name().to_owned(),
+            better: match measurement.better {
                 Better::Less => Some("less".to_owned()),
                 Better::More => Some("more".to_owned()),
                 Better::Neither => None,
             },
-            is_each: figure.is_each,
-            published: figure.published.map(|published| Theirs {
+            is_per_connection: measurement.is_per_connection,
+            published: measurement.published.map(|published| PublishedValue {
                 value: published.value,
                 connections: published.connections,
                 what: published.what.to_owned(),
             }),
-            ..Measured::default()
+            ..MeasuredValue::default()
         }
     }
 
-    /// Which values are better.
-    pub fn better(&self) -> Better {
+    /// The better direction.
+    pub(crate) fn better(&self) -> Better {
         match self.better.as_deref() {
             Some("less") => Better::Less,
             Some("more") => Better::More,
@@ -198,20 +197,20 @@ impl Measured {
         }
     }
 
-    /// What the values are.
-    pub fn unit(&self) -> Unit {
+    /// Unit of the values.
+    pub(crate) fn unit(&self) -> Unit {
         Unit::named(&self.unit)
     }
 
-    /// Whether ours is of the size of the published one, or size does not matter.
-    pub fn is_comparable(&self) -> bool {
+    /// Whether the sizes of our value and the published one allow a comparison.
+    pub(crate) fn is_comparable(&self) -> bool {
         let published = self.published.as_ref().map_or(0, |published| published.connections);
         let ours = self.connections.unwrap_or_default();
-        self.is_each || ours as f64 >= published as f64 * SIZE_SHARE_MIN
+        self.is_per_connection || ours as f64 >= published as f64 * SIZE_SHARE_MIN
     }
 
-    /// Takes a value.
-    pub fn set(&mut self, value: f64, connections: usize) {
+    /// Sets our value.
+    pub(crate) fn set(&mut self, value: f64, connections: usize) {
         self.ours = value.is_finite().then_some(value);
         self.connections = Some(connections);
         let published = self.published.as_ref().filter(|_| self.is_comparable());
@@ -220,8 +219,8 @@ impl Measured {
 }
 
 impl Outcome {
-    /// Of a benchmark that has not begun.
-    pub fn of(benchmark: &Benchmark, size: &Size, started_unix_s: u64) -> Outcome {
+    /// The outcome of a benchmark that has not started.
+    pub(crate) fn of(benchmark: &Definition, size: &Size, started_unix_s: u64) -> Outcome {
         Outcome {
             name: benchmark.name.to_owned(),
             title: benchmark.title.to_owned(),
@@ -230,13 +229,13 @@ impl Outcome {
             started_unix_s,
             connections: size.connections,
             time_s: benchmark.scope.has_time.then_some(size.time.as_secs_f64()),
-            figures: benchmark.figures.iter().map(Measured::of).collect(),
+            measurements: benchmark.measurements.iter().map(MeasuredValue::of).collect(),
             ..Outcome::default()
         }
     }
 
-    /// It has failed for this reason too.
-    pub fn fail(&mut self, reason: impl Into<String>) {
+    /// Marks the benchmark as failed, and adds a reason.
+    pub(crate) fn fail(&mut self, reason: impl Into<String>) {
         self.verdict = Verdict::Failed;
         self.reasons.push(reason.into());
     }
@@ -244,12 +243,12 @@ impl Outcome {
 
 impl Results {
     /// The results as indented JSON.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         to_json(self)
     }
 
     /// Reads what [`to_json`](Self::to_json) has written.
-    pub fn read(path: &Path) -> Result<Results, ReadError> {
+    pub(crate) fn read(path: &Path) -> Result<Results, ReadError> {
         FORMAT.read(path)
     }
 }
@@ -259,10 +258,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_back_as_they_were() {
-        let benchmark = &crate::benchmarks::ALL[0];
+    fn results_are_read_as_they_were_written() {
+        let benchmark = crate::benchmarks::ALL[0].definition;
         let mut outcome = Outcome::of(benchmark, &benchmark.scope.size, 7);
-        outcome.figures[0].set(12.5, 100);
+        outcome.measurements[0].set(12.5, 100);
         outcome.fail("one");
         let results = Results { version: VERSION, benchmarks: vec![outcome], ..Results::default() };
         let path = std::env::temp_dir().join(format!("throng-results-{}", std::process::id()));
@@ -272,16 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_its_ratio() {
-        let figure = Figure::less("a", "A", Unit::Bytes).published(100.0, 10, "x");
-        let mut measured = Measured::of(&figure);
+    fn a_value_has_a_ratio_if_sizes_are_comparable() {
+        let measurement = Measurement::less("a", "A", Unit::Bytes).published(100.0, 10, "x");
+        let mut measured = MeasuredValue::of(&measurement);
         measured.set(25.0, 10);
         assert_eq!((measured.ours, measured.ratio), (Some(25.0), Some(4.0)));
         measured.set(f64::NAN, 10);
         assert_eq!((measured.ours, measured.ratio), (None, None));
         measured.set(25.0, 8);
         assert_eq!((measured.ours, measured.ratio), (Some(25.0), None));
-        let mut each = Measured::of(&figure.each());
+        let mut each = MeasuredValue::of(&measurement.per_connection());
         each.set(25.0, 8);
         assert_eq!(each.ratio, Some(4.0));
     }

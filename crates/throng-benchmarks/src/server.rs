@@ -1,9 +1,8 @@
-//! The server as a child process: this very program, on a free port of loopback, with settings of
-//! its own.
+//! The server as a child process: this program, on a free port of loopback, with default settings.
 //!
-//! It is stopped on drop, so also on an error or a panic. Should this process be killed, the kernel
-//! ends it: the word [`COMMAND`] asks for that. It is in a process group of its own, so
-//! that a Ctrl-C is for this program, which then ends the benchmark and the server in order.
+//! It is stopped on drop, and so also on errors and panics. If this process is killed, the kernel
+//! kills the server too, which [`COMMAND`] arranges. It has its own process group, so that Ctrl-C
+//! reaches only this program, which then stops the benchmark and the server in order.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -17,47 +16,51 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Instead of `serve`, on the command line: serves until the process that started it ends.
+/// The subcommand of a server that ends with its parent process.
 pub const COMMAND: &str = "serve-bound";
 
-/// As it stands in lists of processes.
+/// Name in process lists.
 const NAME: &str = "throng";
 
-/// The server must listen within this.
+/// Timeout until the server listens.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// After `SIGTERM` it has this long before it is killed: it closes millions of connections.
+/// Time from `SIGTERM` to `SIGKILL`: closing millions of connections takes long.
 const STOP_DEADLINE: Duration = Duration::from_secs(120);
 
-/// How often an ending process is looked at.
+/// How often a stopping process is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Room beyond the clients: publishers, plain requests, and connections being closed.
-const CONNECTIONS_SLACK: usize = 512;
+/// Capacity beyond the clients, for publishers, plain requests and closing connections.
+const CONNECTIONS_RESERVE: usize = 512;
 
-/// Of what the server says, the last lines are kept.
+/// How many lines of standard error are kept.
 const LINES_MAX: usize = 3;
 
-/// What the banner says before the address; its form is fixed.
+/// Text before the address in the banner.
 const LISTENING: &str = "listening on http://";
 
 /// A running server.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     url: String,
-    said: Arc<Mutex<VecDeque<String>>>,
+    output: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Server {
-    /// Starts it and waits until it listens. To be called on the main thread: the kernel takes the
-    /// end of the thread for that of the parent.
-    pub fn start(program: &Path, connections: usize, flags: &[String]) -> Result<Server, String> {
+    /// Starts the server and waits until it listens. Must be called on the main thread: the server
+    /// is killed when the thread that started it ends.
+    pub(crate) fn start(
+        program: &Path,
+        connections: usize,
+        flags: &[String],
+    ) -> Result<Server, String> {
         let mut command = Command::new(program);
         command.arg0(NAME).arg(COMMAND).args(["--listen", "127.0.0.1:0"]);
-        command.args(["--max-connections", &(connections + CONNECTIONS_SLACK).to_string()]);
-        // Settings are those that are told, wherever this is run.
+        command.args(["--max-connections", &(connections + CONNECTIONS_RESERVE).to_string()]);
+        // No configuration of this machine: settings come from the flags only.
         command.args(["--config", "/dev/null", "--log", "warn"]);
-        // By then the clients are gone, so that there is nobody to wait for.
+        // The clients are gone when the server is stopped.
         command.args(["--drain-window", "0", "--drain-timeout", "1s"]);
         command.args(flags);
         for (name, _) in std::env::vars_os() {
@@ -70,38 +73,38 @@ impl Server {
         command.process_group(0);
         let mut child =
             command.spawn().map_err(|error| format!("the server cannot be started: {error}"))?;
-        let said = Arc::new(Mutex::new(VecDeque::new()));
-        let (told, tell) = channel();
+        let output = Arc::new(Mutex::new(VecDeque::new()));
+        let (sender, receiver) = channel();
         if let Some(stdout) = child.stdout.take() {
-            thread::spawn(move || read_banner(stdout, &told));
+            thread::spawn(move || read_banner(stdout, &sender));
         }
         if let Some(stderr) = child.stderr.take() {
-            let said = Arc::clone(&said);
-            thread::spawn(move || keep_last(stderr, &said));
+            let output = Arc::clone(&output);
+            thread::spawn(move || keep_last(stderr, &output));
         }
-        let mut server = Server { child, url: String::new(), said };
-        server.await_listening(&tell)?;
+        let mut server = Server { child, url: String::new(), output };
+        server.await_listening(&receiver)?;
         Ok(server)
     }
 
-    /// Where it is, without a slash at the end.
-    pub fn url(&self) -> &str {
+    /// Base URL, without a trailing slash.
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The process id.
-    pub fn pid(&self) -> u32 {
+    /// Id of the process.
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, in words, if it has.
-    pub fn ended(&mut self) -> Option<String> {
+    /// How the server exited, as text; `None` while it runs.
+    pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
-        Some(format!("{}{}", in_words(status), self.last_words()))
+        Some(format!("{}{}", exit_text(status), self.last_output()))
     }
 
-    fn await_listening(&mut self, tell: &Receiver<String>) -> Result<(), String> {
-        match tell.recv_timeout(START_DEADLINE) {
+    fn await_listening(&mut self, receiver: &Receiver<String>) -> Result<(), String> {
+        match receiver.recv_timeout(START_DEADLINE) {
             Ok(address) => {
                 self.url = format!("http://{address}");
                 Ok(())
@@ -109,26 +112,30 @@ impl Server {
             Err(RecvTimeoutError::Timeout) => {
                 Err(format!("the server did not listen within {START_DEADLINE:?}"))
             }
-            // Its output has ended, and so has it, or does now.
+            // Standard output was closed: the server has exited or is about to.
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.child.wait();
-                let how = status.map_or_else(|error| error.to_string(), in_words);
-                Err(format!("the server did not start: it {how}{}", self.last_words()))
+                let how = status.map_or_else(|error| error.to_string(), exit_text);
+                Err(format!("the server did not start: it {how}{}", self.last_output()))
             }
         }
     }
 
-    fn last_words(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let said: Vec<&str> = said.iter().map(String::as_str).collect();
-        if said.is_empty() { String::new() } else { format!("; it said: {}", said.join(" / ")) }
+    fn last_output(&self) -> String {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let output: Vec<&str> = output.iter().map(String::as_str).collect();
+        if output.is_empty() {
+            String::new()
+        } else {
+            format!("; its last output: {}", output.join(" / "))
+        }
     }
 
     fn stop(&mut self) -> std::io::Result<()> {
         if self.child.try_wait()?.is_some() {
             return Ok(());
         }
-        // Not waited for yet, so that the number cannot mean another process.
+        // Not yet waited for, so the id cannot belong to another process.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM)?;
         }
@@ -153,30 +160,30 @@ impl Drop for Server {
     }
 }
 
-/// Tells the address, and reads on: a pipe that nobody reads would stop the server.
-fn read_banner(stdout: ChildStdout, told: &Sender<String>) {
+/// Sends the address, and keeps reading: a full pipe would block the server.
+fn read_banner(stdout: ChildStdout, sender: &Sender<String>) {
     let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
     let address = lines.by_ref().find_map(|line| {
         let (_, address) = line.split_once(LISTENING)?;
         Some(address.trim().to_owned())
     });
     if let Some(address) = address {
-        let _ = told.send(address);
+        let _ = sender.send(address);
     }
     lines.for_each(drop);
 }
 
-fn keep_last(stderr: ChildStderr, said: &Mutex<VecDeque<String>>) {
+fn keep_last(stderr: ChildStderr, output: &Mutex<VecDeque<String>>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() == LINES_MAX {
-            said.pop_front();
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        if output.len() == LINES_MAX {
+            output.pop_front();
         }
-        said.push_back(line.trim().to_owned());
+        output.push_back(line.trim().to_owned());
     }
 }
 
-fn in_words(status: ExitStatus) -> String {
+fn exit_text(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
@@ -189,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_no_server_is_told_in_one_sentence() {
+    fn a_program_that_is_no_server_is_an_error() {
         let start = |program: &str| Server::start(Path::new(program), 1, &[]).err();
         let error = start("/bin/false").expect("no server");
         assert_eq!(error, "the server did not start: it ended with exit code 1");
@@ -198,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn ends_have_words() {
-        assert_eq!(in_words(ExitStatus::from_raw(9)), "was killed by signal 9");
-        assert_eq!(in_words(ExitStatus::from_raw(256)), "ended with exit code 1");
+    fn exits_have_a_text() {
+        assert_eq!(exit_text(ExitStatus::from_raw(9)), "was killed by signal 9");
+        assert_eq!(exit_text(ExitStatus::from_raw(256)), "ended with exit code 1");
     }
 }

@@ -1,4 +1,4 @@
-//! A reader of the server's live status page: its stream of updates, one a second.
+//! Reads the event stream of the server's status page, which has one update per second.
 
 use std::io::{BufRead as _, BufReader};
 use std::sync::Arc;
@@ -8,48 +8,48 @@ use std::time::{Duration, Instant};
 
 use ureq::Agent;
 
-/// Where the updates come from, as server-sent events.
+/// The event stream of the status page.
 const PATH: &str = "/status/stream";
 
-/// An update that takes longer than this never comes.
+/// Timeout of an update.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A reader for a while, under way.
-pub struct Reader {
+/// A running reader.
+pub(crate) struct Reader {
     thread: JoinHandle<Option<Updates>>,
     is_over: Arc<AtomicBool>,
 }
 
-/// What has come.
+/// The updates that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Updates {
-    /// Updates.
-    pub count: u64,
-    /// The most event streams that one of them told of.
-    pub sse_most: u64,
-    /// The longest time without one.
-    pub pause_max_s: f64,
-    /// How long they were read.
-    pub seconds: f64,
+pub(crate) struct Updates {
+    /// Number of updates.
+    pub(crate) count: u64,
+    /// The largest number of SSE connections in an update.
+    pub(crate) sse_max: u64,
+    /// The longest time between updates.
+    pub(crate) pause_max_s: f64,
+    /// Duration of reading.
+    pub(crate) seconds: f64,
 }
 
 impl Reader {
-    /// Reads the updates of the server at `url` for a time.
-    pub fn start(url: &str, time: Duration) -> Reader {
+    /// Reads updates of the server at `url` for `time`.
+    pub(crate) fn start(url: &str, time: Duration) -> Reader {
         let url = format!("{url}{PATH}");
         let is_over = Arc::new(AtomicBool::new(false));
-        let is_known_over = Arc::clone(&is_over);
-        Reader { thread: thread::spawn(move || read(&url, time, &is_known_over)), is_over }
+        let is_over_there = Arc::clone(&is_over);
+        Reader { thread: thread::spawn(move || read(&url, time, &is_over_there)), is_over }
     }
 
-    /// Reads no further than the next line.
-    pub fn cut_short(&self) {
+    /// Stops after the next line.
+    pub(crate) fn cut_short(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// What has come; `None` if the server has no such stream.
-    pub fn end(self) -> Option<Updates> {
-        // A thread that has panicked has its sentence on standard error.
+    /// The updates; `None` if the server has no status page.
+    pub(crate) fn end(self) -> Option<Updates> {
+        // A panicked thread has reported on standard error.
         self.thread.join().ok().flatten()
     }
 }
@@ -73,7 +73,7 @@ fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
         let Ok(line) = line else { break };
         if let Some(sample) = line.strip_prefix("data:") {
             updates.count += 1;
-            updates.sse_most = updates.sse_most.max(sse(sample));
+            updates.sse_max = updates.sse_max.max(sse(sample));
             updates.pause_max_s = updates.pause_max_s.max(last.elapsed().as_secs_f64());
             last = Instant::now();
         }
@@ -86,7 +86,7 @@ fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
     Some(updates)
 }
 
-/// How many event streams a sample tells of.
+/// Number of SSE connections in a sample.
 fn sse(sample: &str) -> u64 {
     let sample: serde_json::Value = serde_json::from_str(sample).unwrap_or_default();
     sample["connections"]["sse"].as_u64().unwrap_or_default()
@@ -117,11 +117,11 @@ mod tests {
              data: {\"connections\":{\"sse\":7}}\n\n:\n\ndata: {}\n\n",
         );
         let updates = Reader::start(&url, Duration::from_secs(60)).end().expect("a stream");
-        assert_eq!((updates.count, updates.sse_most), (2, 7));
+        assert_eq!((updates.count, updates.sse_max), (2, 7));
     }
 
     #[test]
-    fn a_server_without_the_page_is_told() {
+    fn a_server_without_the_page_has_no_updates() {
         let url = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(Reader::start(&url, Duration::from_secs(60)).end(), None);
         let url = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");

@@ -1,5 +1,4 @@
-//! What is seen in the terminal: the list of benchmarks, and their figures beside the published
-//! ones.
+//! Terminal views: the list of benchmarks, and results beside the published values.
 
 use std::fmt::Write as _;
 
@@ -8,19 +7,19 @@ use throng_report::grid::Grid;
 use throng_units::format::{ABSENT, count, counted, decimal, or_absent, seconds};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use crate::benchmark::Benchmark;
 use crate::benchmarks::{ALL, SMALL};
-use crate::results::{Measured, Outcome, Results, Verdict};
+use crate::definition::Definition;
+use crate::results::{MeasuredValue, Outcome, Results, Verdict};
 
-/// Every benchmark with its size and how long it takes about.
-pub fn list(paint: Paint) -> String {
+/// All benchmarks with their sizes and rough durations.
+pub(crate) fn list(paint: Paint) -> String {
     let mut text = format!(
-        "{} of push servers, rerun against this one.\n",
+        "{} of push servers, rerun against Throng.\n",
         paint.ink(Ink::Bold, "The classic benchmarks")
     );
     let mut grid =
         Grid::new(["benchmark", "year", "connections", "held for", "takes about"], paint);
-    for benchmark in ALL {
+    for benchmark in ALL.map(|benchmark| benchmark.definition) {
         let size = benchmark.scope.size;
         let held = benchmark.scope.has_time.then_some(size.time.as_secs_f64());
         let big = if benchmark.scope.is_big { " *" } else { "" };
@@ -43,8 +42,8 @@ pub fn list(paint: Paint) -> String {
     text
 }
 
-/// A length of time that need not be exact: `45 s`, `2 min`, `1 h 05 min`.
-pub fn about(seconds: f64) -> String {
+/// A rough duration: `45 s`, `2 min`, `1 h 05 min`.
+pub(crate) fn about(seconds: f64) -> String {
     let whole = seconds.round().max(1.0) as u64;
     let minutes = (seconds / 60.0).round() as u64;
     match whole {
@@ -54,15 +53,15 @@ pub fn about(seconds: f64) -> String {
     }
 }
 
-/// What would be done.
-pub fn plan(benchmark: &Benchmark, outcome: &Outcome, paint: Paint) -> String {
+/// What a dry run shows of a benchmark.
+pub(crate) fn plan(benchmark: &Definition, outcome: &Outcome, paint: Paint) -> String {
     let mut text = format!("{}\n", paint.ink(Ink::Bold, benchmark.title));
     let _ = writeln!(text, "  {}", benchmark.story);
     let _ =
         writeln!(text, "  {} ({}), on {}", benchmark.source, benchmark.year, benchmark.hardware);
     let _ = writeln!(text, "  {}", benchmark.setup);
     for difference in benchmark.differences {
-        let _ = writeln!(text, "  Different here: {difference}");
+        let _ = writeln!(text, "  Difference: {difference}");
     }
     let held = outcome.time_s.map(|time_s| format!(", held for {}", about(time_s)));
     let connections = counted(outcome.connections as u64, "connection", "connections");
@@ -70,16 +69,16 @@ pub fn plan(benchmark: &Benchmark, outcome: &Outcome, paint: Paint) -> String {
     text
 }
 
-/// All results.
-pub fn table(results: &Results, paint: Paint) -> String {
+/// All results as text.
+pub(crate) fn table(results: &Results, paint: Paint) -> String {
     let mut text = String::new();
     for outcome in &results.benchmarks {
-        of_outcome(&mut text, outcome, paint);
+        outcome_table(&mut text, outcome, paint);
     }
     text
 }
 
-fn of_outcome(text: &mut String, outcome: &Outcome, paint: Paint) {
+fn outcome_table(text: &mut String, outcome: &Outcome, paint: Paint) {
     let connections = counted(outcome.connections as u64, "connection", "connections");
     let _ = writeln!(
         text,
@@ -99,12 +98,12 @@ fn of_outcome(text: &mut String, outcome: &Outcome, paint: Paint) {
         let _ = writeln!(text, "{} {}", paint.ink(Ink::BAD, "failed:"), sanitized(reason));
     }
     for warning in &outcome.warnings {
-        let _ = writeln!(text, "{} {}", paint.ink(Ink::WARNING, "doubtful:"), sanitized(warning));
+        let _ = writeln!(text, "{} {}", paint.ink(Ink::WARNING, "warning:"), sanitized(warning));
     }
     text.push('\n');
     let mut grid = Grid::new(["", "published", "of", "ours", "of", ""], paint);
-    for figure in &outcome.figures {
-        grid.row(row(figure));
+    for measurement in &outcome.measurements {
+        grid.row(row(measurement));
     }
     grid.write(text);
     for table in &outcome.tables {
@@ -117,43 +116,42 @@ fn of_outcome(text: &mut String, outcome: &Outcome, paint: Paint) {
     }
 }
 
-/// A value of a table whose column says the unit.
-pub fn cell(value: Option<f64>) -> String {
-    or_absent(value, |value| match value.fract() == 0.0 && value >= 0.0 {
-        // Whole numbers are counted.
-        true => count(value as u64),
-        false => decimal(value),
+/// A value of a table, whose column heading states the unit.
+pub(crate) fn cell(value: Option<f64>) -> String {
+    or_absent(value, |value| {
+        let is_count = value.fract() == 0.0 && value >= 0.0;
+        if is_count { count(value as u64) } else { decimal(value) }
     })
 }
 
-/// A figure: what was published, ours, and how they compare.
-pub fn row(figure: &Measured) -> [String; 6] {
-    let published = figure.published.as_ref();
-    let unit = figure.unit();
+/// A measurement: the published value, our value, and how they compare.
+pub(crate) fn row(measurement: &MeasuredValue) -> [String; 6] {
+    let published = measurement.published.as_ref();
+    let unit = measurement.unit();
     [
-        figure.name.clone(),
+        measurement.name.clone(),
         published.map_or_else(String::new, |published| unit.show(published.value)),
         published.map_or_else(String::new, |published| count(published.connections as u64)),
-        or_absent(figure.ours, |value| unit.show(value)),
-        or_absent(figure.connections.filter(|_| figure.ours.is_some()), |connections| {
+        or_absent(measurement.ours, |value| unit.show(value)),
+        or_absent(measurement.connections.filter(|_| measurement.ours.is_some()), |connections| {
             count(connections as u64)
         }),
-        compared(figure),
+        compared(measurement),
     ]
 }
 
-/// `45 × less`, `1.2 × more`: the word says which way it differs, the sign which is better.
-pub fn compared(figure: &Measured) -> String {
-    let (Some(ours), Some(published)) = (figure.ours, figure.published.as_ref()) else {
+/// How our value differs: `45 × less, better`, `1.2 × more, worse`.
+pub(crate) fn compared(measurement: &MeasuredValue) -> String {
+    let (Some(ours), Some(published)) = (measurement.ours, measurement.published.as_ref()) else {
         return String::new();
     };
-    if figure.better() == Better::Neither {
+    if measurement.better() == Better::Neither {
         return String::new();
     }
-    if !figure.is_comparable() {
-        return "of another size".to_owned();
+    if !measurement.is_comparable() {
+        return "different size".to_owned();
     }
-    let Some(ratio) = figure.ratio else { return ABSENT.to_owned() };
+    let Some(ratio) = measurement.ratio else { return ABSENT.to_owned() };
     let times = if ratio >= 1.0 { ratio } else { 1.0 / ratio };
     let word = if ours < published.value { "less" } else { "more" };
     let verdict = if ratio >= 1.0 { "better" } else { "worse" };
@@ -163,36 +161,37 @@ pub fn compared(figure: &Measured) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::Figure;
+    use crate::definition::Measurement;
     use throng_report::Unit;
 
-    fn measured(figure: Figure, ours: f64) -> Measured {
-        let mut measured = Measured::of(&figure);
+    fn measured(measurement: Measurement, ours: f64) -> MeasuredValue {
+        let mut measured = MeasuredValue::of(&measurement);
         measured.set(ours, 200);
         measured
     }
 
     #[test]
-    fn figures_stand_beside_the_published_ones() {
-        let figure =
-            Figure::less("m", "memory", Unit::Bytes).each().published(46_080.0, 10_000, "x");
+    fn our_values_are_beside_the_published_ones() {
+        let measurement = Measurement::less("m", "memory", Unit::Bytes)
+            .per_connection()
+            .published(46_080.0, 10_000, "x");
         assert_eq!(
-            row(&measured(figure, 100.0)),
+            row(&measured(measurement, 100.0)),
             ["memory", "45.0 KiB", "10,000", "100 B", "200", "461 × less, better"]
         );
-        let rate = Figure::more("r", "rate", Unit::PerSecond).published(1_000.0, 10, "x");
+        let rate = Measurement::more("r", "rate", Unit::PerSecond).published(1_000.0, 10, "x");
         assert_eq!(compared(&measured(rate, 500.0)), "2.00 × less, worse");
         assert_eq!(compared(&measured(rate, 3_000.0)), "3.00 × more, better");
-        let time = Figure::less("t", "time", Unit::Milliseconds).published(50.0, 10, "x");
+        let time = Measurement::less("t", "time", Unit::Milliseconds).published(50.0, 10, "x");
         assert_eq!(compared(&measured(time, 100.0)), "2.00 × more, worse");
-        let large = Figure::less("t", "time", Unit::Milliseconds).published(50.0, 9_999, "x");
-        assert_eq!(compared(&measured(large, 1.0)), "of another size");
-        let alone = Measured::of(&Figure::of("n", "number", Unit::Count));
+        let large = Measurement::less("t", "time", Unit::Milliseconds).published(50.0, 9_999, "x");
+        assert_eq!(compared(&measured(large, 1.0)), "different size");
+        let alone = MeasuredValue::of(&Measurement::of("n", "number", Unit::Count));
         assert_eq!(row(&alone), ["number", "", "", ABSENT, ABSENT, ""]);
     }
 
     #[test]
-    fn times_are_rounded() {
+    fn durations_are_rounded() {
         for (seconds, text) in
             [(0.1, "1 s"), (45.4, "45 s"), (119.0, "119 s"), (600.0, "10 min"), (3_600.0, "60 min")]
         {
@@ -202,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_all() {
+    fn the_list_has_every_benchmark() {
         let text = list(Paint::plain());
         for benchmark in ALL {
-            assert!(text.contains(benchmark.name), "{text}");
+            assert!(text.contains(benchmark.definition.name), "{text}");
         }
     }
 
     #[test]
-    fn a_failure_is_seen() {
-        let mut outcome = Outcome::of(ALL[0], &ALL[0].scope.size, 0);
+    fn a_failure_is_shown() {
+        let mut outcome = Outcome::of(ALL[0].definition, &ALL[0].definition.scope.size, 0);
         outcome.fail("the server is gone: \x1b[2J");
         let results = Results { benchmarks: vec![outcome], ..Results::default() };
         let text = table(&results, Paint::plain());

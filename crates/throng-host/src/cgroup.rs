@@ -4,16 +4,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a group has left of something.
+/// What a control group has left of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
-    /// So much.
+    /// The remaining amount.
     pub amount: u64,
-    /// The group's folder.
+    /// The group's folder under `/sys/fs/cgroup`.
     pub group: PathBuf,
 }
 
-/// Version 1 writes "no limit" as the largest number of whole pages.
+/// cgroup v1 writes "no limit" as the largest number of whole pages.
 const UNLIMITED_FROM: u64 = 1 << 60;
 
 /// The least memory, in bytes, that is left to the groups; `None` if none is limited.

@@ -28,25 +28,25 @@ const SETTINGS: [&str; 17] = [
     "net.netfilter.nf_conntrack_max",
 ];
 
-/// The machine.
+/// The machine and its kernel settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// Kernel release.
+    /// Kernel release, as in `uname -r`.
     pub kernel: String,
-    /// Cores that may be used.
+    /// Cores available to this process.
     pub cores: usize,
-    /// Name of the processor; empty where the kernel tells none.
+    /// Model name of the processor; empty if the kernel does not tell.
     pub processor: String,
-    /// Memory of the machine.
+    /// Total memory of the machine.
     pub memory_bytes: u64,
-    /// Hard limit of descriptors of a table.
+    /// Hard limit of a process's descriptors.
     pub descriptors_max: u64,
-    /// Kernel settings that matter, by name; those that there are.
+    /// Relevant kernel settings that exist here, by name.
     pub sysctl: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// Looks at this machine.
+    /// Reads the properties of this machine.
     pub fn look() -> Environment {
         let settings = SETTINGS.into_iter().filter_map(|name| {
             let value = sysctl::read(name).filter(|value| !value.is_empty())?;

@@ -32,11 +32,11 @@ pub fn socket_slab_bytes() -> Option<u64> {
 /// One thread of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number.
+    /// The thread id.
     pub id: u32,
-    /// Its name, cut to 15 bytes by the kernel.
+    /// The name, cut to 15 bytes by the kernel.
     pub name: String,
-    /// Processor time that it has had, in nanoseconds.
+    /// Processor time used so far, in nanoseconds.
     pub cpu_ns: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// All that there are now, in no order; empty where the kernel does not tell.
+    /// The current threads, in no order; empty if the kernel does not tell.
     pub fn read(&mut self) -> Vec<Thread> {
         let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

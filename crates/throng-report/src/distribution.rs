@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 pub struct Distribution {
     /// Number of values.
     pub count: u64,
-    /// Minimum.
+    /// The smallest value.
     pub min: f64,
-    /// Arithmetic mean.
+    /// The arithmetic mean.
     pub mean: f64,
-    /// Median.
+    /// The median: half of the values are below.
     pub p50: f64,
-    /// 90th percentile.
+    /// 90 % of the values are below.
     pub p90: f64,
-    /// 99th percentile.
+    /// 99 % of the values are below.
     pub p99: f64,
-    /// 99.9th percentile.
+    /// 99.9 % of the values are below.
     pub p999: f64,
-    /// Maximum.
+    /// The largest value.
     pub max: f64,
     /// Upper edges of the non-empty buckets and their counts, ascending; empty in a summary.
     pub buckets: Vec<(f64, u64)>,

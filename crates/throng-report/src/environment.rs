@@ -12,13 +12,13 @@ const DEFAULT_NETWORK: &str = "sockets";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Environment {
-    /// Kernel release.
+    /// Kernel release, as in `uname -r`.
     pub kernel: String,
     /// Cores available to this process.
     pub cores: usize,
     /// Model name of the processor; empty if the machine does not tell.
     pub processor: String,
-    /// Total memory.
+    /// Total memory of the machine.
     pub memory_bytes: u64,
     /// Hard limit of a process's descriptors.
     pub descriptors_max: u64,

@@ -7,11 +7,11 @@ use throng_units::format;
 pub enum Unit {
     /// A number of things.
     Count,
-    /// A rate.
+    /// A number of things per second.
     PerSecond,
     /// A size in bytes.
     Bytes,
-    /// A latency.
+    /// A latency in milliseconds.
     Milliseconds,
     /// Processor seconds per second.
     Cores,

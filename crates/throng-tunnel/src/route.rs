@@ -25,7 +25,7 @@ const PROTOCOL_KERNEL: u8 = 2;
 const SCOPE_LINK: u8 = 253;
 const UNICAST: u8 = 1;
 
-/// Route attributes.
+/// Attributes of a route message.
 const DESTINATION: u16 = 1;
 const DEVICE: u16 = 4;
 const SOURCE: u16 = 7;

@@ -14,28 +14,28 @@ pub struct Paint {
 /// A colour or font weight (SGR code).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ink {
-    /// Emphasis.
+    /// Emphasis, SGR 1.
     Bold,
-    /// De-emphasis.
+    /// De-emphasis, SGR 2.
     Dim,
-    /// SGR 31.
+    /// Foreground colour 31.
     Red,
-    /// SGR 32.
+    /// Foreground colour 32.
     Green,
-    /// SGR 33.
+    /// Foreground colour 33.
     Yellow,
-    /// SGR 34.
+    /// Foreground colour 34.
     Blue,
-    /// SGR 35.
+    /// Foreground colour 35.
     Magenta,
-    /// SGR 36.
+    /// Foreground colour 36.
     Cyan,
 }
 
 impl Ink {
     /// A value that is as it should be.
     pub const GOOD: Ink = Ink::Green;
-    /// A warning.
+    /// Something that the user should look at.
     pub const WARNING: Ink = Ink::Yellow;
     /// An error or failed requirement.
     pub const BAD: Ink = Ink::Red;
@@ -65,12 +65,12 @@ impl Paint {
         Paint { is_coloured: stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb }
     }
 
-    /// Never coloured.
+    /// Writes without colour, whatever the stream.
     pub fn plain() -> Paint {
         Paint { is_coloured: false }
     }
 
-    /// Always coloured.
+    /// Writes with colour, whatever the stream.
     pub fn always() -> Paint {
         Paint { is_coloured: true }
     }

@@ -1,4 +1,4 @@
-//! Booleans.
+//! Booleans, as flags and settings accept them.
 
 use std::fmt;
 use std::str::FromStr;

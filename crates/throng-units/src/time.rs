@@ -1,4 +1,4 @@
-//! Durations.
+//! Durations with units.
 
 use std::fmt;
 use std::str::FromStr;

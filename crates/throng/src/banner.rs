@@ -119,7 +119,7 @@ impl Banner<'_> {
         let least = if is_many { Verdict::Should } else { Verdict::Must };
         let short = |check: &&Check| check.verdict >= least;
         let mut warnings: Vec<String> =
-            self.preflight.checks.iter().filter(short).map(Check::sentence).collect();
+            self.preflight.checks.iter().filter(short).map(Check::message).collect();
         if !warnings.is_empty() {
             warnings.push(format!(
                 "to see what to change: throng doctor --connections {}",

@@ -96,7 +96,7 @@ struct Pending {
 }
 
 impl Subscribers {
-    /// None yet.
+    /// No subscriber yet.
     pub fn new() -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::session::{BURST_MESSAGES, Publish, Server, Session, websocket};
-use super::{Settings, progress};
 use crate::ledger::{Ledger, Side};
 use crate::machine::{Machine, Used};
+use crate::settings::{Settings, progress};
 use crate::stats;
 
 /// The payloads of a fan-out, and the figures each fills.
@@ -60,13 +60,13 @@ struct Keys {
     last: &'static str,
 }
 
-/// Which of the three to measure.
+/// Which of the three measurements to make.
 pub struct Parts {
-    /// Single messages.
+    /// Latency of single messages.
     pub has_fanout: bool,
     /// Ten messages at once.
     pub has_burst: bool,
-    /// Connecting.
+    /// Rate of connecting.
     pub has_connect: bool,
 }
 

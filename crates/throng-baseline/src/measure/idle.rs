@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::session::{Session, websocket};
-use super::{Settings, progress};
 use crate::ledger::{Ledger, Side};
+use crate::settings::{Settings, progress};
 
 /// The first heartbeat of a connection may come a whole interval after it, and the machine is
 /// busy.

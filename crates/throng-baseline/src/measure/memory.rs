@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::session::{Publish, Server, Session, event_stream, own_user, websocket};
-use super::{Settings, progress};
 use crate::client::target::Target;
-use crate::cost;
 use crate::ledger::{Ledger, Side};
+use crate::machine;
+use crate::settings::{Settings, progress};
 
 /// Pss has settled when it did not change from one reading to the next.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
@@ -49,9 +49,9 @@ fn slope(
     let further = settings.connections.saturating_sub(settings.connections_low).max(1);
 
     session.connect(target, settings.connections_low)?;
-    let (low, slab_low) = (settled_pss_bytes(pid)?, cost::slab_bytes()?);
+    let (low, slab_low) = (settled_pss_bytes(pid)?, machine::slab_bytes()?);
     session.connect(target, further)?;
-    let (high, slab_high) = (settled_pss_bytes(pid)?, cost::slab_bytes()?);
+    let (high, slab_high) = (settled_pss_bytes(pid)?, machine::slab_bytes()?);
     ledger.add(key, Side::Throng, growth(low, high, further));
 
     if key == "memory_websocket" {
@@ -67,19 +67,19 @@ fn slope(
 /// The raw server's user space holds little but descriptors; the kernel's share is the same thing.
 fn slab_of_raw(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
     let mut session = Session::start(settings, Side::Raw, "0")?;
-    let before = cost::slab_bytes()?;
+    let before = machine::slab_bytes()?;
     session.connect(&Target::Raw, settings.connections)?;
-    let after = cost::slab_bytes()?;
+    let after = machine::slab_bytes()?;
     ledger.add("slab", Side::Raw, growth(before, after, settings.connections));
     Ok(())
 }
 
 fn settled_pss_bytes(pid: u32) -> Result<u64> {
     let deadline = Instant::now() + SETTLE_DEADLINE;
-    let mut last = cost::pss_bytes(pid)?;
+    let mut last = machine::pss_bytes(pid)?;
     loop {
         thread::sleep(SETTLE_INTERVAL);
-        let now = cost::pss_bytes(pid)?;
+        let now = machine::pss_bytes(pid)?;
         if now == last || Instant::now() > deadline {
             return Ok(now);
         }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::session::Session;
-use super::{Settings, progress};
 use crate::ledger::{Ledger, Side};
+use crate::settings::{Settings, progress};
 use crate::{frame, http, net};
 
 const CONNECTIONS: usize = 64;

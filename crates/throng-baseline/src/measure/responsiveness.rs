@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 
 use super::session::{Publish, Session, websocket};
-use super::{Settings, progress};
 use crate::client::ms;
 use crate::http::{self, Http};
 use crate::ledger::Ledger;
+use crate::settings::{Settings, progress};
 use crate::stats;
 
 const PAYLOAD_BYTES: usize = 64;

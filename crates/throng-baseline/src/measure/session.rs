@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::Settings;
 use crate::client::target::{Path, Target};
 use crate::client::{Client, Deliveries};
 use crate::http::{self, Http};
 use crate::ledger::Side;
 use crate::raw_process::RawProcess;
 use crate::server_process::{ServerProcess, Setup};
-use crate::{cost, frame};
+use crate::settings::Settings;
+use crate::{frame, machine};
 
 /// The channel that all subscribers follow.
 const CHANNEL_PATH: &str = "/channels/bench";
@@ -25,7 +25,7 @@ pub const BURST_MESSAGES: usize = 10;
 /// What is published in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Publish {
-    /// One message.
+    /// One message in one request.
     Single,
     /// [`BURST_MESSAGES`] in one `POST /publish`.
     Batch,
@@ -35,9 +35,9 @@ pub enum Publish {
 
 /// A server with its clients. The clients are closed before the server is stopped.
 pub struct Session {
-    /// The subscribers.
+    /// The client with all subscribers.
     pub client: Client,
-    /// Who sends to them.
+    /// The server that sends to them.
     pub server: Server,
 }
 
@@ -45,7 +45,7 @@ pub struct Session {
 pub enum Server {
     /// The raw loop.
     Raw(RawProcess),
-    /// Throng.
+    /// The Throng server.
     Throng(ServerProcess),
 }
 
@@ -54,7 +54,7 @@ impl Server {
     pub fn cpu_ns(&self) -> Result<u64> {
         match self {
             Self::Raw(raw) => Ok(raw.cpu_ns),
-            Self::Throng(process) => cost::cpu_ns(process.id()),
+            Self::Throng(process) => machine::cpu_ns(process.id()),
         }
     }
 

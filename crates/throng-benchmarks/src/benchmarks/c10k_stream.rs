@@ -4,19 +4,22 @@ use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_report::Unit;
 use throng_units::format::count;
 
-use crate::benchmark::{Benchmark, Figure, KIB, Scope, Size};
-use crate::course::{level, samples};
-use crate::measures::{bytes_per_client, hold, kernel_bytes_per_client, ramp, server_pss};
-use crate::results::Course;
-use crate::stage::{Cut, Load, Stage};
+use crate::benchmark::Benchmark;
+use crate::context::{Abort, Context, Load};
+use crate::definition::{Definition, KIB, Measurement, Scope, Size};
+use crate::flood::{bytes_per_client, hold, kernel_bytes_per_client, ramp, server_pss};
+use crate::plot::{level, samples};
+use crate::results::Plot;
 
-/// A line to each client so often.
+/// Interval between the lines of a client.
 const LINE_S: f64 = 10.0;
 
-/// Bytes of a line, without the words around it.
+/// Size of a line's payload.
 const LINE_BYTES: usize = 50;
 
-pub static EXPERIMENT: Benchmark = Benchmark {
+pub(super) static BENCHMARK: Benchmark = Benchmark { definition: &DEFINITION, run };
+
+static DEFINITION: Definition = Definition {
     name: "c10k-stream",
     title: "C10K stream",
     story: "Ten thousand clients each hold a chunked response and get a welcome, then a numbered \
@@ -33,35 +36,38 @@ pub static EXPERIMENT: Benchmark = Benchmark {
         "The lines are published from outside, over HTTP, instead of being made in the server.",
         "Clients connect as fast as they can, not ten a second.",
     ],
-    figures: &[
-        Figure::MEMORY.published(
+    measurements: &[
+        Measurement::MEMORY.published(
             45.0 * KIB,
             10_000,
             "resident memory of the server, 450 MB, over its connections (part 1)",
         ),
-        Figure::less("memory_hibernating", "the same, with idle clients put to sleep", Unit::Bytes)
-            .each()
-            .published(
-                8.0 * KIB,
-                10_000,
-                "resident memory over connections once processes hibernated, 78 MB (part 2)",
-            ),
-        Figure::KERNEL,
-        Figure::less("server_cores", "processor of the server while held", Unit::Cores),
-        Figure::of("welcomes", "welcomes received", Unit::Count),
-        Figure::of("lines", "lines received", Unit::Count),
-        Figure::of("expected", "lines due", Unit::Count),
-        Figure::less("p99", "a line's way, p99", Unit::Milliseconds),
+        Measurement::less(
+            "memory_hibernating",
+            "the same, with idle clients put to sleep",
+            Unit::Bytes,
+        )
+        .per_connection()
+        .published(
+            8.0 * KIB,
+            10_000,
+            "resident memory over connections once processes hibernated, 78 MB (part 2)",
+        ),
+        Measurement::KERNEL,
+        Measurement::less("server_cores", "processor of the server while held", Unit::Cores),
+        Measurement::of("welcomes", "welcomes received", Unit::Count),
+        Measurement::of("lines", "lines received", Unit::Count),
+        Measurement::of("expected", "lines expected", Unit::Count),
+        Measurement::less("p99", "latency of a line, p99", Unit::Milliseconds),
     ],
     scope: Scope::of(10_000).held_s(60),
-    run,
 };
 
-fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
-    let Size { connections: clients, time } = stage.size;
-    // In a short run everybody has two lines all the same.
+fn run(context: &mut Context<'_>) -> Result<(), Abort> {
+    let Size { connections: clients, time } = context.size;
+    // In a short run, each client still gets two lines.
     let every_s = LINE_S.min(time.as_secs_f64() / 2.0).max(0.1);
-    stage.serve(&["--welcome", "--heartbeat", "0", "--history-messages", "0"])?;
+    context.serve(&["--welcome", "--heartbeat", "0", "--history-messages", "0"])?;
     let load = Load {
         streams: Streams::Own,
         body: Some("line for client {stream}: {payload}"),
@@ -74,13 +80,13 @@ fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
         size: LINE_BYTES,
         to: Pattern::InTurn,
     };
-    let report = stage.flood(&load, vec![ramp(clients), hold(time, Some(lines))])?;
+    let report = context.flood(&load, vec![ramp(clients), hold(time, Some(lines))])?;
     let total = &report.total;
     let memory = report.phases.last().and_then(bytes_per_client);
     let held = report.phases.last().filter(|held| held.to_s > held.from_s);
     let cores =
         held.and_then(|held| Some(held.totals.server.as_ref()?.cpu_s / (held.to_s - held.from_s)));
-    stage.figures(
+    context.record_all(
         [
             ("memory", memory),
             ("memory_hibernating", memory),
@@ -95,11 +101,11 @@ fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
     );
     if total.unmarked != clients as u64 {
         let (welcomes, clients) = (count(total.unmarked), count(clients as u64));
-        stage.outcome.fail(format!("{welcomes} welcomes came to {clients} clients"));
+        context.outcome.fail(format!("{clients} clients got {welcomes} welcomes"));
     }
-    stage.outcome.courses.push(
-        Course::over_time("c10k-stream-memory", "Memory of the server", Unit::Bytes)
-            .noted("Proportional share (Pss); published: resident memory.")
+    context.outcome.plots.push(
+        Plot::over_time("c10k-stream-memory", "Memory of the server", Unit::Bytes)
+            .note("Proportional set size (Pss); published: resident memory.")
             .log()
             .line("server", samples(&report, server_pss))
             .line("published, part 1", level(&report, 45.0 * KIB * 10_000.0))

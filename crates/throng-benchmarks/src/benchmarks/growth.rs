@@ -1,4 +1,4 @@
-//! What a connection and a delivery cost as there are more and more of them.
+//! The cost of a connection and of a delivery, from a thousand to a million connections.
 
 use std::time::Duration;
 
@@ -6,65 +6,69 @@ use throng_flood::plan::{Publishing, Transport};
 use throng_flood::report::{PhaseReport, Report};
 use throng_report::Unit;
 
-use crate::benchmark::{Benchmark, Figure, Scope, Size};
-use crate::measures::{
-    bytes_per_client, connect_rate, hold, kernel_bytes_per_client, ramp, to_all,
-};
-use crate::results::Course;
-use crate::stage::{Cut, Load, QUIET, Stage};
+use crate::benchmark::Benchmark;
+use crate::context::{Abort, Context, Load, QUIET};
+use crate::definition::{Definition, Measurement, Scope, Size};
+use crate::flood::{bytes_per_client, connect_rate, hold, kernel_bytes_per_client, ramp, to_all};
+use crate::results::Plot;
 
-/// Clients of the last step, and of all steps on the way.
+/// Clients of the last step, and of each step.
 const WHOLE: usize = 1_000_000;
 const STEPS: [usize; 7] = [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, WHOLE];
 
-/// Messages of a step, at the most, and the time between two, at the least.
+/// Maximum number of messages of a step, and minimum interval between them.
 const MESSAGES_MAX: u64 = 40;
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
 
-/// A message has reached everybody before the next one at half of this many deliveries a second.
+/// Assumed delivery rate. Intervals are twice the time it needs, so that messages do not overlap.
 const DELIVERIES_PER_S: f64 = 50_000.0;
 
 const MESSAGE_BYTES: usize = 64;
 
-/// What one should know of the axis across.
-const ACROSS: &str = "Across: connections at once, on a logarithmic axis.";
+/// Appended to the note of each chart.
+const X_AXIS: &str = "Horizontal: connections, logarithmic.";
 
-pub static EXPERIMENT: Benchmark = Benchmark {
+pub(super) static BENCHMARK: Benchmark = Benchmark { definition: &DEFINITION, run };
+
+static DEFINITION: Definition = Definition {
     name: "growth",
     title: "From a thousand to a million",
     story: "A server that scales pays the same for each connection and each delivery, however many \
-            there are. That is seldom shown: published figures are those of one size.",
+            there are. That is seldom shown: published values are those of one size.",
     source: "Throng",
     year: 2026,
     hardware: "this machine",
-    setup: "At each step a server with room for just as many is started anew, all clients connect \
-            as WebSockets in one channel, and messages are published, each when the one before has \
-            reached everybody.",
+    setup: "Each step starts a new server with capacity for just its clients. All clients connect \
+            as WebSockets in one channel, and messages are published, each after the one before \
+            has reached all clients.",
     differences: &[
-        "The original is this.",
+        "This is the original.",
         "Beyond the descriptor limit of one table there are more workers, and more threads of \
          clients, than cores.",
     ],
-    figures: &[
-        Figure::CONNECT_RATE.named("connects a second, last step"),
-        Figure::more("delivery_rate", "deliveries a second, last step", Unit::PerSecond),
-        Figure::less("delivery_cpu", "processor time of a delivery, last step", Unit::Milliseconds)
-            .each(),
-        Figure::MEMORY.named("memory a connection, in the server, last step"),
-        Figure::KERNEL.named("memory a connection, in the kernel, both ends, last step"),
-        Figure::more(
+    measurements: &[
+        Measurement::CONNECT_RATE.named("connects per second, last step"),
+        Measurement::more("delivery_rate", "deliveries per second, last step", Unit::PerSecond),
+        Measurement::less(
+            "delivery_cpu",
+            "processor time per delivery, last step",
+            Unit::Milliseconds,
+        )
+        .per_connection(),
+        Measurement::MEMORY.named("memory per connection, in the server, last step"),
+        Measurement::KERNEL.named("memory per connection, in the kernel, both ends, last step"),
+        Measurement::more(
             "delivery_share",
-            "deliveries a second at the last step, of those at the best one",
+            "deliveries per second at the last step, as a share of the best step",
             Unit::Share,
         ),
-        Figure::DELIVERED.named("messages delivered, all steps"),
-        Figure::EXPECTED.named("messages due, all steps"),
+        Measurement::DELIVERED.named("messages delivered, all steps"),
+        Measurement::EXPECTED.named("messages expected, all steps"),
     ],
     scope: Scope::of(WHOLE).held_s(45).big().broadcasting(),
-    run,
 };
 
-/// What a step came to.
+/// Results of a step.
 struct Step {
     clients: usize,
     connect_rate: Option<f64>,
@@ -77,25 +81,25 @@ struct Step {
     expected: u64,
 }
 
-fn run(stage: &mut Stage<'_>) -> Result<(), Cut> {
-    let Size { connections: whole, time: time_max } = stage.size;
+fn run(context: &mut Context<'_>) -> Result<(), Abort> {
+    let Size { connections: whole, time: time_max } = context.size;
     let mut steps = Vec::new();
     for original in STEPS {
-        let clients = stage.size.part(original, WHOLE);
+        let clients = context.size.part(original, WHOLE);
         let (time, messages) = messages(clients, time_max);
-        let report = stage.step(clients, |stage| {
-            stage.serve(QUIET)?;
+        let report = context.step(clients, |context| {
+            context.serve(QUIET)?;
             let phases = vec![ramp(clients), hold(time, Some(messages))];
-            stage.flood(&Load::of(Transport::WebSocket), phases)
+            context.flood(&Load::of(Transport::WebSocket), phases)
         })?;
         steps.extend(step(clients, &report));
     }
-    tell(stage, &steps, whole);
-    draw(stage, &steps);
+    record(context, &steps, whole);
+    draw(context, &steps);
     Ok(())
 }
 
-/// How long a step is held, and what is published meanwhile.
+/// Hold time of a step, and its messages.
 fn messages(clients: usize, time_max: Duration) -> (Duration, Publishing) {
     let interval = (clients as f64 / DELIVERIES_PER_S * 2.0).max(INTERVAL_MIN.as_secs_f64());
     let fitting = (time_max.as_secs_f64() / interval) as u64;
@@ -105,27 +109,27 @@ fn messages(clients: usize, time_max: Duration) -> (Duration, Publishing) {
 }
 
 fn step(clients: usize, report: &Report) -> Option<Step> {
-    let [came, held] = report.phases.first_chunk::<2>()?;
-    let last_ms = held.totals.last.as_ref().map(|last| last.p50);
-    let cpu_us = |held: &PhaseReport| held.totals.server.as_ref()?.cpu_us_per_delivery;
+    let [ramp, hold] = report.phases.first_chunk::<2>()?;
+    let last_ms = hold.totals.last.as_ref().map(|last| last.p50);
+    let cpu_us = |hold: &PhaseReport| hold.totals.server.as_ref()?.cpu_us_per_delivery;
     Some(Step {
         clients,
-        connect_rate: connect_rate(came),
+        connect_rate: connect_rate(ramp),
         delivery_rate: last_ms.filter(|&ms| ms > 0.0).map(|ms| clients as f64 / ms * 1e3),
-        delivery_cpu_us: cpu_us(held),
-        server_bytes: bytes_per_client(came),
-        kernel_bytes: kernel_bytes_per_client(came),
+        delivery_cpu_us: cpu_us(hold),
+        server_bytes: bytes_per_client(ramp),
+        kernel_bytes: kernel_bytes_per_client(ramp),
         last_ms,
-        received: held.totals.received,
-        expected: held.totals.expected,
+        received: hold.totals.received,
+        expected: hold.totals.expected,
     })
 }
 
-fn tell(stage: &mut Stage<'_>, steps: &[Step], whole: usize) {
+fn record(context: &mut Context<'_>, steps: &[Step], whole: usize) {
     let Some(last) = steps.last() else { return };
     let best = steps.iter().filter_map(|step| step.delivery_rate).reduce(f64::max);
     let share = last.delivery_rate.zip(best).map(|(last, best)| last / best);
-    stage.figures(
+    context.record_all(
         [
             ("connect_rate", last.connect_rate),
             ("delivery_rate", last.delivery_rate),
@@ -140,12 +144,12 @@ fn tell(stage: &mut Stage<'_>, steps: &[Step], whole: usize) {
     );
     let columns = [
         "connections",
-        "connects a second",
-        "deliveries a second",
-        "server's processor time a delivery, µs",
-        "server, bytes a connection",
-        "kernel, bytes a connection",
-        "all have a message, ms",
+        "connects per second",
+        "deliveries per second",
+        "server's processor time per delivery, µs",
+        "server, bytes per connection",
+        "kernel, bytes per connection",
+        "until all have a message, ms",
     ];
     let row = |step: &Step| {
         vec![
@@ -158,58 +162,58 @@ fn tell(stage: &mut Stage<'_>, steps: &[Step], whole: usize) {
             step.last_ms,
         ]
     };
-    stage.table("Each step", &columns, steps.iter().map(row).collect());
+    context.table("Each step", &columns, steps.iter().map(row).collect());
 }
 
-/// A chart for each measure, all from zero: `bench/draw-growth` finds the first three by their ids
-/// and the names of their lines.
-fn draw(stage: &mut Stage<'_>, steps: &[Step]) {
-    let course = |id, title, unit, note: &str, name, measure: fn(&Step) -> Option<f64>| {
-        let points = steps.iter().map(|step| (step.clients as f64, measure(step)));
-        Course::by_clients(id, title, unit)
-            .noted(&format!("{note} {ACROSS}"))
-            .log_across()
+/// One chart per measurement. `bench/draw-growth` finds the first three by their ids and the names
+/// of their lines.
+fn draw(context: &mut Context<'_>, steps: &[Step]) {
+    let plot = |id, title, unit, note: &str, name, value: fn(&Step) -> Option<f64>| {
+        let points = steps.iter().map(|step| (step.clients as f64, value(step)));
+        Plot::by_clients(id, title, unit)
+            .note(&format!("{note} {X_AXIS}"))
+            .log_x()
             .line(name, points.collect())
     };
-    stage.outcome.courses.extend([
-        course(
+    context.outcome.plots.extend([
+        plot(
             "growth-processor",
-            "Processor time of the server for each delivery",
+            "Processor time of the server per delivery",
             Unit::Milliseconds,
-            "A delivery is one message that reaches one connection. A level line: however many \
-             there are, a delivery costs the same.",
+            "A delivery is one message to one connection. A horizontal line means that its cost \
+             does not depend on the number of connections.",
             "server",
             |step| step.delivery_cpu_us.map(|us| us / 1e3),
         ),
-        course(
+        plot(
             "growth-memory",
-            "Memory of the server for each connection",
+            "Memory of the server per connection",
             Unit::Bytes,
-            "Of the server's process, above what it had before the first connection. With few \
-             connections, what it allocates once weighs on each.",
+            "Growth of the server's process since before the first connection. With few \
+             connections, what it allocates once dominates.",
             "server",
             |step| step.server_bytes,
         ),
-        course(
+        plot(
             "growth-rates",
-            "Deliveries a second",
+            "Deliveries per second",
             Unit::PerSecond,
-            "One message to all connections: their number, over the time from the publish until \
-             the last one has it.",
-            "deliveries a second",
+            "One message to all connections: their number divided by the time from the publish to \
+             the last delivery.",
+            "deliveries per second",
             |step| step.delivery_rate,
         ),
-        course(
+        plot(
             "growth-connects",
-            "Connects a second",
+            "Connects per second",
             Unit::PerSecond,
-            "From the first connect until all connections are made and subscribed.",
-            "connects a second",
+            "From the first connection attempt to the last subscription.",
+            "connects per second",
             |step| step.connect_rate,
         ),
-        course(
+        plot(
             "growth-kernel",
-            "Memory of the kernel for each connection",
+            "Memory of the kernel per connection",
             Unit::Bytes,
             "Growth of the kernel's slabs: the server's end and the client's.",
             "kernel, both ends",
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_wait_for_one_another() {
+    fn messages_do_not_overlap() {
         let (time, few) = messages(1_000_000, Duration::from_secs(45));
         assert_eq!((few.count, time), (Some(1), Duration::from_secs(40)));
         let (time, many) = messages(1_000, Duration::from_secs(45));

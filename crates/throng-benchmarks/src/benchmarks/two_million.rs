@@ -1,9 +1,12 @@
 //! Two million WebSockets and one message to all of them.
 
 use super::broadcast;
-use crate::benchmark::{Benchmark, Figure, Scope};
+use crate::benchmark::Benchmark;
+use crate::definition::{Definition, Measurement, Scope};
 
-pub static EXPERIMENT: Benchmark = Benchmark {
+pub(super) static BENCHMARK: Benchmark = Benchmark { definition: &DEFINITION, run: broadcast::run };
+
+static DEFINITION: Definition = Definition {
     name: "two-million",
     title: "Two million WebSockets",
     story: "Two million WebSockets were held by one machine, and one message went to all of them \
@@ -13,13 +16,12 @@ pub static EXPERIMENT: Benchmark = Benchmark {
     year: broadcast::YEAR,
     hardware: broadcast::HARDWARE,
     setup: "All clients are WebSockets in one channel. One message is published, and each client \
-            checks that it got it, once. Memory is written down by its parts: server, clients, the \
-            kernel's slabs, and what waits in socket buffers at the worst moment.",
+            checks that it arrives exactly once. Memory is reported by part: server, clients, the \
+            kernel's slabs, and the peak of socket buffers.",
     differences: &[
         "Clients and server share one machine, with as many cores as it has.",
-        "Who joined a channel of the original also had heartbeats of its own protocol.",
+        "In the original, clients of a channel also had heartbeats of its protocol.",
     ],
-    figures: &broadcast::figures(Figure::KERNEL),
+    measurements: &broadcast::measurements(Measurement::KERNEL),
     scope: Scope::of(2_000_000).held_s(60).big().broadcasting(),
-    run: broadcast::run,
 };

@@ -1,24 +1,29 @@
-//! One thing that was looked at.
+//! A check: one property of the machine, compared with what is needed.
 
 use std::fmt;
 
+use throng_units::format::count;
+
 use crate::sysctl;
 
-/// How much something matters.
+/// The kernel writes "no limit" as a number close to its largest.
+const UNLIMITED_FROM: u64 = 1 << 60;
+
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// There is enough.
+    /// The machine has enough.
     Ok,
-    /// It could not be read. That is never taken for enough.
+    /// The value could not be read, which never counts as enough.
     Unknown,
-    /// The connections are possible without, but slower, or at a risk.
+    /// Too little: the connections are possible, but slower or at a risk.
     Should,
-    /// Without it so many connections are not possible.
+    /// Too little: the connections are not possible.
     Must,
 }
 
 impl Verdict {
-    /// The word for it, the same in all outputs.
+    /// Its name in all outputs.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Ok => "ok",
@@ -35,66 +40,66 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A check and what came of it.
+/// A check and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// The kernel setting's name, or a word for what is none: `descriptors`, `memory`.
+    /// Name of the kernel setting, or a word like `descriptors` or `memory`.
     pub name: &'static str,
-    /// What is here, in words; `None` if it could not be read.
+    /// What the machine has, as text; `None` if it could not be read.
     pub found: Option<String>,
-    /// What is needed, in words.
+    /// What is needed, as text.
     pub needed: String,
-    /// Whether that is enough.
+    /// Whether it is enough.
     pub verdict: Verdict,
     /// Why it matters, in a few words.
     pub why: String,
-    /// How many connections it allows, if it is a hard limit.
+    /// The number of connections it allows, if it is a hard limit.
     pub limit: Option<Limit>,
-    /// The kernel setting, if it is one that can be changed.
+    /// The kernel setting to change, if there is one.
     pub setting: Option<Setting>,
-    /// What a person can do where no kernel setting helps.
+    /// Advice where no kernel setting helps.
     pub by_hand: Vec<String>,
 }
 
 /// A hard limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// So many connections are possible.
+    /// The number of connections that are possible.
     pub allows: u64,
-    /// What allows no more, in a few words.
+    /// The reason, in a few words.
     pub because: String,
 }
 
-/// A kernel setting as it is and as it has to be.
+/// A kernel setting, its current value and the required one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name.
+    /// Name, as for sysctl(8).
     pub name: &'static str,
-    /// What it is.
+    /// The current value.
     pub found: String,
-    /// What it has to be: never less than it is, and the same if that is enough.
+    /// The required value: at least the current one, and equal to it if that is enough.
     pub value: String,
 }
 
 impl Setting {
-    /// Whether it has to be changed.
+    /// Whether it must be changed.
     pub fn is_short(&self) -> bool {
         self.found != self.value
     }
 
-    /// The line that a person would type to change it.
+    /// The command that changes it.
     pub fn command(&self) -> String {
         sysctl::command(self.name, &self.value)
     }
 
-    /// The line that undoes that.
+    /// The command that restores the current value.
     pub fn undo(&self) -> String {
         sysctl::command(self.name, &self.found)
     }
 }
 
 impl Check {
-    /// A check that found enough, so far.
+    /// A check without an outcome yet.
     pub(super) fn new(name: &'static str, why: impl Into<String>) -> Check {
         Check {
             name,
@@ -108,7 +113,7 @@ impl Check {
         }
     }
 
-    /// What is here and what is needed, in words, and what follows from comparing them.
+    /// Sets what the machine has, what is needed, and the verdict.
     pub(super) fn judged(mut self, found: String, needed: String, verdict: Verdict) -> Check {
         self.found = Some(found);
         self.needed = needed;
@@ -116,7 +121,7 @@ impl Check {
         self
     }
 
-    /// What would be needed of a thing that cannot be read.
+    /// Sets what is needed of a value that cannot be read.
     pub(super) fn unread(mut self, needed: String) -> Check {
         self.needed = needed;
         self
@@ -127,7 +132,7 @@ impl Check {
         self
     }
 
-    /// The check's own kernel setting, from what is here to what has to be.
+    /// Sets the kernel setting of the check's name, with its current and required value.
     pub(super) fn set(mut self, found: impl ToString, value: impl ToString) -> Check {
         let (found, value) = (found.to_string(), value.to_string());
         self.setting = Some(Setting { name: self.name, found, value });
@@ -139,19 +144,19 @@ impl Check {
         self
     }
 
-    /// The setting, if it has to be changed.
+    /// The setting, if it must be changed.
     pub fn change(&self) -> Option<&Setting> {
         self.setting.as_ref().filter(|setting| setting.is_short())
     }
 
-    /// What would help, a line each: the command first.
+    /// What helps, one line each; the command first.
     pub fn help(&self) -> Vec<String> {
         let command = self.change().map(Setting::command);
         command.into_iter().chain(self.by_hand.iter().cloned()).collect()
     }
 
-    /// All of it in one line, with what would help at its end.
-    pub fn sentence(&self) -> String {
+    /// The check in one line, with what helps at the end.
+    pub fn message(&self) -> String {
         let found = self.found.as_deref().unwrap_or("unknown");
         let mut text = format!("{}: {found} here, {} needed", self.name, self.needed);
         text.push_str(&format!(" ({})", self.why));
@@ -164,17 +169,32 @@ impl Check {
     }
 }
 
+/// A number for people; the kernel's "no limit" as such.
+pub(super) fn number(number: u64) -> String {
+    if number >= UNLIMITED_FROM { "no limit".to_owned() } else { count(number) }
+}
+
+/// Adds an eighth, for other programs of the machine.
+pub(super) fn with_reserve(number: u64) -> u64 {
+    number.saturating_add(number / 8)
+}
+
+/// `severity` if something is short, otherwise [`Verdict::Ok`].
+pub(super) fn verdict(is_short: bool, severity: Verdict) -> Verdict {
+    if is_short { severity } else { Verdict::Ok }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_ends_with_what_helps() {
+    fn a_message_ends_with_what_helps() {
         let check = Check::new("net.core.somaxconn", "a queue")
             .judged("128".to_owned(), "4,096".to_owned(), Verdict::Should)
             .set(128, 4096);
         assert_eq!(
-            check.sentence(),
+            check.message(),
             "net.core.somaxconn: 128 here, 4,096 needed (a queue): \
              sysctl -w net.core.somaxconn=4096"
         );

@@ -72,25 +72,25 @@ pub enum Firewall {
     /// There is none that follows connections.
     #[default]
     Absent,
-    /// There may be one, but it cannot be read.
+    /// A firewall may exist, but cannot be read.
     Unknown,
-    /// There is one.
+    /// The firewall tracks connections.
     Follows {
-        /// Connections, now.
+        /// Connections tracked now.
         now: u64,
-        /// Connections, at most.
+        /// Maximum number of tracked connections.
         most: u64,
-        /// Buckets of the table that they are looked up in.
+        /// Hash buckets of the table.
         buckets: Option<u64>,
     },
 }
 
-/// Memory that is free for new use.
+/// Memory that is available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// In bytes.
+    /// Free memory in bytes.
     pub bytes: u64,
-    /// The control group that allows no more, if it is not the machine itself.
+    /// The control group that limits it; `None` if the machine does.
     pub group: Option<String>,
 }
 

@@ -18,9 +18,9 @@ pub struct Area {
     pub height: f64,
     /// Left margin, which holds the labels of the vertical axis.
     pub left: f64,
-    /// Right margin.
+    /// Right margin, for values beside the plot.
     pub right: f64,
-    /// Top margin.
+    /// Top margin, for names of bands.
     pub top: f64,
     /// Bottom margin, which holds the labels of the horizontal axis.
     pub bottom: f64,
@@ -50,7 +50,7 @@ impl Area {
 pub struct Figure {
     /// The element's id, unique on the page.
     pub id: String,
-    /// The heading.
+    /// The heading of the chart.
     pub title: String,
     /// How to read the chart; may be empty.
     pub note: String,

@@ -88,11 +88,11 @@ pub struct Band {
 
 /// A chart of lines.
 pub struct Lines<'a> {
-    /// See [`Figure::id`].
+    /// As in [`Figure::id`].
     pub id: &'a str,
-    /// See [`Figure::title`].
+    /// As in [`Figure::title`].
     pub title: &'a str,
-    /// See [`Figure::note`].
+    /// As in [`Figure::note`].
     pub note: &'a str,
     /// Unit of the values.
     pub unit: Unit,

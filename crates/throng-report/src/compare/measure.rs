@@ -11,7 +11,7 @@ const NOISE_UNKNOWN: f64 = 0.1;
 /// Something that is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Measure<R> {
-    /// Its name.
+    /// Name in tables.
     pub name: &'static str,
     /// Formats a value with its unit.
     pub show: fn(f64) -> String,
@@ -26,9 +26,9 @@ pub struct Measure<R> {
 /// Which values of a measurement are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// Smaller ones.
+    /// Smaller values are better.
     Less,
-    /// Larger ones.
+    /// Larger values are better.
     More,
     /// Neither: it says how much load there was, or both directions have their merits.
     Neither,

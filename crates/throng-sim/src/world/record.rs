@@ -1,6 +1,6 @@
 //! What the engine was asked, into the model; and what the witness heard.
 
-use throng_core::{HistoryQuery, MessageId, Notification, Publication, StartAt};
+use throng_core::{HistoryQuery, MessageId, Notification, Publication, Published, StartAt};
 
 use super::World;
 use crate::recorder::Record;
@@ -26,17 +26,7 @@ impl World {
                     has_room || answer.is_duplicate,
                     "accepted, although a worker that delivers it has no room"
                 );
-                let topic = self.model.published(now_ms, number, &publication, &answer)?;
-                let (offset, client_text) = (answer.id.offset, text(client));
-                self.notes.trace(format!("  {topic} has {offset}, by {client_text}"));
-                if answer.is_duplicate {
-                    self.notes.saw("publish: known key");
-                }
-                if let Some(client) = client {
-                    self.spoken += 1;
-                    self.clients[client].is_heard(number, &publication, &answer)?;
-                }
-                self.saw_in_fan_out("publish: in the middle of a fan-out");
+                self.replay_accepted(now_ms, number, &publication, &answer, client)?;
             }
             Record::Followed { now_ms, channel, start, cursor, is_recovered, backlog, client } => {
                 let begin = self.model.followed(now_ms, &channel, start)?;
@@ -92,6 +82,28 @@ impl World {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn replay_accepted(
+        &mut self,
+        now_ms: u64,
+        number: u64,
+        publication: &Publication,
+        answer: &Published,
+        client: Option<usize>,
+    ) -> Check {
+        let topic = self.model.published(now_ms, number, publication, answer)?;
+        let (offset, client_text) = (answer.id.offset, text(client));
+        self.notes.trace(format!("  {topic} has {offset}, by {client_text}"));
+        if answer.is_duplicate {
+            self.notes.saw("publish: known key");
+        }
+        if let Some(client) = client {
+            self.spoken += 1;
+            self.clients[client].is_heard(number, publication, answer)?;
+        }
+        self.saw_in_fan_out("publish: in the middle of a fan-out");
         Ok(())
     }
 

@@ -2,8 +2,7 @@
 
 use throng_units::format::{count, counted};
 
-use super::{number, verdict};
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, number, verdict};
 use crate::preflight::room::Room;
 use crate::preflight::wanted::{Tables, Wanted};
 

@@ -2,8 +2,7 @@
 
 use throng_units::format::count;
 
-use super::{number, verdict, with_spare};
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, number, verdict, with_reserve};
 use crate::preflight::room::{Firewall, Room};
 use crate::preflight::wanted::Wanted;
 
@@ -28,7 +27,7 @@ fn files(wanted: &Wanted, room: &Room) -> Check {
     let Some(found) = room.files_max else { return check.unread(number(needed)) };
     let left = found.saturating_sub(room.files_open);
     let is_short = left < more;
-    let value = if is_short { room.files_open + with_spare(more) } else { found };
+    let value = if is_short { room.files_open + with_reserve(more) } else { found };
     check
         .judged(number(found), number(needed), verdict(is_short, Verdict::Must))
         .limited(left / ends, format!("{} more files in the whole system{both}", count(left)))
@@ -49,7 +48,7 @@ fn firewall(connections: u64, firewall: Firewall) -> Vec<Check> {
     };
     let left = most.saturating_sub(now);
     let is_short = left < connections;
-    let value = if is_short { now + with_spare(connections) } else { most };
+    let value = if is_short { now + with_reserve(connections) } else { most };
     let table = Check::new(MAX, why)
         .judged(number(most), number(now + connections), verdict(is_short, Verdict::Must))
         .limited(left, format!("{} more connections that the firewall can follow", count(left)))

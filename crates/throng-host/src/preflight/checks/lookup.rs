@@ -3,8 +3,7 @@
 //! It is made at boot, or with a network namespace, and does not grow. Each packet walks through
 //! the connections that share its bucket, which comes first in a profile of a message to a million.
 
-use super::{number, verdict};
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, number, verdict};
 use crate::preflight::room::Room;
 use crate::preflight::wanted::Wanted;
 

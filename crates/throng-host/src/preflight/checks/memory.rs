@@ -2,8 +2,7 @@
 
 use throng_units::format::{bytes, count};
 
-use super::verdict;
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, verdict};
 use crate::preflight::room::{Firewall, Memory, Room};
 use crate::preflight::wanted::Wanted;
 

@@ -2,8 +2,7 @@
 
 use throng_units::format::{count, counted};
 
-use super::verdict;
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, verdict};
 use crate::preflight::room::Room;
 use crate::preflight::wanted::{Clients, Wanted};
 use crate::sysctl;
@@ -72,10 +71,10 @@ impl Ports<'_> {
         let per_address = self.connections.div_ceil(addresses.saturating_mul(targets));
         let needed = per_address.max(self.comfortable()).min(self.ports_in(WIDEST));
         let severity = if allows < self.connections { Verdict::Must } else { Verdict::Should };
-        let verdict = verdict(self.wanted != self.range, severity);
+        let range_verdict = verdict(self.wanted != self.range, severity);
         let found = format!("{} ports", count(ports));
         let range = Check::new(RANGE, "local ports of clients, from each of their addresses")
-            .judged(found, counted(needed, "port", "ports"), verdict)
+            .judged(found, counted(needed, "port", "ports"), range_verdict)
             .limited(allows, because);
         let text = |(low, high): (u16, u16)| format!("{low} {high}");
         let range = match self.clients.ports {
@@ -89,7 +88,7 @@ impl Ports<'_> {
         }
         let found = count(addresses);
         let addresses = Check::new("source addresses", "each has the local ports to itself")
-            .judged(found, count(enough), super::verdict(is_short, Verdict::Must));
+            .judged(found, count(enough), verdict(is_short, Verdict::Must));
         if !is_short {
             return vec![range, addresses];
         }

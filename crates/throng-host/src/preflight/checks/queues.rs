@@ -1,7 +1,6 @@
 //! Queues that connections and packets wait in.
 
-use super::{number, verdict};
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, number, verdict};
 use crate::preflight::room::Room;
 use crate::preflight::wanted::Wanted;
 

@@ -1,7 +1,6 @@
 //! Threads: with a low descriptor limit many workers are needed.
 
-use super::{number, verdict};
-use crate::preflight::check::{Check, Verdict};
+use crate::preflight::check::{Check, Verdict, number, verdict};
 use crate::preflight::room::{Room, ThreadLimit};
 use crate::preflight::wanted::{Tables, Wanted};
 

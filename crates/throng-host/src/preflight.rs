@@ -1,7 +1,7 @@
-//! Can this machine hold so many connections, and what would have to change?
+//! Whether this machine can hold a number of connections, and what would have to change.
 //!
-//! Said before anything starts, not found out in the middle of it. `throng doctor` prints it,
-//! `throng serve` warns of it, the load generator and the measuring programs refuse by it.
+//! Checked before a start rather than found out under load: `throng doctor` prints the checks,
+//! `throng serve` warns, and the load generator and the benchmarks refuse to start.
 //!
 //! ```no_run
 //! use throng_host::preflight::{Wanted, apply, check};
@@ -19,18 +19,18 @@
 //!
 //! # Layout
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `wanted` | what is asked: [`Wanted`], with [`Server`], [`Clients`], [`Tables`] |
-//! | `room` | what it has to give: [`Room`] |
-//! | `checks` | a check for each setting, by concern |
-//! | `check` | a [`Check`]: what is here, what is needed, the [`Verdict`], the [`Setting`] |
-//! | `apply` | changing what is too low: [`apply`] |
+//! | `wanted` | the request: [`Wanted`], with [`Server`], [`Clients`], [`Tables`] |
+//! | `room` | what the machine has: [`Room`] |
+//! | `checks` | the checks, one file per concern |
+//! | `check` | a [`Check`]: found, needed, [`Verdict`], [`Setting`] |
+//! | `apply` | raises settings that are too low: [`apply`] |
 //!
 //! # Invariants
 //!
-//! - What cannot be read is [`Verdict::Unknown`]: it never refuses, and is never called enough.
-//! - A [`Setting`] asks for no less than what is there.
+//! - A value that cannot be read is [`Verdict::Unknown`]: it neither refuses nor counts as enough.
+//! - A [`Setting`] never lowers the current value.
 
 mod apply;
 mod check;
@@ -45,35 +45,35 @@ pub use check::{Check, Limit, Setting, Verdict};
 pub use room::{Firewall, Memory, Room, ThreadLimit, Threads};
 pub use wanted::{CLIENTS_APART, Clients, Server, Tables, Wanted};
 
-/// What a machine says to what is wanted.
+/// The checks of a request on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preflight {
-    /// So many connections were wanted.
+    /// The requested number of connections.
     pub wanted: u64,
-    /// Every check, in the order in which a person would go through them.
+    /// All checks, in the order in which a person would go through them.
     pub checks: Vec<Check>,
 }
 
-/// Up to this many connections no machine needs other settings than those it comes with: what is
-/// not a hard limit is the doctor's to say, not a warning at each start.
+/// Up to this many connections default settings suffice on any machine, so that only hard limits
+/// are worth a warning at each start; the doctor lists the rest.
 pub const MANY: u64 = 10_000;
 
-/// Checks this machine, as [`Room::look`] finds it.
+/// Checks this machine, as read by [`Room::look`].
 pub fn check(wanted: &Wanted) -> Preflight {
     Room::look(wanted).check(wanted)
 }
 
 impl Room {
-    /// What this room allows of what is wanted.
+    /// Checks a request against this machine.
     pub fn check(&self, wanted: &Wanted) -> Preflight {
         Preflight { wanted: wanted.connections, checks: checks::all(wanted, self) }
     }
 
-    /// The most connections, up to `most`, that this room allows; `wanted` says what that many ask
-    /// for.
+    /// The largest number of connections up to `most` that this machine allows; `wanted` makes the
+    /// request for a number.
     pub fn fits(&self, most: u64, wanted: impl Fn(u64) -> Wanted) -> u64 {
         let is_possible = |connections| self.check(&wanted(connections)).is_possible();
-        // More connections never need less, so that halving finds the last number that is possible.
+        // Binary search: more connections never need less.
         let (mut fits, mut too_many) = (0, most.saturating_add(1));
         while too_many - fits > 1 {
             let middle = fits + (too_many - fits) / 2;
@@ -84,7 +84,7 @@ impl Room {
 }
 
 impl Preflight {
-    /// Whether nothing stands in the way, as far as it could be read.
+    /// Whether no check failed, as far as the values could be read.
     pub fn is_possible(&self) -> bool {
         self.with(Verdict::Must).next().is_none()
     }
@@ -100,7 +100,7 @@ impl Preflight {
         limits.min_by_key(|limit| limit.allows)
     }
 
-    /// What is allowed, in one line.
+    /// The number of possible connections, in one line.
     pub fn summary(&self) -> String {
         match self.limit() {
             None => format!("room for {} connections and more", count(self.wanted)),
@@ -110,7 +110,7 @@ impl Preflight {
         }
     }
 
-    /// Why so many are not possible, and what helps, a line each; `None` if they are.
+    /// Why the request is impossible, and what helps, one line each; `None` if it is possible.
     pub fn refusal(&self) -> Option<String> {
         let mut short: Vec<&Check> = self.with(Verdict::Must).collect();
         let first = short.first()?;
@@ -120,7 +120,7 @@ impl Preflight {
                 let allows = count(limit.allows);
                 format!("{wanted} wanted and there is room for {allows}: {}.", limit.because)
             }
-            None => format!("{wanted} wanted and cannot be: {}.", first.sentence()),
+            None => format!("{wanted} wanted and cannot be: {}.", first.message()),
         };
         let allows = |check: &Check| check.limit.as_ref().map_or(u64::MAX, |limit| limit.allows);
         short.sort_by_key(|check| allows(check));
@@ -132,10 +132,10 @@ impl Preflight {
         Some(text)
     }
 
-    /// What may spoil figures or endanger the machine, a line each; nothing for up to [`MANY`].
+    /// What may distort measurements or endanger the machine, one line each; none up to [`MANY`].
     pub fn warnings(&self) -> Vec<String> {
         let is_many = self.wanted > MANY;
-        self.with(Verdict::Should).filter(|_| is_many).map(Check::sentence).collect()
+        self.with(Verdict::Should).filter(|_| is_many).map(Check::message).collect()
     }
 }
 

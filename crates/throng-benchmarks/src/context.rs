@@ -1,4 +1,4 @@
-//! What a benchmark has while it runs: a server, clients, and places for what it finds.
+//! The context of a running benchmark: its server, its load, and its results so far.
 
 use std::io;
 use std::path::Path;
@@ -14,63 +14,57 @@ use throng_flood::runner::Observer;
 use throng_units::Count;
 use throng_units::format::count;
 
-use crate::benchmark::{Benchmark, Size};
-use crate::measures::faults;
+use crate::definition::{Definition, Size};
+use crate::flood::faults;
 use crate::results::{Outcome, Table};
 use crate::server::Server;
 
-/// Flags of a server that sends nothing but what is published: no heartbeats, and no history.
-pub const QUIET: &[&str] = &["--heartbeat", "0", "--history-messages", "0"];
+/// Flags of a server that sends only what is published: no heartbeats, no history.
+pub(crate) const QUIET: &[&str] = &["--heartbeat", "0", "--history-messages", "0"];
 
-/// Why a benchmark cannot go on.
+/// Why a benchmark ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cut {
-    /// In one sentence.
+pub(crate) enum Abort {
+    /// An error, in one sentence.
     Failed(String),
-    /// By the wish of whoever started it.
+    /// Ctrl-C or a signal.
     Interrupted,
 }
 
-impl From<String> for Cut {
-    fn from(reason: String) -> Cut {
-        Cut::Failed(reason)
-    }
-}
-
-/// What a benchmark has while it runs.
-pub struct Stage<'a> {
-    /// How much is asked for.
-    pub size: Size,
-    /// What is found.
-    pub outcome: Outcome,
+/// The context of a running benchmark.
+pub(crate) struct Context<'a> {
+    /// The size of the run, or of the current step.
+    pub(crate) size: Size,
+    /// Results so far.
+    pub(crate) outcome: Outcome,
     network: Network,
     program: &'a Path,
     is_stopped: &'a AtomicBool,
     server: Option<Server>,
 }
 
-/// What a flood of a benchmark does besides its phases.
+/// The load of a flood, apart from its phases.
 #[derive(Debug, Clone, Copy)]
-pub struct Load<'a> {
-    /// How messages come.
-    pub transport: Transport,
-    /// Who follows what.
-    pub streams: Streams,
-    /// Path of a subscription, a template; the profile's channels unless given.
-    pub path: Option<&'a str>,
-    /// Text around each message; `{payload}` stands for the message.
-    pub body: Option<&'a str>,
-    /// Messages go over a WebSocket, as those of a chat do, and not by HTTP.
-    pub by_websocket: bool,
-    /// Publishing connections.
-    pub publishers: usize,
-    /// What WebSockets speak; plain frames unless given.
-    pub subprotocol: Option<&'a str>,
+pub(crate) struct Load<'a> {
+    /// How clients receive messages.
+    pub(crate) transport: Transport,
+    /// Which channels clients follow.
+    pub(crate) streams: Streams,
+    /// Template of the subscription path; by default the profile's.
+    pub(crate) path: Option<&'a str>,
+    /// Template of the message, which contains `{payload}`; by default the payload alone.
+    pub(crate) body: Option<&'a str>,
+    /// Whether to publish over a WebSocket, as in a chat, instead of HTTP.
+    pub(crate) by_websocket: bool,
+    /// Number of publishing connections.
+    pub(crate) publishers: usize,
+    /// WebSocket subprotocol; by default plain frames.
+    pub(crate) subprotocol: Option<&'a str>,
 }
 
 impl Load<'_> {
     /// All clients follow one channel.
-    pub fn of(transport: Transport) -> Load<'static> {
+    pub(crate) fn of(transport: Transport) -> Load<'static> {
         Load {
             transport,
             streams: Streams::One,
@@ -83,7 +77,7 @@ impl Load<'_> {
     }
 }
 
-/// Shows a flood while it goes, and ends it if the server is gone.
+/// Shows the live view of a flood, and ends the flood if the server has exited.
 struct Screen<'a, 'b> {
     live: Live,
     is_stopped: &'a AtomicBool,
@@ -106,99 +100,98 @@ impl Observer for Screen<'_, '_> {
     }
 }
 
-impl<'a> Stage<'a> {
-    /// For a benchmark of a size, with what is known of it; `program` serves, `is_stopped` is set
-    /// by Ctrl-C.
-    pub fn new(
-        benchmark: &Benchmark,
+impl<'a> Context<'a> {
+    /// A context for a run of `size`. `program` is started as the server; Ctrl-C sets `is_stopped`.
+    pub(crate) fn new(
+        benchmark: &Definition,
         size: Size,
         outcome: Outcome,
         program: &'a Path,
         is_stopped: &'a AtomicBool,
-    ) -> Stage<'a> {
+    ) -> Context<'a> {
         let network = benchmark.scope.network;
-        Stage { size, outcome, network, program, is_stopped, server: None }
+        Context { size, outcome, network, program, is_stopped, server: None }
     }
 
-    /// Does a step of the benchmark as if so many clients were all of it. What goes wrong or is
-    /// doubtful meanwhile says at which step.
-    pub fn step<T>(
+    /// Runs `step` with `clients` as the size. Warnings and failures of the step name its size.
+    pub(crate) fn step<T>(
         &mut self,
         clients: usize,
-        of: impl FnOnce(&mut Stage<'a>) -> Result<T, Cut>,
-    ) -> Result<T, Cut> {
+        step: impl FnOnce(&mut Context<'a>) -> Result<T, Abort>,
+    ) -> Result<T, Abort> {
         let whole = std::mem::replace(&mut self.size.connections, clients);
         let before = (self.outcome.warnings.len(), self.outcome.reasons.len());
-        let done = of(self);
+        let done = step(self);
         self.size.connections = whole;
-        let at = |sentence: &str| format!("at {}: {sentence}", count(clients as u64));
+        let at = |message: &str| format!("at {}: {message}", count(clients as u64));
         let (warnings, reasons) = (&mut self.outcome.warnings, &mut self.outcome.reasons);
         let new = warnings[before.0..].iter_mut().chain(&mut reasons[before.1..]);
-        new.for_each(|sentence| *sentence = at(sentence));
-        done.map_err(|cut| match cut {
-            Cut::Failed(reason) => Cut::Failed(at(&reason)),
-            Cut::Interrupted => Cut::Interrupted,
+        new.for_each(|message| *message = at(message));
+        done.map_err(|abort| match abort {
+            Abort::Failed(reason) => Abort::Failed(at(&reason)),
+            Abort::Interrupted => Abort::Interrupted,
         })
     }
 
-    /// Starts a server with room for all clients, instead of the one before.
-    pub fn serve(&mut self, flags: &[&str]) -> Result<(), Cut> {
+    /// Starts a server with capacity for all clients; stops the previous one first.
+    pub(crate) fn serve(&mut self, flags: &[&str]) -> Result<(), Abort> {
         self.server = None;
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let server = Server::start(self.program, self.size.connections, &flags)?;
+        let server =
+            Server::start(self.program, self.size.connections, &flags).map_err(Abort::Failed)?;
         self.outcome.servers.push(flags.join(" "));
-        eprintln!("a server with {}: process {}", self.size.words(), server.pid());
+        eprintln!("a server with {}: process {}", self.size.text(), server.pid());
         self.server = Some(server);
         Ok(())
     }
 
-    /// Ends the server.
-    pub fn end_server(&mut self) {
+    /// Stops the server.
+    pub(crate) fn stop_server(&mut self) {
         self.server = None;
     }
 
-    /// Where the server is, without a slash at the end.
-    pub fn url(&self) -> String {
+    /// Base URL of the server, without a trailing slash.
+    pub(crate) fn url(&self) -> String {
         self.server.as_ref().map_or_else(String::new, |server| server.url().to_owned())
     }
 
-    /// The server's process.
-    pub fn pid(&self) -> Option<u32> {
+    /// Process id of the server.
+    pub(crate) fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(Server::pid)
     }
 
-    /// Whether the benchmark is to go on: nobody has stopped it, and the server is there.
-    pub fn check(&mut self) -> Result<(), Cut> {
+    /// Fails if the benchmark was interrupted or the server has exited.
+    pub(crate) fn check(&mut self) -> Result<(), Abort> {
         if self.is_stopped.load(Ordering::Relaxed) {
-            return Err(Cut::Interrupted);
+            return Err(Abort::Interrupted);
         }
         match self.server.as_mut().and_then(Server::ended) {
-            Some(how) => Err(Cut::Failed(format!("the server is gone: it {how}"))),
+            Some(how) => Err(Abort::Failed(format!("the server is gone: it {how}"))),
             None => Ok(()),
         }
     }
 
-    /// Runs phases against the server. What goes wrong makes the benchmark fail; if nothing more
-    /// can come of it, it ends here.
-    pub fn flood(&mut self, load: &Load<'_>, phases: Vec<Phase>) -> Result<Report, Cut> {
+    /// Runs phases against the server. Faults of the run fail the benchmark; errors that leave no
+    /// report end it.
+    pub(crate) fn flood(&mut self, load: &Load<'_>, phases: Vec<Phase>) -> Result<Report, Abort> {
         self.flood_with(load, phases, &mut |_| {})
     }
 
-    /// [`flood`](Self::flood), and tells `on_moment` once a second how it stands.
-    pub fn flood_with(
+    /// [`flood`](Self::flood) with a callback once a second.
+    pub(crate) fn flood_with(
         &mut self,
         load: &Load<'_>,
         phases: Vec<Phase>,
         on_moment: &mut dyn FnMut(&Moment<'_>),
-    ) -> Result<Report, Cut> {
+    ) -> Result<Report, Abort> {
         self.check()?;
         let options = self.options(load, phases);
         let Some(server) = self.server.as_mut() else {
-            return Err(Cut::Failed("there is no server".to_owned()));
+            return Err(Abort::Failed("there is no server".to_owned()));
         };
         let plan = options.into_plan().map_err(|errors| {
             let said = errors.iter().map(|each| format!("{}: {}", each.key, each.message));
-            Cut::Failed(said.collect::<Vec<_>>().join("; "))
+            Abort::Failed(said.collect::<Vec<_>>().join("; "))
         })?;
         let mut screen = Screen {
             live: Live::on(&io::stderr()),
@@ -239,19 +232,19 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What went wrong in a flood.
-    fn conclude(&mut self, report: &Report, ended: Option<String>) -> Result<(), Cut> {
+    /// Records the faults and warnings of a flood.
+    fn conclude(&mut self, report: &Report, ended: Option<String>) -> Result<(), Abort> {
         if let Some(how) = ended {
             let phase = report.phases.last().map_or("first", |phase| &phase.name);
-            return Err(Cut::Failed(format!(
+            return Err(Abort::Failed(format!(
                 "the server is gone: it {how} in the middle of the phase {phase:?}"
             )));
         }
         if self.is_stopped.load(Ordering::Relaxed) {
-            return Err(Cut::Interrupted);
+            return Err(Abort::Interrupted);
         }
         if let Some(reason) = &report.cut_short {
-            return Err(Cut::Failed(format!("the run ended early: {reason}")));
+            return Err(Abort::Failed(format!("the run ended early: {reason}")));
         }
         for warning in &report.warnings {
             if !self.outcome.warnings.contains(warning) {
@@ -264,26 +257,28 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// What was measured, with so many connections. What could not be measured stays absent.
-    pub fn figure(&mut self, key: &str, value: Option<f64>, connections: usize) {
-        let figure = self.outcome.figures.iter_mut().find(|figure| figure.key == key);
-        debug_assert!(figure.is_some(), "{key} is no figure of the benchmark");
-        if let (Some(figure), Some(value)) = (figure, value) {
-            figure.set(value, connections);
+    /// Records the value of a measurement, and the number of connections it was taken with. A
+    /// `None` leaves it absent.
+    pub(crate) fn record(&mut self, key: &str, value: Option<f64>, connections: usize) {
+        let measurement =
+            self.outcome.measurements.iter_mut().find(|measurement| measurement.key == key);
+        debug_assert!(measurement.is_some(), "{key} is not a measurement of the benchmark");
+        if let (Some(measurement), Some(value)) = (measurement, value) {
+            measurement.set(value, connections);
         }
     }
 
-    /// Several [figures](Self::figure) of as many connections.
-    pub fn figures<const N: usize>(
+    /// [Records](Self::record) several measurements.
+    pub(crate) fn record_all<const N: usize>(
         &mut self,
         values: [(&str, Option<f64>); N],
         connections: usize,
     ) {
-        values.into_iter().for_each(|(key, value)| self.figure(key, value, connections));
+        values.into_iter().for_each(|(key, value)| self.record(key, value, connections));
     }
 
-    /// Measures by size or step.
-    pub fn table(&mut self, title: &str, columns: &[&str], rows: Vec<Vec<Option<f64>>>) {
+    /// Adds a table of values by size or step.
+    pub(crate) fn table(&mut self, title: &str, columns: &[&str], rows: Vec<Vec<Option<f64>>>) {
         self.outcome.tables.push(Table {
             title: title.to_owned(),
             columns: columns.iter().map(|&column| column.to_owned()).collect(),
@@ -298,24 +293,24 @@ mod tests {
     use crate::benchmarks::ALL;
 
     #[test]
-    fn what_goes_wrong_in_a_step_names_it() {
-        let benchmark = ALL[0];
+    fn messages_of_a_step_name_its_size() {
+        let benchmark = ALL[0].definition;
         let size = Size { connections: 100_000, ..benchmark.scope.size };
         let outcome = Outcome::of(benchmark, &size, 0);
         let never = AtomicBool::new(false);
-        let mut stage = Stage::new(benchmark, size, outcome, Path::new("/bin/false"), &never);
-        stage.outcome.warnings.push("before".to_owned());
-        let done = stage.step(30_000, |stage| {
-            stage.outcome.warnings.push("hold 2 s: doubtful".to_owned());
-            stage.outcome.fail("1 of 2 deliveries: lost");
-            Ok(stage.size.connections)
+        let mut context = Context::new(benchmark, size, outcome, Path::new("/bin/false"), &never);
+        context.outcome.warnings.push("before".to_owned());
+        let done = context.step(30_000, |context| {
+            context.outcome.warnings.push("hold 2 s: late".to_owned());
+            context.outcome.fail("1 of 2 deliveries: lost");
+            Ok(context.size.connections)
         });
         assert_eq!(done, Ok(30_000));
-        assert_eq!(stage.size.connections, 100_000);
-        assert_eq!(stage.outcome.warnings, ["before", "at 30,000: hold 2 s: doubtful"]);
-        assert_eq!(stage.outcome.reasons, ["at 30,000: 1 of 2 deliveries: lost"]);
-        let cut = stage.step(7, |stage| stage.serve(QUIET)).expect_err("no server");
-        let Cut::Failed(reason) = cut else { panic!("{cut:?}") };
+        assert_eq!(context.size.connections, 100_000);
+        assert_eq!(context.outcome.warnings, ["before", "at 30,000: hold 2 s: late"]);
+        assert_eq!(context.outcome.reasons, ["at 30,000: 1 of 2 deliveries: lost"]);
+        let abort = context.step(7, |context| context.serve(QUIET)).expect_err("no server");
+        let Abort::Failed(reason) = abort else { panic!("{abort:?}") };
         assert!(reason.starts_with("at 7: the server did not start"), "{reason}");
     }
 }
