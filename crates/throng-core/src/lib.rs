@@ -15,15 +15,15 @@
 //! | [`name`] | channel and user names |
 //! | [`message`] | a message, shared by all that still have to get it |
 //! | [`rules`] | retention and lag limits, by channel pattern |
-//! | [`log`] | the retained messages of one channel |
-//! | [`engine`] | the interface of an engine; [`memory`] is the default one |
+//! | `log` | the retained messages of one channel |
+//! | [`engine`] | the interface of an engine; `memory` is the default one |
 //! | `conformance` | the tests that every engine passes (feature `conformance`) |
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
-//! | [`presence`] | who is in a channel |
-//! | [`access`] | the one place that decides who may do what |
-//! | [`counters`] | the counters of a worker |
-//! | [`histogram`] | times, counted by length |
+//! | `presence` | who is in a channel |
+//! | `access` | the one place that decides who may do what |
+//! | `counters` | the counters of a worker |
+//! | `histogram` | times, counted by length |
 //! | [`slab`] | storage with stable indices |
 //! | [`retry`] | when closed and refused clients should come back |
 //! | `ages` | finds the owner of the oldest message |
@@ -38,20 +38,20 @@
 //!   misses no message in between. A message that comes both as backlog and as notification is
 //!   recognised by its offset.
 
-pub mod access;
+mod access;
 mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-pub mod counters;
+mod counters;
 pub mod engine;
-pub mod histogram;
+mod histogram;
 pub mod id;
-pub mod log;
-pub mod memory;
+mod log;
+mod memory;
 pub mod message;
 pub mod name;
-pub mod presence;
+mod presence;
 pub mod retry;
 pub mod rules;
 pub mod slab;

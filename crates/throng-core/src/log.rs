@@ -12,7 +12,7 @@ use crate::rules::Retention;
 
 /// A message in a log.
 #[derive(Debug)]
-pub struct Kept {
+pub(crate) struct Kept {
     content: Arc<Content>,
     /// The message while it is on its way to a subscriber, with its encodings.
     message: Weak<Message>,
@@ -20,7 +20,7 @@ pub struct Kept {
 
 impl Kept {
     /// The message for one more subscriber: the one that is on its way to others, if any.
-    pub fn message(&mut self) -> Arc<Message> {
+    pub(crate) fn message(&mut self) -> Arc<Message> {
         self.message.upgrade().unwrap_or_else(|| {
             let message = Arc::new(Message::from(Arc::clone(&self.content)));
             self.message = Arc::downgrade(&message);
@@ -31,7 +31,7 @@ impl Kept {
 
 /// The tail of a channel's log.
 #[derive(Debug, Default)]
-pub struct Log {
+pub(crate) struct Log {
     messages: VecDeque<Kept>,
     bytes: usize,
 }
@@ -39,7 +39,7 @@ pub struct Log {
 impl Log {
     /// Adds the newest message. `message` is the one on its way to subscribers, if any. Returns its
     /// bytes.
-    pub fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
+    pub(crate) fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
         let bytes = content.weight_bytes();
         debug_assert!(self.messages.back().is_none_or(|last| {
             last.content.id.offset == content.previous && last.content.time_ms <= content.time_ms
@@ -50,7 +50,7 @@ impl Log {
     }
 
     /// Drops the messages that `retention` does not cover at `now_ms`. Returns their bytes.
-    pub fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
+    pub(crate) fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
         let before = self.bytes;
         while let Some(oldest_ms) = self.oldest_ms() {
             let is_over = self.messages.len() > retention.messages_max
@@ -65,7 +65,7 @@ impl Log {
     }
 
     /// Drops the oldest message. Returns its bytes.
-    pub fn drop_oldest(&mut self) -> usize {
+    pub(crate) fn drop_oldest(&mut self) -> usize {
         let bytes = self.messages.pop_front().map_or(0, |first| first.content.weight_bytes());
         self.bytes -= bytes;
         if self.messages.capacity() > 32 && self.messages.len() * 4 < self.messages.capacity() {
@@ -75,43 +75,38 @@ impl Log {
     }
 
     /// Whether the log has no messages.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
     /// The number of messages.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// The bytes of all messages, as `Content::weight_bytes` counts them.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// When the oldest message was published.
-    pub fn oldest_ms(&self) -> Option<u64> {
+    pub(crate) fn oldest_ms(&self) -> Option<u64> {
         self.messages.front().map(|first| first.content.time_ms)
     }
 
     /// When the newest message was published.
-    pub fn newest_ms(&self) -> Option<u64> {
+    pub(crate) fn newest_ms(&self) -> Option<u64> {
         self.messages.back().map(|last| last.content.time_ms)
     }
 
     /// The offset of the newest message that is no longer here; `None` if the log is empty.
-    pub fn floor(&self) -> Option<u64> {
+    pub(crate) fn floor(&self) -> Option<u64> {
         self.messages.front().map(|first| first.content.previous)
     }
 
     /// The cursor before the last `count` messages, at least one; `None` if there are fewer.
-    pub fn before_last(&self, count: usize) -> Option<u64> {
+    pub(crate) fn before_last(&self, count: usize) -> Option<u64> {
         let at = self.messages.len().checked_sub(count)?;
         self.messages.get(at).map(|kept| kept.content.previous)
     }
 
     /// The kept messages after `offset`, oldest first.
-    pub fn after(
+    pub(crate) fn after(
         &mut self,
         offset: u64,
     ) -> impl DoubleEndedIterator<Item = &mut Kept> + ExactSizeIterator {
@@ -120,7 +115,7 @@ impl Log {
     }
 
     /// The kept messages before `offset`, oldest first.
-    pub fn before(
+    pub(crate) fn before(
         &mut self,
         offset: u64,
     ) -> impl DoubleEndedIterator<Item = &mut Kept> + ExactSizeIterator {

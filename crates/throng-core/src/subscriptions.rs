@@ -310,12 +310,12 @@ impl SubscriptionTable {
     }
 
     /// Bytes of messages that are kept for blocked subscriptions only.
-    pub fn blocked_bytes(&self) -> usize {
+    fn blocked_bytes(&self) -> usize {
         self.buffer_bytes - self.pending_bytes
     }
 
     /// The number of messages dropped so far because of the limit of
-    /// [`SubscriptionTable::blocked_bytes`].
+    /// [`SubscriptionTable::set_blocked_bytes_max`].
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -355,7 +355,8 @@ impl SubscriptionTable {
     }
 
     /// Whether passes skip the subscription because its connection takes no more for now.
-    pub fn is_blocked(&self, id: SubscriptionId) -> bool {
+    #[cfg(test)]
+    fn is_blocked(&self, id: SubscriptionId) -> bool {
         self.live(id).is_some_and(|subscription| subscription.connection & BLOCKED != 0)
     }
 

@@ -175,7 +175,7 @@ impl WorkerQueue {
         }
     }
 
-    /// Moves all notifications to the end of `into`. Only the worker calls this.
+    /// Moves all notifications to the end of `into`. Only the worker may call this.
     pub fn take(&self, into: &mut Vec<Notification>) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
@@ -208,8 +208,8 @@ impl WorkerQueue {
         self.waiting.fetch_sub(into.len() - before, Ordering::Relaxed);
     }
 
-    /// The worker is about to sleep: from now on posting wakes it. Returns whether it may sleep,
-    /// that is whether there is no notifications.
+    /// Makes posting wake the worker from now on, and returns whether the worker may sleep: `false`
+    /// if notifications wait, and then the worker stays awake.
     pub fn prepare_to_sleep(&self) -> bool {
         self.is_awake.store(false, Ordering::SeqCst);
         if self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
@@ -219,8 +219,8 @@ impl WorkerQueue {
         false
     }
 
-    /// The worker is about to sleep although there may be notifications, which it cannot take: from
-    /// now on posting wakes it.
+    /// Makes posting wake the worker from now on. The worker sleeps even if notifications wait,
+    /// because it cannot take them.
     pub fn force_sleep(&self) {
         self.is_awake.store(false, Ordering::SeqCst);
     }
