@@ -12,12 +12,12 @@ export PATH := $(CURDIR)/.cache/venv/bin:$(PATH)
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-run: ## build for release and serve on 127.0.0.1:8080 (flags: ARGS='…')
+run: ## build a release and serve on 127.0.0.1:8080 (flags: ARGS='…')
 	@scripts/need-rust
 	@cargo build --release --locked -p throng
 	@exec target/release/throng serve $(ARGS)
 
-test: ## everything that CI runs, with all set-up
+test: ## set up and run everything that CI runs
 	@scripts/setup
 	@scripts/test
 
@@ -28,7 +28,7 @@ check: ## formatting, lints and unit tests: the quick round
 	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	@cargo test --workspace --locked --quiet
 
-setup: ## install what the tests need and this machine lacks
+setup: ## install missing tools for the tests
 	@scripts/setup
 
 build:
@@ -46,16 +46,16 @@ clients: setup ## the JavaScript client's tests
 fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 	@scripts/fuzz
 
-bench: ## Throng against the raw send() loop of this kernel
+bench: ## compare Throng with a raw send() loop on this kernel
 	@cargo build --release --locked -p throng -p throng-baseline
 	@target/release/throng-baseline $(ARGS)
 
-bench-peers: ## Throng beside other push servers; writes docs/benchmarks/peers.md
+bench-peers: ## compare Throng with other push servers; writes docs/benchmarks/peers.md
 	@bench/peers/run --to docs $(ARGS)
 
 tidy: ## house style, links and dependency rules
 	@scripts/tidy
 	@scripts/check-dependencies
 
-clean: ## remove everything that was built or installed here
+clean: ## remove build output and tools installed in the checkout
 	@rm -rf target .cache tests/node_modules tests/.cache

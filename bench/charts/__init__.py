@@ -1,12 +1,12 @@
 """Charts as SVG: text, rectangles and lines, readable on a light and on a dark page.
 
-A browser that shows the picture asks its reader's system for the colours, so that one file does for
-both. Nothing is drawn with a library.
+The browser picks the colours by the reader's colour scheme, so that one file serves both. No library
+is needed.
 
 | module | what it is |
 |---|---|
 | `bars` | bars and ranges side by side: the comparison with other servers |
-| `curves` | measures by size, one below the other: the growth from a thousand to a million |
-| `picture`, `axis` | what both are drawn in: the page of a chart and its colours; from values to places |
+| `curves` | line charts by size, stacked: the growth from a thousand to a million |
+| `picture`, `axis` | shared by both: the frame of a chart and its colours; the mapping of values to pixels |
 | `words` | numbers as they are shown |
 """

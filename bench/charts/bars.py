@@ -1,4 +1,4 @@
-"""Bars and ranges on one axis, in rows with a name each."""
+"""Bars and ranges on one axis, in labelled rows."""
 
 from dataclasses import dataclass
 

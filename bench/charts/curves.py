@@ -1,4 +1,4 @@
-"""Measures by size, one below the other over the same logarithmic axis, each from zero."""
+"""Line charts stacked over one logarithmic size axis, each with a value axis from zero."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from .axis import Axis
 from .picture import STYLE, TOP, WIDTH, picture, text
 
 LEFT = 64
-# Half of the widest name below the axis.
+# Half of the widest label below the axis.
 RIGHT = 30
-# The name, its sentence, and the number of a value that reaches the top.
+# The title, its note, and the label of a value at the top.
 NAME = 56
 PLOT = 130
 BELOW = 44
@@ -24,7 +24,7 @@ CURVES = """
 
 @dataclass
 class Curve:
-    """A measure: its name, what it is in a sentence, (size, value) pairs, how a value is shown."""
+    """A curve: its title, a note, (size, value) pairs, the format of a value."""
 
     name: str
     note: str
@@ -33,7 +33,7 @@ class Curve:
 
 
 def curves(title, subtitle, across, drawn):
-    """A chart of measures; `across` names the sizes."""
+    """Draws the curves; `across` labels the size axis."""
     sizes = [size for curve in drawn for size, _ in curve.points]
     x = Axis(sizes, True, LEFT, WIDTH - RIGHT)
     parts, top = [], TOP
@@ -49,7 +49,7 @@ def curves(title, subtitle, across, drawn):
 
 
 def grid(x, y, bottom, across):
-    """Level lines with their values, sizes below; the last size is told what it is."""
+    """Horizontal grid lines with their values, sizes below, and the axis label."""
     parts = []
     for tick in y.ticks():
         at = y.at(tick)
@@ -68,13 +68,13 @@ def grid(x, y, bottom, across):
 
 
 def line(x, y, curve):
-    """Through all points, each with its value above it."""
+    """A line through all points, each labelled with its value."""
     places = [(x.at(size), y.at(value), value) for size, value in curve.points]
     through = " ".join(f"{across:.1f},{up:.1f}" for across, up, _ in places)
     parts = [f'<polyline class="curve" points="{through}"/>']
     for number, (across, up, value) in enumerate(places):
         parts.append(f'<circle class="dot" cx="{across:.1f}" cy="{up:.1f}" r="{DOT}"/>')
-        # The first one keeps clear of the names beside the axis.
+        # The first label starts at its point, clear of the axis labels.
         start, anchor = (across - DOT, "start") if number == 0 else (across, "middle")
         parts.append(text(f"{start:.1f}", f"{up - 8:.1f}", curve.show(value), "value", anchor))
     return parts

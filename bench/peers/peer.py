@@ -1,4 +1,4 @@
-"""What the `start` scripts of the peers share: one way to start a server and to say what it is.
+"""What the `start` scripts of the peers share: starting a server and describing it.
 
 A `start` script runs its server on a free port of loopback until its own standard input ends or it
 gets SIGTERM. As soon as the server answers it prints one line of JSON (see `README.md`). What the
@@ -27,12 +27,12 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
 
 READY_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 5
-# A port that was free may be taken before the server has it.
+# Another process may take the free port before the server binds it.
 ATTEMPTS = 3
 # `EX_UNAVAILABLE`: what the script needs is not installed.
 EXIT_MISSING = 69
 
-# How `throng flood` speaks to a server that sends to all what is posted to `/`.
+# Flags of `throng flood` for a server that broadcasts whatever is posted to `/`.
 BROADCAST = [
     "--profile",
     "custom",
@@ -44,17 +44,17 @@ BROADCAST = [
 
 
 class Missing(SystemExit):
-    """Something that `install` would have brought is not there: ends the script with a sentence."""
+    """A dependency that `install` provides is missing: ends the script with a message."""
 
-    def __init__(self, sentence):
-        print(sentence, file=sys.stderr)
+    def __init__(self, message):
+        print(message, file=sys.stderr)
         super().__init__(EXIT_MISSING)
 
 
 def arguments(*flags):
-    """What a start script is told; `flags` are further ones that are there or not."""
+    """The arguments of a start script; `flags` are additional boolean ones."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--connections", type=int, default=1000, help="that it must hold")
+    parser.add_argument("--connections", type=int, default=1000, help="how many it must hold")
     parser.add_argument("--binary", type=Path, help="of a server that is in no package registry")
     for flag in flags:
         parser.add_argument(flag, action="store_true")
@@ -62,12 +62,12 @@ def arguments(*flags):
 
 
 def descriptors():
-    """Descriptors that a process may have."""
+    """How many descriptors a process may open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
 def program(*names):
-    """The first of these programs that there is, also where `scripts/setup` and Debian put some."""
+    """The first of these programs on the path or where `scripts/setup` and Debian put them."""
     own = str(ROOT / ".cache" / "venv" / "bin")
     places = os.pathsep.join([os.environ.get("PATH", ""), own, "/usr/local/sbin", "/usr/sbin"])
     found = (shutil.which(str(name), path=places) for name in names)
@@ -83,7 +83,7 @@ def throng():
 
 
 def output(*command):
-    """What a program says of itself, on whichever of its outputs."""
+    """What a program prints, on standard output or else on standard error."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).strip()
 
@@ -93,8 +93,8 @@ def start(command, *, transports, environment=None, path="", **facts):
 
     `command(port, directory)` is its command line; it may write its files into the directory.
     `transports` are the flags of `throng flood` by transport, in which `{port}` is filled in;
-    `path` ends the URL where the profile is to be told more than the server.
-    `facts` are told as they are.
+    `path` is appended to the URL, for profiles that need more than the server.
+    `facts` are printed unchanged.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors(),) * 2)
@@ -139,7 +139,7 @@ def environment_at(port, environment):
 
 
 def await_ready(child, port):
-    """Whether the server takes connections before its time is over."""
+    """Whether the server accepts connections within the timeout."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while child.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -168,6 +168,6 @@ def stay(child):
     while True:
         ready = {descriptor for descriptor, _ in events.poll()}
         if ended in ready:
-            sys.exit(f"the server ended by itself, with status {child.wait()}")
+            sys.exit(f"the server exited unexpectedly with status {child.wait()}")
         if not os.read(sys.stdin.fileno(), 4096):
             return

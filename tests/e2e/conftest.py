@@ -16,13 +16,13 @@ from support import PATIENCE_SECONDS  # noqa: E402
 from support.server import BINARY, Server, clean_environment  # noqa: E402
 
 HERE = Path(__file__).parent
-# Short farewells: no test is about their length, except those that set their own.
+# Short drain windows; a test about their length sets its own.
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
 _numbers = itertools.count(1)
 
 
 def pytest_sessionstart():
-    """Says at once what is missing, instead of once per test."""
+    """Reports a missing binary once, instead of once per test."""
     if not BINARY.exists():
         pytest.exit(f"{BINARY} does not exist: cargo build -p throng, or set THRONG_BIN", 1)
 
@@ -37,7 +37,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def serve(tmp_path):
-    """Starts servers with settings of their own; each is stopped, and must stop well."""
+    """Starts servers with custom settings; stops each and expects a clean exit."""
     started = []
 
     def start(*flags, **options):
@@ -53,7 +53,7 @@ def serve(tmp_path):
 
 @pytest.fixture
 def channel(request):
-    """A channel name of this test's own."""
+    """A channel name that no other test uses."""
     name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:60]
     return f"{name}-{next(_numbers)}"
 

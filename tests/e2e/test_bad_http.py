@@ -1,4 +1,4 @@
-"""Bad requests over real sockets: each has its status, its sentence and its counter.
+"""Bad requests over real sockets: each gets the documented status and message, and is counted.
 
 A bystander is subscribed all the while, and hears a message after each case.
 """
@@ -30,18 +30,18 @@ def bystander(server, bystander_connection, request):
 
 
 def refusals(server):
-    """The sum of all counters of refusals and errors."""
+    """The sum of all counters of refused requests and errors."""
     words = ("refused", "error", "rejected")
     return sum(n for name, n in server.metrics().items() if any(word in name for word in words))
 
 
 def assert_counted(server, before):
-    """Waits for a counter to go up: the plane that counts does not wait for the one that shows."""
+    """Waits for a counter to increase; it may do so after the client has the response."""
     eventually(lambda: refusals(server) > before, "a counter of refusals to go up")
 
 
 def assert_refused(server, data, status, code):
-    """Sends bytes on a connection of their own and checks the whole answer."""
+    """Sends bytes on a new connection and checks the whole response."""
     before = refusals(server)
     with Raw(server) as connection:
         text = data.decode("latin-1") if isinstance(data, bytes) else data
@@ -98,12 +98,12 @@ HEADS = {
 
 
 @pytest.mark.parametrize("case", HEADS)
-def test_heads(server, case):
+def test_a_bad_head_is_refused(server, case):
     data, status, code = HEADS[case]
     assert_refused(server, data, status, code)
 
 
-def test_the_largest_head_is_taken(server):
+def test_the_largest_head_is_accepted(server):
     with Raw(server) as connection:
         head = get("/health").replace("{host}", connection.host)
         filler = "X: " + "x" * (HEAD_BYTES_MAX - len(head) - len("X: \r\n"))
@@ -151,7 +151,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("case", LENGTHS)
-def test_lengths(server, case):
+def test_a_bad_body_length_is_refused(server, case):
     data, status, code = LENGTHS[case]
     assert_refused(server, data, status, code)
     assert server.history("x")["messages"] == [], "a refused body was published"
@@ -159,8 +159,8 @@ def test_lengths(server, case):
 
 @pytest.mark.parametrize("lengths", ["Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"])
 @pytest.mark.parametrize("target", ["/channels/x", "/channels/x?wait=1", "/health"])
-def test_nothing_is_smuggled_behind_contradicting_lengths(server, lengths, target):
-    """After such a request the connection ends: what follows is never taken for a request."""
+def test_contradicting_lengths_allow_no_request_smuggling(server, lengths, target):
+    """The server closes the connection, and does not parse the following bytes as a request."""
     with Raw(server) as connection:
         connection.send(
             f"GET {target} HTTP/1.1\r\nHost: {connection.host}\r\n{lengths}\r\n"
@@ -173,7 +173,7 @@ def test_nothing_is_smuggled_behind_contradicting_lengths(server, lengths, targe
     assert server.history("x")["messages"] == []
 
 
-def test_forms_of_chunked_that_are_right(server, channel):
+def test_valid_forms_of_chunked_are_accepted(server, channel):
     for form in ("chunked", "Chunked", " chunked "):
         with Raw(server) as connection:
             connection.send(
@@ -185,7 +185,7 @@ def test_forms_of_chunked_that_are_right(server, channel):
     assert {m["data"] for m in server.history(channel)["messages"]} == {"one and a ten"}
 
 
-def test_the_largest_message_is_taken(server, channel):
+def test_the_largest_message_is_accepted(server, channel):
     server.publish(channel, b"x" * MESSAGE_BYTES_MAX)
     response = server.http.post(f"/channels/{channel}", content=b"x" * (MESSAGE_BYTES_MAX + 1))
     assert response.status_code == 413 and response.json()["error"] == "too_large"
@@ -217,8 +217,8 @@ NAMES = {
 
 @pytest.mark.parametrize("kind", ["channels", "users"])
 @pytest.mark.parametrize("case", NAMES)
-def test_names(server, case, kind):
-    """Subscribing, publishing and reading agree on what a name is."""
+def test_a_bad_name_is_refused(server, case, kind):
+    """Subscribing, publishing and reading apply the same rules to names."""
     target = f"/{kind}/{NAMES[case]}"
     assert_refused(server, get(target), 400, "bad_name")
     assert_refused(server, post("Content-Length: 1\r\n", "x", target), 400, "bad_name")
@@ -228,12 +228,12 @@ def test_names(server, case, kind):
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_names_in_a_query(server, case):
+def test_a_bad_name_in_a_query_is_refused(server, case):
     assert_refused(server, get(f"/subscribe?channel=a&channel={NAMES[case]}"), 400, "bad_name")
     assert_refused(server, get(f"/channels/x?user={NAMES[case]}"), 400, "bad_name")
 
 
-def test_raw_dot_segments_are_not_walked(server):
+def test_raw_dot_segments_are_not_resolved(server):
     for target in ("/channels/..", "/channels/../chat", "/channels/a/../b", "/../etc/passwd"):
         with Raw(server) as connection:
             connection.request("GET", target, {"Connection": "close"})
@@ -242,7 +242,7 @@ def test_raw_dot_segments_are_not_walked(server):
             assert_one_sentence(response.json()["message"])
 
 
-def test_the_longest_name_is_taken(server):
+def test_the_longest_name_is_accepted(server):
     assert server.publish("n" * 255, "x")["subscribers"] == 0
     assert server.publish("ü" * 127, "x")["subscribers"] == 0
 
@@ -251,7 +251,7 @@ IDS = ["xyz", "k3v9x2-", "-5", "k3v9x2--1", "k3v9x2-1x", f"k3v9x2-{10**30}", "k3
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_malformed_ids(server, id):
+def test_a_malformed_id_is_refused(server, id):
     for target in ("/channels/x", "/users/x", "/channels/x?wait=1"):
         joint = "&" if "?" in target else "?"
         assert_refused(server, get(f"{target}{joint}since={id}"), 400, "bad_id")
@@ -260,7 +260,7 @@ def test_malformed_ids(server, id):
     assert_refused(server, get(f"/channels/x/history?before={id}"), 400, "bad_id")
 
 
-def test_too_few_ids_for_several_channels(server):
+def test_fewer_ids_than_channels_are_refused(server):
     target = "/subscribe?channel=a&channel=b&since=k3v9x2-1"
     assert_refused(server, get(target), 400, "bad_id")
 
@@ -285,11 +285,11 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize("target", PARAMETERS, ids=lambda target: target[:50])
-def test_parameters(server, target):
+def test_a_bad_parameter_is_refused(server, target):
     assert_refused(server, get(target), 400, "bad_parameter")
 
 
-def test_more_channels_than_a_connection_may_follow(server):
+def test_more_channels_than_a_connection_may_follow_are_refused(server):
     target = "/subscribe?" + "&".join(f"channel=c{n}" for n in range(129))
     assert_refused(server, get(target), 400, "too_many_channels")
 
@@ -310,7 +310,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("case", BODIES)
-def test_bodies(server, case):
+def test_a_bad_body_is_refused(server, case):
     data, code = BODIES[case]
     assert_refused(server, data, 400, code)
     assert server.history("x")["messages"] == []
@@ -332,8 +332,8 @@ BATCH_LINES = {
 }
 
 
-def test_batch_lines(server, channel):
-    """A bad line spoils only itself."""
+def test_a_bad_batch_line_is_answered_with_its_error(server, channel):
+    """A bad line does not affect the other lines."""
     good = json.dumps({"channel": channel, "data": "good"})
     content = "".join(f"{line}\n{good}\n" for line in BATCH_LINES)
     response = server.http.post("/publish", content=content)
@@ -347,7 +347,7 @@ def test_batch_lines(server, channel):
     assert server.history("x")["messages"] == []
 
 
-def test_a_head_that_is_too_slow(serve):
+def test_a_slow_head_gets_408(serve):
     server = serve("--head-timeout", "1s")
     for start in ("", "GET /channels/x HT", "GET /channels/x HTTP/1.1\r\nHost: x\r\n"):
         before = refusals(server)
@@ -360,8 +360,8 @@ def test_a_head_that_is_too_slow(serve):
             connection.read_to_end()
 
 
-def test_a_head_that_trickles_is_too_slow(serve):
-    """Single bytes do not win time: the deadline is for the whole head."""
+def test_a_trickling_head_gets_408(serve):
+    """The deadline applies to the whole head; single bytes do not extend it."""
     server = serve("--head-timeout", "1s")
     with Raw(server) as connection:
         connection.socket.settimeout(0.05)
@@ -378,7 +378,7 @@ def test_a_head_that_trickles_is_too_slow(serve):
         assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_does_not_come_ends(serve):
+def test_a_connection_without_the_announced_body_is_closed(serve):
     server = serve("--head-timeout", "1s", "--idle-timeout", "1s")
     with Raw(server) as connection:
         connection.send(

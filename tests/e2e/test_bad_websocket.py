@@ -1,4 +1,4 @@
-"""Bad WebSocket peers: each gets the close code that the reference names, and a counter."""
+"""Bad WebSocket peers: each gets the documented close code and is counted."""
 
 import json
 
@@ -31,7 +31,7 @@ def count(server, *words):
 
 
 def assert_counted(server, before, *words):
-    """Waits for a counter to go up: the plane that counts does not wait for the one that shows."""
+    """Waits for a counter to increase; it may do so after the client has the close frame."""
     eventually(lambda: count(server, *words) > before, f"a counter of {words} to go up")
 
 
@@ -47,7 +47,7 @@ HANDSHAKES = {
 
 
 @pytest.mark.parametrize("case", HANDSHAKES)
-def test_handshakes(server, channel, case):
+def test_a_bad_handshake_is_refused(server, channel, case):
     changes, status, code = HANDSHAKES[case]
     before = count(server, "refused", "error")
     with Raw(server) as connection:
@@ -59,7 +59,7 @@ def test_handshakes(server, channel, case):
     assert_counted(server, before, "refused", "error")
 
 
-def test_websocket_asked_for_without_an_upgrade(server, channel):
+def test_a_websocket_requested_without_an_upgrade_gets_426(server, channel):
     response = server.http.get(f"/channels/{channel}", params={"transport": "websocket"})
     assert (response.status_code, response.json()["error"]) == (426, "upgrade_required")
 
@@ -111,7 +111,7 @@ FRAMES = {
 
 @pytest.mark.parametrize("path", ["/channels/{}", "/subscribe?channel={}&channel={}-b"])
 @pytest.mark.parametrize("case", FRAMES)
-def test_frames(server, channel, case, path):
+def test_a_bad_frame_closes_the_connection(server, channel, case, path):
     data, code = FRAMES[case]
     before = count(server, 'disconnects_total{reason="protocol')
     protocol = "throng.v1" if "subscribe" in path else None
@@ -126,7 +126,7 @@ def test_frames(server, channel, case, path):
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1003, 1011, 1014, 3000, 4999])
-def test_good_close_codes_are_answered_in_kind(server, channel, code):
+def test_a_valid_close_code_is_echoed(server, channel, code):
     with RawWebSocket(server, f"/channels/{channel}") as connection:
         connection.send(frame(CLOSE, close_payload(code, b"bye")))
         assert connection.read_close()[0] in (1000, code)
@@ -138,7 +138,7 @@ def test_close_without_a_code_is_answered(server, channel):
         assert connection.read_close()[0] in (None, 1000)
 
 
-def test_control_frames_between_fragments_are_fine(server, channel):
+def test_control_frames_between_fragments_are_accepted(server, channel):
     with RawWebSocket(server, f"/channels/{channel}") as connection:
         connection.send(
             frame(TEXT, "a\u00fc".encode()[:2], final=False)
@@ -150,7 +150,7 @@ def test_control_frames_between_fragments_are_fine(server, channel):
         assert connection.read_message().decode() == "aüb"
 
 
-def test_the_largest_message_is_taken_byte_by_byte(server, channel):
+def test_the_largest_message_is_accepted_byte_by_byte(server, channel):
     with RawWebSocket(server, f"/channels/{channel}") as connection:
         data = frame(TEXT, "x" * MESSAGE_BYTES_MAX)
         for byte in data[:20]:
@@ -171,7 +171,7 @@ def test_frames_sent_with_the_handshake_are_not_lost(server, channel):
 
 
 class V1(RawWebSocket):
-    """A throng.v1 connection of raw frames; the welcome is read."""
+    """A throng.v1 connection of raw frames, after the welcome."""
 
     def __init__(self, server):
         super().__init__(server, "/subscribe", "throng.v1")
@@ -215,8 +215,8 @@ COMMANDS = [
 ]
 
 
-def test_v1_commands(server):
-    """Each is answered with an error, and the connection stays."""
+def test_a_bad_v1_command_is_answered_with_an_error(server):
+    """The connection stays open."""
     with V1(server) as connection:
         for text, code in COMMANDS:
             before = count(server, "refused", "error")
@@ -234,7 +234,7 @@ OVERSIZED = {
 
 
 @pytest.mark.parametrize("case", OVERSIZED)
-def test_a_message_over_the_limit(server, channel, case):
+def test_a_message_over_the_limit_closes_the_connection(server, channel, case):
     with RawWebSocket(server, f"/channels/{channel}") as connection:
         connection.send_anyway(OVERSIZED[case])
         code, reason = connection.read_close()
@@ -242,8 +242,8 @@ def test_a_message_over_the_limit(server, channel, case):
     assert server.history(channel)["messages"] == []
 
 
-def test_v1_sizes(server, channel):
-    """The limit is the message's, however many bytes its JSON takes."""
+def test_the_v1_size_limit_applies_to_the_decoded_message(server, channel):
+    """The size of its JSON does not matter."""
     with V1(server) as connection:
         for data, kind in [("\x01" * MESSAGE_BYTES_MAX, "published"), ("x" * 70000, "error")]:
             text = json.dumps({"type": "publish", "channel": channel, "data": data})
@@ -262,7 +262,7 @@ def test_v1_errors_carry_the_ref(server):
             assert (answer["code"], answer["ref"]) == ("not_subscribed", ref)
 
 
-def test_v1_subscribing_twice(server, channel):
+def test_v1_refuses_a_second_subscription_to_a_channel(server, channel):
     with V1(server) as connection:
         text = json.dumps({"type": "subscribe", "channel": channel})
         assert connection.ask(text)["type"] == "subscribed"

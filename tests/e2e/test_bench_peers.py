@@ -1,4 +1,4 @@
-"""`bench/peers`: servers side by side, at a size that shows that it works and nothing else."""
+"""`bench/peers`: servers side by side, at a small size that is no benchmark."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from support import PATIENCE_SECONDS
 from support.server import BINARY, ROOT
 
 PEERS = ROOT / "bench" / "peers"
-# Each takes a few seconds, because memory is read when all is quiet.
+# Each takes a few seconds, because memory is read after a pause.
 MINUTE = 60 + PATIENCE_SECONDS
 SMALL = ["--connections", "200", "--repeats", "1", "--messages", "1", "--no-install"]
 SILENT = """#!/bin/sh
@@ -42,7 +42,7 @@ def test_servers_are_measured_and_drawn(tmp_path):
     first = tmp_path / "first"
     done = run(PEERS / "run", "throng", "ws", "bun", f"{silent}/", *SMALL, *only, "--to", first)
 
-    # One does not start: it is told with its log, and the others are measured all the same.
+    # One does not start: its log is printed, and the others are still measured.
     assert done.returncode == 1, done.stderr
     assert "this one never answers" in done.stderr
     figures = json.loads((first / "benchmarks" / "peers.json").read_text())
@@ -58,7 +58,7 @@ def test_servers_are_measured_and_drawn(tmp_path):
     for part in ["| Throng |", "| Node ws |", "| Bun (uWebSockets) |", "this one never answers"]:
         assert part in page
 
-    # The same again from the figures alone, and every picture that the page shows is one.
+    # `draw` produces the same pictures from the measurements alone, and each is an SVG.
     again = tmp_path / "again"
     done = run(PEERS / "draw", first / "benchmarks" / "peers.json", "--to", again)
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def test_servers_are_measured_and_drawn(tmp_path):
         assert picture.read_text() == (first / "images" / picture.name).read_text()
 
 
-def test_mistakes_are_told_in_a_sentence(tmp_path):
+def test_a_usage_error_is_one_clear_message(tmp_path):
     done = run(PEERS / "run", "nchann", "--to", tmp_path)
     assert done.returncode == 64
     assert "there is no peer 'nchann': known are" in done.stderr

@@ -1,5 +1,5 @@
-"""Pages in a real Chromium: the chat, messages that would like to be pages, and three ways to follow
-a channel, which must come back by themselves."""
+"""Pages in a real Chromium: the chat, messages that contain scripts, and three ways to follow a
+channel, each of which must reconnect."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def test_chat_on_a_frozen_server(serve, chromium):
     run(serve(), chromium, "frozen")
 
 
-def test_the_chat_links_no_status_page_that_is_elsewhere(serve, chromium):
+def test_the_chat_does_not_link_a_status_page_on_another_listener(serve, chromium):
     run(serve("--admin-listen", "127.0.0.1:0"), chromium, "elsewhere")
 
 
@@ -42,7 +42,7 @@ def run(server, chromium, scenario):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# Synchronous, so that what it does is done when the page has loaded.
+# Synchronous, so that its effect is visible when the page has loaded.
 SCRIPT = """
 document.title = 'ran';
 const request = new XMLHttpRequest();
@@ -63,7 +63,7 @@ POLICY, DISPOSITION = "content-security-policy", "content-disposition"
 def test_a_published_script_does_not_run_in_the_servers_origin(
     serve, chromium, content_type, stripped
 ):
-    """Each of the two headers is enough by itself; without both the script runs."""
+    """Either of the two headers suffices; without both the script runs."""
     server = serve()
     server.publish("page", PAGES[content_type], Content_Type=content_type)
     url = f"{server.url}/channels/page?history=1&wait=0"
@@ -85,7 +85,7 @@ def test_a_published_script_does_not_run_in_the_servers_origin(
 
 
 class Page:
-    """A page that follows a channel in every way that pages have."""
+    """A page that follows a channel over each transport of a browser."""
 
     WAYS = {"EventSource", "WebSocket", "Throng"}
 
@@ -95,7 +95,7 @@ class Page:
         assert json.loads(self.child.stdout.readline())["data"] == "ready"
 
     def gets(self, server, text):
-        """Waits until everybody is there, publishes, and sees it arrive everywhere."""
+        """Waits until all are subscribed, publishes, and expects the message on each transport."""
         server.wait_for_connections(self.channel, len(self.WAYS))
         server.publish(self.channel, text)
         got = [json.loads(self.child.stdout.readline()) for _ in self.WAYS]
@@ -103,11 +103,11 @@ class Page:
         assert {it["data"] for it in got} == {text}
 
     def close(self):
-        """Lets the page go."""
+        """Closes the page."""
         self.child.communicate(timeout=PATIENCE_SECONDS)
 
 
-def test_pages_come_back_when_there_is_room_again(serve, node, chromium, channel):
+def test_pages_reconnect_when_the_server_has_capacity_again(serve, node, chromium, channel):
     server = serve("--max-connections", 3, "--workers", 1)
     refused = 'throng_refused_total{reason="full"}'
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def test_pages_come_back_when_there_is_room_again(serve, node, chromium, channel
     page.close()
 
 
-def test_pages_come_back_after_a_restart(serve, node, chromium, channel):
+def test_pages_reconnect_after_a_restart(serve, node, chromium, channel):
     server = serve()
     page = Page(node, chromium, server, channel)
     page.gets(server, "before")

@@ -14,7 +14,7 @@ QUICK = ["--drain-window", "100ms"]
 
 @pytest.fixture
 def tail(tmp_path):
-    """Starts `throng tail`; what it prints is read through a pipe."""
+    """Starts `throng tail`; its output is read through a pipe."""
     children = []
 
     def start(url, *arguments):
@@ -70,13 +70,13 @@ def test_empty_standard_input_publishes_nothing(server, tmp_path, channel, argum
     assert server.history(channel)["messages"] == []
 
 
-def test_an_empty_message_is_published_when_it_is_meant(server, tmp_path, channel):
+def test_an_explicit_empty_message_is_published(server, tmp_path, channel):
     publish(server, tmp_path, channel, "")
     publish(server, tmp_path, channel, "--allow-empty", input="")
     assert [message["data"] for message in server.history(channel)["messages"]] == ["", ""]
 
 
-def test_every_error_begins_alike(server, tmp_path):
+def test_every_error_starts_with_the_same_prefix(server, tmp_path):
     (tmp_path / "bad.toml").write_text("listen = 127.0.0.1:80\n")
     for arguments in [
         ["dance"],
@@ -93,7 +93,7 @@ def test_every_error_begins_alike(server, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["serve-bond", "sreve", "serve-", "versio"])
-def test_suggestions_name_commands_of_the_help_only(tmp_path, word):
+def test_suggestions_name_only_commands_of_the_help(tmp_path, word):
     done = run_throng(word, directory=tmp_path)
     assert done.returncode == 64
     assert "bound" not in done.stderr.replace(word, ""), done.stderr
@@ -107,13 +107,13 @@ def test_version_is_a_command_and_a_flag(tmp_path):
     assert command[1].startswith("Linux ")
 
 
-def test_tail_without_a_channel_says_what_it_takes(tmp_path):
+def test_tail_without_a_channel_prints_its_usage(tmp_path):
     done = run_throng("tail", directory=tmp_path)
     assert done.returncode == 64
     assert "throng tail [OPTIONS] --user <USER>" in done.stderr
 
 
-def test_publish_says_where_it_went_wrong(server, tmp_path):
+def test_publish_reports_a_failure_in_one_line(server, tmp_path):
     done = run_throng("publish", "--server", server.url, "a/../b", "x", directory=tmp_path)
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -122,7 +122,7 @@ def test_publish_says_where_it_went_wrong(server, tmp_path):
     assert run_throng("publish", directory=tmp_path).returncode == 64
 
 
-def test_tail_comes_back_after_a_restart(tmp_path, tail, channel):
+def test_tail_reconnects_after_a_restart(tmp_path, tail, channel):
     first = Server(tmp_path, *QUICK)
     child = tail(first.url, channel)
     first.wait_for_connections(channel, 1)

@@ -1,4 +1,4 @@
-"""What is refused before anything is bound, and with which words and exit code."""
+"""Settings that the server refuses before it binds: the message and the exit code."""
 
 import socket
 
@@ -11,7 +11,7 @@ USAGE, CONFIGURATION, RUNTIME = 64, 78, 1
 
 
 def refused(code, directory, *flags, environment=None):
-    """Runs `serve`, which must fail; returns what it said on stderr."""
+    """Runs `serve`, which must fail; returns its standard error."""
     arguments = flags if "--listen" in flags else ("--listen", "127.0.0.1:0", *flags)
     done = run_throng("serve", *arguments, directory=directory, environment=environment)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
@@ -49,7 +49,7 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, case):
     assert f"line {line}" in done.stderr or f"throng.toml:{line}" in done.stderr, done.stderr
 
 
-def test_a_file_that_is_named_but_not_there(tmp_path):
+def test_a_missing_configuration_file_is_refused(tmp_path):
     assert "missing.toml" in refused(CONFIGURATION, tmp_path, "--config", "missing.toml")
 
 
@@ -78,13 +78,13 @@ def test_no_command_and_unknown_commands_are_usage_errors(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_other_than_loopback_needs_to_be_told(tmp_path, address):
+def test_another_address_than_loopback_needs_a_setting(tmp_path, address):
     assert "allow-anyone" in refused(CONFIGURATION, tmp_path, "--listen", address)
 
 
-def test_other_than_loopback_when_told(tmp_path):
+def test_another_address_than_loopback_is_accepted_with_the_setting(tmp_path):
     server = Server(tmp_path, "--allow-anyone", listen="0.0.0.0")
-    server.host = "127.0.0.1"  # what it says is the address that it is bound to
+    server.host = "127.0.0.1"  # it prints the address it is bound to
     with Raw(server) as connection:
         connection.request("GET", "/health")
         assert connection.read_response().status == 200
@@ -92,19 +92,19 @@ def test_other_than_loopback_when_told(tmp_path):
     assert f"warning    others can reach 0.0.0.0:{server.port}, and Throng does not check" in server.log()
 
 
-def test_a_development_server_is_not_told_of_kernel_settings(tmp_path):
+def test_a_development_server_gets_no_hints_about_kernel_settings(tmp_path):
     server = Server(tmp_path)
     server.stop()
     assert "warning" not in server.log(), server.log()
 
 
-def test_allowing_anyone_on_loopback_is_said_to_have_no_effect(tmp_path):
+def test_allowing_anyone_on_loopback_warns_that_it_has_no_effect(tmp_path):
     server = Server(tmp_path, "--allow-anyone")
     server.stop()
     assert f"add --listen 0.0.0.0:{server.port}" in server.log()
 
 
-def test_a_port_in_use_is_one_clear_sentence(tmp_path):
+def test_a_port_in_use_is_one_clear_message(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as holder:
         address = f"127.0.0.1:{holder.getsockname()[1]}"
         done = run_throng("serve", "--listen", address, directory=tmp_path)
@@ -124,7 +124,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path, channel)
     server.stop()
 
 
-def test_settings_per_channel(tmp_path):
+def test_settings_apply_per_channel(tmp_path):
     (tmp_path / "throng.toml").write_text(
         "[[channels]]\nmatch = 'chat:*'\nmessages = 2\n\n[[channels]]\nusers = '*'\nmessages = 1\n"
     )

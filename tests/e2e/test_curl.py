@@ -1,4 +1,4 @@
-"""What a person with nothing but curl can do."""
+"""Every operation that curl alone can do."""
 
 import json
 import subprocess
@@ -70,7 +70,7 @@ def test_put_publishes_too(server, curl, tail, channel):
 
 
 def test_upload_from_a_pipe_is_chunked(server, channel):
-    """`curl -T -` sends a chunked body, and is told that the connection ends."""
+    """`curl -T -` sends a chunked body, and gets `Connection: close`."""
     command = ["curl", "-s", "-i", "--noproxy", "*", "-T", "-", f"{server.url}/channels/{channel}"]
     done = subprocess.run(
         command, input="from a pipe", capture_output=True, text=True, timeout=PATIENCE_SECONDS
@@ -90,7 +90,7 @@ def test_server_sent_events(server, tail, channel):
     assert subscriber.headers["content-type"].startswith("text/event-stream")
 
 
-def test_long_poll_takes_what_was_missed(server, curl, channel):
+def test_long_poll_returns_missed_messages(server, curl, channel):
     start = server.history(channel)["id"]
     ids = [server.publish(channel, f"m{n}")["id"] for n in range(3)]
     out = curl(f"/channels/{channel}?wait=10&since={ids[0]}", "-i")
@@ -102,7 +102,7 @@ def test_long_poll_takes_what_was_missed(server, curl, channel):
     assert out == "m0\nm1\nm2"
 
 
-def test_long_poll_gives_up_with_204(server, curl, channel):
+def test_long_poll_times_out_with_204(server, curl, channel):
     id = server.publish(channel, "before")["id"]
     out = curl(f"/channels/{channel}?wait=0&since={id}", "-i")
     assert out.startswith("HTTP/1.1 204")
@@ -119,7 +119,7 @@ def test_history_is_sent_before_live_messages(server, tail, channel):
     assert [subscriber.line() for _ in range(3)] == ["old 3\n", "old 4\n", "new\n"]
 
 
-def test_batch(server, curl, channel, tmp_path):
+def test_a_batch_is_published(server, curl, channel, tmp_path):
     lines = tmp_path / "batch"
     lines.write_text(
         f'{{"channel":"{channel}","data":"hello"}}\n'
@@ -140,7 +140,7 @@ def test_batch(server, curl, channel, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["", "/history", "/presence"])
-def test_head_says_the_same_without_a_body(server, curl, channel, suffix):
+def test_head_has_the_headers_of_get_and_no_body(server, curl, channel, suffix):
     server.publish(channel, "hello")
     head = curl(f"/channels/{channel}{suffix}", "--head")
     assert head.startswith("HTTP/1.1 200")
@@ -178,7 +178,7 @@ def test_other_methods_are_refused(server, path):
     assert response.headers["Allow"]
 
 
-def test_pages(server):
+def test_pages_are_served(server):
     response = server.http.get("/")
     assert response.is_redirect and response.headers["Location"].endswith("/chat")
     assert "text/html" in server.http.get("/chat").headers["Content-Type"]
@@ -187,7 +187,7 @@ def test_pages(server):
     assert server.http.get("/nowhere").json()["error"] == "not_found"
 
 
-def test_a_message_is_of_the_kind_that_its_content_type_says(server, channel):
+def test_the_content_type_decides_the_kind_of_a_message(server, channel):
     server.publish(channel, b'{"a": [1, 2]}', Content_Type="application/json")
     server.publish(channel, b'{"b":1}', Content_Type="application/vnd.x+json")
     server.publish(channel, b"\x00\xff", Content_Type="image/png")

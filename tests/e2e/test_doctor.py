@@ -1,4 +1,4 @@
-"""`throng doctor`. Settings are changed in a network namespace of the test's own only."""
+"""`throng doctor`. Tests change settings only in their own network namespace."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from support import PATIENCE_SECONDS
 from support.server import BINARY, clean_environment, run_throng
 
 SOMAXCONN = "/proc/sys/net/core/somaxconn"
-# What a namespace has to itself: nothing else may be changed by these tests.
+# Settings that each namespace has its own copy of: tests may change no others.
 PRIVATE = ("net.core.somaxconn", "net.ipv4.")
 # A namespace in which three settings are too low for a server of a thousand connections.
 SHORT = f"""
@@ -38,7 +38,7 @@ def in_namespace(script):
     )
 
 
-def test_a_thousand_are_possible_on_any_machine(tmp_path):
+def test_any_machine_can_hold_a_thousand_connections(tmp_path):
     done = doctor(tmp_path, "--connections", "1k")
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("1,000 connections are possible here")
@@ -46,7 +46,7 @@ def test_a_thousand_are_possible_on_any_machine(tmp_path):
     assert "the server runs here" in done.stdout and "--role both" in done.stdout
 
 
-def test_too_many_are_refused_with_reasons(tmp_path):
+def test_too_many_connections_are_refused_with_reasons(tmp_path):
     done = doctor(tmp_path, "--connections", "4000M")
     assert done.returncode == 1
     lines = done.stdout.splitlines()
@@ -55,7 +55,7 @@ def test_too_many_are_refused_with_reasons(tmp_path):
     assert "  take a machine with more memory, or several" in lines
 
 
-def test_clients_want_addresses(tmp_path):
+def test_clients_need_addresses(tmp_path):
     done = doctor(tmp_path, "--connections", "200k", "--role", "clients", "--json")
     assert done.returncode == 1
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
@@ -67,7 +67,7 @@ def test_clients_want_addresses(tmp_path):
     assert checks["source addresses"]["verdict"] == "ok"
 
 
-def test_json_says_the_same(tmp_path):
+def test_json_has_the_same_content(tmp_path):
     done = doctor(tmp_path, "--connections", "1000", "--role", "both", "--json")
     found = json.loads(done.stdout)
     assert (found["connections"], found["role"], found["possible"]) == (1000, "both", True)
@@ -76,13 +76,13 @@ def test_json_says_the_same(tmp_path):
     for check in found["checks"]:
         assert check["verdict"] in ("ok", "unknown", "should", "must")
         assert check["why"] and check["needed"], check
-        # What cannot be read is unknown, never enough.
+        # A value that cannot be read is unknown, never sufficient.
         assert (check["verdict"] == "unknown") == (check["found"] is None), check
         if check["change"]:
             assert check["change"]["command"].split()[0] in ("sysctl", "echo")
 
 
-def test_bad_input_is_one_clear_sentence(tmp_path):
+def test_bad_input_is_one_clear_message(tmp_path):
     for number in ["1x", "0", "-5", "1.5", "5000M", ""]:
         done = doctor(tmp_path, f"--connections={number}")
         assert (done.returncode, done.stdout) == (64, ""), number
@@ -97,7 +97,7 @@ def test_bad_input_is_one_clear_sentence(tmp_path):
         assert doctor(tmp_path, *arguments).returncode == 64, arguments
 
 
-def test_a_file_for_the_next_start(tmp_path):
+def test_a_file_for_the_next_boot_is_written(tmp_path):
     done = doctor(tmp_path, "--connections", "1M", "--sysctl-file")
     assert done.returncode == 0
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -109,7 +109,7 @@ def test_a_file_for_the_next_start(tmp_path):
     assert settings == changes and files[0] == pytest.approx(files[1], rel=0.01)
 
 
-def test_without_a_number_it_says_what_fits(tmp_path):
+def test_without_a_number_it_prints_the_capacity(tmp_path):
     done = doctor(tmp_path)
     assert done.returncode == 0, done.stdout
     assert re.match(r"up to [\d,]+ connections are possible here", done.stdout), done.stdout
@@ -121,7 +121,7 @@ def test_without_a_number_it_says_what_fits(tmp_path):
 
 @pytest.fixture(scope="module")
 def short():
-    """What the doctor finds too low in a namespace made for that, by name."""
+    """The settings that the doctor finds too low in a namespace with low settings, by name."""
     if shutil.which("unshare") is None:
         pytest.skip("unshare is missing")
     done = in_namespace(f'{SHORT} "$THRONG" doctor --connections 1000 --json')
@@ -134,13 +134,13 @@ def short():
     return found
 
 
-def test_the_file_has_what_must_change_and_nothing_else(short):
+def test_the_file_has_only_the_settings_that_must_change(short):
     done = in_namespace(f'{SHORT} "$THRONG" doctor --connections 1000 --sysctl-file')
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
     assert lines == [f"{name} = {change['to']}" for name, change in short.items()]
 
 
-def test_apply_changes_what_is_too_low_and_tells_the_way_back(short):
+def test_apply_raises_low_settings_and_prints_how_to_revert(short):
     done = in_namespace(f"""
         {SHORT}
         "$THRONG" doctor --connections 1000 --apply --json
@@ -172,8 +172,8 @@ def test_apply_never_lowers():
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is missing")
-def test_apply_without_the_right_says_what_to_run():
-    # By its descriptor: folders above the build may be closed to others.
+def test_apply_without_privileges_prints_what_to_run():
+    # By descriptor: other users may have no access to the folders above the build.
     done = in_namespace(f"""
         {SHORT}
         cd /
@@ -187,7 +187,7 @@ def test_apply_without_the_right_says_what_to_run():
     assert done.stdout.endswith("\n64\n"), done.stdout
 
 
-def test_a_server_that_is_asked_for_too_much_names_the_doctor(tmp_path):
+def test_a_server_with_too_high_a_limit_names_the_doctor(tmp_path):
     def few_descriptors():
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 

@@ -1,4 +1,4 @@
-"""What a newcomer copies from README and the first guide, run together."""
+"""The commands of README and the first guide, run in order."""
 
 import functools
 import http.server
@@ -30,7 +30,7 @@ def commands_for_ann():
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/guides/first-steps.md"])
-def test_the_documents_name_the_rust_that_a_build_needs(name):
+def test_the_documents_name_the_required_rust_version(name):
     version = re.search(r'^rust-version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
     assert f"Rust {version.group(1)} or later" in (ROOT / name).read_text()
 
@@ -63,7 +63,7 @@ def test_the_first_page_shows_every_message_that_the_documents_send(serve, pages
         words = shlex.split(command.replace(DOCUMENTED, server.url), comments=True)
         words[0] = str(BINARY) if words[0] == "throng" else words[0]
         subprocess.run(words, env=environment, check=True, timeout=PATIENCE_SECONDS)
-    # What was not sent as JSON is shown as it is.
+    # A body that is not JSON is shown verbatim.
     server.publish_to_user("ann", "plain text")
     (page,) = re.findall(r"```html\n(.*?)```", FIRST_STEPS, re.DOTALL)
     (tmp_path / "index.html").write_text(page.replace(DOCUMENTED, server.url))

@@ -1,4 +1,4 @@
-"""One message to many at once, whichever way the kernel is asked to send it."""
+"""One message to many subscribers, for each way of sending."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def follow(server, expected):
     return await asyncio.wait_for(asyncio.gather(*followers), PATIENCE_SECONDS)
 
 
-def test_everybody_gets_every_message_in_order(server_that_sends):
+def test_every_subscriber_gets_every_message_in_order(server_that_sends):
     expected = [f"message {number}" for number in range(MESSAGES)]
     got = asyncio.run(follow(server_that_sends, expected))
     assert got == [expected] * SUBSCRIBERS
@@ -55,7 +55,7 @@ def test_everybody_gets_every_message_in_order(server_that_sends):
         assert sends > 0, "no fan-out went through io_uring"
 
 
-def test_a_choice_that_is_none_is_refused(tmp_path):
+def test_an_unknown_choice_is_refused(tmp_path):
     done = run_throng("check", "--io-uring", "maybe", directory=tmp_path)
     assert done.returncode == 64
     assert '"maybe" is not a choice: "auto", "on" or "off"' in done.stderr

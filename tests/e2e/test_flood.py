@@ -1,4 +1,4 @@
-"""`throng flood`: against Throng, against servers of others, and against servers that misbehave."""
+"""`throng flood`: against Throng, against other servers, and against servers that misbehave."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ import pytest
 from support import PATIENCE_SECONDS, push_servers
 from support.server import BINARY, clean_environment, run_throng
 
-# Small: what is tested is that figures are right, not that they are large.
+# Small: the tests check that measurements are right, not that they are large.
 SMALL = ["--clients", "50", "--hold", "1s", "--publish", "10", "--handshake-timeout", "5s"]
 WHOLE = [
     *["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0"],
@@ -80,7 +80,7 @@ def asserting(*assertions):
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
-def test_every_transport_of_throng_is_whole(server, flood, transport):
+def test_every_transport_of_throng_loses_nothing(server, flood, transport):
     _, report = flood(server.url, "--transport", transport, *SMALL, *asserting(*WHOLE))
     total = report["total"]
     assert total["published"] == 10
@@ -88,21 +88,21 @@ def test_every_transport_of_throng_is_whole(server, flood, transport):
     assert total["delivery"]["count"] == 500 and total["connect"]["count"] == 50
 
 
-def test_many_streams_and_friends(server, flood):
+def test_many_streams_lose_nothing(server, flood):
     for streams in ["7", "own", "friends:5"]:
         _, report = flood(server.url, "--streams", streams, *SMALL, *asserting("lost == 0"))
         assert report["total"]["active"] == 50, streams
 
 
-def test_a_storm_is_recovered_from(server, flood):
+def test_clients_recover_from_a_storm(server, flood):
     storm = ["--storm", "20s", *asserting("storm.recovered < 20s", "lost == 0")]
     done, report = flood(server.url, *SMALL, *storm)
     assert report["total"]["attempts"] == 100
     assert "all clients were back after" in done.stdout
 
 
-def test_what_the_history_no_longer_has_is_missed_and_not_lost(serve, flood):
-    # While a long-poll's answer and its next request are on their way, more is published than kept.
+def test_messages_that_left_the_history_are_missed_and_not_lost(serve, flood):
+    # Between a long-poll's response and its next request, more is published than the history keeps.
     load = ["--transport", "long-poll", "--clients", "300", "--hold", "1s", "--publish", "500"]
     told = asserting("missed > 0", "lost == 0", "failures == 0")
     done, report = flood(serve("--history-messages", "1").url, *load, *told)
@@ -111,7 +111,7 @@ def test_what_the_history_no_longer_has_is_missed_and_not_lost(serve, flood):
     assert "missed (with a notice of the gap)" in done.stdout
 
 
-def test_the_server_is_found_and_measured(server, flood):
+def test_the_server_process_is_found_and_measured(server, flood):
     figures = asserting("server.bytes > 1MiB", "server.cpu < 60s")
     _, report = flood(server.url, *SMALL, "--server-pid", "auto", *figures)
     assert report["total"]["server"]["pss_bytes"] > 0
@@ -119,7 +119,7 @@ def test_the_server_is_found_and_measured(server, flood):
 
 @pytest.fixture
 def neighbour(tmp_path):
-    """Another program that keeps a core busy throughout; its name."""
+    """Another program that keeps a core busy; its name."""
     program = tmp_path / "busy-neighbour"
     shutil.copy("/bin/sh", program)
     process = subprocess.Popen([program, "-c", "while :; do :; done"])
@@ -138,26 +138,26 @@ def test_the_whole_machine_is_measured_without_other_programs(server, flood):
     parts = machine["cpu_s"] + machine["others_s"] + machine["unseen_s"]
     assert parts == pytest.approx(machine["busy_s"])
     each = machine["cpu_us_per_delivery"]
-    # Absent where chance may have made much of it: on a machine with hundreds of cores.
+    # Absent where noise dominates: on a machine with hundreds of cores.
     assert each is None or each == pytest.approx(machine["cpu_s"] * 1e6 / 60_000)
     assert "whole machine" in done.stdout and "Other programs (" in done.stdout
     assert all(sample["machine_cores"] is not None for sample in report["series"])
 
 
 @pytest.mark.parametrize("kind", list(TOKENS))
-def test_servers_of_others(flood, node, kind):
+def test_other_servers_are_measured(flood, node, kind):
     child = node("push-servers.mjs", kind)
     port = child.stdout.readline().strip()
     profile = "websocket" if kind == "broadcast" else kind
     path = "/app/key" if kind == "pusher" else ""
     url = f"http://127.0.0.1:{port}{path}"
-    # Long enough for a client that answers no pings to be thrown out.
+    # Long enough for the server to close a client that answers no pings.
     load = ["--clients", "50", "--hold", "2s", "--publish", "5", *TOKENS[kind]]
     _, report = flood(url, "--profile", profile, *load, *asserting(*WHOLE))
     assert report["total"]["received"] == 500
 
 
-def test_a_publish_that_is_refused_is_counted(flood, node):
+def test_a_refused_publish_is_counted(flood, node):
     port = node("push-servers.mjs", "mercure").stdout.readline().strip()
     wrong = ["--publish-header", "Authorization: Bearer wrong", *asserting("publish_failures == 0")]
     url = f"http://127.0.0.1:{port}"
@@ -193,7 +193,7 @@ def test_bun(flood):
 
 @pytest.mark.parametrize("transport", ["websocket", "sse"])
 def test_centrifugo(flood, transport):
-    # Short enough for a client that answers no pings to be thrown out. Of versions 5 and 6.
+    # Short enough for the server to close a client that answers no pings. Versions 5 and 6.
     pings = {"PING_INTERVAL": "1s", "PONG_TIMEOUT": "500ms"}
     pings |= {f"CLIENT_{name}": value for name, value in pings.items()}
     environment = {f"CENTRIFUGO_{name}": value for name, value in pings.items()}
@@ -201,7 +201,7 @@ def test_centrifugo(flood, transport):
         load = ["--clients", "50", "--hold", "3s", "--publish", "5"]
         _, report = flood(url, *flags[transport], *load, *asserting(*WHOLE))
         assert report["total"]["received"] == 750
-        # It answers with status 200 to a channel that nobody may have.
+        # It answers with status 200 to a channel that no client may follow.
         refused = ["--publish-body", '{{"data":"{payload}"}', "--streams", "one"]
         done, report = flood(url, *flags[transport], *SMALL, *refused, check=False)
     assert sum(report["total"]["publish_failures"].values()) == 10, done.stdout
@@ -213,7 +213,7 @@ def test_mercure(flood):
     assert report["total"]["received"] == 500
 
 
-def test_a_hub_says_what_it_wants_instead(flood, node):
+def test_the_protocol_error_of_a_hub_is_reported(flood, node):
     port = node("push-servers.mjs", "mercure").stdout.readline().strip()
     token = ["--publish-header", "Authorization: Bearer secret"]
     old = ["--profile", "mercure-0", *SMALL, *token]
@@ -224,7 +224,7 @@ def test_a_hub_says_what_it_wants_instead(flood, node):
     assert 'status 400: use "match"' in done.stdout
 
 
-def test_different_refusals_are_counted_up_to_a_number(flood, misbehave):
+def test_different_errors_are_counted_up_to_a_limit(flood, misbehave):
     count = iter(range(1000))
 
     def treat(connection, kept):
@@ -237,7 +237,7 @@ def test_different_refusals_are_counted_up_to_a_number(flood, misbehave):
     assert len(failures) == 21 and failures["status 400"] == 40
 
 
-def test_a_refusal_with_status_200_is_one(flood, node):
+def test_an_error_with_status_200_counts_as_an_error(flood, node):
     port = node("push-servers.mjs", "centrifugo", "refuse").stdout.readline().strip()
     key = ["--publish-header", "X-API-Key: secret"]
     url = f"http://127.0.0.1:{port}"
@@ -251,7 +251,7 @@ def test_a_refusal_with_status_200_is_one(flood, node):
     assert total["publish_failures"] == {said + '{"error":{"code":102,"message":"no"}}': 10}
 
 
-def test_a_connect_without_a_subscription_is_a_refusal(flood, node):
+def test_a_connect_without_a_subscription_counts_as_an_error(flood, node):
     port = node("push-servers.mjs", "centrifugo-sse", "refuse").stdout.readline().strip()
     load = [*SMALL, "--publish-header", "X-API-Key: secret"]
     url = f"http://127.0.0.1:{port}"
@@ -261,7 +261,7 @@ def test_a_connect_without_a_subscription_is_a_refusal(flood, node):
     assert report["total"]["failures"] == {said: 50}
 
 
-def test_clients_that_are_kept_try_again(server, flood, misbehave):
+def test_clients_of_a_closed_loop_reconnect(server, flood, misbehave):
     load = ["--clients", "20", "--hold", "2s", "--publish", "0", "--keep"]
     done, report = flood(misbehave(answer(503)), *load, check=False)
     assert done.returncode == 1
@@ -314,7 +314,7 @@ def not_http(connection, kept):
         (not_http, None),
     ],
 )
-def test_bad_targets_are_told_by_reason(flood, misbehave, treat, reason):
+def test_failures_of_a_bad_target_are_counted_by_reason(flood, misbehave, treat, reason):
     load = ["--clients", "20", "--hold", "1s", "--publish", "0", "--handshake-timeout", "1s"]
     done, report = flood(misbehave(treat), *load, check=False)
     assert done.returncode == 1
@@ -324,7 +324,7 @@ def test_bad_targets_are_told_by_reason(flood, misbehave, treat, reason):
     assert "none of 20 attempts became subscribed: " in done.stderr
 
 
-def test_a_target_that_refuses(flood):
+def test_a_target_that_refuses_connections(flood):
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     done, report = flood(url, "--clients", "20", "--hold", "1s", "--publish", "0", check=False)
@@ -365,7 +365,7 @@ def test_a_plan_in_a_file(server, flood, tmp_path):
     assert all(each["holds"] for each in report["assertions"])
 
 
-def test_a_plan_with_typos_tells_all_of_them(flood, tmp_path):
+def test_every_typo_of_a_plan_is_reported(flood, tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text('nmae = "x"\n[target]\nprofile = "nchn"\n[[phases]]\ndo = "ram"\n')
     done, report = flood("http://127.0.0.1:1", "--plan", plan, check=False)
@@ -376,14 +376,14 @@ def test_a_plan_with_typos_tells_all_of_them(flood, tmp_path):
     assert 'did you mean "nchan"?' in lines[1] and 'did you mean "ramp"?' in lines[2]
 
 
-def test_usage(flood):
+def test_usage_errors(flood):
     for arguments in [["--hold", "five"], ["--assert", "lots == 0"], ["--size", "10"], ["--urls", "x"]]:
         done, report = flood("http://127.0.0.1:1", *arguments, check=False)
         assert (done.returncode, report) == (64, None), arguments
         assert done.stderr.startswith("error: ")
 
 
-def test_a_dry_run_prints_a_plan_that_can_be_run(server, flood, tmp_path):
+def test_the_plan_of_a_dry_run_runs(server, flood, tmp_path):
     line = ["flood", server.url, *SMALL, "--dry-run"]
     done = run_throng(*line, directory=tmp_path)
     assert done.returncode == 0 and "# room for" in done.stdout
@@ -420,14 +420,14 @@ def test_ctrl_c_prints_the_report_so_far(server, tmp_path):
     assert report["cut_short"] in out
 
 
-def test_a_full_disk_loses_only_what_was_to_be_written_there(server, flood, tmp_path):
+def test_a_full_disk_loses_only_the_files_on_it(server, flood, tmp_path):
     done, report = flood(server.url, *SMALL, "--html", "/dev/full", check=False)
     assert done.returncode == 1
     assert report["total"]["received"] == 500, "the other result is written"
     assert "/dev/full" in done.stderr and "delivery" in done.stdout
 
 
-def test_a_report_names_what_was_tested(server, flood, tmp_path):
+def test_a_report_names_the_server_and_the_plan(server, flood, tmp_path):
     secret = ["--header", "Authorization: Bearer secret-1", "--publish-header", "X-API-Key: secret-2"]
     load = ["--clients", "20", "--hold", "1s", "--publish", "5", "--transport", "sse"]
     done, report = flood(server.url, *load, *secret, "--html", "run.html")
@@ -439,7 +439,7 @@ def test_a_report_names_what_was_tested(server, flood, tmp_path):
     for text in [done.stdout, html, (tmp_path / "report.json").read_text()]:
         assert text.index(description["target"]) < text.index("connect")
         assert "secret-" not in text and "(left out)" in text
-    # The plan that the page shows is one that can be run.
+    # The plan that the page shows runs.
     plan = unescape(html.split('aria-label="The plan">')[1].split("</pre>")[0])
     assert plan == description["plan"]
     (tmp_path / "plan.toml").write_text(plan)

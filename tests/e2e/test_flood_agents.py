@@ -21,12 +21,12 @@ WHOLE = [
     *["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0"],
     *["failures == 0", "received > 0"],
 ]
-# What an agent counts by itself, and says when a run is over.
+# The counts that an agent prints at the end of a run.
 OVER = re.compile(r"the run is over: ([\d,]+) clients? were subscribed, ([\d,]+) messages? received")
 
 
 class Agent:
-    """One agent as a process of its own, and what it says."""
+    """One agent process and its output."""
 
     def __init__(self, directory, name, *flags, wrapper=()):
         self.log_path = directory / f"{name}.log"
@@ -39,7 +39,7 @@ class Agent:
             stdin=subprocess.DEVNULL,
             stdout=self.log_file,
             stderr=subprocess.STDOUT,
-            # A wrapper passes no signals on: they go to the whole group.
+            # A wrapper does not forward signals, so they go to the whole process group.
             start_new_session=True,
         )
 
@@ -148,11 +148,11 @@ def test_three_agents_are_one_flood(serve, agents, flood):
     total = report["total"]
     assert total["active"] == total["subscribed"] == total["attempts"] == CLIENTS
     assert total["published"] == 20
-    # Client i follows stream i % 7, whichever agent has it; message k goes to stream k % 7.
+    # Client i follows stream i % 7 on every agent; message k goes to stream k % 7.
     audience = [len(range(stream, CLIENTS, 7)) for stream in range(7)]
     expected = sum(audience[number % 7] for number in range(20))
     assert total["expected"] == total["received"] == expected
-    # Merged counts and histograms are the sum, by what each agent says for itself.
+    # Merged counts and histograms are the sum of those that the agents print.
     counted = [agent.counted() for agent in started]
     assert [subscribed for subscribed, _ in counted] == [1000, 1000, 1000]
     assert sum(received for _, received in counted) == total["received"]
@@ -162,7 +162,7 @@ def test_three_agents_are_one_flood(serve, agents, flood):
     assert total["last"]["count"] == 20
     told = [(agent["subscribed"], agent["received"]) for agent in report["agents"]]
     assert told == counted
-    # One machine has one clock, and that is said.
+    # One machine has one clock, and the report says so.
     assert all(agent["clock"] is None for agent in report["agents"])
     assert "the publisher's" in done.stdout
     assert total["server"]["pss_bytes"] > 0
@@ -177,7 +177,7 @@ def test_agents_wait_for_the_next_run(server, agents, flood):
         assert sorted(agent.counted()[0] for agent in started) == [15, 16]
 
 
-def test_storms_and_churn_stay_whole(server, agents, flood):
+def test_storms_and_churn_lose_nothing(server, agents, flood):
     flags, _ = agents(SOURCES)
     churn = ["--clients", "90", "--hold", "2s", "--publish", "50", "--churn", "30"]
     _, report = flood(server.url, *flags, *churn, *asserting(*WHOLE))
@@ -210,7 +210,7 @@ def test_an_agent_that_is_killed_is_counted(server, agents, tmp_path):
     assert total["failures"] == {"agent lost": 200}, out + err
     assert total["active"] == 400
     assert report["cut_short"] is None
-    # The others got all of it, to the end.
+    # The other agents received every message.
     assert total["lost"] == 0 and total["published"] == 50
     lost = [agent["lost"] is not None for agent in report["agents"]]
     assert lost == [False, True, False]
@@ -243,7 +243,7 @@ def sentence(done, words):
     assert len(errors) == 1 and words in errors[0], done.stderr
 
 
-def test_no_nats_server_is_one_sentence(server, flood, tmp_path):
+def test_a_missing_nats_server_is_one_message(server, flood, tmp_path):
     nowhere = "nats://127.0.0.1:1"
     done, report = flood(server.url, "--agents", "3", "--nats", nowhere, check=False)
     sentence(done, f"there is no NATS server at {nowhere}: ")
@@ -252,7 +252,7 @@ def test_no_nats_server_is_one_sentence(server, flood, tmp_path):
     sentence(done, f"there is no NATS server at {nowhere}: ")
 
 
-def test_too_few_agents_is_one_sentence(server, agents, flood):
+def test_too_few_agents_is_one_message(server, agents, flood):
     flags, _ = agents(SOURCES[:2])
     flags[flags.index("--agents") + 1] = 3
     flags[-1] = "1s"
@@ -288,7 +288,7 @@ def test_an_agent_of_another_version_is_named(server, nats, flood, tmp_path):
     assert "the agent later is of version 99 (9.9.9) and this is version 1" in err
 
 
-def test_a_nats_server_that_goes_ends_the_run_with_a_report(server, tmp_path):
+def test_a_lost_nats_server_ends_the_run_with_a_report(server, tmp_path):
     with nats_server(tmp_path) as (url, process):
         agent = Agent(tmp_path, "agent", "--nats", url, "--source", SOURCES[0])
         agent.says("waits for a coordinator")

@@ -1,4 +1,4 @@
-"""`throng flood --network tunnel`: clients without sockets, against a server that knows nothing of it."""
+"""`throng flood --network tunnel`: clients without sockets, against an unmodified server."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def load(clients, hold="1s"):
 
 @needs_tunnel
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
-def test_every_transport_is_whole(server, flood, transport):
+def test_every_transport_loses_nothing(server, flood, transport):
     flags = ["--transport", transport, "--server-pid", "auto"]
     done, report = flood(server.url, *flags, *load(500), *asserting(*WHOLE))
     total = report["total"]
@@ -80,7 +80,7 @@ def started(server, directory, clients, *arguments):
 
 @needs_tunnel
 def test_no_client_has_a_socket(serve, tmp_path):
-    """The kernel knows the server's end of each connection, and nobody's other end."""
+    """The kernel has a socket for the server's end of each connection only."""
     server = serve()
     child = started(server, tmp_path, 100, *load(100, "60s"))
     assert sockets(server) == (100, 0)
@@ -89,7 +89,7 @@ def test_no_client_has_a_socket(serve, tmp_path):
 
 
 @needs_tunnel
-def test_a_message_that_needs_many_packets_is_whole(serve, flood):
+def test_a_message_of_many_packets_arrives_whole(serve, flood):
     server = serve("--max-message-bytes", "1MiB")
     flags = ["--clients", "20", "--hold", "1s", "--publish", "5", "--size", "500KiB"]
     _, report = flood(server.url, *flags, *asserting(*WHOLE))
@@ -97,27 +97,27 @@ def test_a_message_that_needs_many_packets_is_whole(serve, flood):
 
 
 @needs_tunnel
-def test_a_storm_is_recovered_from(server, flood):
+def test_clients_recover_from_a_storm(server, flood):
     storm = ["--storm", "20s", *asserting("storm.recovered < 20s", "lost == 0", "failures == 0")]
     _, report = flood(server.url, *load(300), *storm)
     assert report["total"]["attempts"] == 600
 
 
 @needs_tunnel
-def test_churn_leaves_nobody_behind(server, flood):
+def test_churn_leaves_no_connection_behind(server, flood):
     _, report = flood(server.url, *load(200, "2s"), "--churn", "200", *asserting(*WHOLE))
     assert report["total"]["attempts"] > 300
     assert report["total"]["active"] == 200
 
 
 @needs_tunnel
-def test_slow_readers_hold_up_nobody(serve, flood):
-    """They do not read for a second, and get the rest later: more than their windows hold."""
+def test_slow_readers_do_not_delay_others(serve, flood):
+    """They do not read for a second, while more arrives than their windows hold."""
     server = serve("--max-message-bytes", "1MiB")
     flags = ["--slow", "20%", "--hold", "1s", "--publish", "10", "--size", "20KiB"]
     _, report = flood(server.url, "--clients", "50", *flags, *asserting(*WHOLE))
     assert report["total"]["received"] == 500
-    # Those who do not read get everything late: a fifth of all deliveries.
+    # The slow readers get everything late: a fifth of all deliveries.
     assert report["total"]["delivery"]["p90"] > 100 > report["total"]["delivery"]["min"]
 
 
@@ -135,7 +135,7 @@ def test_a_server_that_is_killed_closes_all(serve, tmp_path):
 
 
 @needs_tunnel
-def test_nobody_listens_there(flood):
+def test_a_closed_port_is_reported(flood):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     flags = ["--clients", "10", "--hold", "1s"]
@@ -153,7 +153,7 @@ def test_two_floods_have_devices_of_their_own(server, tmp_path):
 
 
 @needs_tunnel
-def test_neither_descriptors_nor_ports_are_asked_for(tmp_path):
+def test_neither_descriptors_nor_ports_are_needed(tmp_path):
     """A thousand clients on one thread with 256 descriptors: too few for sockets, on any machine."""
 
     def dry_run(*flags):
@@ -187,14 +187,14 @@ def test_a_target_elsewhere_is_refused(flood, url):
 
 
 @needs_tunnel
-def test_addresses_of_ones_own_are_refused(flood):
+def test_custom_source_addresses_are_refused(flood):
     done, _ = flood("http://127.0.0.1:80", "--source", "127.0.0.2", check=False)
     assert done.returncode == 64
     assert "--source: clients of the network tunnel have addresses" in done.stderr
 
 
 @needs_tunnel
-def test_without_rights_it_says_which_are_missing(server, tmp_path):
+def test_missing_privileges_are_named(server, tmp_path):
     if shutil.which("setpriv") is None or os.geteuid() != 0:
         pytest.skip("setpriv is missing, or the tests do not run as root")
     command = without_rights([BINARY, "flood", server.url, *TUNNEL, "--dry-run"])

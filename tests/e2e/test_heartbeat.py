@@ -1,4 +1,4 @@
-"""Signs of life of the server, and peers that fall silent."""
+"""Heartbeats of the server, and peers that stop answering."""
 
 import time
 
@@ -7,7 +7,7 @@ from support.raw import CLOSE, PING, PONG, TEXT, Raw, RawWebSocket, frame, hands
 
 HEARTBEATS = 4
 
-# A kernel that is told nothing gives up after a quarter of an hour.
+# By default the kernel gives up after a quarter of an hour.
 VANISHED_SECONDS = 60
 
 
@@ -44,7 +44,7 @@ def test_a_websocket_that_answers_no_ping_is_closed(serve, channel):
     assert sum(n for name, n in server.metrics().items() if 'reason="ping_timeout"' in name) == 1
 
 
-def test_a_websocket_that_answers_stays(serve, channel):
+def test_a_websocket_that_answers_pings_stays_open(serve, channel):
     server = serve("--heartbeat", "1s", "--ping-interval", "1s")
     with RawWebSocket(server, f"/channels/{channel}") as peer:
         for _ in range(HEARTBEATS):
@@ -85,8 +85,8 @@ def test_a_peer_gets_nothing_when_heartbeats_are_off(serve, channel):
 
 
 @needs_networks
-def test_a_peer_whose_packets_vanish_is_gone(serve, channel):
-    """On every transport, whatever is written to it or not."""
+def test_a_peer_whose_packets_vanish_is_closed(serve, channel):
+    """On every transport, with and without messages."""
 
     def body(cable):
         server = serve("--heartbeat", "1s", "--allow-anyone", listen=cable.server)

@@ -1,4 +1,4 @@
-"""The JavaScript client, as the server hands it out, against the real server."""
+"""The JavaScript client that the server serves, against the real server."""
 
 import json
 
@@ -11,7 +11,7 @@ QUICK = ["--drain-window", "100ms"]
 
 
 class Client:
-    """The client in a program of its own, and what it has told so far."""
+    """The client in a Node process, and the events that it has printed."""
 
     def __init__(self, node, server, transport, **options):
         self.child = node("client.mjs", server.url, transport, json.dumps(options))
@@ -35,7 +35,7 @@ class Client:
         return self.until(lambda it: it["event"] == "state" and it["state"] == state)
 
     def until_all(self, name, count):
-        """Reads on until so many events of that name were heard in all; returns them."""
+        """Reads until there are `count` events of that name in all; returns them."""
         while len(self.all(name)) < count:
             self.until(lambda it: it["event"] == name)
         return self.all(name)
@@ -54,7 +54,7 @@ def test_a_frozen_server_is_noticed_and_nothing_is_lost(serve, node, channel, tr
     client.until_all("message", 1)
     client.until_all("published", 1)
     with server.frozen():
-        # Nobody else tells the client that the server has stopped: its own publish goes unanswered.
+        # The unanswered publish is the only sign for the client that the server has stopped.
         for number in range(1, 11):
             client.tell("publish", channel=channel, data=number)
         client.until_state("waiting")
@@ -69,7 +69,7 @@ def test_a_frozen_server_is_noticed_and_nothing_is_lost(serve, node, channel, tr
 
 
 def outcome_at_frozen(server, client, channel, *, subscribes=False):
-    """Publishes while the server stands still; what the client says of it must prove true after."""
+    """Publishes while the server is stopped; checks the reported outcome after it continues."""
     with server.frozen():
         if subscribes:
             client.tell("subscribe", channels=[channel])
@@ -103,7 +103,7 @@ def test_a_publish_to_a_frozen_server_is_of_unknown_outcome(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_publish_held_back_from_a_frozen_server_is_unpublished(serve, node, channel, transport):
+def test_a_queued_publish_to_a_frozen_server_is_unpublished(serve, node, channel, transport):
     server = serve()
     client = Client(node, server, transport, publishTimeoutMs=300)
     client.until(lambda it: it["event"] == "ready")
@@ -111,7 +111,7 @@ def test_a_publish_held_back_from_a_frozen_server_is_unpublished(serve, node, ch
 
 
 @pytest.mark.parametrize("transport", ["sse", "poll"])
-def test_the_outcome_is_right_where_a_server_freezes_on_the_way_to_open(
+def test_the_outcome_is_right_when_a_server_freezes_during_connect(
     serve, node, channel, transport
 ):
     server = serve()
@@ -172,7 +172,7 @@ def test_a_publish_does_not_overtake_its_own_subscription(server, node, channel,
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_stop_and_a_restart_are_a_gap_and_nothing_worse(tmp_path, node, channel, transport):
+def test_a_stop_and_a_restart_cause_a_gap_only(tmp_path, node, channel, transport):
     first = Server(tmp_path, *QUICK)
     client = Client(node, first, transport)
     client.tell("subscribe", channels=[channel])
@@ -202,7 +202,7 @@ def test_names_too_long_for_one_request_are_spread_over_several(server, node, ch
 
 
 @pytest.mark.parametrize("transport", [*TRANSPORTS, ",".join(TRANSPORTS)])
-def test_a_full_server_is_waited_for(serve, node, channel, transport):
+def test_the_client_waits_for_a_full_server(serve, node, channel, transport):
     server = serve("--workers", 1, "--max-connections", 3)
     client = Client(node, server, transport)
     holders = [Client(node, server, "websocket") for _ in range(3)]
@@ -216,7 +216,7 @@ def test_a_full_server_is_waited_for(serve, node, channel, transport):
     assert client.until_state("waiting")["delayMs"] > 0
     for holder in holders:
         holder.child.kill()
-    # A refusal for want of room is no reason to fall back.
+    # A full server is no reason to fall back to another transport.
     assert client.until_state("open")["transport"] == transport.split(",")[0]
     server.publish(channel, "in at last")
     client.until_all("message", 1)

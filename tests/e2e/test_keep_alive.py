@@ -1,4 +1,4 @@
-"""One connection, several requests: it wanders between the planes and loses nothing."""
+"""One connection, several requests: it moves between the planes and loses nothing."""
 
 import json
 
@@ -75,7 +75,7 @@ def test_pipelined_polls(server, channel):
         assert [connection.read_response().body for _ in range(3)] == [b"one"] * 3
 
 
-def test_a_head_that_comes_byte_by_byte(server, channel):
+def test_a_head_sent_byte_by_byte_is_answered(server, channel):
     with Raw(server) as connection:
         head = f"POST /channels/{channel} HTTP/1.1\r\nHost: {connection.host}\r\n"
         for byte in f"{head}Content-Length: 2\r\n\r\nok".encode():
@@ -106,7 +106,7 @@ def test_a_connection_without_requests_is_closed(serve):
         assert connection.is_ended()
 
 
-def test_a_subscriber_that_is_gone_is_counted_no_more(server, channel):
+def test_a_closed_subscriber_is_no_longer_counted(server, channel):
     for leave in (Raw.close, Raw.reset):
         connection = Raw(server)
         connection.request("GET", f"/channels/{channel}")

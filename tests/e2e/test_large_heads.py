@@ -1,4 +1,4 @@
-"""The longest head that the settings allow passes every way between threads."""
+"""The longest head that the settings allow survives every hand-off between threads."""
 
 from support.raw import Raw
 
@@ -6,13 +6,13 @@ HEAD_BYTES = 64 * 1024
 
 
 def head(server, path, accept):
-    """A request of exactly the most bytes, in fields of an ordinary length."""
+    """A request of exactly the maximum size, in fields of ordinary length."""
     text = f"GET {path} HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nAccept: {accept}\r\n"
     number = 0
     while len(text) + 2 < HEAD_BYTES:
         name = f"X-{number}: "
         left = HEAD_BYTES - 2 - len(text) - len(name) - 2
-        # What is left must suffice for a field, or be nothing.
+        # The remainder must suffice for a field, or be zero.
         count = left if left <= 8000 else min(8000, left - 100)
         text += name + "a" * count + "\r\n"
         number += 1

@@ -1,4 +1,4 @@
-"""Requests in the log: what became of each, and nothing of what may be secret."""
+"""Requests in the log: the outcome of each, without secrets."""
 
 import re
 
@@ -42,7 +42,7 @@ def test_a_subscription_at_the_admin_listener_is_logged_with_its_peer(serve, cha
     logged(server, rf"GET /channels/{channel} 404 not_found peer=127\.0\.0\.1:\d+$")
 
 
-def test_they_are_not_logged_unless_asked_for(serve, channel):
+def test_requests_are_not_logged_by_default(serve, channel):
     server = serve()
     server.publish(channel, "x")
     server.http.get("/nowhere")

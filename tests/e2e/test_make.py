@@ -9,7 +9,7 @@ import pytest
 from support import PATIENCE_SECONDS
 from support.server import ROOT
 
-# What make and its scripts use themselves.
+# The programs that make and its scripts use.
 TOOLS = ["make", "sh", "sed", "sort", "head", "dirname", "printf"]
 RUSTC = "#!/bin/sh\necho 'rustc {} (0123456789 2026-01-01)'\n"
 CARGO = "#!/bin/sh\necho 'cargo was run'\nexit 1\n"
@@ -17,7 +17,7 @@ CARGO = "#!/bin/sh\necho 'cargo was run'\nexit 1\n"
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Runs `make run` where only the given programs are found; returns what it said."""
+    """Runs `make run` with only the given programs on the path; returns its output."""
 
     # A make that runs these tests does not make this one a part of it.
     own = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
@@ -64,7 +64,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_what_is_missing_is_one_sentence(make_run, case):
+def test_a_missing_tool_is_one_clear_message(make_run, case):
     programs, expected = MISSING[case]
     done = make_run(**programs)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("make: ")]
@@ -72,7 +72,7 @@ def test_what_is_missing_is_one_sentence(make_run, case):
     assert "cargo was run" not in done.stdout
 
 
-def test_a_new_enough_rust_is_used(make_run):
+def test_a_recent_rust_is_accepted(make_run):
     version = RUSTC.format("1.1000.0")
     done = make_run(cargo=CARGO, rustc=version, cc="#!/bin/sh\n")
     assert "cargo was run" in done.stdout, done.stderr

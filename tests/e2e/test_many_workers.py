@@ -1,4 +1,4 @@
-"""A low descriptor limit: more workers than cores, which fill up and fan out in turn."""
+"""A low descriptor limit: more workers than cores, which fill up and fan out group by group."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def of_workers(server):
 
 
 def filled(server, count):
-    """The connections of each worker when there are so many."""
+    """The connections of each worker, once their sum is `count`."""
     eventually(lambda: sum(of_workers(server)) == count, f"{count} connections")
     return of_workers(server)
 
@@ -57,7 +57,7 @@ async def follow_all(server, count):
         return workers, got
 
 
-def test_as_many_workers_as_asked_for_take_what_comes_until_one_is_full(server):
+def test_the_configured_number_of_workers_accepts_until_one_is_full(server):
     each = ROOM // len(of_workers(server))
     workers, got = asyncio.run(follow_all(server, each + each // 4))
     assert all(workers[:2]) and not any(workers[2:]), workers
@@ -65,14 +65,14 @@ def test_as_many_workers_as_asked_for_take_what_comes_until_one_is_full(server):
     assert got == [expected] * len(got)
 
 
-def test_further_workers_take_what_comes_next(server):
+def test_the_next_workers_accept_further_connections(server):
     each = ROOM // len(of_workers(server))
     workers, _ = asyncio.run(follow_all(server, each * 5 // 2))
     assert all(workers[:4]) and not any(workers[4:]), workers
     assert max(workers[:2]) >= each, workers
 
 
-def test_all_that_there_is_room_for_are_taken_and_get_everything(server, tmp_path):
+def test_a_server_at_its_limit_delivers_everything(server, tmp_path):
     # Publishing takes a little room as well.
     clients = ROOM - 20
     total = flood(server, clients, tmp_path)["total"]

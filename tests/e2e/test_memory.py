@@ -1,4 +1,4 @@
-"""What connections make the server hold is bounded, and the limits hit those who hold most."""
+"""Buffered bytes are bounded, and the limits close the connections that hold the most."""
 
 import json
 import re
@@ -16,14 +16,14 @@ def overloads(server):
 
 
 def history_of(server, channel, bytes_min):
-    """Publishes until the history, as JSON, has so many bytes."""
+    """Publishes until the history, as JSON, has that size."""
     body = b"\x01" * 9_900
     for _ in range(bytes_min // (6 * len(body)) + 1):
         server.publish(channel, body)
 
 
 def assert_bystanders_are_served(server, channel):
-    """Those whose requests and messages come in pieces, and who read their answers."""
+    """Clients that send requests and messages in pieces, and read the responses."""
     head = f"GET /health HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n\r\n"
     with Raw(server) as client:
         client.send(head[:9])
@@ -36,7 +36,7 @@ def assert_bystanders_are_served(server, channel):
         assert client.read_message().startswith(b"in pieces")
 
 
-def test_answers_that_nobody_reads_cost_those_who_asked_for_them(serve, channel):
+def test_clients_that_do_not_read_their_responses_are_closed(serve, channel):
     server = serve("--workers", 1, "--max-buffered-bytes", "8MiB", "--heartbeat", 0)
     history_of(server, channel, MIB)
     ask = json.dumps({"type": "history", "channel": channel, "limit": 100})
@@ -46,7 +46,7 @@ def test_answers_that_nobody_reads_cost_those_who_asked_for_them(serve, channel)
         hog.send(frame(TEXT, ask) * 15)
         hogs.append(hog)
         assert_bystanders_are_served(server, channel)
-    # Each of them holds some 4 MiB less what the kernel has taken.
+    # Each holds about 4 MiB, less the bytes in the kernel's buffers.
     eventually(lambda: overloads(server) >= 3, "those that hold most to be closed")
     assert_bystanders_are_served(server, channel)
     assert overloads(server) <= len(hogs)
@@ -54,7 +54,7 @@ def test_answers_that_nobody_reads_cost_those_who_asked_for_them(serve, channel)
         hog.close()
 
 
-def test_messages_half_sent_cost_those_who_began_them(serve, channel):
+def test_clients_with_half_sent_messages_are_closed(serve, channel):
     server = serve("--workers", 1, "--max-buffered-bytes", "4MiB", "--heartbeat", 0)
     half = frame(BINARY, b"x" * 60_000)[:50_000]
     hogs = []
@@ -71,7 +71,7 @@ def test_messages_half_sent_cost_those_who_began_them(serve, channel):
         told = re.fullmatch(r"too much is half sent or not read yet; reconnect in (\d+) ms", reason)
         moments.append(int(told.group(1)))
     assert len(set(moments)) == 10 and all(1000 <= ms < 5000 for ms in moments), moments
-    # The last one may still end what it began, and hears it.
+    # The last one may still finish its message, and receives it.
     hogs[-1].send(frame(BINARY, b"x" * 60_000)[50_000:])
     opcode, payload = hogs[-1].read_frame()
     assert opcode == BINARY and len(payload) == 60_000
@@ -79,7 +79,7 @@ def test_messages_half_sent_cost_those_who_began_them(serve, channel):
         hog.close()
 
 
-def test_a_client_that_asks_without_reading_is_closed(serve, channel):
+def test_a_client_that_sends_commands_without_reading_is_closed(serve, channel):
     server = serve("--workers", 1)
     history_of(server, channel, MIB)
     ask = json.dumps({"type": "history", "channel": channel, "limit": 100})
@@ -111,7 +111,7 @@ def read_slowly(client, seconds):
 
 
 def test_an_answer_that_is_read_steadily_is_never_cut(serve, channel):
-    """Kept alive, it may take longer than the idle timeout."""
+    """A response on a kept-alive connection may take longer than the idle timeout."""
     server = serve("--idle-timeout", "2s")
     for _ in range(17):
         server.publish(channel, b"y" * 60_000)

@@ -34,7 +34,7 @@ def printed():
 
 
 class Connection:
-    """Mixed into a raw client: connects to the Unix socket of a proxy."""
+    """Mixin for raw clients: connects to the Unix socket of a proxy."""
 
     def __init__(self, path, connect=True):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -44,7 +44,7 @@ class Connection:
 
 
 class Client(Connection, RawWebSocket):
-    """A client of the proxy; a WebSocket once it has asked for one."""
+    """A client of the proxy; a WebSocket after its handshake."""
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def ask(path, method, target, headers=None, body=b""):
 
 
 def messages(server, channel):
-    """What a channel keeps."""
+    """The history of a channel."""
     return [message["data"] for message in server.history(channel)["messages"]]
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_published_through_the_printed_block(serve, proxy, channel):
     for protocol in (None, "throng.v1"):
         with Client(path) as client:
             client.request("GET", target, handshake_headers(Sec_WebSocket_Protocol=protocol))
-            # What nginx makes of it is a plain stream, which nothing can be said on.
+            # nginx turns it into a plain stream, over which a client cannot publish.
             assert client.read_head().status != 101
             client.send_anyway(frame(TEXT, "pushed through the proxy"))
             server.publish(channel, f"the last, {protocol}")

@@ -1,4 +1,4 @@
-"""Node's `ws` and `eventsource`, as programs of their own."""
+"""Node's `ws` and `eventsource`, in Node processes."""
 
 import json
 import signal
@@ -49,7 +49,7 @@ def test_ws_v1_on_several_channels(server, node, channel):
     }
 
 
-def test_ws_is_told_when_to_come_back(serve, node, channel):
+def test_ws_gets_the_time_to_reconnect(serve, node, channel):
     server = serve()
     child = node("ws.mjs", f"{server.ws}/channels/{channel}")
     next_event(child, "open")
@@ -58,7 +58,7 @@ def test_ws_is_told_when_to_come_back(serve, node, channel):
     assert closed["code"] == 1012 and closed["reason"].startswith("reconnect in ")
 
 
-def test_ws_answers_pings_and_stays(serve, node, channel):
+def test_ws_answers_pings_and_stays_open(serve, node, channel):
     server = serve("--heartbeat", "1s", "--ping-interval", "1s")
     child = node("ws.mjs", f"{server.ws}/channels/{channel}")
     for _ in range(4):
@@ -82,7 +82,7 @@ def test_eventsource_on_several_channels(server, node, channel):
 
 
 def test_eventsource_resumes_after_a_cut(serve, node, channel):
-    """The program stands still until the server cuts it off."""
+    """The program does not read until the server closes the connection."""
     server = serve("--max-lag-messages", 50, "--history-messages", 10000, "--history-bytes", "64MiB")
     child = node("sse.mjs", f"{server.url}/channels/{channel}")
     assert next_event(child)["event"] == "open"
@@ -106,7 +106,7 @@ def test_eventsource_resumes_after_a_cut(serve, node, channel):
     assert resumed and all(resumed)
 
 
-def test_eventsource_comes_back_after_a_restart(tmp_path, node, channel):
+def test_eventsource_reconnects_after_a_restart(tmp_path, node, channel):
     first = Server(tmp_path, *QUICK)
     child = node("sse.mjs", f"{first.url}/channels/{channel}")
     assert next_event(child)["event"] == "open"

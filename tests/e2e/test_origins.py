@@ -19,7 +19,7 @@ REQUESTS = {
 
 
 def ask(server, what, origin, host=None):
-    """Sends one of the requests, perhaps with an origin; returns the head of the answer."""
+    """Sends one of the requests, with or without an origin; returns the head of the response."""
     method, path, headers = REQUESTS[what]
     headers = handshake_headers() if headers is None else dict(headers)
     with Raw(server) as connection:
@@ -42,7 +42,7 @@ def test_a_foreign_page_is_refused(server, what):
 
 
 @pytest.mark.parametrize("origin", ["null", "https://", "garbage", "http://127.0.0.1.evil.example"])
-def test_origins_that_only_look_like_home(server, origin):
+def test_origins_similar_to_the_servers_are_refused(server, origin):
     assert ask(server, "sse", origin).status == 403
 
 
@@ -52,8 +52,8 @@ def test_own_and_loopback_pages_are_answered(server, what):
         assert ask(server, what, origin).status < 400, origin
 
 
-def test_a_name_that_leads_to_loopback_is_not_home(server, serve):
-    """Whoever owns a name may let it lead to 127.0.0.1: that a page is of the same host proves little."""
+def test_a_name_that_resolves_to_loopback_is_a_foreign_origin(server, serve):
+    """The owner of a name can point it at 127.0.0.1, so the same host proves little."""
     origin = "https://push.example"
     assert ask(server, "sse", origin, host="push.example").status == 403
     listed = serve("--allowed-origins", origin)
@@ -61,7 +61,7 @@ def test_a_name_that_leads_to_loopback_is_not_home(server, serve):
 
 
 @pytest.mark.parametrize("what", [*REQUESTS, "/metrics", "/status.json", "/chat", "/"])
-def test_a_name_that_leads_to_loopback_reads_nothing(server, serve, what):
+def test_a_name_that_resolves_to_loopback_reads_nothing(server, serve, what):
     """A browser sends no `Origin` with a `GET` to the page's own host: rebinding shows in `Host`."""
     server.http.post("/channels/x", content=b"secret")
 
@@ -86,13 +86,13 @@ def test_a_name_that_leads_to_loopback_reads_nothing(server, serve, what):
     assert status(listed, "evil.example").status == 403
 
 
-def test_who_is_refused_by_host_is_counted(server):
+def test_requests_refused_by_host_are_counted(server):
     assert ask(server, "sse", None, host="evil.example").status == 403
     assert 'throng_refused_total{reason="host"} 1' in server.http.get("/metrics").text
 
 
-def test_requests_without_a_host_are_no_browsers(server):
-    """Only HTTP/1.0 has them."""
+def test_requests_without_a_host_are_answered(server):
+    """Only HTTP/1.0 allows them, and browsers do not send them."""
     for path in ("/channels/x?wait=0", "/channels/x/history"):
         with Raw(server) as connection:
             connection.send(f"GET {path} HTTP/1.0\r\n\r\n")
@@ -100,8 +100,8 @@ def test_requests_without_a_host_are_no_browsers(server):
             assert status in (b"200", b"204"), path
 
 
-def test_health_is_told_under_every_name(server):
-    """Probes ask under names of their own."""
+def test_health_is_answered_under_every_name(server):
+    """Probes use other host names."""
     response = server.http.get("/health", headers={"Host": "10-0-0-7.pod.cluster.local"})
     assert response.status_code == 200
 
@@ -134,7 +134,7 @@ def test_a_listed_page_is_answered_and_may_read(serve, what):
 
 
 @pytest.mark.parametrize("what", ["sse", "publish", "websocket"])
-def test_any_page_when_told_so(serve, what):
+def test_any_page_is_answered_with_the_setting(serve, what):
     server = serve("--allowed-origins", "*")
     response = ask(server, what, FOREIGN)
     assert response.status < 400
@@ -142,7 +142,7 @@ def test_any_page_when_told_so(serve, what):
         assert response.header("Access-Control-Allow-Origin") in ("*", FOREIGN)
 
 
-def test_preflight(serve):
+def test_a_preflight_is_answered(serve):
     server = serve("--allowed-origins", LISTED)
     asked = {
         "Origin": LISTED,

@@ -1,4 +1,4 @@
-"""httpx-sse and aiohttp, as their own documentation uses them."""
+"""httpx-sse and aiohttp, used as in their documentation."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A full server: subscribers are told to come back, and everybody else is answered."""
+"""A full server: subscribers get a time to retry; all other requests are answered."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from support.raw import Closed, Raw, RawWebSocket, frame, handshake_headers, TEX
 from support.server import eventually
 
 CONNECTIONS_MAX = 20
-# Twice what a worker and the control plane keep for those who do not subscribe.
+# Twice the reserve of a worker and the control plane for connections that do not subscribe.
 CROWD = 256
 # Viewers of the status page that a full worker still takes.
 VIEWERS_MAX = 8
@@ -25,7 +25,7 @@ def subscribe(server, channel, headers=SSE, query=""):
 
 
 def fill(server, channel, stack, count=CONNECTIONS_MAX):
-    """Subscribers, until there is no room for one more."""
+    """Subscribers, until the server is full."""
     for _ in range(count):
         connection, head = subscribe(server, channel)
         stack.enter_context(connection)
@@ -33,14 +33,14 @@ def fill(server, channel, stack, count=CONNECTIONS_MAX):
 
 
 def ask(server, method, path, body=b""):
-    """One request on a connection of its own."""
+    """One request on a new connection."""
     with Raw(server) as connection:
         connection.request(method, path, {"Connection": "close"}, body)
         return connection.read_response()
 
 
 def refused_events(server, channel):
-    """When an SSE client for which there is no room is to come back, in milliseconds."""
+    """The retry time that a full server gives an SSE client, in milliseconds."""
     with Raw(server) as connection:
         connection.request("GET", f"/channels/{channel}", SSE)
         response = connection.read_response()
@@ -98,7 +98,7 @@ def test_a_full_server_answers_everything_but_subscriptions(serve, channel):
         assert server.metrics()['throng_refused_total{reason="full"}'] == 5
 
 
-def test_workers_fill_one_another_before_they_refuse(serve, channel):
+def test_workers_hand_off_to_others_before_they_refuse(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 4)
     with ExitStack() as stack:
         fill(server, channel, stack)
@@ -107,7 +107,7 @@ def test_workers_fill_one_another_before_they_refuse(serve, channel):
         assert is_served(server, channel)
 
 
-def test_every_refusal_has_a_moment_of_its_own(serve, channel):
+def test_every_refused_client_gets_its_own_retry_time(serve, channel):
     server = serve("--max-connections", 1, "--workers", 1)
     with ExitStack() as stack:
         fill(server, channel, stack, 1)
@@ -117,7 +117,7 @@ def test_every_refusal_has_a_moment_of_its_own(serve, channel):
         assert len(seconds) >= 8, seconds
 
 
-def test_a_bad_request_is_still_told_what_is_wrong(serve, channel):
+def test_a_full_server_still_answers_a_bad_request_with_its_error(serve, channel):
     server = serve("--max-connections", 1, "--workers", 1)
     with ExitStack() as stack:
         fill(server, channel, stack, 1)
@@ -128,7 +128,7 @@ def test_a_bad_request_is_still_told_what_is_wrong(serve, channel):
             assert connection.read_response().status == 403
 
 
-def test_heads_that_do_not_end_give_way(serve, channel):
+def test_unfinished_heads_are_evicted(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--head-timeout", "60s")
     with ExitStack() as stack:
         fill(server, channel, stack)
@@ -136,17 +136,17 @@ def test_heads_that_do_not_end_give_way(serve, channel):
         for half in halves:
             half.send_anyway("GET /health HTTP/1.1\r\nHost")
         assert is_served(server, channel)
-        # The oldest has given way, and is told why.
+        # The oldest is evicted with an error response.
         response = halves[0].read_response()
         assert response.status == 503 and response.json()["error"] == "full"
-        # The newest has not.
+        # The newest stays.
         halves[-1].send(": x\r\n\r\n")
         assert halves[-1].read_response().status == 200
         assert server.metrics()['throng_disconnects_total{reason="evicted"}'] >= CROWD / 2
 
 
-def test_silent_requests_give_way_to_new_ones(serve, channel):
-    """Kept connections without a request, and requests whose bodies do not come."""
+def test_silent_connections_are_evicted_for_new_ones(serve, channel):
+    """Kept-alive connections without a request, and requests without their bodies."""
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--idle-timeout", "60s")
     with ExitStack() as stack:
         fill(server, channel, stack)
@@ -192,7 +192,7 @@ def test_a_kept_connection_that_subscribes_is_refused_in_the_same_form(serve, ch
         assert kept.read(2)[0] == 0x88
 
 
-def test_who_leaves_makes_room(serve, channel):
+def test_a_closed_subscriber_frees_its_place(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 2)
     publisher = RawWebSocket(server, "/subscribe", "throng.v1")
     assert json.loads(publisher.read_message())["type"] == "welcome"
@@ -218,7 +218,7 @@ def test_who_leaves_makes_room(serve, channel):
         assert answer["subscribers"] == CONNECTIONS_MAX - 1, answer
 
 
-def test_connections_that_say_nothing_take_nobodys_place(serve, channel):
+def test_silent_connections_take_no_place_of_a_subscriber(serve, channel):
     server = serve("--max-connections", 4, "--workers", 1, "--head-timeout", "60s")
     with ExitStack() as stack:
         for _ in range(8):
@@ -240,7 +240,7 @@ def status_stream(server, is_admin):
 
 
 @pytest.mark.parametrize("is_admin", [True, False])
-def test_a_full_server_is_seen_by_a_few_viewers(serve, channel, is_admin):
+def test_a_full_server_accepts_a_few_viewers(serve, channel, is_admin):
     admin = ("--admin-listen", "127.0.0.1:0") if is_admin else ()
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, *admin)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Bursts and floods of ordinary things: everybody is answered, and nobody else is kept waiting."""
+"""Bursts and floods of valid requests: each is answered, and other clients are not delayed."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ PINGS = 20_000
 
 
 def test_a_burst_of_connections_with_bodies_is_answered(serve, channel):
-    """More than fits on the way to the control plane at once."""
+    """More connections than the hand-off queue to the control plane holds."""
     server = serve("--workers", 1)
     connections = [Raw(server) for _ in range(CONNECTIONS)]
     head = f"POST /channels/{channel} HTTP/1.1\r\nHost: {connections[0].host}\r\n"
@@ -30,7 +30,7 @@ def test_a_burst_of_connections_with_bodies_is_answered(serve, channel):
     assert statuses == [201] * CONNECTIONS
 
 
-def test_a_flood_of_pings_is_answered_and_holds_nobody_up(serve, channel):
+def test_a_flood_of_pings_is_answered_and_delays_no_other_client(serve, channel):
     server = serve("--workers", 1)
     with RawWebSocket(server, f"/channels/{channel}") as flooder, ThreadPoolExecutor(1) as thread:
         sent = thread.submit(flooder.send, frame(PING, b"") * PINGS)
@@ -57,5 +57,5 @@ def test_a_poll_that_half_closes_gets_its_whole_answer(serve, channel, connectio
         client.socket.shutdown(socket.SHUT_WR)
         response = client.read_response()
     assert response.status == 200
-    # An answer ends where it has become large; the next request takes the rest.
+    # A response has a maximum size; the next request returns the rest.
     assert set(response.body.split(b"\n")) == {message.encode()}

@@ -30,7 +30,7 @@ def test_history_pages_both_ways(server, channel):
     assert data(page) == [] and page["recovered"] is True
 
 
-def test_history_of_a_channel_that_nobody_used(server, channel):
+def test_history_of_an_unused_channel_is_empty(server, channel):
     page = server.history(channel)
     assert page["channel"] == channel and page["messages"] == [] and page["more"] is False
     assert page["id"].endswith("-0")
@@ -50,7 +50,7 @@ def test_history_of_a_user(server, channel):
     assert server.history(channel)["messages"] == []
 
 
-def test_history_goes_on_live_without_a_hole(server, channel):
+def test_history_continues_live_without_a_gap(server, channel):
     server.publish(channel, "old")
     page = server.history(channel)
     server.publish(channel, "between")
@@ -114,7 +114,7 @@ def test_a_key_of_the_wrong_length_is_refused(server, channel, key):
 
 
 @pytest.mark.parametrize("transport", ["stream", "sse", "websocket"])
-def test_exclude_spares_the_named_connection(server, channel, transport):
+def test_exclude_leaves_out_the_named_connection(server, channel, transport):
     path = f"/channels/{channel}"
     with subscribe(transport, server, path) as spared, subscribe("sse", server, path) as other:
         answer = server.publish(channel, "not for one", Throng_Exclude=spared.connection)

@@ -1,4 +1,4 @@
-"""Coming back with an id: exactly what was missed, or a clear word that there is a gap."""
+"""Resuming with an id: exactly the missed messages, or a reported gap."""
 
 import pytest
 
@@ -9,7 +9,7 @@ MISSED = [f"missed {n}" for n in range(5)]
 
 
 def leave_and_miss(server, channel, transport):
-    """Subscribes, hears one message, leaves; five are published. Returns the id it left with."""
+    """Subscribes, reads one message, closes; five are published. Returns the last id read."""
     path = f"/channels/{channel}"
     with subscribe(transport, server, path) as subscriber:
         server.publish(channel, "heard")
@@ -33,7 +33,7 @@ def test_an_id_of_any_transport_resumes_on_any(server, channel, left, back):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_id_of_the_start_resumes_too(server, channel, transport):
-    """A subscriber that heard nothing yet comes back with the id of its response."""
+    """A subscriber without messages resumes with the id of its response."""
     with subscribe(transport, server, f"/channels/{channel}") as subscriber:
         id = subscriber.id
     for message in MISSED:
@@ -72,7 +72,7 @@ def test_an_id_that_is_too_old_is_a_gap(serve, channel, transport):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_oldest_id_that_can_be_whole_is(serve, channel, transport):
+def test_the_oldest_id_without_a_gap_recovers(serve, channel, transport):
     server = serve("--history-messages", 5)
     ids = [server.publish(channel, str(n))["id"] for n in range(10)]
     path = f"/channels/{channel}"
@@ -131,8 +131,8 @@ def test_the_joint_id_of_each_event_resumes(server, channel):
         assert sorted(subscriber.take(2)) == ["a2", "b1"]
 
 
-def test_resuming_while_messages_pour_in_has_no_hole(server, channel):
-    """The backlog and the live messages meet while the channel grows: each comes exactly once."""
+def test_resuming_under_load_has_no_gap(server, channel):
+    """The backlog is sent while the channel grows: each message arrives exactly once."""
     id = server.publish(channel, "start")["id"]
     server.publish_batch([{"channel": channel, "data": str(n)} for n in range(50)])
     with subscribe("websocket", server, f"/channels/{channel}", since=id) as subscriber:

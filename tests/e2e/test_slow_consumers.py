@@ -1,4 +1,4 @@
-"""Subscribers that do not read: the policy speaks, and nobody else suffers."""
+"""Subscribers that do not read: the lag policy applies, and other subscribers are not affected."""
 
 import json
 
@@ -24,7 +24,7 @@ def number_of(data):
 
 
 def flood(server, channel, witnesses):
-    """Publishes everything, never further ahead than the witnesses have read, who miss nothing."""
+    """Publishes everything, never ahead of the witnesses, which must miss nothing."""
     for round in range(ROUNDS):
         numbers = range(round * ROUND_MESSAGES, (round + 1) * ROUND_MESSAGES)
         server.publish_batch([{"channel": channel, "data": piece(n)} for n in numbers])
@@ -66,7 +66,7 @@ def test_policy_close_on_websocket(serve, channel, witnesses):
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "*/*"])
 def test_policy_close_on_http(serve, channel, witnesses, accept):
-    """The body is cut without its last chunk: no client takes it for the end of the stream."""
+    """The body ends without its last chunk, so that a client detects the cut."""
     server = serve(*SETTINGS, "--lag-policy", "close")
     with Raw(server, receive_buffer_bytes=4096) as slow:
         slow.request("GET", f"/channels/{channel}", {"Accept": accept})
@@ -170,8 +170,8 @@ def test_policy_skip_on_sse(serve, channel, witnesses):
         assert_whole_but_for_gaps(entries)
 
 
-def test_a_closed_slow_consumer_comes_back_whole(serve, channel, witnesses):
-    """Policy close loses nothing as long as the log reaches back far enough."""
+def test_a_closed_slow_consumer_resumes_without_a_gap(serve, channel, witnesses):
+    """Policy `close` loses nothing as long as the log reaches back far enough."""
     settings = ["--max-lag-bytes", "1MiB", "--history-messages", TOTAL, "--history-bytes", "64MiB"]
     server = serve(*settings, "--lag-policy", "close")
     path = f"/channels/{channel}?envelope=true"

@@ -1,4 +1,4 @@
-"""Stopping: everything is delivered, everybody is told when to come back, and nobody is let in."""
+"""Stopping: accepted messages are delivered, clients get a retry time, new ones are refused."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def open_http(server, channel, accept):
 
 
 def body_to_the_end(connection):
-    """The rest of a chunked body, which must end as one should."""
+    """The rest of a chunked body, which must end with its last chunk."""
     body = b""
     while chunk := connection.read_chunk():
         body += chunk
@@ -93,7 +93,7 @@ class Poller:
         self.connection, self.since, self.got = None, None, []
 
     def ask(self, wait=None):
-        """Asks for what comes next."""
+        """Sends the next poll."""
         if self.connection is None or not self.keeps:
             self.close()
             self.connection = Raw(self.server)
@@ -102,7 +102,7 @@ class Poller:
         self.connection.request("GET", path, {"Connection": "keep-alive" if self.keeps else "close"})
 
     def answer(self):
-        """Reads the answer; returns when to come back, in seconds, if it says so."""
+        """Reads the response; returns its `Retry-After` in seconds, if it has one."""
         response = self.connection.read_response()
         assert response.status in (200, 204, 503), response
         assert response.header("Throng-Recovered") != "false"
@@ -133,7 +133,7 @@ def test_a_client_between_two_polls_gets_what_was_accepted(tmp_path, channel, ke
     with RawWebSocket(server, f"/channels/{channel}") as witness:
         server.publish_batch([{"channel": name, "data": f"for {name}"} for name in channels])
         server.signal()
-        # From here on the server sends its clients home: nothing can be accepted any more.
+        # From here on the server closes its clients and accepts no message.
         assert witness.read_close()[0] == 1012
     poller.ask()
     assert poller.answer() is None
@@ -143,13 +143,13 @@ def test_a_client_between_two_polls_gets_what_was_accepted(tmp_path, channel, ke
     assert len(poller.got) == count
     poller.close()
     if not keeps:
-        # The server cannot know that nobody else comes: this ends it at once.
+        # The server cannot know that no other client will come: this ends it at once.
         server.signal()
     assert server.wait() == (0 if keeps else 1), server.log()
 
 
-def test_nobody_waits_for_polls_that_there_were_not(tmp_path, channel):
-    """What does not end by itself here would do so after ten minutes."""
+def test_a_stop_does_not_wait_for_polls_if_there_were_none(tmp_path, channel):
+    """A server that waits would end after ten minutes."""
     server = Server(tmp_path, "--drain-window", "10m", "--drain-timeout", "10m")
     with RawWebSocket(server, f"/channels/{channel}"):
         server.signal()
@@ -158,7 +158,7 @@ def test_nobody_waits_for_polls_that_there_were_not(tmp_path, channel):
 
 def test_polls_under_load_lose_nothing(tmp_path, channel):
     """Many clients are between two polls when the server is told to stop."""
-    # So much history that no client can fall behind it.
+    # A history so long that no client lags behind it.
     history = ["--history-messages", "1M", "--history-bytes", "1G", "--max-lag-messages", "1M"]
     server = Server(tmp_path, "--drain-window", "5s", "--drain-timeout", "20s", *history)
     accepted, retries, losses, followed = [], [], [], []
@@ -172,7 +172,7 @@ def test_polls_under_load_lose_nothing(tmp_path, channel):
                 poller.ask()
                 retry = poller.answer()
             retries.append(retry)
-        except Exception as error:  # The thread has nobody else to tell.
+        except Exception as error:  # reported by the main thread
             losses.append(repr(error))
         poller.close()
         followed.append(poller.got)
@@ -222,7 +222,7 @@ def test_clients_are_spread_over_the_window(stopping, channel):
         retries.append(int(retry))
     for found in (delays, retries):
         assert all(0 <= delay <= WINDOW_MS for delay in found), found
-        # By chance alone, all forty would fall into one half once in five hundred thousand million.
+        # By chance, all forty fall into one half once in five hundred thousand million runs.
         assert min(found) < WINDOW_MS / 2 < max(found), found
     assert stopping.wait() == 0, stopping.log()
 
@@ -245,8 +245,8 @@ def test_new_connections_are_refused_once_stopped(stopping, channel):
         socket.create_connection((stopping.host, stopping.port), timeout=5)
 
 
-def test_a_request_under_way_is_answered(stopping, channel):
-    """A publish of which only the head has been read when the body and the signal come."""
+def test_a_request_in_flight_is_answered(stopping, channel):
+    """A publish whose head has been read when the body and the signal arrive."""
     with Raw(stopping) as publisher:
         publisher.send(
             f"POST /channels/{channel} HTTP/1.1\r\nHost: {publisher.host}\r\n"
@@ -259,7 +259,7 @@ def test_a_request_under_way_is_answered(stopping, channel):
     assert stopping.wait() == 0
 
 
-def test_a_request_that_does_not_go_on_is_refused(stopping, channel):
+def test_an_unfinished_request_is_refused(stopping, channel):
     with Raw(stopping) as publisher:
         publisher.send(
             f"POST /channels/{channel} HTTP/1.1\r\nHost: {publisher.host}\r\n"
@@ -303,7 +303,7 @@ def test_a_hangup_does_not_end_the_server(stopping, channel):
 
 def test_a_hangup_does_not_cut_the_drain_short(tmp_path, channel):
     server = Server(tmp_path, "--drain-window", "200ms", "--drain-timeout", "2s")
-    # A client that does not read, and is not too far behind, keeps the drain going until its
+    # A client that does not read, and is within its lag limit, keeps the drain going until its
     # timeout.
     with RawWebSocket(server, f"/channels/{channel}", receive_buffer_bytes=4096):
         server.publish_batch([{"channel": channel, "data": "x" * 60000} for _ in range(16)])
@@ -338,7 +338,7 @@ def test_a_hangup_during_the_start_does_not_end_it(tmp_path, disposition):
     watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
     watchdog.start()
     try:
-        # It cannot go on before it has read its settings.
+        # It cannot continue before it has read its settings.
         eventually(lambda: is_caught(process, signal.SIGHUP), "a handler for SIGHUP")
         process.send_signal(signal.SIGHUP)
         settings.write_text("listen = '127.0.0.1:0'\ndrain-window = 0\n")

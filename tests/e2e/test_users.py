@@ -13,14 +13,14 @@ def test_two_devices_on_different_transports(server, channel, first, second):
         assert phone.take(1) == desk.take(1) == ["ping"]
 
 
-def test_a_waiting_poll_is_a_device_too(server, channel):
+def test_a_waiting_poll_counts_as_a_device(server, channel):
     path = f"/users/{channel}"
     with subscribe("sse", server, path) as desk, subscribe("poll", server, path) as phone:
         server.publish_to_user(channel, "ping")
         assert phone.take(1) == desk.take(1) == ["ping"]
 
 
-def test_nobody_there(server, channel):
+def test_a_message_to_an_absent_user_has_no_subscribers(server, channel):
     assert server.publish_to_user(channel, "hello?")["subscribers"] == 0
 
 
@@ -45,7 +45,7 @@ def test_a_connection_of_a_user_follows_the_inbox_too(server, channel, transport
         assert sorted(subscriber.take(2)) == ["private", "public"]
 
 
-def test_users_do_not_hear_each_other(server, channel):
+def test_users_do_not_receive_each_others_messages(server, channel):
     with (
         subscribe("sse", server, f"/users/{channel}-a") as ann,
         subscribe("sse", server, f"/users/{channel}-b") as bo,

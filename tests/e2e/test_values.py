@@ -1,4 +1,4 @@
-"""One grammar for numbers, sizes, times and addresses, whatever command reads them."""
+"""All commands share one grammar for numbers, sizes, times and addresses."""
 
 import json
 
@@ -23,7 +23,7 @@ def check(directory, *flags, environment=None):
 
 
 @pytest.mark.parametrize("key", GRAMMAR)
-def test_a_value_is_written_alike_in_flag_variable_and_file(tmp_path, key):
+def test_a_value_has_the_same_form_in_flag_variable_and_file(tmp_path, key):
     variable = "THRONG_" + key.upper().replace("-", "_")
     printed = set()
     for text in GRAMMAR[key]:
@@ -36,7 +36,7 @@ def test_a_value_is_written_alike_in_flag_variable_and_file(tmp_path, key):
 
 
 @pytest.mark.parametrize("number", ["1000", "1_000", "1,000", "1k"])
-def test_what_the_doctor_takes_the_others_take(tmp_path, number):
+def test_all_commands_accept_the_numbers_of_the_doctor(tmp_path, number):
     done = run_throng("doctor", "--connections", number, "--json", directory=tmp_path)
     assert json.loads(done.stdout)["connections"] == 1000
     flood = ["flood", ":1", "--clients", number, "--hold", "25", "--size", "1KB", "--dry-run"]
@@ -46,7 +46,7 @@ def test_what_the_doctor_takes_the_others_take(tmp_path, number):
     assert "1,000" in run_throng(*bench, directory=tmp_path).stdout
 
 
-def test_a_port_alone_is_of_this_machine(tmp_path):
+def test_a_port_alone_means_this_machine(tmp_path):
     server = Server(tmp_path, listen="localhost")
     assert server.host == "127.0.0.1"
     for address in [str(server.port), f":{server.port}", f"localhost:{server.port}"]:
@@ -56,7 +56,7 @@ def test_a_port_alone_is_of_this_machine(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["tail", "a"], ["publish", "a", "b"]])
-def test_a_url_without_a_scheme_is_told_so(tmp_path, command):
+def test_a_url_without_a_scheme_gets_a_suggestion(tmp_path, command):
     done = run_throng(*command, "--url", "push.example:80/x", directory=tmp_path)
     assert done.returncode == 64
     meant = '"push.example:80/x" has no scheme; did you mean "http://push.example:80/x"?'
@@ -71,7 +71,7 @@ def test_a_negative_number_is_refused_as_a_value(tmp_path):
     assert '"-1" is not a whole number from 1 on' in done.stderr
 
 
-def test_a_channel_and_a_user_are_an_error_of_the_command_line(tmp_path):
+def test_a_channel_together_with_a_user_is_a_usage_error(tmp_path):
     done = run_throng("publish", "news", "hello", "--user", "ann", directory=tmp_path)
     assert done.returncode == 64
     assert done.stderr.startswith("error: give either a channel or --user, not both")

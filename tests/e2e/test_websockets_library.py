@@ -15,7 +15,7 @@ def plain(server, path, **options):
 
 
 class V1:
-    """A throng.v1 connection; the welcome is read."""
+    """A throng.v1 connection, after the welcome."""
 
     def __init__(self, server, path="/subscribe"):
         self.context = plain(server, path, subprotocols=["throng.v1"])
@@ -226,7 +226,7 @@ def test_v1_follows_many_channels(server, v1, channel):
     assert sorted(v1.next()["data"] for _ in names) == sorted(names)
 
 
-def test_v1_too_many_channels(serve, channel):
+def test_v1_refuses_too_many_channels(serve, channel):
     server = serve("--max-channels-per-connection", 2)
     with V1(server) as connection:
         for n in range(2):

@@ -83,7 +83,7 @@ def table(heads, rows):
 
 
 def spread(found, show):
-    """The median, and the lowest and highest if they are others."""
+    """The median, and the lowest and highest if they differ."""
     if found is None:
         return ABSENT
     ends = show(found.low), show(found.high)
@@ -92,7 +92,7 @@ def spread(found, show):
 
 def cell(results, peer, transport, figure, show):
     """A figure, with a mark where the peer is ahead of Throng."""
-    # Who connects slowly comes back in a good ratio to that.
+    # A server that connects slowly has a good ratio without merit.
     is_marked = figure != STORM_RATIO and results.is_ahead(peer, transport, figure)
     text = spread(results.spread(peer, transport, figure), show)
     return f"{text} {AHEAD}" if is_marked else text
@@ -139,13 +139,13 @@ def connections_table(results, transport):
 
 def fanout_table(results, transport, size):
     peers = results.names(transport)
-    # Those with a ratio beside them.
+    # Columns with a ratio beside them.
     compared = [
         ("deliveries/s", fanout_figure(size, "rate", more_is_better=True), whole),
         ("CPU each, µs", fanout_figure(size, "cpu_us"), decimal),
         ("machine CPU each, µs", fanout_figure(size, "machine_cpu_us"), decimal),
     ]
-    # What results of an earlier version do not have is no column.
+    # Results of an earlier version lack some measurements: leave out those columns.
     compared = [
         column
         for column in compared
@@ -173,7 +173,7 @@ def versions(results, page):
     rows = []
     for name, facts in results.data["peers"].items():
         folder = PEERS / name
-        # A folder of one's own is nobody else's.
+        # A folder outside the repository has no link.
         place = os.path.relpath(folder, page.parent) if folder.exists() else None
         title = f"[{facts['name']}]({place})" if place else facts["name"]
         rows.append([title, facts["version"], facts["configuration"]])
@@ -181,7 +181,7 @@ def versions(results, page):
 
 
 def compared():
-    """Figures in which one is ahead of the other: in words, how it is shown, its unit."""
+    """Compared measurements: the description, the figure, its format and unit."""
     yield "memory when empty", EMPTY, mebibytes, " MiB"
     yield "memory a connection", MEMORY, whole, " B"
     yield "memory after broadcasts", MEMORY_AFTER, whole, " B"
@@ -217,7 +217,7 @@ def ahead(results):
 
 
 def wrong(results):
-    """What could not be measured, and what was lost: nothing is left out silently."""
+    """Every run that failed, and every lost, duplicated or reordered delivery."""
     lines = []
     for run in results.failures():
         lines.append(f"* {where(results, run)} was not measured: {run['failure']}")
@@ -232,7 +232,7 @@ def wrong(results):
 
 
 def where(results, run):
-    """Which run it was; a server that did not even say what it speaks has no transport."""
+    """Names a run; one whose server did not start has no transport."""
     words = results.title(run["peer"])
     if run["transport"]:
         words += f" over {TRANSPORTS[run['transport']]}, repeat {run['repeat']}"
@@ -247,7 +247,7 @@ def bottlenecks(results):
 
 
 def machine(found):
-    """The machine and those of its settings that matter here."""
+    """The machine and its relevant settings."""
     if not found:
         return "On a machine that is not known, because nothing was measured"
     memory = f"{found['memory_bytes'] / 2**30:.0f} GiB"

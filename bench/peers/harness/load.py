@@ -1,4 +1,4 @@
-"""The load, which is the same for all: a plan of `throng flood`, and what is made of its report."""
+"""The load, the same for all peers: a plan of `throng flood`, and the evaluation of its report."""
 
 import json
 import os
@@ -10,21 +10,21 @@ from pathlib import Path
 from .servers import Failure
 
 SIZES = [64, 1024]
-# The first of the two sizes between which memory is measured: a part of the second.
+# Memory is the slope between two numbers of connections; the first is this fraction of the second.
 BASE_PART = 15
-# Before the figures count, everybody has been served so often.
+# Messages before the measured ones.
 WARM_UP = 2
-# Messages are so far apart that slower servers have delivered one before the next is due.
+# The interval is long enough for a slower server to deliver a message before the next is due.
 DELIVERIES_PER_SECOND_MIN = 20_000
 INTERVAL_S_MIN = 0.25
-# While all are away and come back, so many messages a second are published.
+# Messages per second while all clients reconnect.
 STORM_RATE = 2
 STORM_SECONDS_MAX = 60
 RUN_SECONDS_MAX = 240
-# A server says nothing to a long-poll before the first message: the generator takes the client to
-# be subscribed when its request is sent, which says nothing about the server.
+# A long-poll gets no response before the first message: the generator counts the client as
+# subscribed when its request is sent, which does not measure the server.
 SILENT = {"long-poll"}
-# Over these the generator's clients name the last message that they saw, and want what came since.
+# Over these transports the generator's clients resume after the last message they received.
 RESUMING = {"sse", "long-poll"}
 
 FIRST_RAMP, FIRST_HOLD, RAMP, HOLD, _WARM, FANOUT = range(6)
@@ -72,7 +72,7 @@ class Load:
 
 
 def run(throng, load, server, transport):
-    """Loads a server; returns the figures and the generator's environment."""
+    """Loads a server; returns the measurements and the generator's environment."""
     with tempfile.TemporaryDirectory(prefix="peers-") as directory:
         plan, report = Path(directory) / "plan.toml", Path(directory) / "report.json"
         plan.write_text(load.plan())
@@ -99,7 +99,7 @@ def run(throng, load, server, transport):
 
 
 def figures(load, report, transport):
-    """What is kept of a run; a figure that was not measured is None."""
+    """The measurements of a run; None where there is none."""
     if report["cut_short"]:
         raise Failure(f"cut short: {report['cut_short']}; {reasons(report['total'])}")
     phases = [phase["totals"] for phase in report["phases"]]
@@ -130,7 +130,7 @@ def figures(load, report, transport):
         },
         "storm_share": share(load, phases[STORM]) if transport in RESUMING else None,
         "expected": total["expected"],
-        # Others do not tell what their history has no more: whoever does has no advantage of it.
+        # Other servers do not report what their history no longer has, so it counts as lost.
         "lost": total["lost"] + total["missed"],
         "duplicated": total["duplicated"],
         "reordered": total["reordered"],
@@ -140,11 +140,11 @@ def figures(load, report, transport):
 
 
 def fanout(phase, connections):
-    """The figures of one size: nothing is known of a fan-out of which nothing arrived."""
+    """The measurements of one message size; fails if nothing was delivered."""
     if not phase["delivery"]:
         raise Failure(f"nothing was delivered; {reasons(phase)}")
     return {
-        # Everybody has the message when the last one has it.
+        # A fan-out is complete with its last delivery.
         "rate": connections / phase["last"]["p50"] * 1000,
         "p50_ms": phase["delivery"]["p50"],
         "p99_ms": phase["delivery"]["p99"],
@@ -156,18 +156,18 @@ def fanout(phase, connections):
 
 
 def share(load, storm):
-    """How much of what was published while clients were away has come all the same."""
+    """The share of messages published during the storm that clients received."""
     meant = storm["published"] * load.connections
     return min(1, storm["received"] / meant) if meant else None
 
 
 def slope(few, many, more):
-    """Bytes for each of the clients that came between two phases."""
+    """Bytes per client that was added between two phases."""
     before, after = ((phase["server"] or {}).get("pss_bytes") for phase in (few, many))
     return None if before is None or after is None else (after - before) / more
 
 
 def reasons(totals):
-    """Failures in words."""
+    """The failures and their counts as text."""
     failures = {**totals["failures"], **totals["publish_failures"]}
     return ", ".join(f"{count:,} × {why}" for why, count in failures.items()) or "no failures"

@@ -1,4 +1,4 @@
-"""Which charts the page has, and what is in them."""
+"""The charts of the page and their contents."""
 
 from charts import bars
 from charts.words import decimal, hundredths, size_name, whole
@@ -9,7 +9,7 @@ from .results import CONNECT_RATE, MEMORY, OWN, STORM, TRANSPORTS, fanout_figure
 SMALL, LARGE = SIZES
 BOTH = [size_name(SMALL), size_name(LARGE)]
 
-# Name -> title, which end is good, figures (a bar each), what tells them apart, how they are shown.
+# Name -> title, which direction is better, figures (a bar each), their labels, their format.
 CHOSEN = {
     "fanout": (
         "Fan-out: deliveries a second",
@@ -69,7 +69,7 @@ def drawn(results):
     pictures = {}
     for name, (title, better, figures, series, show) in CHOSEN.items():
         lines = lines_of(results, figures)
-        # Nothing was measured of what is not in it.
+        # A chart without measurements is left out.
         if lines:
             words = f"{better}; {where}"
             picture = bars.bars(title, words, lines, show, series, is_log=name == "memory")
@@ -78,7 +78,7 @@ def drawn(results):
 
 
 def lines_of(results, figures):
-    """The rows by transport, without those transports of which nothing was measured."""
+    """The rows by transport, without transports that have no measurement."""
     lines = []
     for transport in results.transports():
         rows = []

@@ -1,11 +1,11 @@
-"""All runs of a comparison, as they are kept in JSON, and the medians and ratios of them."""
+"""All runs of a comparison as saved in JSON, and their medians and ratios."""
 
 import json
 import statistics
 from dataclasses import dataclass
 
 VERSION = 1
-# The one that the others are compared with.
+# The server that the others are compared with.
 OWN = "throng"
 TRANSPORTS = {
     "websocket": "WebSocket",
@@ -17,7 +17,7 @@ TRANSPORTS = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a run, by its path; whether more is better."""
+    """A measurement of a run, by its path, and whether more is better."""
 
     path: tuple
     more_is_better: bool = False
@@ -60,7 +60,7 @@ class Spread:
 
 
 class Results:
-    """The comparison: `data` is what is written to JSON."""
+    """The comparison; `data` is written to JSON."""
 
     def __init__(self, data):
         if data.get("version") != VERSION:
@@ -84,12 +84,12 @@ class Results:
         ]
 
     def names(self, transport):
-        """The peers that were tried with a transport, our own first."""
+        """The peers that were run with a transport, Throng first."""
         seen = dict.fromkeys(r["peer"] for r in self.data["runs"] if r["transport"] == transport)
         return sorted(seen, key=lambda peer: peer != OWN)
 
     def transports(self):
-        """Those of which there is anything."""
+        """The transports with at least one run."""
         return [transport for transport in TRANSPORTS if self.names(transport)]
 
     def title(self, peer):
@@ -99,7 +99,7 @@ class Results:
         return Spread.of(figure.of(run) for run in self.runs(peer, transport))
 
     def ratio(self, peer, transport, figure):
-        """Ours to the peer's, of those runs that belong to the same repeat."""
+        """Throng's value divided by the peer's, by repeat."""
         own = {run["repeat"]: figure.of(run) for run in self.runs(OWN, transport)}
         ratios = []
         for run in self.runs(peer, transport):
@@ -119,7 +119,7 @@ class Results:
         return theirs.median < ours.median
 
     def is_clear(self, peer, transport, figure):
-        """Whether all runs of the peer lie on one side of all of ours."""
+        """Whether the runs of the peer and of Throng do not overlap."""
         ours = self.spread(OWN, transport, figure)
         theirs = self.spread(peer, transport, figure)
         return theirs.low > ours.high or theirs.high < ours.low
@@ -129,7 +129,7 @@ class Results:
         return [run for run in self.data["runs"] if "figures" in run]
 
     def expected(self):
-        """Deliveries that were due, in all."""
+        """The total of expected deliveries."""
         return sum(run["figures"]["expected"] for run in self.measured())
 
     def failures(self):
@@ -137,6 +137,6 @@ class Results:
         return [run for run in self.data["runs"] if "failure" in run]
 
     def faults(self):
-        """Runs in which something was lost, came twice, out of order, or failed."""
+        """Runs with lost, duplicated or reordered deliveries, or failures."""
         names = ["lost", "duplicated", "reordered", "failures"]
         return [run for run in self.measured() if any(run["figures"][name] for name in names)]

@@ -1,4 +1,4 @@
-"""Starts and ends a peer by its `start` script, whatever happens in between."""
+"""Starts a peer by its `start` script, and always ends it."""
 
 import contextlib
 import json
@@ -15,15 +15,15 @@ PEERS = Path(__file__).resolve().parents[1]
 
 # Longer than all attempts of `peer.py`.
 READY_SECONDS_MAX = 70
-# Longer than `peer.py` gives its server to end well.
+# Longer than `peer.py` waits for its server to exit.
 END_SECONDS_MAX = 10
 LOG_LINES = 20
-# As `peer.py` says it.
+# The exit code of `peer.py`.
 EXIT_MISSING = 69
 
 
 class Failure(Exception):
-    """A peer cannot be measured: one sentence, and the end of its log."""
+    """A peer cannot be measured: a message, and the end of its log."""
 
     def __init__(self, message, log=""):
         super().__init__(message)
@@ -31,19 +31,19 @@ class Failure(Exception):
 
 
 class Unavailable(Failure):
-    """What a peer needs is not installed."""
+    """A dependency of a peer is not installed."""
 
 
 @dataclass
 class Peer:
-    """Which server: a folder with a `start` script, and a binary if that needs one."""
+    """A server: a folder with a `start` script, and a binary if the script needs one."""
 
     folder: Path
     binary: Path | None = None
 
     @staticmethod
     def named(text):
-        """`NAME`, `NAME=BINARY`, or a folder of one's own."""
+        """Parses `NAME`, `NAME=BINARY`, or a folder."""
         name, _, binary = text.partition("=")
         folder = Path(name) if "/" in name else PEERS / name
         if not (folder / "start").exists():
@@ -58,7 +58,7 @@ class Peer:
         return self.folder.name
 
     def install(self):
-        """Installs what is missing."""
+        """Runs the `install` script, if there is one."""
         script = self.folder / "install"
         if script.exists() and subprocess.run([script], check=False).returncode != 0:
             raise Failure(f"{script} failed")
@@ -66,7 +66,7 @@ class Peer:
 
 @contextlib.contextmanager
 def running(peer, connections=1000, environment=None):
-    """A server that answers when the block begins; yields what its script says of it."""
+    """A server that answers when the block begins; yields the JSON of its script."""
     command = [peer.folder / "start", "--connections", str(connections)]
     command += ["--binary", peer.binary] if peer.binary else []
     with tempfile.TemporaryFile("w+b") as log:
@@ -88,7 +88,7 @@ def running(peer, connections=1000, environment=None):
 
 
 def await_word(script, log):
-    """The line that the script says when its server answers."""
+    """Waits for the line that the script prints when its server answers."""
     ready, _, _ = select.select([script.stdout], [], [], READY_SECONDS_MAX)
     line = script.stdout.readline() if ready else b""
     if not line:
@@ -101,11 +101,11 @@ def await_word(script, log):
 
 
 def end(script):
-    """Ends the script, which ends its server; then whatever is left of its session."""
+    """Ends the script, which ends its server; then kills what remains of its session."""
     script.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         script.wait(END_SECONDS_MAX)
-    # Nobody else is in it. Without a member left there is nothing to kill.
+    # The group has only processes of this session. It may be empty already.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(script.pid, signal.SIGKILL)
     script.wait()
@@ -114,7 +114,7 @@ def end(script):
 
 
 def await_group_end(group):
-    """Waits until the group's processes are gone: the next server is to have the machine alone."""
+    """Waits until the group's processes have ended, so that the next server runs alone."""
     deadline = time.monotonic() + END_SECONDS_MAX
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline:

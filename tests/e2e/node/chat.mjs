@@ -2,7 +2,7 @@
 // that it held. Usage: node chat.mjs CHROMIUM URL SCENARIO SERVER_PID
 //
 // The pages reach the server through a proxy of this program, so that a connection can be lost as
-// connections are lost: the bytes stop, without a word to either side.
+// real connections are lost: no bytes pass, and neither side gets an error.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { createServer, connect } from "node:net";
@@ -11,7 +11,7 @@ import { chromium } from "playwright-core";
 
 const PATIENCE_MS = 30_000;
 
-/** Where things are on the page. */
+/** Selectors of the page's elements. */
 const SELECTORS = {
   message: "#messages .message",
   text: "#text",
@@ -79,7 +79,7 @@ class Proxy {
   }
 }
 
-/** Stops the server. The signal returns before its threads stand still: until then they answer. */
+/** Stops the server. kill() returns before its threads have stopped; until then they answer. */
 async function freeze(pid) {
   process.kill(pid, "SIGSTOP");
   const isRunning = (thread) => {
@@ -92,7 +92,7 @@ async function freeze(pid) {
 const [executablePath, serverUrl, scenario, serverPid] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
 
-/** Opens the chat page as somebody; `prepare` may spoil the context first. */
+/** Opens the chat page under a name; `prepare` may change the context first. */
 async function open(url, name, prepare = async () => {}) {
   const context = await browser.newContext();
   context.setDefaultTimeout(PATIENCE_MS);
@@ -124,7 +124,7 @@ async function usesTransport(page, pattern) {
   await page.locator(SELECTORS.transport, { hasText: pattern }).waitFor();
 }
 
-/** Waits until the dot beside the connection stands for that state. */
+/** Waits until the dot beside the connection shows that state. */
 async function showsState(page, state) {
   await page.locator(`${SELECTORS.link}[data-state="${state}"]`).waitFor();
 }

@@ -1,5 +1,5 @@
-// Our own JavaScript client as the server hands it out, driven by lines of JSON on stdin, telling
-// what it hears as lines on stdout. Usage: node client.mjs URL TRANSPORTS OPTIONS
+// The JavaScript client that the server serves, driven by lines of JSON on stdin. Prints its events
+// as lines on stdout. Usage: node client.mjs URL TRANSPORTS OPTIONS
 import { createInterface } from "node:readline";
 import WebSocket from "ws";
 

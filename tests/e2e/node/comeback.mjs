@@ -1,4 +1,4 @@
-// A page that follows a channel in three ways, and prints what each of them gets, one JSON object a
+// A page that follows a channel in three ways, and prints the messages of each, one JSON object per
 // line: node comeback.mjs CHROMIUM URL CHANNEL. Ends when its input does.
 
 import { chromium } from "playwright-core";
@@ -16,7 +16,7 @@ await page.evaluate(
     const events = new EventSource(path);
     events.onmessage = ({ data }) => tell("EventSource", data);
 
-    // All that a page can know of a refusal is the code and the reason of the close.
+    // Of a refused WebSocket, a page sees only the code and the reason of the close.
     const open = () => {
       const socket = new WebSocket(url.replace("http", "ws") + path);
       socket.onmessage = ({ data }) => tell("WebSocket", data);

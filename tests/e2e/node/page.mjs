@@ -1,5 +1,5 @@
-// Opens a page from a file in Chromium and tells what it is made of, and what the browser
-// complained about: node page.mjs CHROMIUM FILE
+// Opens a page from a file in Chromium and prints its contents and the errors of the browser:
+// node page.mjs CHROMIUM FILE
 
 import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";

@@ -1,16 +1,16 @@
 // Push servers for `throng flood` to load: a plain broadcast server with the `ws` package, and stand-ins
 // for servers that cannot be installed here, as strict as their documented protocols.
 // Usage: node push-servers.mjs broadcast|centrifugo|centrifugo-sse|mercure|pusher [refuse]
-// Prints the port. A client that breaks the protocol, or leaves a ping unanswered, is thrown out.
+// Prints the port. Closes a client that breaks the protocol, or leaves a ping unanswered.
 import { createServer } from "node:http";
 import { WebSocketServer } from "ws";
 
 const PING_MS = 300;
-// Within a test of two seconds, and longer than a busy machine takes to answer.
+// Shorter than a test of two seconds, and longer than a busy machine takes to answer.
 const UNANSWERED_MAX = 3;
 const TOKEN = "secret";
 const kind = process.argv[2];
-// Whatever is asked for is answered with an error (Centrifugo only).
+// Every command is answered with an error (Centrifugo only).
 const isRefusing = process.argv[3] === "refuse";
 
 // The followers of each channel: functions that take a message.
@@ -54,7 +54,7 @@ const routes = {
     "/connection/uni_sse": (request, response, url) => {
       const { subs } = JSON.parse(url.searchParams.get("cf_connect"));
       const send = events(request, response);
-      // Who may not subscribe is connected all the same, to nothing.
+      // A client that may not subscribe stays connected without a subscription.
       if (isRefusing) return send(JSON.stringify({ connect: { client: "c", ping: 25 } }));
       send(JSON.stringify({ connect: { client: "c", subs, ping: 25 } }));
       for (const channel of Object.keys(subs)) {
@@ -68,7 +68,7 @@ const routes = {
   mercure: {
     "/.well-known/mercure": async (request, response, url) => {
       if (request.method === "GET") {
-        // As a hub of version 1 does; those before wanted what is refused here.
+        // As a hub of version 1 does; earlier versions required the header that is refused here.
         if (url.searchParams.has("topic")) return answer(response, 400, 'use "match"\n');
         const send = events(request, response);
         for (const topic of url.searchParams.getAll("match")) {
@@ -86,7 +86,7 @@ const routes = {
   },
 };
 
-// Each takes a new socket and returns what handles a message of it.
+// Each takes a new socket and returns its message handler.
 const sockets = {
   broadcast: {
     path: "/",

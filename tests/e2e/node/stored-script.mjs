@@ -1,6 +1,6 @@
-// Opens a long-poll's answer as a page in Chromium, as a link in a mail would, with some of its
-// headers taken away on the way: node stored-script.mjs CHROMIUM URL [HEADER...]
-// The message publishes to /channels/ran if it may run. Tells what became of the page.
+// Opens a long-poll's response as a page in Chromium, as a link in an e-mail would, with some of its
+// headers removed: node stored-script.mjs CHROMIUM URL [HEADER...]
+// The message publishes to /channels/ran if it may run. Prints whether the page opened.
 
 import { chromium } from "playwright-core";
 
@@ -14,7 +14,7 @@ await page.route(url, async (route) => {
   );
   await route.fulfill({ response, headers });
 });
-// A navigation that becomes a download fails.
+// A navigation fails if it becomes a download.
 const shown = await page.goto(url, { waitUntil: "load" }).then(
   () => true,
   () => false,

@@ -1,5 +1,5 @@
 """What the end-to-end tests share: the server under test, raw sockets, and the four transports."""
 
-# Every wait for something that should happen ends after this long, on however slow a machine. It is
-# a limit for failures, not a pace: nothing waits for it when all is well.
+# Every wait for an expected event fails after this time, also on a slow machine. It limits failures
+# only: a test that passes does not wait for it.
 PATIENCE_SECONDS = 20

@@ -1,4 +1,4 @@
-"""Two network namespaces of a test's own, with a cable between them that can be cut."""
+"""Two private network namespaces for a test, joined by a cable that it can cut."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ def _check(result, what):
 
 
 def missing():
-    """Why no namespaces can be had here, if so."""
+    """Why namespaces are unavailable here, or None."""
     status = Path("/proc/self/status").read_text()
     effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
     if int(effective.split()[1], 16) >> 21 & 1 == 0:
@@ -98,7 +98,7 @@ class Cable:
             self._enter(self.here)
 
     def cut(self):
-        """From now on packets vanish, in both directions, and nobody is told."""
+        """Drops all packets in both directions from now on, without an error to either side."""
         _ip("neigh", "replace", CLIENT, "lladdr", "02:00:00:00:00:99", "dev", "near")
         self._enter(self.there)
         try:

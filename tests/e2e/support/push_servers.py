@@ -1,4 +1,4 @@
-"""Push servers of others, for `throng flood` to load: those of `bench/peers`, started as there.
+"""Other push servers for `throng flood` to load: those of `bench/peers`, started as there.
 
 Centrifugo and Mercure are in no package registry that the tests use: they are tried where
 THRONG_TEST_CENTRIFUGO and THRONG_TEST_MERCURE name their binaries.

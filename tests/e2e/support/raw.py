@@ -70,7 +70,7 @@ class Raw:
         self.socket.sendall(data.encode() if isinstance(data, str) else data)
 
     def send_anyway(self, data):
-        """Sends what the server may well not want to read to its end."""
+        """Sends data that the server may refuse to read completely."""
         try:
             self.send(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -94,7 +94,7 @@ class Raw:
         self.buffer += data
 
     def read(self, count):
-        """Exactly so many bytes."""
+        """Reads exactly `count` bytes."""
         while len(self.buffer) < count:
             self._more()
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
@@ -118,7 +118,7 @@ class Raw:
             return taken
 
     def is_ended(self):
-        """Waits for the server to end the connection; anything it still says is an error."""
+        """Waits for the server to end the connection; any further byte is an error."""
         rest = self.read_to_end()
         assert rest == b"", rest[:200]
         return True
@@ -154,7 +154,7 @@ class Raw:
 
 
 def frame(opcode, payload=b"", final=True, masked=True, reserved=0, length=None):
-    """A WebSocket frame, as right or wrong as asked. `length` overrules what the header says."""
+    """A WebSocket frame, valid or not. `length` overrides the length in the header."""
     payload = payload.encode() if isinstance(payload, str) else payload
     size = len(payload) if length is None else length
     head = bytes([(0x80 if final else 0) | reserved << 4 | opcode])

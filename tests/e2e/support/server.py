@@ -29,7 +29,7 @@ def clean_environment(extra=None):
 
 
 def limit_descriptors(count):
-    """What gives a child process a descriptor limit of its own; nothing if `count` is None."""
+    """A `preexec_fn` that sets the descriptor limit of a child; None if `count` is None."""
     if count is None:
         return None
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
@@ -145,7 +145,7 @@ class Server:
         return response.json()
 
     def wait_for_connections(self, channel, count):
-        """Waits until a channel has exactly so many connections: what was closed is seen closed."""
+        """Waits until a channel has exactly `count` connections."""
         eventually(lambda: self.presence(channel)["connections"] == count, f"{count} connections")
 
     def metrics(self):
@@ -163,10 +163,10 @@ class Server:
 
     @contextmanager
     def frozen(self):
-        """Stops all threads of the server for the block; the kernel goes on taking bytes for it."""
+        """Stops all threads of the server for the block; the kernel still accepts bytes for it."""
         self.signal(signal.SIGSTOP)
         try:
-            # A signal returns before the threads stand still: until then, they would answer.
+            # kill() returns before the threads have stopped; until then they would answer.
             os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
             yield
         finally:
@@ -184,7 +184,7 @@ class Server:
         return code
 
     def stop(self):
-        """Stops the server as an operator would and insists on a clean exit."""
+        """Stops the server as an operator would; expects a clean exit."""
         self.http.close()
         if self.process.poll() is None:
             self.signal()
@@ -193,14 +193,14 @@ class Server:
         assert "panicked" not in self.log(), self.log()
 
     def kill(self):
-        """Ends the server without ceremony, as a crash would."""
+        """Kills the server, as a crash would."""
         self.http.close()
         self.process.kill()
         self.process.wait()
 
 
 def eventually(condition, what):
-    """Asks until `condition` holds: for states that announce themselves on no connection."""
+    """Polls until `condition` holds: for states that no connection reports."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:

@@ -33,12 +33,12 @@ def target(path, since, parameters):
 
 
 def recovered_of(headers):
-    """What `Throng-Recovered` says."""
+    """The value of `Throng-Recovered` as a boolean, or None."""
     return {"true": True, "false": False, None: None}[headers.get("Throng-Recovered")]
 
 
 class Subscriber:
-    """What all four have in common."""
+    """The interface that all four share."""
 
     def __enter__(self):
         return self
@@ -47,7 +47,7 @@ class Subscriber:
         self.close()
 
     def take(self, count):
-        """The data of the next so many messages."""
+        """The data of the next `count` messages."""
         return [self.next()[1] for _ in range(count)]
 
 
@@ -136,7 +136,7 @@ class WebSocket(Subscriber):
 
 
 class Poll(Subscriber):
-    """Long-poll: each answer says where the next request goes on."""
+    """Long-poll: each response has the id for the next request."""
 
     def __init__(self, server, path, since, parameters):
         self.client = httpx.Client(base_url=server.url, timeout=TIMEOUT, trust_env=False)
@@ -144,7 +144,7 @@ class Poll(Subscriber):
         self.waiting = []
         self.recovered = None
         self.id = since
-        # Without an id this asks where the channel stands, and with one it takes what was missed.
+        # Without an id this returns the current id of the channel; with one, the missed messages.
         self._poll(wait=0)
 
     def _poll(self, wait):
@@ -164,5 +164,5 @@ class Poll(Subscriber):
         return envelope["id"], envelope["data"]
 
     def close(self):
-        """Closes the kept connection."""
+        """Closes the kept-alive connection."""
         self.client.close()

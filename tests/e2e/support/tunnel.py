@@ -1,4 +1,4 @@
-"""Whether clients without sockets can be had here: `throng flood --network tunnel`."""
+"""Whether `throng flood --network tunnel` (clients without sockets) works here."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ CAP_NET_ADMIN = 1 << 12
 
 
 def missing():
-    """Why no tunnel can be had here, if so."""
+    """Why a tunnel is unavailable here, or None."""
     if not NODE.exists():
         return f"{NODE} does not exist"
     status = Path("/proc/self/status").read_text()
@@ -23,5 +23,5 @@ needs_tunnel = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 
 def without_rights(command):
-    """The command as somebody runs it who may not make network devices, even if he is root."""
+    """The command, run without the right to create network devices, even for root."""
     return ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin", *command]
