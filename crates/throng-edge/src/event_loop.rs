@@ -1,124 +1,103 @@
-//! The thread of a worker: waits for events and tells the worker.
+//! The thread of a worker: waits for events and passes them to the worker.
 //!
-//! Everything is taken in batches, and between two batches the worker has one slice of its own
-//! work: neither a fan-out to a million nor a million new connections keep the other waiting.
+//! Everything is taken in batches, and after each batch the worker has one slice of its own work:
+//! neither a fan-out to a million nor a million new connections keep the other waiting.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `sleep` | decides how long the thread waits for events, and when the worker fans out |
+//! | `permits` | limits how many workers fan out concurrently |
+//! | `steering` | picks the workers that take new connections |
+
+pub mod permits;
+pub mod sleep;
+pub(crate) mod steering;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_core::WorkerQueue;
-
-use crate::net::HandOver;
-use crate::relay::Runner;
-use crate::steering::{LAST_PLACES, Steering};
-use crate::sys::hand_over::Exit;
-use crate::sys::poll::Poll;
+use crate::connection::Token;
+use crate::net::HandoffHeader;
+use crate::sys::epoll::Epoll;
+use crate::sys::handoff::HandoffReceiver;
 use crate::sys::sockets::{self, Sockets};
 use crate::worker::{Now, TICKS_PER_S, Worker};
+use sleep::Sleep;
+use steering::{LAST_PLACES, Steering};
 
-/// Connections accepted, or taken from others, in one batch.
+/// Connections that one batch accepts, or takes from other threads.
 const ACCEPTS_PER_BATCH: usize = 64;
 
-const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
+// The numbers of the sources that are no connections: no token has them.
+const LISTENER: u64 = 0;
+const QUEUE: u64 = 1;
+const HANDOFFS: u64 = 2;
+const _: () = assert!(HANDOFFS < Token::BITS_MIN);
 
-/// When something waits that no event will tell of, the worker looks again after this.
-const SOON: Duration = Duration::from_millis(2);
-
-/// Tokens that no connection has: generations grow from one.
-pub(crate) const LISTENER: u64 = 0;
-pub(crate) const QUEUE: u64 = 1;
-pub(crate) const INLET: u64 = 2;
-
-/// What the loop waits for, beside connections.
+/// The sources of events beside connections.
 pub(crate) struct Sources {
-    /// Dropped when the worker is to end.
+    /// `None` once the worker takes no more connections.
     pub(crate) listener: Option<OwnedFd>,
-    /// Whether the listener is not waited for until the next tick.
+    /// Whether the listener is out of epoll until the next tick.
     pub(crate) is_listener_resting: bool,
-    pub(crate) inlet: Exit,
+    /// Connections that other threads hand off to this worker.
+    pub(crate) handoffs: HandoffReceiver,
+    /// Becomes readable when the worker is to wake.
     pub(crate) queue_event: Arc<OwnedFd>,
-    pub(crate) queue: Arc<WorkerQueue>,
     pub(crate) steering: Arc<Steering>,
-    pub(crate) runner: Runner,
 }
 
 /// Runs until the worker has ended.
-pub(crate) fn run(mut worker: Worker<Sockets>, mut sources: Sources) -> io::Result<()> {
+pub(crate) fn run(
+    mut worker: Worker<Sockets>,
+    mut sources: Sources,
+    mut sleep: Sleep,
+) -> io::Result<()> {
     let clock = Clock::start();
-    let poll = &worker.net().poll;
+    let epoll = &worker.net().epoll;
     if let Some(listener) = &sources.listener {
-        poll.add_level(listener, LISTENER)?;
+        epoll.add_level(listener, LISTENER)?;
     }
-    poll.add_level(&sources.inlet, INLET)?;
-    poll.add_level(&*sources.queue_event, QUEUE)?;
-    let mut next_tick = TICK;
-    let mut has_work = false;
-    let mut handed = Vec::new();
+    epoll.add_level(&sources.handoffs, HANDOFFS)?;
+    epoll.add_level(&*sources.queue_event, QUEUE)?;
+    // The bytes that come with connections handed off; reused.
+    let mut buffer = Vec::new();
     while !worker.is_ended() {
-        let may_sleep =
-            !has_work && prepare_to_sleep(&worker, &sources.queue) && !sources.runner.is_called();
-        let timeout = match may_sleep {
-            true if worker.is_waiting() => SOON,
-            true => next_tick.saturating_sub(clock.elapsed()),
-            false => Duration::ZERO,
-        };
-        worker.net().poll.wait(timeout)?;
-        sources.queue.finish_sleep();
+        let timeout = sleep.prepare_to_sleep(&worker, clock.elapsed());
+        worker.net().epoll.wait(timeout)?;
+        sleep.finish_sleep();
         worker.set_now(clock.now());
-        handle(&mut worker, &mut sources, &mut handed)?;
-        if clock.elapsed() >= next_tick {
-            next_tick = clock.elapsed() + TICK;
-            worker.tick();
-            let Sources { listener, is_listener_resting, .. } = &mut sources;
-            wake_listener(&worker.net().poll, listener.as_ref(), is_listener_resting);
-            if let Some(listener) = &sources.listener {
-                sources.steering.update(listener);
-            }
+        handle(&mut worker, &mut sources, &mut buffer);
+        if sleep.is_tick_due(clock.elapsed()) {
+            tick(&mut worker, &mut sources);
         }
-        if !sources.queue.is_empty() {
-            // Most notifications is a message to fan out: with a baton that is done at once.
-            sources.runner.wants(true, clock.elapsed());
-        }
-        has_work = worker.work(sources.runner.has_baton());
-        sources.runner.wants(worker.is_fanning_out(), clock.elapsed());
-        has_work |= sources.runner.has_baton();
+        sleep.work(&mut worker, clock.elapsed());
         if !worker.takes_connections() {
             close_listener(&mut worker, &mut sources)?;
         }
     }
-    close_inlet(&mut worker, &sources, &mut handed)
+    close_handoffs(&mut worker, &sources, &mut buffer)
 }
 
-/// Whether the worker may sleep, with the notifications that it has.
-fn prepare_to_sleep(worker: &Worker<Sockets>, queue: &WorkerQueue) -> bool {
-    if worker.takes_notifications() {
-        return queue.prepare_to_sleep();
-    }
-    // Until it has a baton and has made room there is nothing that it could do with its
-    // notifications.
-    queue.force_sleep();
-    true
-}
-
-fn handle(
-    worker: &mut Worker<Sockets>,
-    sources: &mut Sources,
-    handed: &mut Vec<u8>,
-) -> io::Result<()> {
-    let mut nth = 0;
-    while let Some(ready) = worker.net().poll.ready(nth) {
-        nth += 1;
+/// Passes the events of the last wait to the worker.
+fn handle(worker: &mut Worker<Sockets>, sources: &mut Sources, buffer: &mut Vec<u8>) {
+    let mut number = 0;
+    while let Some(ready) = worker.net().epoll.ready(number) {
+        number += 1;
         match ready.token {
             LISTENER => accept(worker, sources),
-            INLET => take_over(worker, sources, handed),
+            HANDOFFS => receive_handoffs(worker, sources, buffer),
             QUEUE => {
                 let mut count = [0u8; 8];
-                // It is there to wake; what it counts does not matter.
+                // The event only wakes; how often it was written to does not matter.
                 let _ = rustix::io::read(&*sources.queue_event, &mut count);
             }
-            token => {
+            bits => {
+                let token = Token::from_bits(bits);
+                debug_assert!(token.is_some(), "no source has the number {bits}");
+                let Some(token) = token else { continue };
                 if ready.is_writable {
                     worker.writable(token);
                 }
@@ -128,16 +107,25 @@ fn handle(
             }
         }
     }
-    Ok(())
+}
+
+fn tick(worker: &mut Worker<Sockets>, sources: &mut Sources) {
+    worker.tick();
+    let Sources { listener, is_listener_resting, .. } = &mut *sources;
+    wake_listener(&worker.net().epoll, listener.as_ref(), is_listener_resting);
+    if let Some(listener) = &sources.listener {
+        sources.steering.update(listener);
+    }
 }
 
 fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
+    // An event of the same batch may have made the worker close its listener.
     let Some(listener) = &sources.listener else { return };
     for _ in 0..ACCEPTS_PER_BATCH {
         match sockets::accept(listener) {
             Ok(Some(socket)) => {
-                // Before the client is answered: its next connection may follow at once, and is
-                // to go to those whose turn it is by then.
+                // Before the client is answered: its next connection may follow at once, and
+                // belongs to the workers that take connections by then.
                 if worker.room() <= LAST_PLACES {
                     sources.steering.update(listener);
                 }
@@ -148,63 +136,66 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
                 // Descriptors or memory are exhausted. The listener stays readable: without a rest
                 // until the next tick this would spin.
                 worker.accept_failed();
-                sources.is_listener_resting = worker.net().poll.remove(listener).is_ok();
+                sources.is_listener_resting = worker.net().epoll.remove(listener).is_ok();
                 return;
             }
         }
     }
 }
 
-/// Waits for the listener again, if it rests. The same shortage may keep it out of epoll: then it
-/// rests until the next tick.
-fn wake_listener(poll: &Poll, listener: Option<&OwnedFd>, is_resting: &mut bool) {
+/// Puts a resting listener back into epoll. The same shortage may keep it out: then it rests until
+/// the next tick.
+fn wake_listener(epoll: &Epoll, listener: Option<&OwnedFd>, is_resting: &mut bool) {
     if let Some(listener) = listener.filter(|_| *is_resting) {
-        *is_resting = poll.add_level(listener, LISTENER).is_err();
+        *is_resting = epoll.add_level(listener, LISTENER).is_err();
     }
 }
 
-fn take_over(worker: &mut Worker<Sockets>, sources: &Sources, bytes: &mut Vec<u8>) {
+fn receive_handoffs(worker: &mut Worker<Sockets>, sources: &Sources, buffer: &mut Vec<u8>) {
     for _ in 0..ACCEPTS_PER_BATCH {
-        match sources.inlet.receive(bytes) {
-            Ok(Some((hand_over, socket))) => hand_in(worker, hand_over, socket, bytes),
+        match sources.handoffs.receive(buffer) {
+            Ok(Some((header, socket))) => take_handoff(worker, header, socket, buffer),
             Ok(None) | Err(_) => return,
         }
     }
 }
 
-fn hand_in(
+/// Passes a handoff to the worker. The socket is missing if no descriptor was left for it.
+fn take_handoff(
     worker: &mut Worker<Sockets>,
-    hand_over: HandOver,
+    header: HandoffHeader,
     socket: Option<OwnedFd>,
     bytes: &mut [u8],
 ) {
     match socket {
-        Some(socket) => worker.handed_over(hand_over, socket, bytes),
-        None => worker.hand_over_lost(hand_over),
+        Some(socket) => worker.handed_off(header, socket, bytes),
+        None => worker.handoff_lost(header),
     }
 }
 
-/// Takes what has connected until now, then listens no more.
+/// Accepts the connections that have come until now, then closes the listener.
 fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
+    // Closed by an earlier turn.
     let Some(listener) = sources.listener.take() else { return Ok(()) };
     while let Ok(Some(socket)) = sockets::accept(&listener) {
         worker.accepted(socket);
     }
     if !std::mem::take(&mut sources.is_listener_resting) {
-        worker.net().poll.remove(&listener)?;
+        worker.net().epoll.remove(&listener)?;
     }
     Ok(())
 }
 
-/// Answers what others have sent before they knew of the end. From now on they are told.
-fn close_inlet(
+/// Answers the connections that others have handed off before they knew that the worker ends. From
+/// now on they cannot.
+fn close_handoffs(
     worker: &mut Worker<Sockets>,
     sources: &Sources,
-    bytes: &mut Vec<u8>,
+    buffer: &mut Vec<u8>,
 ) -> io::Result<()> {
-    sources.inlet.close()?;
-    while let Ok(Some((hand_over, socket))) = sources.inlet.receive(bytes) {
-        hand_in(worker, hand_over, socket, bytes);
+    sources.handoffs.close()?;
+    while let Ok(Some((header, socket))) = sources.handoffs.receive(buffer) {
+        take_handoff(worker, header, socket, buffer);
     }
     Ok(())
 }
@@ -238,24 +229,24 @@ mod tests {
 
     use super::*;
 
-    /// Epoll refuses what it has already, as it refuses what it has no room for.
+    /// epoll refuses a source that it has already, as it does when it has no memory for it.
     #[test]
-    fn a_listener_that_epoll_refuses_rests_until_it_is_taken() {
-        let mut poll = Poll::new().expect("an epoll instance");
+    fn a_listener_that_epoll_refuses_rests_on() {
+        let mut epoll = Epoll::new().expect("an epoll instance");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let listener = OwnedFd::from(listener);
         let mut is_resting = true;
-        poll.add_level(&listener, QUEUE).expect("it is new");
-        wake_listener(&poll, Some(&listener), &mut is_resting);
+        epoll.add_level(&listener, QUEUE).expect("it is new");
+        wake_listener(&epoll, Some(&listener), &mut is_resting);
         assert!(is_resting, "it is not waited for as the listener");
-        poll.remove(&listener).expect("it is there");
-        wake_listener(&poll, Some(&listener), &mut is_resting);
+        epoll.remove(&listener).expect("it is there");
+        wake_listener(&epoll, Some(&listener), &mut is_resting);
         assert!(!is_resting);
         let _client = TcpStream::connect(address).expect("it listens");
-        poll.wait(Duration::from_secs(60)).expect("epoll waits");
-        assert_eq!(poll.ready(0).map(|ready| ready.token), Some(LISTENER));
-        wake_listener(&poll, None, &mut is_resting);
+        epoll.wait(Duration::from_secs(60)).expect("epoll waits");
+        assert_eq!(epoll.ready(0).map(|ready| ready.token), Some(LISTENER));
+        wake_listener(&epoll, None, &mut is_resting);
         assert!(!is_resting);
     }
 }

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 
 use throng_core::{Listener, WorkerId};
 
+use crate::connection::Token;
+
 /// What became of a read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
@@ -20,10 +22,10 @@ pub enum Transfer {
     Gone,
 }
 
-/// What one socket is to be sent.
+/// Bytes for one socket.
 #[derive(Debug, Clone, Copy)]
-pub struct Parcel<'a, S> {
-    /// To whom.
+pub struct WriteRequest<'a, S> {
+    /// The socket to write to.
     pub socket: &'a S,
     /// At least one byte.
     pub bytes: &'a [u8],
@@ -31,20 +33,21 @@ pub struct Parcel<'a, S> {
 
 /// What goes with a connection that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandOver {
+pub struct HandoffHeader {
     /// Where it came in.
     pub listener: Listener,
     /// Whether a place is kept for it where it goes.
     pub has_place: bool,
 }
 
-impl HandOver {
+impl HandoffHeader {
     /// From one worker to another, which keeps a place for it.
-    pub const TO_WORKER: HandOver = HandOver { listener: Listener::Public, has_place: true };
+    pub const TO_WORKER: HandoffHeader =
+        HandoffHeader { listener: Listener::Public, has_place: true };
 
     /// Between the planes: no place is kept.
-    pub const fn between_planes(listener: Listener) -> HandOver {
-        HandOver { listener, has_place: false }
+    pub const fn between_planes(listener: Listener) -> HandoffHeader {
+        HandoffHeader { listener, has_place: false }
     }
 }
 
@@ -59,20 +62,24 @@ pub trait Net {
     /// Writes from `slices`, in order, as much as the socket takes.
     fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
 
-    /// Writes each parcel, in order, as much as its socket takes, and appends what became of each
-    /// to `transfers`. The sockets are different ones.
-    fn write_each(&mut self, parcels: &[Parcel<'_, Self::Socket>], transfers: &mut Vec<Transfer>) {
-        for parcel in parcels {
-            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
+    /// Writes each request, in order, as much as its socket takes, and appends one transfer for
+    /// each to `transfers`. The requests are for different sockets.
+    fn write_each(
+        &mut self,
+        requests: &[WriteRequest<'_, Self::Socket>],
+        transfers: &mut Vec<Transfer>,
+    ) {
+        for request in requests {
+            transfers.push(self.write(request.socket, &[IoSlice::new(request.bytes)]));
         }
     }
 
     /// From now on reports with `token` when the socket becomes readable or its peer goes. Returns
     /// whether that worked.
-    fn watch(&mut self, socket: &Self::Socket, token: u64) -> bool;
+    fn watch(&mut self, socket: &Self::Socket, token: Token) -> bool;
 
     /// From now on reports also when the socket becomes writable, and does so at once if it is.
-    fn watch_writable(&mut self, socket: &Self::Socket, token: u64) -> bool;
+    fn watch_writable(&mut self, socket: &Self::Socket, token: Token) -> bool;
 
     /// Bytes that the socket has taken and its peer has not acknowledged.
     fn unacknowledged_bytes(&self, socket: &Self::Socket) -> usize;
@@ -85,6 +92,10 @@ pub trait Net {
         None
     }
 
+    /// The worker is about to act on input of the socket that it read earlier. Does nothing, unless
+    /// someone records for whom the worker acts.
+    fn resume(&mut self, _: &Self::Socket) {}
+
     /// Tells the peer that nothing more comes.
     fn finish(&mut self, socket: &Self::Socket);
 
@@ -93,7 +104,7 @@ pub trait Net {
     fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
 
     /// Hands the socket, and what was read from it, to another worker as
-    /// [`HandOver::TO_WORKER`]; returns it if that takes no more.
+    /// [`HandoffHeader::TO_WORKER`]; returns it if that takes no more.
     fn to_worker(
         &mut self,
         worker: WorkerId,

@@ -13,13 +13,13 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Whether fan-outs go through io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IoUring {
-    /// Where the kernel has it and lets us.
+pub enum IoUringSetting {
+    /// Where the kernel has it and allows it.
     #[default]
     Auto,
-    /// Or else the data plane does not start.
+    /// Always: without it the data plane does not start.
     On,
-    /// One `send` a subscriber.
+    /// Never.
     Off,
 }
 
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
     pub max_connections: usize,
     /// Whether fan-outs go through io_uring.
-    pub io_uring: IoUring,
+    pub io_uring: IoUringSetting,
     /// Origins whose pages may connect, beside the server's own.
     pub allowed_origins: Vec<String>,
     /// Host names under which it answers, beside addresses and those of these origins.
@@ -85,7 +85,7 @@ impl Settings {
             has_admin_listener: false,
             workers: 0,
             max_connections: 0,
-            io_uring: IoUring::Auto,
+            io_uring: IoUringSetting::Auto,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             heartbeat: Duration::from_secs(25),

@@ -3,27 +3,22 @@
 //!
 //! | module | reason for `unsafe` |
 //! |---|---|
-//! | `private_table` | a thread gets a descriptor table of its own |
-//! | `heap` | one function of the C library |
-//! | `ring` | io_uring is told addresses |
-//! | `aio` | so is Linux AIO |
+//! | `process` | a thread gets a descriptor table of its own; one function of the C library |
+//! | `io_uring`, `linux_aio` | the kernel is given addresses |
 //! | `options` | socket options that no library sets |
-//! | `listener`, `poll`, `hand_over`, `sockets` | none |
+//! | `batch`, `epoll`, `handoff`, `listener`, `sockets` | none |
 
 #[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod aio;
+pub(crate) mod io_uring;
 #[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod heap;
+pub(crate) mod linux_aio;
 #[allow(unsafe_code, reason = "see the module's doc")]
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]
-mod private_table;
-#[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod ring;
+pub(crate) mod process;
 
-pub(crate) mod hand_over;
+mod batch;
+pub(crate) mod epoll;
+pub(crate) mod handoff;
 pub(crate) mod listener;
-pub(crate) mod poll;
 pub(crate) mod sockets;
-
-pub(crate) use private_table::unshare;

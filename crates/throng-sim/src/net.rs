@@ -4,7 +4,8 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use throng_core::WorkerId;
-use throng_edge::net::{Net, Parcel, Transfer};
+use throng_edge::connection::Token;
+use throng_edge::net::{Net, Transfer, WriteRequest};
 
 use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
@@ -88,25 +89,29 @@ impl Net for FakeNet {
         transfer
     }
 
-    fn write_each(&mut self, parcels: &[Parcel<'_, FakeSocket>], transfers: &mut Vec<Transfer>) {
+    fn write_each(
+        &mut self,
+        requests: &[WriteRequest<'_, FakeSocket>],
+        transfers: &mut Vec<Transfer>,
+    ) {
         self.notes.saw("write: to several at once");
-        let is_shared = |pair: &[Parcel<'_, _>]| std::ptr::eq(pair[0].bytes, pair[1].bytes);
-        let is_answer = |pair: &[Parcel<'_, _>]| pair[0].bytes.starts_with(b"HTTP/1.1 200");
-        if parcels.windows(2).any(|pair| is_shared(pair) && is_answer(pair)) {
+        let is_shared = |pair: &[WriteRequest<'_, _>]| std::ptr::eq(pair[0].bytes, pair[1].bytes);
+        let is_answer = |pair: &[WriteRequest<'_, _>]| pair[0].bytes.starts_with(b"HTTP/1.1 200");
+        if requests.windows(2).any(|pair| is_shared(pair) && is_answer(pair)) {
             self.notes.saw("poll: one answer to several");
         }
-        for parcel in parcels {
-            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
+        for request in requests {
+            transfers.push(self.write(request.socket, &[IoSlice::new(request.bytes)]));
         }
     }
 
-    fn watch(&mut self, socket: &FakeSocket, token: u64) -> bool {
+    fn watch(&mut self, socket: &FakeSocket, token: Token) -> bool {
         socket.0.borrow_mut().watch(token, false);
         self.remember(&socket.0);
         true
     }
 
-    fn watch_writable(&mut self, socket: &FakeSocket, token: u64) -> bool {
+    fn watch_writable(&mut self, socket: &FakeSocket, token: Token) -> bool {
         socket.0.borrow_mut().watch(token, true);
         self.remember(&socket.0);
         true
@@ -118,6 +123,10 @@ impl Net for FakeNet {
 
     fn keep_alive(&mut self, socket: &FakeSocket) {
         socket.0.borrow_mut().is_kept_alive = true;
+    }
+
+    fn resume(&mut self, socket: &FakeSocket) {
+        socket.0.borrow().touch();
     }
 
     fn finish(&mut self, socket: &FakeSocket) {

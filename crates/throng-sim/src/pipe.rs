@@ -12,6 +12,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use throng_edge::connection::Token;
 use throng_edge::net::Transfer;
 
 use crate::stamp::{Moment, Stamp};
@@ -63,7 +64,7 @@ pub struct Pipe {
 
 #[derive(Debug)]
 struct Watch {
-    token: u64,
+    token: Token,
     is_writable_too: bool,
     has_edge: bool,
 }
@@ -89,7 +90,7 @@ pub struct End {
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
     /// What the worker watches the socket as.
-    pub token: u64,
+    pub token: Token,
     /// Something can be read, or the peer has gone.
     pub is_readable: bool,
     /// The peer has ended its side, or is gone.
@@ -249,7 +250,7 @@ impl Pipe {
         self.outbound.len()
     }
 
-    fn touch(&self) {
+    pub(crate) fn touch(&self) {
         self.stamp.touch(Some(self.client));
     }
 
@@ -318,7 +319,7 @@ impl Pipe {
         self.outbound.extend(bytes);
     }
 
-    pub(crate) fn watch(&mut self, token: u64, is_writable_too: bool) {
+    pub(crate) fn watch(&mut self, token: Token, is_writable_too: bool) {
         let known = self.watch.as_ref().map(|watch| watch.is_writable_too);
         // Adding what is there already changes nothing.
         if known.is_some() && !is_writable_too {

@@ -22,9 +22,11 @@ mod seat;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_core::{Counter, WorkerQueue};
-use throng_edge::Figures;
+use throng_edge::Metrics;
+use throng_edge::event_loop::permits::PermitHolder;
 
 use crate::Check;
 use crate::client::{Client, Tamper, Terms, View};
@@ -66,9 +68,11 @@ pub struct World {
     queues: Vec<Arc<WorkerQueue>>,
     model: Model,
     seats: Vec<Seat>,
+    /// Competes with the workers for permits to fan out.
+    rival: PermitHolder,
     control: Control,
     clients: Vec<Client>,
-    figures: Figures,
+    metrics: Metrics,
     terms: Terms,
     kind: Kind,
     /// When the server was told to take nobody in any more.
@@ -110,8 +114,13 @@ impl World {
         self.stamp.now().now_ms
     }
 
+    /// The time since the beginning, as the workers' threads see it.
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.now_ms() - BEGINNING_MS)
+    }
+
     fn count(&self, counter: Counter) -> u64 {
-        self.figures.workers().iter().map(|worker| worker.counters.get(counter)).sum()
+        self.metrics.workers().iter().map(|worker| worker.counters.get(counter)).sum()
     }
 
     /// When the server gives up what it has not delivered: what closing its doors took of the

@@ -11,7 +11,7 @@ use throng_core::{
     WorkerQueue,
 };
 use throng_edge::worker::{Now, Setup, Worker};
-use throng_edge::{Figures, Settings};
+use throng_edge::{Metrics, Settings};
 use throng_sim::net::FakeNet;
 use throng_sim::notes::Notes;
 use throng_sim::pipe::{FakeSocket, Pipe, SharedPipe};
@@ -29,7 +29,7 @@ const ANSWER: u32 = 2 * HEARTBEAT;
 struct Scene {
     worker: Worker<FakeNet>,
     engine: Arc<MemoryEngine>,
-    figures: Figures,
+    metrics: Metrics,
     stamp: Arc<Stamp>,
     pipes: Vec<SharedPipe>,
     tick: u32,
@@ -50,7 +50,7 @@ impl Scene {
         let queues = vec![Arc::clone(&queue)];
         let epoch = Epoch::numbered(1);
         let engine = Arc::new(MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30));
-        let figures = Figures::new([100_000].into_iter());
+        let metrics = Metrics::new([100_000].into_iter());
         let ticks = |ticks: u32| Duration::from_millis(u64::from(ticks) * TICK_MS);
         let settings = Settings {
             heartbeat: ticks(heartbeat),
@@ -65,10 +65,10 @@ impl Scene {
             access: Arc::new(Allow),
             rules,
             queue,
-            figures: figures.clone(),
+            metrics: metrics.clone(),
         };
         let worker = Worker::new(setup, FakeNet::new(&Rc::new(Notes::default())));
-        Scene { worker, engine, figures, stamp, pipes: Vec::new(), tick: 0 }
+        Scene { worker, engine, metrics, stamp, pipes: Vec::new(), tick: 0 }
     }
 
     fn connect(&mut self, headers: &str) -> usize {
@@ -155,7 +155,7 @@ impl Scene {
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.figures.workers()[0].counters.get(counter)
+        self.metrics.workers()[0].counters.get(counter)
     }
 }
 

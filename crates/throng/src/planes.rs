@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use throng_control::{Handoff, WorkerMetrics};
 use throng_core::Listener;
-use throng_edge::{Edge, Figures, Inlets};
+use throng_edge::{Edge, Metrics, WorkerHandoffs};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
@@ -29,7 +29,7 @@ pub struct Handover {
 impl Handover {
     /// Requires the runtime.
     pub fn new(edge: Arc<Edge>) -> io::Result<Handover> {
-        let duplicate = edge.arrivals.as_fd().try_clone_to_owned()?;
+        let duplicate = edge.to_control.as_fd().try_clone_to_owned()?;
         let watched = UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?;
         Ok(Handover { edge, watched })
     }
@@ -38,7 +38,7 @@ impl Handover {
 impl throng_control::HandoffReceiver for Handover {
     async fn next(&mut self) -> io::Result<Option<Handoff>> {
         // "None now" is what tells the runtime to wait for the next one.
-        let receive = || self.edge.arrivals.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
+        let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
         Ok(Some(Handoff { stream: arrival.stream, bytes: arrival.bytes }))
     }
@@ -48,9 +48,9 @@ impl throng_control::HandoffReceiver for Handover {
 #[derive(Debug)]
 pub struct Workers {
     /// The way to them.
-    pub inlets: Inlets,
+    pub handoffs: WorkerHandoffs,
     /// What they tell about themselves.
-    pub figures: Figures,
+    pub metrics: Metrics,
 }
 
 impl throng_control::Edge for Workers {
@@ -60,20 +60,20 @@ impl throng_control::Edge for Workers {
         stream: TcpStream,
         bytes: &[u8],
     ) -> Result<(), TcpStream> {
-        self.inlets.hand_back(listener, &stream, bytes).map_err(|_| stream)
+        self.handoffs.send(listener, &stream, bytes).map_err(|_| stream)
     }
 
     fn subscribers(&self) -> u64 {
-        let workers = self.figures.workers().iter();
+        let workers = self.metrics.workers().iter();
         workers.map(|worker| u64::from(worker.taken.load(Ordering::Relaxed))).sum()
     }
 
     fn has_ended(&self) -> bool {
-        self.figures.workers().iter().all(|worker| worker.is_ended.load(Ordering::Acquire))
+        self.metrics.workers().iter().all(|worker| worker.is_ended.load(Ordering::Acquire))
     }
 
     fn workers(&self) -> Vec<WorkerMetrics> {
-        let figures = self.figures.workers().iter().map(|worker| WorkerMetrics {
+        let figures = self.metrics.workers().iter().map(|worker| WorkerMetrics {
             connections: u64::from(worker.connections.load(Ordering::Relaxed)),
             counters: Arc::clone(&worker.counters),
         });

@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
 use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
-use throng_edge::{Edge, Figures, Limits, Plan, Sends, StartError};
+use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::preflight::{self, Preflight, Tables, Wanted};
 use throng_units::Count;
 use throng_units::format::count;
@@ -81,15 +81,15 @@ pub fn serve(
     let banner = banner(settings, &plan, admin.as_ref())?;
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
-    log_sends(&edge.sends);
+    log_send_method(&edge.send_method);
 
-    let workers = Workers { inlets: edge.inlets.clone(), figures: edge.figures.clone() };
+    let workers = Workers { handoffs: edge.to_workers.clone(), metrics: edge.metrics.clone() };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, signals))?;
 
-    let figures = edge.figures.clone();
+    let metrics = edge.metrics.clone();
     edge.join();
-    log_outcome(&figures);
+    log_outcome(&metrics);
     Ok(())
 }
 
@@ -143,7 +143,7 @@ fn spawn_ticks(engine: Arc<dyn Engine>) -> JoinHandle<()> {
             most_bytes = bytes.max(most_bytes);
             if most_bytes - bytes >= RELEASE_BYTES.max(most_bytes / 2) {
                 most_bytes = bytes;
-                tokio::task::spawn_blocking(throng_edge::release_unused);
+                tokio::task::spawn_blocking(throng_edge::release_unused_memory);
             }
         }
     })
@@ -211,27 +211,27 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn log_sends(sends: &Sends) {
-    let how = match sends {
-        Sends::Ring => "fan-outs go through io_uring",
-        Sends::Aio { .. } => "fan-outs go through Linux AIO",
-        Sends::Single { .. } => "fan-outs take a call for each subscriber",
+fn log_send_method(method: &SendMethod) {
+    let how = match method {
+        SendMethod::IoUring => "fan-outs go through io_uring",
+        SendMethod::LinuxAio { .. } => "fan-outs go through Linux AIO",
+        SendMethod::Single { .. } => "fan-outs take a call for each subscriber",
     };
     tracing::debug!("{how}");
-    if let Sends::Aio { without_ring: Some(reason) }
-    | Sends::Single { without_ring: Some(reason), .. } = sends
+    if let SendMethod::LinuxAio { without_io_uring: Some(reason) }
+    | SendMethod::Single { without_io_uring: Some(reason), .. } = method
     {
         tracing::info!("io_uring cannot be used: {reason}; {how}");
     }
-    if let Sends::Single { without_aio, .. } = sends {
+    if let SendMethod::Single { without_aio, .. } = method {
         tracing::info!("Linux AIO cannot be used: {without_aio}; {how}");
     }
 }
 
 /// One line about what was done.
-fn log_outcome(figures: &Figures) {
+fn log_outcome(metrics: &Metrics) {
     let sum = |counter| {
-        let counts = figures.workers().iter().map(|worker| worker.counters.get(counter));
+        let counts = metrics.workers().iter().map(|worker| worker.counters.get(counter));
         count(counts.sum())
     };
     tracing::info!(

@@ -42,15 +42,15 @@ const KEEP_IDLE_MAX: Duration = Duration::from_secs(32_767);
 
 /// A port that is taken: nobody else can bind it while this is there. It does not listen.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct PortReservation {
     _socket: OwnedFd,
     address: SocketAddr,
 }
 
-impl Reservation {
+impl PortReservation {
     /// Takes the port. It must not be in use: a second server would share connections with the
     /// first.
-    pub(crate) fn take(address: SocketAddr) -> io::Result<Reservation> {
+    pub(crate) fn take(address: SocketAddr) -> io::Result<PortReservation> {
         let probe = socket(address)?;
         bind(&probe, &address)?;
         // Without `SO_REUSEPORT` this fails where somebody listens.
@@ -62,7 +62,7 @@ impl Reservation {
         let reserved = socket(address)?;
         sockopt::set_socket_reuseport(&reserved, true)?;
         bind(&reserved, &address)?;
-        Ok(Reservation { _socket: reserved, address })
+        Ok(PortReservation { _socket: reserved, address })
     }
 
     /// The address with the real port.
@@ -154,17 +154,17 @@ mod tests {
 
     #[test]
     fn a_port_is_taken_once() {
-        let first = Reservation::take(any_port()).unwrap();
+        let first = PortReservation::take(any_port()).unwrap();
         let address = first.address();
         assert_ne!(address.port(), 0);
         let _listener = open(address, Duration::from_secs(25)).unwrap();
-        let error = Reservation::take(address).unwrap_err();
+        let error = PortReservation::take(address).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
     fn some_listeners_take_all_that_comes() {
-        let reservation = Reservation::take(any_port()).unwrap();
+        let reservation = PortReservation::take(any_port()).unwrap();
         let address = reservation.address();
         let listeners = [(); 4].map(|()| open(address, Duration::ZERO).unwrap());
         for chosen in [1..3, 3..4, 0..2] {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn listeners_share_the_port_and_its_connections() {
-        let reservation = Reservation::take(any_port()).unwrap();
+        let reservation = PortReservation::take(any_port()).unwrap();
         let address = reservation.address();
         let listeners = [(); 2].map(|()| open(address, Duration::ZERO).unwrap());
         let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();

@@ -9,24 +9,26 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 use throng_core::{Counter, Counters, Listener, WorkerId};
 
-use super::aio::Aio;
-use super::hand_over::Entry;
+use super::epoll::Epoll;
+use super::handoff::HandoffSender;
+use super::io_uring::IoUring;
+use super::linux_aio::LinuxAio;
 use super::options;
-use super::poll::Poll;
-use super::ring::Ring;
-use crate::net::{HandOver, Net, Parcel, Transfer};
+use crate::connection::Token;
+use crate::net::{HandoffHeader, Net, Transfer, WriteRequest};
 
 /// The sockets of one worker thread.
 pub(crate) struct Sockets {
-    pub(crate) poll: Poll,
-    /// Where there is none, `aio` does what it would.
-    pub(crate) ring: Option<Ring>,
-    /// Where there is neither, each parcel is a call of its own.
-    pub(crate) aio: Option<Aio>,
-    /// The worker's.
+    pub(crate) epoll: Epoll,
+    /// Writes to many sockets at once; `None` where the kernel or the settings do not allow it.
+    pub(crate) io_uring: Option<IoUring>,
+    /// Does so where there is no io_uring. Where there is neither, each write is a call of its own.
+    pub(crate) aio: Option<LinuxAio>,
+    /// The worker's counters.
     pub(crate) counters: Arc<Counters>,
-    pub(crate) to_control: Entry,
-    pub(crate) to_workers: Vec<Entry>,
+    pub(crate) to_control: HandoffSender,
+    /// One for each worker, in order.
+    pub(crate) to_workers: Vec<HandoffSender>,
 }
 
 /// The next waiting connection of a listener.
@@ -79,14 +81,19 @@ impl Net for Sockets {
         }
     }
 
-    fn write_each(&mut self, parcels: &[Parcel<'_, OwnedFd>], transfers: &mut Vec<Transfer>) {
+    fn write_each(
+        &mut self,
+        requests: &[WriteRequest<'_, OwnedFd>],
+        transfers: &mut Vec<Transfer>,
+    ) {
         let first = transfers.len();
-        let written = self.ring.as_mut().map(|ring| ring.write_each(parcels, transfers));
+        let io_uring = self.io_uring.as_mut();
+        let written = io_uring.map(|io_uring| io_uring.write_each(requests, transfers));
         self.counters.add(Counter::RingSends, (transfers.len() - first) as u64);
         if let Some(Err(error)) = written {
-            // It did not begin with the rest, and cannot be relied on any more.
-            self.ring = None;
-            self.aio = Aio::open().ok();
+            // It has not begun with the rest, and cannot be relied on any more.
+            self.io_uring = None;
+            self.aio = LinuxAio::open().ok();
             self.counters.add(Counter::RingFailed, 1);
             let worker = std::thread::current();
             tracing::warn!(
@@ -96,22 +103,22 @@ impl Net for Sockets {
             );
         }
         // A single one gains nothing by the detour.
-        if let Some(aio) = self.aio.as_mut().filter(|_| self.ring.is_none())
-            && parcels.len() > 1
+        if let Some(aio) = self.aio.as_mut().filter(|_| self.io_uring.is_none())
+            && requests.len() > 1
         {
-            aio.write_each(&parcels[transfers.len() - first..], transfers);
+            aio.write_each(&requests[transfers.len() - first..], transfers);
         }
-        for parcel in &parcels[transfers.len() - first..] {
-            transfers.push(self.write(parcel.socket, &[IoSlice::new(parcel.bytes)]));
+        for request in &requests[transfers.len() - first..] {
+            transfers.push(self.write(request.socket, &[IoSlice::new(request.bytes)]));
         }
     }
 
-    fn watch(&mut self, socket: &OwnedFd, token: u64) -> bool {
-        self.poll.add_connection(socket, token).is_ok()
+    fn watch(&mut self, socket: &OwnedFd, token: Token) -> bool {
+        self.epoll.add_connection(socket, token.bits()).is_ok()
     }
 
-    fn watch_writable(&mut self, socket: &OwnedFd, token: u64) -> bool {
-        self.poll.add_writable(socket, token).is_ok()
+    fn watch_writable(&mut self, socket: &OwnedFd, token: Token) -> bool {
+        self.epoll.add_writable(socket, token.bits()).is_ok()
     }
 
     fn unacknowledged_bytes(&self, socket: &OwnedFd) -> usize {
@@ -130,12 +137,9 @@ impl Net for Sockets {
 
     fn to_control(&mut self, socket: OwnedFd, bytes: &[u8]) -> Result<(), OwnedFd> {
         // The descriptor lives on in the control plane: it must not be reported here any more.
-        let _ = self.poll.remove(&socket);
-        match self.to_control.send(
-            HandOver::between_planes(Listener::Public),
-            socket.as_fd(),
-            bytes,
-        ) {
+        let _ = self.epoll.remove(&socket);
+        let header = HandoffHeader::between_planes(Listener::Public);
+        match self.to_control.send(header, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }
@@ -148,9 +152,9 @@ impl Net for Sockets {
         bytes: &[u8],
     ) -> Result<(), OwnedFd> {
         // As above; one that has just been accepted is not watched yet.
-        let _ = self.poll.remove(&socket);
-        let entry = &self.to_workers[usize::from(worker.0)];
-        match entry.send(HandOver::TO_WORKER, socket.as_fd(), bytes) {
+        let _ = self.epoll.remove(&socket);
+        let sender = &self.to_workers[usize::from(worker.0)];
+        match sender.send(HandoffHeader::TO_WORKER, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }
@@ -159,46 +163,38 @@ impl Net for Sockets {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketType, recv, socketpair};
-
     use super::*;
-    use crate::sys::hand_over;
+    use crate::sys::batch::tests::{pair, received};
+    use crate::sys::{handoff, io_uring};
 
-    fn pair() -> (OwnedFd, OwnedFd) {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
-    }
-
-    /// A ring that takes requests from nobody but the thread that has opened it, which is gone.
-    fn failing_ring() -> Option<Ring> {
-        crate::sys::ring::for_test(std::thread::spawn(Ring::open).join().unwrap())
+    /// An instance that takes entries only from the thread that has opened it, which has ended.
+    fn failing_io_uring() -> Option<IoUring> {
+        io_uring::for_test(std::thread::spawn(IoUring::open).join().unwrap())
     }
 
     #[test]
-    fn a_ring_that_fails_is_given_up_and_counted_and_nothing_is_lost() {
-        let Some(ring) = failing_ring() else { return };
+    fn an_io_uring_that_fails_is_given_up_and_counted_and_nothing_is_lost() {
+        let Some(io_uring) = failing_io_uring() else { return };
         let counters = Arc::new(Counters::default());
         let mut sockets = Sockets {
-            poll: Poll::new().unwrap(),
-            ring: Some(ring),
+            epoll: Epoll::new().unwrap(),
+            io_uring: Some(io_uring),
             aio: None,
             counters: Arc::clone(&counters),
-            to_control: hand_over::pair().unwrap().0,
+            to_control: handoff::pair().unwrap().0,
             to_workers: Vec::new(),
         };
         let pairs = [pair(), pair(), pair()];
         for round in [b"1", b"2"] {
-            let parcels: Vec<_> =
-                pairs.iter().map(|(socket, _)| Parcel { socket, bytes: round }).collect();
+            let requests: Vec<_> =
+                pairs.iter().map(|(socket, _)| WriteRequest { socket, bytes: round }).collect();
             let mut transfers = Vec::new();
-            sockets.write_each(&parcels, &mut transfers);
+            sockets.write_each(&requests, &mut transfers);
             assert_eq!(transfers, [Transfer::Bytes(1); 3]);
             assert_eq!(counters.get(Counter::RingFailed), 1);
         }
         for (_, far) in &pairs {
-            let mut buffer = [0; 8];
-            let (_, count) = recv(far, &mut buffer[..], RecvFlags::DONTWAIT).unwrap();
-            assert_eq!(buffer[..count], *b"12");
+            assert_eq!(received(far).unwrap(), b"12");
         }
     }
 }

@@ -1,26 +1,28 @@
-//! Takes a socket in, or passes it on to a worker that has room.
+//! Takes connections in: new ones, and those that others hand off.
 
-use throng_core::{Counter, Listener, WorkerId};
+use std::io::IoSlice;
 
-use super::{Held, Worker};
+use throng_core::{Counter, Listener};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Flags, State};
-use crate::framing::Framing;
-use crate::net::{HandOver, Net};
+use crate::connection::Flags;
+use crate::net::{HandoffHeader, Net, Transfer};
 
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.
     pub fn accepted(&mut self, socket: N::Socket) {
         self.count(Counter::Accepted);
-        let socket = match self.roomier() {
-            Some(other) => match self.pass_on(other, socket, &[]) {
+        let socket = match self.worker_with_room() {
+            Some(other) => match self.hand_off_to_worker(other, socket, &[]) {
                 Ok(()) => return,
                 Err(socket) => socket,
             },
             None => socket,
         };
         self.admit(Flags::default(), socket, &mut []);
-        self.relieve();
+        self.evict_excess();
     }
 
     /// The listener could not give a connection: it stays in the backlog for now.
@@ -28,130 +30,90 @@ impl<N: Net> Worker<N> {
         self.count(Counter::AcceptFailed);
     }
 
-    /// A connection from another worker or from the control plane, with what was read from it. One
-    /// of the admin listener asks for the samples, and the control plane has checked that it may.
-    pub fn handed_over(&mut self, hand_over: HandOver, socket: N::Socket, bytes: &mut [u8]) {
-        let is_viewer = hand_over.listener == Listener::Admin;
+    /// A connection that another worker or the control plane hands off, with what was read from it.
+    /// One of the admin listener asks for the status samples, and the control plane has checked
+    /// that it may.
+    pub fn handed_off(&mut self, header: HandoffHeader, socket: N::Socket, bytes: &mut [u8]) {
+        let is_viewer = header.listener == Listener::Admin;
         let flags = Flags::default().with(Flags::VIEWER, is_viewer);
-        self.give_back_place(hand_over);
-        self.is_taking_over = true;
+        self.give_back_place(header);
+        self.is_handoff = true;
         self.admit(flags, socket, bytes);
-        self.is_taking_over = false;
-        self.relieve();
+        self.is_handoff = false;
+        self.evict_excess();
     }
 
     /// A connection was lost on its way here: no descriptor was left for it.
-    pub fn hand_over_lost(&mut self, hand_over: HandOver) {
-        self.give_back_place(hand_over);
+    pub fn handoff_lost(&mut self, header: HandoffHeader) {
+        self.give_back_place(header);
         self.accept_failed();
     }
 
-    /// From now on the place is any subscriber's.
-    fn give_back_place(&self, hand_over: HandOver) {
-        if hand_over.has_place {
-            drop(self.figures.worker(self.id).kept_place());
+    /// Frees the place that was kept for the handoff.
+    fn give_back_place(&self, header: HandoffHeader) {
+        if header.has_place {
+            drop(self.metrics.worker(self.id).kept_place());
         }
     }
 
-    /// Another worker, which has room, if this one has none.
-    fn roomier(&self) -> Option<WorkerId> {
-        let other = if self.is_full() { self.figures.roomiest() } else { None };
-        other.filter(|&other| other != self.id)
-    }
-
-    /// Passes a connection on to another worker, with what was read from it.
-    fn pass_on(
-        &mut self,
-        other: WorkerId,
-        socket: N::Socket,
-        bytes: &[u8],
-    ) -> Result<(), N::Socket> {
-        // Before it is sent, as afterwards the other may have taken it in already.
-        let place = self.figures.worker(other).keep_place();
-        self.net.to_worker(other, socket, bytes)?;
-        place.travel();
-        self.count(Counter::HandedToWorker);
-        Ok(())
-    }
-
-    /// Passes on a connection whose request, which `bytes` begin with, subscribes where there is no
-    /// place for it. Returns its index if it stays. One that has just come from elsewhere does, so
-    /// that none goes to and fro.
-    pub(super) fn move_on(&mut self, index: u32, bytes: &[u8]) -> Option<u32> {
-        if self.is_taking_over {
-            return Some(index);
-        }
-        let Some(other) = self.roomier() else { return Some(index) };
-        let connection = self.connections.remove(index)?;
-        let generation = connection.generation;
-        self.holdings.release(index, connection.held());
-        let Connection { socket, due, mut io, state, framing, flags, first, .. } = connection;
-        match self.pass_on(other, socket, bytes) {
-            Ok(()) => {
-                self.publish_load();
-                None
-            }
-            Err(socket) => {
-                if let Some(io) = &mut io {
-                    io.held = Held::default();
-                }
-                let again =
-                    Connection { socket, generation, due, first, io, state, framing, flags };
-                let index = self.connections.insert(again);
-                self.count_held(index);
-                // The way over has taken it out of the events.
-                self.watch(index);
-                Some(index)
-            }
-        }
-    }
-
+    /// Adds a connection, and reads its head if that is here.
     fn admit(&mut self, flags: Flags, socket: N::Socket, bytes: &mut [u8]) {
-        if !self.make_way() {
-            return self.refuse_at_once(&socket);
+        if !self.make_room() {
+            return self.refuse_without_place(&socket);
         }
-        let index = self.insert(flags, socket);
-        let Some(generation) = self.connections.get(index).map(|it| it.generation) else { return };
-        let token = Self::token(index, generation);
+        let due = self.now.tick.saturating_add(ticks(self.settings.head_timeout));
+        let id = self.connections.insert(socket, flags, due);
+        let Some(token) = self.connections.token(id) else { return };
         if !bytes.is_empty() {
-            self.begin_turn();
-            self.input(index, bytes);
+            self.budget.begin_turn();
+            self.input(id, bytes);
         }
-        if self.index_of(token).is_some() {
-            // The head mostly comes with the connection, so that looking at once saves an event.
-            self.read(index, false);
+        // After each step the connection may be gone, and its place may have been used again.
+        if self.connections.find(token).is_some() {
+            // The head mostly comes with the connection: reading at once saves an event.
+            self.read(id, false);
         }
-        if self.index_of(token).is_some() {
-            self.watch(index);
+        // A connection that is answered and closed at once is never registered with epoll.
+        if self.connections.find(token).is_some() {
+            self.watch(id);
         }
-        if self.index_of(token).is_some() {
-            self.await_head(index);
+        if self.connections.find(token).is_some() {
+            self.connections.watch_head(id);
         }
     }
 
-    fn insert(&mut self, flags: Flags, socket: N::Socket) -> u32 {
-        // Tokens of generation zero are not connections'.
-        self.generation = self.generation.wrapping_add(1).max(1);
-        let due = self.now.tick.saturating_add(Self::ticks(self.settings.head_timeout));
-        let index = self.connections.insert(Connection {
-            socket,
-            generation: self.generation,
-            due,
-            first: None,
-            io: None,
-            state: State::Head,
-            framing: Framing::WebSocket,
-            flags,
-        });
-        self.publish_load();
-        index
+    /// Makes a place for a new connection; the oldest unfinished head gives way if there is none.
+    /// Returns whether there is a place.
+    fn make_room(&mut self) -> bool {
+        if self.connections.has_room_for_head() {
+            return true;
+        }
+        let Some(id) = self.connections.take_oldest_unfinished_head() else { return false };
+        if let Some(connection) = self.connections.expect_live(id) {
+            let mut out = Vec::new();
+            let options = self.response_options(ErrorCode::Full, None);
+            ErrorResponse::no_more_connections().write_response(&mut out, &options);
+            // The place is needed now: what the socket does not take at once is not sent.
+            if let Transfer::Bytes(sent) = self.net.write(&connection.socket, &[IoSlice::new(&out)])
+            {
+                self.counters.add(Counter::SentBytes, sent as u64);
+            }
+        }
+        self.release(id, CloseReason::Evicted);
+        true
     }
 
-    fn watch(&mut self, index: u32) {
-        let Some(connection) = self.connections.get(index) else { return };
-        let token = Self::token(index, connection.generation);
-        if !self.net.watch(&connection.socket, token) {
-            self.forget(index, CloseReason::SocketError);
+    /// Refuses a connection for which there is no place, not even that of an unfinished head: all
+    /// heads have come, and wait for the control plane.
+    fn refuse_without_place(&mut self, socket: &N::Socket) {
+        self.count(Counter::RefusedBusy);
+        let mut out = Vec::new();
+        self.write_error(ErrorCode::Busy, &mut out);
+        // Its request is read first: closing a socket with unread bytes resets it.
+        let _ = self.net.read(socket, &mut self.buffer);
+        if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
+            self.counters.add(Counter::SentBytes, sent as u64);
         }
+        self.count(Counter::Closed);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::{
     Action, Asker, Body, ChannelName, Counter, Decision, HistoryQuery, Kind, Listener, Message,
-    MessageId, Notification, Publication, StartAt, SubscriptionId,
+    MessageId, Notification, Publication, StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
@@ -12,6 +12,7 @@ use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::Worker;
 use super::subscribe::{name_of, write_subscribed};
+use crate::connection::ConnectionId;
 use crate::net::Net;
 
 /// Messages of one history page, and users of one presence answer, unless the client says.
@@ -28,36 +29,36 @@ type Reference<'a> = Option<&'a RawValue>;
 
 impl<N: Net> Worker<N> {
     /// Does what a client asks, and answers.
-    pub(super) fn command(&mut self, index: u32, text: &str) {
+    pub(super) fn command(&mut self, id: ConnectionId, text: &str) {
         let received = v1::parse(text);
         let reference = received.reference.as_deref();
-        let done = received.command.and_then(|command| self.execute(index, command, reference));
+        let done = received.command.and_then(|command| self.execute(id, command, reference));
         if let Err(error) = done {
             self.count(Counter::RefusedCommand);
-            self.reply(index, |out| v1::error(out, &error, reference));
+            self.reply(id, |out| v1::error(out, &error, reference));
         }
     }
 
     fn execute(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         command: Command,
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         match command {
             Command::Subscribe { target, since, history } => {
-                self.subscribe_more(index, &target, since.as_deref(), history, reference)
+                self.subscribe_more(id, &target, since.as_deref(), history, reference)
             }
-            Command::Unsubscribe { target } => self.unsubscribe(index, &target, reference),
+            Command::Unsubscribe { target } => self.unsubscribe(id, &target, reference),
             Command::Publish { target, publication, echo } => {
-                self.publish_command(index, &target, publication, echo, reference)
+                self.publish_command(id, &target, publication, echo, reference)
             }
             Command::History { target, limit, before, after } => {
-                self.history(index, &target, limit, before.as_deref(), after.as_deref(), reference)
+                self.history(id, &target, limit, before.as_deref(), after.as_deref(), reference)
             }
-            Command::Presence { target, limit } => self.presence(index, target, limit, reference),
+            Command::Presence { target, limit } => self.presence(id, target, limit, reference),
             Command::Ping => {
-                self.reply(index, |out| v1::pong(out, reference));
+                self.reply(id, |out| v1::pong(out, reference));
                 Ok(())
             }
         }
@@ -65,25 +66,25 @@ impl<N: Net> Worker<N> {
 
     fn subscribe_more(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         target: &Target,
         since: Option<&str>,
         history: Option<u32>,
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(index, Action::Subscribe(&name))?;
-        let own = self.subscriptions_in_order(index);
+        self.permit(id, Action::Subscribe(&name))?;
+        let own = self.subscriptions_in_order(id);
         if own.len() >= self.settings.max_channels_per_connection {
             return Err(ErrorResponse::too_many_channels(
                 self.settings.max_channels_per_connection,
             ));
         }
-        if self.find_subscription(index, &name).is_some() {
+        if self.find_subscription(id, &name).is_some() {
             let sentence = format!("this connection follows {} already", target.name);
             return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, sentence));
         }
-        if name.kind() == Kind::User && self.user_of(index).is_some() {
+        if name.kind() == Kind::User && self.user_of(id).is_some() {
             return Err(ErrorResponse::new(
                 ErrorCode::BadRequest,
                 "a connection belongs to at most one user",
@@ -94,13 +95,15 @@ impl<N: Net> Worker<N> {
             (None, Some(count)) => StartAt::Last(count as usize),
             (None, None) => StartAt::Live,
         };
-        let followed = self.follow(index, &name, start);
+        let followed = self.follow(id, &name, start);
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
-        self.reply(index, |out| write_subscribed(out, target, &followed, reference));
-        if let Some(first) = self.connections.get(index).and_then(|it| it.first) {
-            self.catch_up(index, first);
+        self.reply(id, |out| write_subscribed(out, target, &followed, reference));
+        if let Some(first) =
+            self.connections.get(id).and_then(|connection| connection.newest_subscription)
+        {
+            self.catch_up(id, first);
             self.subscriptions.trim_channel_of(first);
         }
         Ok(())
@@ -108,36 +111,36 @@ impl<N: Net> Worker<N> {
 
     fn unsubscribe(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         target: &Target,
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
-        let Some(subscription) = self.find_subscription(index, &name_of(target)) else {
+        let Some(subscription) = self.find_subscription(id, &name_of(target)) else {
             let sentence = format!("this connection does not follow {}", target.name);
             return Err(ErrorResponse::new(ErrorCode::NotSubscribed, sentence));
         };
-        let first = self.connections.get(index).and_then(|it| it.first);
+        let first = self.connections.get(id).and_then(|connection| connection.newest_subscription);
         let first = self.subscriptions.unchain(first, subscription);
-        if let Some(connection) = self.connections.get_mut(index) {
-            connection.first = first;
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.newest_subscription = first;
         }
         if let Some(left) = self.subscriptions.leave(subscription) {
             self.engine.unfollow(self.now.unix_ms, left.channel, self.id);
         }
-        self.reply(index, |out| v1::unsubscribed(out, target, reference));
+        self.reply(id, |out| v1::unsubscribed(out, target, reference));
         Ok(())
     }
 
     fn publish_command(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         target: &Target,
         publication: v1::Publication,
         is_echoed: bool,
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(index, Action::Publish(&name))?;
+        self.permit(id, Action::Publish(&name))?;
         let bytes_max = self.settings.max_message_bytes;
         if publication.body.len() > bytes_max {
             return Err(ErrorResponse::message_too_large(bytes_max));
@@ -149,23 +152,23 @@ impl<N: Net> Worker<N> {
             body,
             content_type,
             idempotency_key: publication.key.map(Into::into),
-            excluded: (!is_echoed).then(|| self.name_of(index)),
+            excluded: if is_echoed { None } else { self.connections.name(id) },
         };
-        let is_spared = !is_echoed && self.find_subscription(index, &publication.channel).is_some();
+        let is_spared = !is_echoed && self.find_subscription(id, &publication.channel).is_some();
         let published = self.engine.publish(self.now.unix_ms, publication)?;
         self.count(Counter::Published);
-        let id = published.id.to_string();
-        self.reply(index, |out| {
+        let message_id = published.id.to_string();
+        self.reply(id, |out| {
             let subscribers = published.subscribers.saturating_sub(u64::from(is_spared));
             let is_duplicate = published.is_duplicate;
-            v1::published(out, target, &id, subscribers, is_duplicate, reference);
+            v1::published(out, target, &message_id, subscribers, is_duplicate, reference);
         });
         Ok(())
     }
 
     fn history(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         target: &Target,
         limit: Option<u32>,
         before: Option<&str>,
@@ -173,7 +176,7 @@ impl<N: Net> Worker<N> {
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(index, Action::ReadHistory(&name))?;
+        self.permit(id, Action::ReadHistory(&name))?;
         let query = match (before, after) {
             (Some(_), Some(_)) => {
                 return Err(ErrorResponse::new(
@@ -204,29 +207,29 @@ impl<N: Net> Worker<N> {
             is_recovered: history.is_recovered,
         };
         let envelopes = kept.iter().map(|kept| |out: &mut Vec<u8>| out.extend_from_slice(kept));
-        self.reply(index, |out| v1::history(out, page, envelopes, reference));
+        self.reply(id, |out| v1::history(out, page, envelopes, reference));
         Ok(())
     }
 
     fn presence(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         target: Target,
         limit: Option<u32>,
         reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(&target);
-        self.permit(index, Action::ReadPresence(&name))?;
+        self.permit(id, Action::ReadPresence(&name))?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let asked =
-            self.connections.get(index).and_then(|it| it.io.as_ref()).map_or(0, |io| io.asked);
-        // As many as it may follow channels: others want to ask, too.
-        if asked as usize >= self.settings.max_channels_per_connection {
-            let sentence = format!("{asked} questions of this connection wait for their answers");
-            return Err(ErrorResponse::new(ErrorCode::Busy, sentence));
+        let Some(own) = self.connections.expect_live(id) else { return Ok(()) };
+        let pending = own.io.as_ref().map_or(0, |io| io.pending_queries);
+        // As many as it may follow channels: the queries of other connections have their turn, too.
+        if pending as usize >= self.settings.max_channels_per_connection {
+            let message = format!("{pending} questions of this connection wait for their answers");
+            return Err(ErrorResponse::new(ErrorCode::Busy, message));
         }
         let engine = Arc::clone(&self.engine);
-        let (worker, connection) = (self.id, self.name_of(index));
+        let (worker, connection) = (self.id, self.connections.name_of(id, own));
         let reference = reference.map(ToOwned::to_owned);
         let done = move |presence: throng_core::Presence| {
             let mut out = Vec::new();
@@ -237,15 +240,15 @@ impl<N: Net> Worker<N> {
             engine.post(worker, Notification::Answer { connection, text });
         };
         self.engine.presence(self.now.unix_ms, &name, limit, Box::new(done))?;
-        if let Some(connection) = self.connections.get_mut(index) {
-            connection.io_mut().asked += 1;
+        if let Some(connection) = self.connections.expect_live_mut(id) {
+            connection.io_mut().pending_queries += 1;
         }
         Ok(())
     }
 
     /// Fails unless the connection may do this.
-    pub(super) fn permit(&self, index: u32, action: Action<'_>) -> Result<(), ErrorResponse> {
-        let user = self.user_of(index);
+    pub(super) fn permit(&self, id: ConnectionId, action: Action<'_>) -> Result<(), ErrorResponse> {
+        let user = self.user_of(id);
         let user = user.as_ref().map(ChannelName::name);
         match self.access.may(&Asker { listener: Listener::Public, user }, action) {
             Decision::Allowed => Ok(()),
@@ -254,29 +257,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// Writes one JSON text as a frame.
-    pub(super) fn reply(&mut self, index: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn reply(&mut self, id: ConnectionId, write: impl FnOnce(&mut Vec<u8>)) {
         let mut json = Vec::new();
         write(&mut json);
         let mut frame = Vec::with_capacity(json.len() + 8);
         write_frame(&mut frame, Opcode::Text, &json);
-        self.send(index, &frame);
-    }
-
-    fn find_subscription(&self, index: u32, name: &ChannelName) -> Option<SubscriptionId> {
-        self.subscriptions(index).find(|&subscription| {
-            let channel = self.subscriptions.channel(subscription);
-            channel.and_then(|(channel, _)| self.engine.name(channel)).as_ref() == Some(name)
-        })
-    }
-
-    /// The user to whom a connection belongs.
-    pub(super) fn user_of(&self, index: u32) -> Option<ChannelName> {
-        self.subscriptions(index).find_map(|subscription| {
-            match self.subscriptions.channel(subscription)? {
-                (channel, true) => self.engine.name(channel),
-                _ => None,
-            }
-        })
+        self.send(id, &frame);
     }
 }
 

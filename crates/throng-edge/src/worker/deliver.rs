@@ -6,13 +6,12 @@ use std::sync::Arc;
 use throng_core::{
     ConnectionName, Counter, LagPolicy, Message, MessageId, SubscriptionId, Waiting,
 };
-use throng_wire::sse;
-use throng_wire::{Target, chunk, v1};
+use throng_wire::{chunk, v1};
 
 use super::Worker;
 use crate::close_reason::CloseReason;
-use crate::connection::{Flags, Partial, State};
-use crate::framing::Framing;
+use crate::connection::{ConnectionId, Flags, Partial, State};
+use crate::encoding::Encoding;
 use crate::net::{Net, Transfer};
 
 /// Messages in one write. The kernel takes 1024; far fewer already make the call's own cost small.
@@ -21,10 +20,10 @@ const MESSAGES_PER_WRITE: usize = 64;
 /// Bytes in one write, roughly.
 const BYTES_PER_WRITE: usize = 256 << 10;
 
-/// What a write to a subscriber came to.
+/// The result of a write to a subscriber.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// The cursor's new place.
+    /// The offset up to which the cursor moves; `None` if it stays.
     pub(super) advanced_to: Option<u64>,
     pub(super) deliveries: u64,
     pub(super) sent_bytes: u64,
@@ -35,17 +34,18 @@ pub(super) struct Outcome {
 
 impl<N: Net> Worker<N> {
     /// Writes all of a connection's subscriptions what they lack, as far as the socket takes it.
-    pub(super) fn flush_subscriptions(&mut self, index: u32) {
-        let mut next = self.connections.get(index).and_then(|it| it.first);
+    pub(super) fn flush_subscriptions(&mut self, id: ConnectionId) {
+        let mut next =
+            self.connections.get(id).and_then(|connection| connection.newest_subscription);
         while let Some(subscription) = next {
             // Once it takes no more this blocks the rest, so that their replay buffers keep what
             // they lack.
-            self.catch_up(index, subscription);
-            let Some(connection) = self.connections.get(index) else { return };
-            if connection.state != State::Parked {
+            self.catch_up(id, subscription);
+            let Some(connection) = self.connections.get(id) else { return };
+            if connection.state != State::Streaming {
                 return;
             }
-            if !connection.has(Flags::BLOCKED) && !connection.has(Flags::POSTPONED) {
+            if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
                 self.subscriptions.unblock(subscription);
             }
             next = self.subscriptions.sibling(subscription);
@@ -55,9 +55,9 @@ impl<N: Net> Worker<N> {
     /// Writes a subscription that a sweep visits what it lacks, as far as the socket and the slice
     /// take it, in one write at least. Returns whether it lacks more: a sweep comes back to it, as
     /// the replay buffer of one that takes all it is given must not drop anything.
-    pub(super) fn deliver(&mut self, index: u32, subscription: SubscriptionId) -> bool {
-        while self.deliver_some(index, subscription) {
-            if self.slice_bytes == 0 && self.takes_more(index) {
+    pub(super) fn deliver(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        while self.deliver_some(id, subscription) {
+            if self.budget.is_slice_spent() && self.takes_more(id) {
                 let lacks_more =
                     !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
                 if lacks_more {
@@ -70,125 +70,128 @@ impl<N: Net> Worker<N> {
         false
     }
 
-    fn takes_more(&self, index: u32) -> bool {
-        let connection = self.connections.get(index);
-        connection.is_some_and(|it| it.state == State::Parked && !it.has(Flags::BLOCKED))
+    fn takes_more(&self, id: ConnectionId) -> bool {
+        let connection = self.connections.get(id);
+        connection.is_some_and(|connection| {
+            connection.state == State::Streaming && !connection.has(Flags::BLOCKED)
+        })
     }
 
     /// Writes a subscription what it lacks, as far as the socket and the slice take it; with what
     /// is left then the connection is postponed.
-    pub(super) fn catch_up(&mut self, index: u32, subscription: SubscriptionId) {
+    pub(super) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
-            if self.slice_bytes == 0 && self.takes_more(index) {
+            if self.budget.is_slice_spent() && self.takes_more(id) {
                 // As long as it waits for its turn its replay buffer keeps what it lacks.
                 self.subscriptions.block(subscription);
-                return self.postpone(index);
+                return self.defer_delivery(id);
             }
-            if !self.deliver_some(index, subscription) {
+            if !self.deliver_some(id, subscription) {
                 return;
             }
         }
     }
 
     /// Writes a subscription some of what it lacks. Returns whether to go on.
-    fn deliver_some(&mut self, index: u32, subscription: SubscriptionId) -> bool {
-        let Some(connection) = self.connections.get(index) else { return false };
+    fn deliver_some(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        let Some(connection) = self.connections.get(id) else { return false };
         if connection.has(Flags::BLOCKED) {
             self.subscriptions.block(subscription);
             return false;
         }
         match connection.state {
-            State::Parked => {}
-            State::Polling => {
-                self.answer_poll(index);
+            State::Streaming => {}
+            State::LongPolling => {
+                self.answer_long_poll(id);
                 return false;
             }
             State::Head | State::Closing => return false,
         }
         let is_composed = connection.has(Flags::MULTIPLE)
-            && matches!(connection.framing, Framing::Sse | Framing::SseEnvelope);
+            && matches!(connection.encoding, Encoding::Sse | Encoding::SseEnvelope);
         match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => return false,
             Waiting::Gap { missed, resume_at, policy } => {
-                self.gap(index, subscription, missed, resume_at, policy);
+                self.gap(id, subscription, missed, resume_at, policy);
             }
             Waiting::Messages(mut messages) if is_composed => {
                 let Some(message) = messages.next().cloned() else { return false };
-                self.deliver_composed(index, subscription, &message);
+                self.deliver_composed(id, subscription, &message);
             }
-            Waiting::Messages(_) => self.deliver_shared(index, subscription),
+            Waiting::Messages(_) => self.deliver_shared(id, subscription),
         }
         true
     }
 
     /// Writes encodings that all subscribers share.
-    fn deliver_shared(&mut self, index: u32, subscription: SubscriptionId) {
-        let name = self.name_of(index);
+    fn deliver_shared(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         let Worker { subscriptions, connections, net, .. } = self;
-        let Some(connection) = connections.get(index) else { return };
+        let Some(connection) = connections.expect_live(id) else { return };
+        let name = connections.name_of(id, connection);
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else { return };
         let is_chunked = connection.has(Flags::CHUNKED);
-        let encode = |message| Framing::encode(connection.framing, message, is_chunked);
+        let encode = |message| Encoding::encode(connection.encoding, message, is_chunked);
         let outcome = write(net, &connection.socket, messages, name, encode);
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
-        self.conclude(index, subscription, outcome);
+        self.conclude(id, subscription, outcome);
         self.subscriptions.drop_encodings(subscription, from);
     }
 
-    /// Takes note of what a write came to.
-    pub(super) fn conclude(&mut self, index: u32, subscription: SubscriptionId, outcome: Outcome) {
+    /// Moves the cursor over what was written, counts it, and keeps the rest of a partly written
+    /// message.
+    pub(super) fn conclude(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        outcome: Outcome,
+    ) {
         if let Some(offset) = outcome.advanced_to {
             self.subscriptions.advance(subscription, offset);
         }
-        let mut counter = Counter::Deliveries;
-        if let Some(connection) = self.connections.get_mut(index) {
-            counter = connection.delivery_counter();
-            let is_written = outcome.sent_bytes > 0 || connection.has(Flags::WRITTEN);
-            connection.flags.set(Flags::WRITTEN, is_written);
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let is_written = outcome.sent_bytes > 0 || connection.has(Flags::WRITTEN);
+        connection.flags.set(Flags::WRITTEN, is_written);
+        if outcome.partial.is_some() {
+            connection.io_mut().partial = outcome.partial;
         }
-        self.counters.add(counter, outcome.deliveries);
+        self.counters.add(connection.delivery_counter(), outcome.deliveries);
         self.counters.add(Counter::SentBytes, outcome.sent_bytes);
-        self.slice_bytes = self.slice_bytes.saturating_sub(outcome.sent_bytes as usize);
+        self.budget.charge_slice(outcome.sent_bytes as usize);
         if outcome.is_gone {
-            self.forget(index, CloseReason::Peer);
+            self.release(id, CloseReason::Peer);
         } else if outcome.is_blocked {
-            if let Some(connection) = self.connections.get_mut(index)
-                && outcome.partial.is_some()
-            {
-                connection.io_mut().partial = outcome.partial;
-            }
-            self.block(index);
+            self.block(id);
         }
     }
 
     /// Writes one event with an id of this connection's own: its position in all of its channels.
     fn deliver_composed(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         subscription: SubscriptionId,
         message: &Arc<Message>,
     ) {
         self.subscriptions.advance(subscription, message.id.offset);
-        if message.excluded == Some(self.name_of(index)) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        if message.excluded == Some(self.connections.name_of(id, connection)) {
             return;
         }
-        let Some(connection) = self.connections.get(index) else { return };
-        let shared = connection.framing.encode(message, false);
+        let shared = connection.encoding.encode(message, false);
         let own_id = shared.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let mut event = format!("id: {}\n", self.position(index)).into_bytes();
+        let mut event = format!("id: {}\n", self.position(id)).into_bytes();
         event.extend_from_slice(&shared[own_id..]);
         if connection.has(Flags::CHUNKED) {
             let mut framed = Vec::with_capacity(event.len() + 16);
             chunk::write_chunk(&mut framed, &event);
             event = framed;
         }
-        self.send_messages(index, &event, 1);
+        self.send_messages(id, &event, 1);
     }
 
     /// The subscriber has fallen behind what is kept for it.
     fn gap(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         subscription: SubscriptionId,
         missed: Option<u64>,
         resume_at: MessageId,
@@ -196,64 +199,28 @@ impl<N: Net> Worker<N> {
     ) {
         match policy {
             LagPolicy::Close => {
-                self.end_behind(index);
+                self.close_lagging(id);
             }
             LagPolicy::Skip => {
                 self.subscriptions.advance(subscription, resume_at.offset);
                 self.count(Counter::Gaps);
                 self.counters.add(Counter::MissedMessages, missed.unwrap_or(0));
                 let Some(target) = self.target_of(subscription) else { return };
-                let id = resume_at.to_string();
-                self.notify(index, "gap", |out| v1::gap(out, &target, missed, &id));
+                let message_id = resume_at.to_string();
+                self.notify(id, "gap", |out| v1::gap(out, &target, missed, &message_id));
             }
         }
     }
 
-    /// Writes a JSON notice in the way of the connection's transport: a text frame, a named event,
-    /// or a line.
-    pub(super) fn notify(&mut self, index: u32, event: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(connection) = self.connections.get(index) else { return };
-        let mut json = Vec::new();
-        write(&mut json);
-        let mut out = Vec::with_capacity(json.len() + 16);
-        frame_notice(&mut out, connection.framing, connection.has(Flags::CHUNKED), event, &json);
-        self.send(index, &out);
-    }
-
-    /// The channel or user of a subscription, by name.
-    pub(super) fn target_of(&self, subscription: SubscriptionId) -> Option<Target> {
-        let (channel, _) = self.subscriptions.channel(subscription)?;
-        let name = self.engine.name(channel)?;
-        Some(Target { kind: name.kind(), name: name.name().to_owned() })
-    }
-}
-
-/// Frames a JSON notice: a text frame, a named event, or a line.
-pub(super) fn frame_notice(
-    out: &mut Vec<u8>,
-    framing: Framing,
-    is_chunked: bool,
-    event: &str,
-    json: &[u8],
-) {
-    use throng_wire::websocket::{Opcode, write_frame};
-    let mut inner = Vec::with_capacity(json.len() + 32);
-    match framing {
-        Framing::WebSocket | Framing::WebSocketEnvelope => {
-            return write_frame(out, Opcode::Text, json);
+    /// Closes a blocked connection that has fallen behind, instead of waiting for its socket.
+    pub(super) fn check_blocked(&mut self, id: ConnectionId) {
+        let has_gap = |subscription| {
+            let waiting = self.subscriptions.waiting(subscription);
+            matches!(waiting, Waiting::Gap { policy: LagPolicy::Close, .. })
+        };
+        if self.subscriptions(id).any(has_gap) {
+            self.close_lagging(id);
         }
-        Framing::Sse | Framing::SseEnvelope => {
-            sse::write_event(&mut inner, None, Some(event), json)
-        }
-        Framing::Line | Framing::LineEnvelope => {
-            inner.extend_from_slice(json);
-            inner.push(b'\n');
-        }
-    }
-    if is_chunked {
-        chunk::write_chunk(out, &inner);
-    } else {
-        out.extend_from_slice(&inner);
     }
 }
 

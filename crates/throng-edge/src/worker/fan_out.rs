@@ -1,42 +1,35 @@
-//! A slice of the fan-outs under way: who is visited, and what they are written together.
+//! One slice of the fan-outs under way: whom it visits, and what it writes together.
 //!
-//! Most of a sweep is one message to connections that take it whole, or one answer to long-polls.
-//! Those are handed to the [`Net`] together, which may have a way to write them in fewer calls;
-//! whoever lacks more than one message or needs bytes of its own is served one by one.
+//! Most of a fan-out is one message to connections that take it whole, or one answer to long-polls.
+//! Those are handed to the [`Net`] together, which may have a way to write them in fewer calls; a
+//! subscription that lacks several messages, or needs bytes of its own, is written to by itself.
 
 use std::sync::Arc;
 
 use throng_core::{Message, SubscriptionId, Waiting};
 
+use super::Worker;
+use super::batch::Batch;
 use super::deliver::Outcome;
-use super::poll::Shared;
-use super::{VISITS_PER_SLICE, VISITS_PER_SLICE_MIN, Worker};
-use crate::connection::{Flags, Partial, State};
-use crate::framing::Framing;
-use crate::net::{Net, Parcel, Transfer};
+use crate::connection::{ConnectionId, Flags, Partial};
+use crate::encoding::Encoding;
+use crate::net::{Net, Transfer, WriteRequest};
 
-/// Fewer than this are written one by one: hardly anything shares the call.
+/// Visits of subscriptions in one slice: about a millisecond of writing, unless the messages are
+/// large.
+pub(super) const VISITS_PER_SLICE: u32 = 96;
+
+/// The least number of visits in one slice, however large the messages are.
+const VISITS_PER_SLICE_MIN: u32 = 6;
+
+/// Fewer visits than this are written one by one: hardly anything shares the call.
 const TOGETHER_MIN: usize = 4;
 
-/// Room of a worker that is used anew in each slice.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    /// Subscriptions that are behind, and their connections.
-    pub(super) visits: Vec<(SubscriptionId, u32)>,
-    /// Those of them that are written together.
-    together: Vec<(SubscriptionId, u32)>,
-    /// Long-polls that share answers, and which of them.
-    pub(super) polls: Vec<(u32, usize)>,
-    pub(super) answers: Vec<Shared>,
-    pub(super) transfers: Vec<Transfer>,
-    outcomes: Vec<Outcome>,
-}
-
 impl<N: Net> Worker<N> {
-    /// One slice of the fan-outs under way.
+    /// Does one slice of the fan-outs under way.
     pub(super) fn fan_out(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
-        self.begin_slice();
+        self.budget.begin_slice();
         let mut visits = self.visits_per_slice;
         loop {
             self.subscriptions.next_batch(&mut visits, &mut batch.visits);
@@ -48,49 +41,54 @@ impl<N: Net> Worker<N> {
                 self.answer_together(&mut batch);
             }
             for (subscription, index) in batch.visits.drain(..) {
-                if self.deliver(index, subscription) {
-                    // Its rest is for another slice.
+                if self.deliver(ConnectionId::new(index), subscription) {
+                    // The rest of what it lacks is for another slice.
                     visits = 0;
                 }
             }
         }
-        // Where they are written much there are fewer of them in the next slice.
-        self.visits_per_slice = match self.slice_bytes {
-            0 => (self.visits_per_slice / 2).max(VISITS_PER_SLICE_MIN),
-            _ => (self.visits_per_slice * 2).min(VISITS_PER_SLICE),
+        // Where each visit writes much, the next slice has fewer.
+        self.visits_per_slice = if self.budget.is_slice_spent() {
+            (self.visits_per_slice / 2).max(VISITS_PER_SLICE_MIN)
+        } else {
+            (self.visits_per_slice * 2).min(VISITS_PER_SLICE)
         };
         self.batch = batch;
     }
 
-    /// Writes to those of the batch that lack one shared message, and takes them out of it.
+    /// Writes to the visits of the batch that lack one and the same message, and takes them out of
+    /// the batch.
     fn deliver_together(&mut self, batch: &mut Batch) {
         let Batch { visits, together, transfers, outcomes, .. } = batch;
-        let simple = visits.iter().find_map(|&(id, index)| self.lacks_one(index, id));
-        let Some(message) = simple.cloned() else { return };
+        let find = |&(subscription, index)| self.lacks_one(ConnectionId::new(index), subscription);
+        // Each of them needs bytes of its own.
+        let Some(message) = visits.iter().find_map(find).cloned() else { return };
         visits.retain(|&(subscription, index)| {
-            let known = self.lacks_one(index, subscription);
-            let is_shared = known.is_some_and(|it| Arc::ptr_eq(it, &message));
+            let id = ConnectionId::new(index);
+            let lacked = self.lacks_one(id, subscription);
+            let is_shared = lacked.is_some_and(|lacked| Arc::ptr_eq(lacked, &message));
             if is_shared {
-                together.push((subscription, index));
+                together.push((subscription, id));
             }
             !is_shared
         });
         let Worker { connections, net, .. } = self;
-        // `lacks_one` has found each of these connections, so that none is left out.
-        let parcels = together.iter().filter_map(|&(_, index)| {
-            let connection = connections.get(index)?;
+        let request = |&(_, id): &(SubscriptionId, ConnectionId)| {
+            // Found by `lacks_one`: so requests and visits correspond.
+            let connection = connections.expect_live(id)?;
             let is_chunked = connection.has(Flags::CHUNKED);
-            let bytes = connection.framing.encode(&message, is_chunked);
-            Some(Parcel { socket: &connection.socket, bytes })
-        });
-        let parcels: Vec<_> = parcels.collect();
-        net.write_each(&parcels, transfers);
-        let lengths = parcels.iter().map(|parcel| parcel.bytes.len());
+            let bytes = connection.encoding.encode(&message, is_chunked);
+            Some(WriteRequest { socket: &connection.socket, bytes })
+        };
+        let requests: Vec<_> = together.iter().filter_map(request).collect();
+        net.write_each(&requests, transfers);
+        let lengths = requests.iter().map(|request| request.bytes.len());
         let written = lengths.zip(transfers.drain(..));
         outcomes.extend(written.map(|(length, transfer)| outcome(transfer, length, &message)));
-        for ((subscription, index), outcome) in together.drain(..).zip(outcomes.drain(..)) {
+        debug_assert_eq!(together.len(), outcomes.len());
+        for ((subscription, id), outcome) in together.drain(..).zip(outcomes.drain(..)) {
             let is_blocked = outcome.is_blocked;
-            self.conclude(index, subscription, outcome);
+            self.conclude(id, subscription, outcome);
             if is_blocked {
                 self.subscriptions.block(subscription);
             }
@@ -98,18 +96,31 @@ impl<N: Net> Worker<N> {
     }
 
     /// The message that the subscription lacks, if it lacks just one, to be written as it is.
-    fn lacks_one(&self, index: u32, subscription: SubscriptionId) -> Option<&Arc<Message>> {
-        let connection = self.connections.get(index)?;
+    fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
+        // An earlier visit of the batch may have closed it.
+        let connection = self.connections.get(id)?;
         let is_composed = connection.has(Flags::MULTIPLE)
-            && matches!(connection.framing, Framing::Sse | Framing::SseEnvelope);
-        if connection.has(Flags::BLOCKED) || connection.state != State::Parked || is_composed {
+            && matches!(connection.encoding, Encoding::Sse | Encoding::SseEnvelope);
+        if !connection.takes_messages() || is_composed {
             return None;
         }
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
         let message = messages.next().filter(|_| messages.next().is_none())?;
-        (message.excluded != Some(self.name_of(index))).then_some(message)
+        let name = self.connections.name_of(id, connection);
+        (message.excluded != Some(name)).then_some(message)
+    }
+
+    /// Records the latency of the messages whose fan-out ended with this slice. It reads the clock
+    /// once: where each message has one subscriber, many end at once.
+    pub(super) fn record_completions(&mut self) {
+        let mut completions = self.subscriptions.completions();
+        let Some(first_us) = completions.next() else { return };
+        let now_us = throng_core::clock::now_us();
+        for accepted_us in std::iter::once(first_us).chain(completions) {
+            self.counters.latency.record(now_us.saturating_sub(accepted_us));
+        }
     }
 }
 

@@ -2,12 +2,11 @@
 
 use throng_core::{Action, Body, Counter, Kind, Publication, PublishError};
 use throng_wire::ErrorCode;
-use throng_wire::websocket::{Event, Opcode, Reader, Step, write_frame};
+use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
 
 use super::Worker;
-use super::close::Farewell;
 use crate::close_reason::CloseReason;
-use crate::connection::{Flags, State};
+use crate::connection::{ConnectionId, Flags, State, Token};
 use crate::net::Net;
 
 /// How much larger than a message a command of `throng.v1` may be: its JSON may escape every byte
@@ -16,10 +15,18 @@ const COMMAND_FACTOR: usize = 6;
 /// And room for its other fields, in bytes.
 const COMMAND_SLACK_BYTES: usize = 4096;
 
+/// A close frame of a client, to be answered behind the messages that were published before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PendingClose {
+    token: Token,
+    /// The close code to answer with; `None` if the client gave none.
+    code: Option<u16>,
+}
+
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns how many bytes were consumed; all of them if nothing more counts.
-    pub(super) fn frames(&mut self, index: u32, bytes: &mut [u8]) -> usize {
-        let Some(connection) = self.connections.get_mut(index) else { return bytes.len() };
+    pub(super) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
+        let Some(connection) = self.connections.get_mut(id) else { return bytes.len() };
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
@@ -31,8 +38,8 @@ impl<N: Net> Worker<N> {
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
         let mut at = 0;
         let mut is_new = reader.is_idle();
-        while self.steps > 0 {
-            self.steps -= 1;
+        while self.budget.has_steps() {
+            self.budget.take_step();
             match reader.next(&mut bytes[at..], bytes_max) {
                 Ok(Step::Incomplete { consumed }) => {
                     at += consumed;
@@ -42,27 +49,27 @@ impl<N: Net> Worker<N> {
                 Ok(Step::Event { event, consumed }) => {
                     at += consumed;
                     is_new |= matches!(event, Event::Message { .. });
-                    self.event(index, event);
+                    self.event(id, event);
                 }
                 Err(violation) => {
-                    self.close_websocket(index, CloseReason::Violation(violation));
+                    self.close_websocket(id, CloseReason::Violation(violation));
                 }
             }
-            let connection = self.connections.get(index);
-            let listens = |it: &crate::connection::Connection<N::Socket>| {
-                it.state == State::Parked && !it.has(Flags::PEER_CLOSED)
+            let connection = self.connections.get(id);
+            let listens = |connection: &crate::connection::Connection<N::Socket>| {
+                connection.state == State::Streaming && !connection.has(Flags::PEER_CLOSED)
             };
             if !connection.is_some_and(listens) {
                 return bytes.len();
             }
         }
-        self.keep_reader(index, reader, is_new);
+        self.keep_reader(id, reader, is_new);
         at
     }
 
     /// Keeps what has come of a message; `is_new` says that it began only now.
-    fn keep_reader(&mut self, index: u32, reader: Reader, is_new: bool) {
-        if let Some(connection) = self.connections.get_mut(index)
+    fn keep_reader(&mut self, id: ConnectionId, reader: Reader, is_new: bool) {
+        if let Some(connection) = self.connections.get_mut(id)
             && !reader.is_idle()
         {
             let io = connection.io_mut();
@@ -73,39 +80,39 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    fn event(&mut self, index: u32, event: Event<'_>) {
+    fn event(&mut self, id: ConnectionId, event: Event<'_>) {
         match event {
-            Event::Message { is_text, payload } => self.message(index, is_text, &payload),
+            Event::Message { is_text, payload } => self.message(id, is_text, &payload),
             Event::Ping(payload) => {
                 let mut pong = Vec::with_capacity(payload.len() + 2);
                 write_frame(&mut pong, Opcode::Pong, payload);
-                self.send(index, &pong);
+                self.send(id, &pong);
             }
             Event::Pong => {}
             Event::Close { code, .. } => {
-                let Some(connection) = self.connections.get_mut(index) else { return };
+                let Some(connection) = self.connections.get_mut(id) else { return };
                 connection.flags.set(Flags::PEER_CLOSED, true);
-                let token = Self::token(index, connection.generation);
-                self.farewells.push(Farewell { token, code });
+                let token = connection.token(id);
+                self.pending_closes.push(PendingClose { token, code });
             }
         }
     }
 
-    fn message(&mut self, index: u32, is_text: bool, payload: &[u8]) {
-        let Some(connection) = self.connections.get(index) else { return };
+    fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
+        let Some(connection) = self.connections.get(id) else { return };
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
         match (connection.has(Flags::V1), text) {
-            (true, Some(text)) => self.command(index, text),
-            (true, None) => self.close_websocket(index, CloseReason::BinaryCommand),
-            (false, Some(text)) => self.publish_frame(index, Body::Text(text.into())),
-            (false, None) => self.publish_frame(index, Body::Binary(payload.into())),
+            (true, Some(text)) => self.command(id, text),
+            (true, None) => self.close_websocket(id, CloseReason::BinaryCommand),
+            (false, Some(text)) => self.publish_frame(id, Body::Text(text.into())),
+            (false, None) => self.publish_frame(id, Body::Binary(payload.into())),
         }
     }
 
     /// A plain frame is published to the connection's channel.
-    fn publish_frame(&mut self, index: u32, body: Body) {
-        let Some(connection) = self.connections.get(index) else { return };
-        let mut own = self.subscriptions_in_order(index).into_iter();
+    fn publish_frame(&mut self, id: ConnectionId, body: Body) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
         // A user that a channel's URL names besides does not make the channel less clear.
         let is_clear = !connection.has(Flags::MULTIPLE)
@@ -116,11 +123,11 @@ impl<N: Net> Worker<N> {
             let message =
                 "this connection follows several channels: publish with throng.v1 or over HTTP";
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
-            return self.close_websocket_with(index, reason, message);
+            return self.close_websocket_with(id, reason, message);
         };
-        if let Err(error) = self.permit(index, Action::Publish(&name)) {
+        if let Err(error) = self.permit(id, Action::Publish(&name)) {
             let reason = CloseReason::Refused(error.code);
-            return self.close_websocket_with(index, reason, &error.message);
+            return self.close_websocket_with(id, reason, &error.message);
         }
         let publication = Publication {
             channel: name,
@@ -133,7 +140,31 @@ impl<N: Net> Worker<N> {
             Ok(_) => self.count(Counter::Published),
             Err(PublishError::Busy) => {
                 self.count(Counter::RefusedBusy);
-                self.close_overloaded(index, "delivery is behind, the message was not accepted");
+                self.close_overloaded(id, "delivery is behind, the message was not accepted");
+            }
+        }
+    }
+
+    /// Answers the close frames of clients, behind the messages that were published before. Call it
+    /// once the notifications of that time have been taken.
+    pub(super) fn answer_close_frames(&mut self) {
+        for pending in std::mem::take(&mut self.pending_closes) {
+            // The client may have gone without waiting for the answer.
+            let Some(id) = self.connections.find(pending.token) else { continue };
+            self.flush_subscriptions(id);
+            // A failed write has released it.
+            let Some(connection) = self.connections.get(id) else { continue };
+            if connection.has(Flags::DELIVERY_DEFERRED) {
+                self.pending_closes.push(pending);
+                continue;
+            }
+            match pending.code {
+                Some(code) => {
+                    let mut out = Vec::new();
+                    write_close(&mut out, code, "");
+                    self.close_after(id, &out, CloseReason::Peer);
+                }
+                None => self.close_after(id, &[0x88, 0], CloseReason::Peer),
             }
         }
     }

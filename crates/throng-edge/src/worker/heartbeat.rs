@@ -30,11 +30,11 @@ use std::time::Duration;
 use throng_core::{Counter, Waiting};
 use throng_wire::sse;
 
-use super::{TICKS_PER_S, Worker};
+use super::{TICKS_PER_S, Worker, ticks};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Flags, State};
-use crate::framing::Framing;
-use crate::net::{Net, Parcel};
+use crate::connection::{Connection, ConnectionId, Flags, State};
+use crate::encoding::Encoding;
+use crate::net::{Net, WriteRequest};
 use looks::Looks;
 
 /// Neighbours in the slab that are due in the same tick. Their sockets are neighbours in the
@@ -83,24 +83,24 @@ impl Default for Beats {
 /// A heartbeat or ping that is about to be sent.
 #[derive(Debug, Clone, Copy)]
 struct Beat {
-    index: u32,
+    id: ConnectionId,
     bytes: &'static [u8],
     /// Whether it counts as written.
     is_home: bool,
 }
 
 impl<N: Net> Worker<N> {
-    fn looks(&self, index: u32, is_websocket: bool) -> Looks {
-        let run = (index / RUN).wrapping_add(u32::from(self.id.0));
+    fn looks(&self, id: ConnectionId, is_websocket: bool) -> Looks {
+        let run = (id.index() / RUN).wrapping_add(u32::from(self.id.0));
         let ping_interval = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
-        Looks::new(run, Self::ticks(self.settings.heartbeat), Self::ticks(ping_interval))
+        Looks::new(run, ticks(self.settings.heartbeat), ticks(ping_interval))
     }
 
-    pub(super) fn schedule_first_heartbeat(&mut self, index: u32) {
-        let Some(connection) = self.connections.get(index) else { return };
-        let due = self.looks(index, connection.has(Flags::WEBSOCKET)).next(self.now.tick);
-        if let Some(connection) = self.connections.get_mut(index)
-            && connection.state == State::Parked
+    pub(super) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let due = self.looks(id, connection.has(Flags::WEBSOCKET)).next(self.now.tick);
+        if let Some(connection) = self.connections.get_mut(id)
+            && connection.state == State::Streaming
         {
             connection.due = due;
         }
@@ -110,12 +110,12 @@ impl<N: Net> Worker<N> {
     /// come all at once. What a tick does not use is kept for later ones, up to a run or what
     /// [`LATE_TICKS_MAX`] ticks allow, because a run is due in one tick.
     pub(super) fn allow_beats(&mut self) {
-        let interval = Self::ticks(self.settings.heartbeat).max(1);
-        let ticks = self.now.tick.saturating_sub(self.beats.filled_at).clamp(1, LATE_TICKS_MAX);
+        let interval = ticks(self.settings.heartbeat).max(1);
+        let elapsed = self.now.tick.saturating_sub(self.beats.filled_at).clamp(1, LATE_TICKS_MAX);
         let per_tick = (2 * self.connections.len() as u32 / interval).max(1);
         self.beats.filled_at = self.now.tick;
         let kept_max = RUN.max(per_tick * LATE_TICKS_MAX);
-        self.beats.left = (self.beats.left + per_tick * ticks).min(kept_max);
+        self.beats.left = (self.beats.left + per_tick * elapsed).min(kept_max);
     }
 
     /// The moment of a parked connection has come: it gets a heartbeat if it needs one, or a ping.
@@ -126,16 +126,16 @@ impl<N: Net> Worker<N> {
     /// written, so that an idle connection gets the next one at home. One that is sent in the
     /// middle, because messages came in the half before, does not, so that heartbeats come home
     /// and stay spread after a message to all.
-    pub(super) fn heartbeat(&mut self, index: u32) {
-        let Some(connection) = self.connections.get(index) else { return };
+    pub(super) fn heartbeat(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
         if self.beats.left == 0 {
             // It stays due.
             return;
         }
         let (tick, due) = (self.now.tick, connection.due);
-        let looks = self.looks(index, connection.has(Flags::WEBSOCKET));
-        let is_written_soon = self.is_written_soon(index);
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        let looks = self.looks(id, connection.has(Flags::WEBSOCKET));
+        let is_written_soon = self.is_written_soon(id);
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.due = looks.next(tick);
         // If a look was missed nobody knows how long ago that was.
         let was_written = connection.has(Flags::WRITTEN) && !looks.is_missed(due, tick);
@@ -144,31 +144,31 @@ impl<N: Net> Worker<N> {
             // No ping gets through to be answered. If the peer takes nothing at all, the kernel
             // finds out.
             connection.flags.set(Flags::HEARD, true);
-            return self.check_blocked(index);
+            return self.check_blocked(id);
         }
         // What waits for its turn to be read may be the answer.
-        let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::UNREAD);
+        let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::READ_DEFERRED);
         if is_unheard && looks.is_answer_due(due, tick) {
-            return self.close_websocket(index, CloseReason::Silent);
+            return self.close_websocket(id, CloseReason::Silent);
         }
         if looks.is_ping(due, tick) {
-            return self.ping(index);
+            return self.ping(id);
         }
         if was_written || is_written_soon {
             return;
         }
         let bytes = beat(connection);
         self.count(Counter::Heartbeats);
-        self.queue_beat(Beat { index, bytes, is_home: looks.is_home(tick) });
+        self.queue_beat(Beat { id, bytes, is_home: looks.is_home(tick) });
     }
 
     /// Asks for an answer.
-    fn ping(&mut self, index: u32) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+    fn ping(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.flags.set(Flags::HEARD, false);
         let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
         self.count(Counter::Pings);
-        self.queue_beat(Beat { index, bytes, is_home: true });
+        self.queue_beat(Beat { id, bytes, is_home: true });
     }
 
     fn queue_beat(&mut self, beat: Beat) {
@@ -189,20 +189,21 @@ impl<N: Net> Worker<N> {
         let mut transfers = std::mem::take(&mut self.batch.transfers);
         let Worker { connections, net, .. } = self;
         // Indices are not used anew within a tick, but what has come due since may have closed one.
-        let takes =
-            |it: &Connection<N::Socket>| it.state == State::Parked && !it.has(Flags::BLOCKED);
-        beats.retain(|beat| connections.get(beat.index).is_some_and(takes));
+        let takes = |connection: &Connection<N::Socket>| {
+            connection.state == State::Streaming && !connection.has(Flags::BLOCKED)
+        };
+        beats.retain(|beat| connections.get(beat.id).is_some_and(takes));
         let parcels: Vec<_> = beats
             .iter()
             .filter_map(|beat| {
-                let socket = &connections.get(beat.index)?.socket;
-                Some(Parcel { socket, bytes: beat.bytes })
+                let socket = &connections.get(beat.id)?.socket;
+                Some(WriteRequest { socket, bytes: beat.bytes })
             })
             .collect();
         net.write_each(&parcels, &mut transfers);
         for (beat, transfer) in beats.drain(..).zip(transfers.drain(..)) {
-            self.sent(beat.index, beat.bytes, transfer);
-            if let Some(connection) = self.connections.get_mut(beat.index) {
+            self.sent(beat.id, beat.bytes, transfer);
+            if let Some(connection) = self.connections.get_mut(beat.id) {
                 connection.flags.set(Flags::WRITTEN, beat.is_home);
             }
         }
@@ -210,28 +211,28 @@ impl<N: Net> Worker<N> {
     }
 
     /// Whether a fan-out that is under way is about to write to the connection.
-    fn is_written_soon(&self, index: u32) -> bool {
-        let name = Some(self.name_of(index));
+    fn is_written_soon(&self, id: ConnectionId) -> bool {
+        let name = self.connections.name(id);
         let lacks = |id| match self.subscriptions.waiting(id) {
             Waiting::Nothing => false,
             Waiting::Messages(mut messages) => messages.any(|message| message.excluded != name),
             Waiting::Gap { .. } => true,
         };
-        self.subscriptions.is_fanning_out() && self.subscriptions(index).any(lacks)
+        self.subscriptions.is_fanning_out() && self.subscriptions(id).any(lacks)
     }
 }
 
 /// A sign of life that wants no answer. But on `throng.v1` the client need not notice it.
 fn beat<S>(connection: &Connection<S>) -> &'static [u8] {
     let is_chunked = connection.has(Flags::CHUNKED);
-    match connection.framing {
-        Framing::WebSocket | Framing::WebSocketEnvelope if connection.has(Flags::V1) => {
+    match connection.encoding {
+        Encoding::WebSocket | Encoding::WebSocketEnvelope if connection.has(Flags::V1) => {
             V1_HEARTBEAT
         }
-        Framing::WebSocket | Framing::WebSocketEnvelope => PONG,
-        Framing::Sse | Framing::SseEnvelope if is_chunked => b"2\r\n:\n\r\n",
-        Framing::Sse | Framing::SseEnvelope => sse::COMMENT,
-        Framing::Line | Framing::LineEnvelope if is_chunked => b"1\r\n\n\r\n",
-        Framing::Line | Framing::LineEnvelope => b"\n",
+        Encoding::WebSocket | Encoding::WebSocketEnvelope => PONG,
+        Encoding::Sse | Encoding::SseEnvelope if is_chunked => b"2\r\n:\n\r\n",
+        Encoding::Sse | Encoding::SseEnvelope => sse::COMMENT,
+        Encoding::Line | Encoding::LineEnvelope if is_chunked => b"1\r\n\n\r\n",
+        Encoding::Line | Encoding::LineEnvelope => b"\n",
     }
 }

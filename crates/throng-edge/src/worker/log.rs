@@ -6,34 +6,35 @@ use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
 
 use super::Worker;
+use crate::connection::ConnectionId;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
     /// Logs the request that `bytes` begin with, and what becomes of it: `outcome` is an error
     /// code, or the transport. One comparison, unless the log has this level.
-    fn log_request(&self, index: u32, bytes: &[u8], status: u16, outcome: &str) {
+    fn log_request(&self, id: ConnectionId, bytes: &[u8], status: u16, outcome: &str) {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
-        let connection = self.connections.get(index);
-        let peer = connection.and_then(|it| self.net.peer(&it.socket));
+        let connection = self.connections.get(id);
+        let peer = connection.and_then(|connection| self.net.peer(&connection.socket));
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         tracing::debug!("{} {status} {outcome} peer={peer}", request_line(bytes));
     }
 
     /// Logs a request that is refused.
-    pub(super) fn log_error(&self, index: u32, bytes: &[u8], code: ErrorCode) {
-        self.log_request(index, bytes, code.status(), code.name());
+    pub(super) fn log_error(&self, id: ConnectionId, bytes: &[u8], code: ErrorCode) {
+        self.log_request(id, bytes, code.status(), code.name());
     }
 
     /// Logs a request that subscribes. A long-poll is logged when it begins to wait.
-    pub(super) fn log_subscription(&self, index: u32, request: &Request, bytes: &[u8]) {
+    pub(super) fn log_subscription(&self, id: ConnectionId, request: &Request, bytes: &[u8]) {
         let (status, transport) = match request.transport {
             Transport::WebSocket { .. } => (101, "websocket"),
             Transport::Sse => (200, "sse"),
             Transport::Stream => (200, "stream"),
             Transport::LongPoll { .. } => (200, "poll"),
         };
-        self.log_request(index, bytes, status, transport);
+        self.log_request(id, bytes, status, transport);
     }
 }

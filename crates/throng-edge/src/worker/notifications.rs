@@ -1,10 +1,10 @@
-//! What engine and control plane say.
+//! Acts on what the engine and the control plane tell the worker.
 
-use throng_core::{ChannelId, ConnectionName, Notification};
+use throng_core::{ConnectionName, Notification};
 
 use super::Worker;
-use super::presence::Walk;
-use crate::connection::{Connection, Flags, State};
+use super::presence::PresenceScan;
+use crate::connection::{Flags, State};
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
@@ -29,13 +29,13 @@ impl<N: Net> Worker<N> {
                     self.subscriptions.append(local, channel, &message);
                 }
                 Notification::Presence { local, channel, query } => {
-                    self.queries.push_back(Walk::new(local, channel, query));
+                    self.presence_scans.push_back(PresenceScan::new(local, channel, query));
                 }
                 Notification::Follows { channel, connection, query } => {
                     (query.0)(self.follows(connection, channel));
                 }
                 Notification::Answer { connection, text } => self.late_answer(connection, &text),
-                Notification::StopAccepting => self.stop_accepting(),
+                Notification::StopAccepting => self.shutdown.stop_accepting(self.now.tick),
                 Notification::Drain => self.start_drain(),
             }
         }
@@ -43,27 +43,17 @@ impl<N: Net> Worker<N> {
         takes_all
     }
 
-    fn follows(&self, connection: ConnectionName, channel: ChannelId) -> bool {
-        let index = connection.index();
-        self.name_of(index) == connection
-            && self.subscriptions(index).any(|subscription| {
-                self.subscriptions.channel(subscription).is_some_and(|(known, _)| known == channel)
-            })
-    }
-
     fn late_answer(&mut self, connection: ConnectionName, text: &str) {
-        let index = connection.index();
-        if self.name_of(index) != connection {
-            return;
+        // The client may have gone since it asked.
+        let Some(id) = self.connections.find_name(connection) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        if let Some(io) = &mut connection.io {
+            io.pending_queries = io.pending_queries.saturating_sub(1);
         }
-        if let Some(io) = self.connections.get_mut(index).and_then(|it| it.io.as_mut()) {
-            io.asked = io.asked.saturating_sub(1);
+        // Nothing may follow the close frame of one that is closing.
+        if connection.has(Flags::V1) && connection.state == State::Streaming {
+            self.reply(id, |out| out.extend_from_slice(text.as_bytes()));
         }
-        // Nothing may follow the last words of one that is closing.
-        let is_open = |it: &Connection<_>| it.has(Flags::V1) && it.state == State::Parked;
-        if self.connections.get(index).is_some_and(is_open) {
-            self.reply(index, |out| out.extend_from_slice(text.as_bytes()));
-        }
-        self.shed(index);
+        self.connections.trim_buffers(id);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use throng_core::{ChannelId, LocalId, PresenceQuery, SubscriptionId};
 
 use super::Worker;
+use crate::connection::ConnectionId;
 use crate::net::Net;
 
 /// Subscriptions looked at in one slice, for all questions together: about a tenth of the time that
@@ -20,7 +21,7 @@ const LOOKS_PER_QUESTION: u32 = 8;
 
 /// A question, and how far the worker has come with it.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct PresenceScan {
     local: LocalId,
     channel: ChannelId,
     query: Arc<PresenceQuery>,
@@ -32,10 +33,22 @@ pub(super) struct Walk {
     users: BTreeSet<Arc<str>>,
 }
 
-impl Walk {
-    pub(super) fn new(local: LocalId, channel: ChannelId, query: Arc<PresenceQuery>) -> Walk {
+impl PresenceScan {
+    pub(super) fn new(
+        local: LocalId,
+        channel: ChannelId,
+        query: Arc<PresenceQuery>,
+    ) -> PresenceScan {
         let users = BTreeSet::new();
-        Walk { local, channel, query, at: None, seen: 0, looks_left: LOOKS_PER_ANSWER, users }
+        PresenceScan {
+            local,
+            channel,
+            query,
+            at: None,
+            seen: 0,
+            looks_left: LOOKS_PER_ANSWER,
+            users,
+        }
     }
 
     /// Whether there is no use in looking further.
@@ -46,50 +59,52 @@ impl Walk {
 
 impl<N: Net> Worker<N> {
     /// Goes on with the questions for one slice, in turn.
-    pub(super) fn answer_queries(&mut self) {
+    pub(super) fn continue_presence_scans(&mut self) {
         let mut looks = LOOKS_PER_SLICE;
         while looks > 0
-            && let Some(mut walk) = self.queries.pop_front()
+            && let Some(mut scan) = self.presence_scans.pop_front()
         {
             looks = looks.saturating_sub(LOOKS_PER_QUESTION);
-            let is_whole = self.go_on(&mut walk, &mut looks);
-            if is_whole || walk.is_cut() {
-                walk.query.answer(std::mem::take(&mut walk.users), !is_whole);
+            let is_whole = self.go_on(&mut scan, &mut looks);
+            if is_whole || scan.is_cut() {
+                scan.query.answer(std::mem::take(&mut scan.users), !is_whole);
             } else {
-                self.queries.push_back(walk);
+                self.presence_scans.push_back(scan);
             }
         }
     }
 
     /// Looks at subscriptions until `looks` are used up. Returns whether it has seen all.
-    fn go_on(&mut self, walk: &mut Walk, looks: &mut u32) -> bool {
+    fn go_on(&mut self, scan: &mut PresenceScan, looks: &mut u32) -> bool {
         let mut inboxes = Vec::new();
         let mut is_whole = false;
-        while *looks > 0 && walk.looks_left > 0 && !is_whole {
-            let Some(member) = self.subscriptions.member(walk.local, walk.channel, walk.at) else {
+        while *looks > 0 && scan.looks_left > 0 && !is_whole {
+            let Some(member) = self.subscriptions.member(scan.local, scan.channel, scan.at) else {
                 is_whole = true;
                 break;
             };
-            walk.seen = if member.is_first { 1 } else { walk.seen + 1 };
+            scan.seen = if member.is_first { 1 } else { scan.seen + 1 };
             let mut used = 0;
-            inboxes.extend(self.subscriptions(member.connection).find_map(|subscription| {
-                used += 1;
-                let (channel, is_user) = self.subscriptions.channel(subscription)?;
-                is_user.then_some(channel)
-            }));
+            inboxes.extend(self.subscriptions(ConnectionId::new(member.connection)).find_map(
+                |subscription| {
+                    used += 1;
+                    let (channel, is_user) = self.subscriptions.channel(subscription)?;
+                    is_user.then_some(channel)
+                },
+            ));
             *looks = looks.saturating_sub(used);
-            walk.looks_left = walk.looks_left.saturating_sub(used);
-            walk.at = member.next;
+            scan.looks_left = scan.looks_left.saturating_sub(used);
+            scan.at = member.next;
             // Fewer than there are: one that has just come had the number of the next one, which
             // has gone. Then it begins again.
-            is_whole = member.next.is_none() && walk.seen >= member.count;
+            is_whole = member.next.is_none() && scan.seen >= member.count;
         }
         // Many connections of one user have one inbox, whose name is asked for once.
         inboxes.sort_unstable_by_key(|inbox| inbox.0);
         inboxes.dedup();
         self.engine.names(&mut inboxes, &mut |name| {
-            if !walk.users.contains(name.name()) {
-                walk.users.insert(name.name().into());
+            if !scan.users.contains(name.name()) {
+                scan.users.insert(name.name().into());
             }
         });
         is_whole

@@ -1,19 +1,16 @@
-//! Reads, and gives what came to whoever the state says.
+//! Reads, and passes the input to the handler of the connection's state.
 
 use throng_core::Counter;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{self, Route};
 
-use super::Worker;
+use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Flags, State};
+use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::net::{Net, Transfer};
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;
-
-/// Heads and frames of one connection before others have their turn. Each may cost a write.
-const STEPS_PER_TURN: u32 = 32;
 
 /// Turns of connections that had more to read than one took, in one slice.
 const TURNS_PER_SLICE: usize = 16;
@@ -25,59 +22,58 @@ const HEAD_READ_BYTES: usize = 16 << 10;
 impl<N: Net> Worker<N> {
     /// The connection has something to read, or its peer has gone. `is_ended` says that the peer's
     /// end is there already, behind what can be read: no further event will tell.
-    pub fn readable(&mut self, token: u64, is_ended: bool) {
-        let Some(index) = self.index_of(token) else { return };
-        // One that is in the list has its turn when it comes.
-        if self.connections.get(index).is_none_or(|it| it.has(Flags::UNREAD)) {
+    pub fn readable(&mut self, token: Token, is_ended: bool) {
+        // An earlier event of the batch may have released it.
+        let Some(id) = self.connections.find(token) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        if connection.has(Flags::READ_DEFERRED) {
             return;
         }
-        match self.slice_bytes {
-            0 => self.defer(index),
-            _ => self.read(index, is_ended),
+        if self.budget.is_slice_spent() {
+            self.defer_read(id);
+        } else {
+            self.read(id, is_ended);
         }
-        self.relieve();
+        self.evict_excess();
     }
 
     /// Goes on with connections that had more to read than one turn took.
-    pub(super) fn read_on(&mut self) {
-        for _ in 0..self.unread.len().min(TURNS_PER_SLICE) {
-            if self.slice_bytes == 0 {
+    pub(super) fn continue_reads(&mut self) {
+        for _ in 0..self.deferred_reads.len().min(TURNS_PER_SLICE) {
+            if self.budget.is_slice_spent() {
                 return;
             }
-            let Some(token) = self.unread.pop_front() else { return };
-            let Some(index) = self.index_of(token) else { continue };
-            if let Some(connection) = self.connections.get_mut(index) {
-                connection.flags.set(Flags::UNREAD, false);
-            }
-            self.begin_turn();
-            self.input(index, &mut []);
-            // An event may have come meanwhile: it may have been the peer's end.
-            let has_turn = |it: &Connection<N::Socket>| !it.has(Flags::UNREAD);
-            if self.index_of(token).is_some() && self.connections.get(index).is_some_and(has_turn) {
-                self.read_more(index, true);
+            let Some(token) = self.deferred_reads.pop_front() else { return };
+            // It may have been released meanwhile.
+            let Some(id) = self.connections.find(token) else { continue };
+            let Some(connection) = self.connections.expect_live_mut(id) else { continue };
+            connection.flags.set(Flags::READ_DEFERRED, false);
+            self.net.resume(&connection.socket);
+            self.budget.begin_turn();
+            self.input(id, &mut []);
+            let Some(id) = self.connections.find(token) else { continue };
+            let Some(connection) = self.connections.expect_live(id) else { continue };
+            if !connection.has(Flags::READ_DEFERRED) {
+                // An event may have come meanwhile: it may have been the peer's end.
+                self.read_more(id, true);
             }
         }
     }
 
-    pub(super) fn begin_turn(&mut self) {
-        self.steps = STEPS_PER_TURN;
-    }
-
     /// Gives the connection a turn.
-    pub(super) fn read(&mut self, index: u32, is_ended: bool) {
-        self.begin_turn();
-        self.read_more(index, is_ended);
+    pub(super) fn read(&mut self, id: ConnectionId, is_ended: bool) {
+        self.budget.begin_turn();
+        self.read_more(id, is_ended);
     }
 
-    fn read_more(&mut self, index: u32, is_ended: bool) {
-        let Some(generation) = self.connections.get(index).map(|it| it.generation) else { return };
-        let token = Self::token(index, generation);
+    fn read_more(&mut self, id: ConnectionId, is_ended: bool) {
+        let Some(token) = self.connections.token(id) else { return };
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut is_more = true;
         for _ in 0..READS_PER_TURN {
-            let connection = self.index_of(token).and_then(|it| self.connections.get(it));
-            let may_read = |it: &&Connection<N::Socket>| {
-                !it.has(Flags::AWAITS_CONTROL) && !it.has(Flags::UNREAD)
+            let connection = self.connections.find(token).and_then(|id| self.connections.get(id));
+            let may_read = |connection: &&Connection<N::Socket>| {
+                !connection.has(Flags::AWAITS_CONTROL) && !connection.has(Flags::READ_DEFERRED)
             };
             let Some(connection) = connection.filter(may_read) else {
                 is_more = false;
@@ -89,17 +85,17 @@ impl<N: Net> Worker<N> {
             };
             match self.net.read(&connection.socket, &mut buffer[..room]) {
                 Transfer::Bytes(count) => {
-                    self.input(index, &mut buffer[..count]);
+                    self.input(id, &mut buffer[..count]);
                     // An edge-triggered event comes again with the next byte.
                     is_more = count == room || is_ended;
                 }
                 Transfer::Blocked => is_more = false,
                 Transfer::End => {
-                    self.peer_ended(index);
+                    self.peer_ended(id);
                     is_more = false;
                 }
                 Transfer::Gone => {
-                    self.forget(index, CloseReason::Peer);
+                    self.release(id, CloseReason::Peer);
                     is_more = false;
                 }
             }
@@ -108,23 +104,14 @@ impl<N: Net> Worker<N> {
             }
         }
         self.buffer = buffer;
-        if is_more && self.index_of(token).is_some() {
-            self.defer(index);
-        }
-    }
-
-    /// Puts the connection into the list of those that have more to read.
-    fn defer(&mut self, index: u32) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        if !connection.has(Flags::UNREAD) {
-            connection.flags.set(Flags::UNREAD, true);
-            self.unread.push_back(Self::token(index, connection.generation));
+        if is_more && self.connections.find(token).is_some() {
+            self.defer_read(id);
         }
     }
 
     /// Bytes from the client, after those that were kept.
-    pub(super) fn input(&mut self, index: u32, bytes: &mut [u8]) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+    pub(super) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if !bytes.is_empty() {
             connection.flags.set(Flags::HEARD, true);
         }
@@ -132,14 +119,14 @@ impl<N: Net> Worker<N> {
         let kept = connection.io.as_mut().map(|io| std::mem::take(&mut io.inbound));
         let mut kept = kept.unwrap_or_default();
         let (rest, is_new) = if kept.is_empty() {
-            let consumed = self.consume(index, bytes);
+            let consumed = self.consume(id, bytes);
             (&bytes[consumed.min(bytes.len())..], true)
         } else {
             kept.extend_from_slice(bytes);
-            let consumed = self.consume(index, &mut kept);
+            let consumed = self.consume(id, &mut kept);
             (&kept[consumed.min(kept.len())..], consumed > 0 || bytes.is_empty())
         };
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.generation != generation {
             return;
         }
@@ -148,35 +135,35 @@ impl<N: Net> Worker<N> {
             let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
             if is_new && is_awaited && connection.has(Flags::SERVED) {
                 // It is idle no longer: from here on it may be slow.
-                let head_timeout = Self::ticks(self.settings.head_timeout);
+                let head_timeout = ticks(self.settings.head_timeout);
                 connection.due = self.now.tick.saturating_add(head_timeout);
             }
         }
-        let is_cut = !rest.is_empty() && self.steps == 0;
-        self.shed(index);
+        let is_cut = !rest.is_empty() && !self.budget.has_steps();
+        self.connections.trim_buffers(id);
         if is_cut {
-            self.defer(index);
+            self.defer_read(id);
         }
     }
 
     /// Handles as much of `bytes` as is complete. Returns how much that was; all of it if the
     /// connection is gone.
-    fn consume(&mut self, index: u32, bytes: &mut [u8]) -> usize {
+    fn consume(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let mut at = 0;
-        while at < bytes.len() && self.steps > 0 {
-            self.steps -= 1;
-            let Some(connection) = self.connections.get(index) else { return bytes.len() };
+        while at < bytes.len() && self.budget.has_steps() {
+            self.budget.take_step();
+            let Some(connection) = self.connections.get(id) else { return bytes.len() };
             let step = match connection.state {
                 State::Closing => return bytes.len(),
                 // An answer is still being written: the next request waits.
-                State::Head if connection.has(Flags::BLOCKED) => self.keep(index, &bytes[at..]),
-                State::Head => self.head(index, &mut bytes[at..]),
-                State::Polling => self.keep(index, &bytes[at..]),
-                State::Parked if connection.has(Flags::WEBSOCKET) => {
-                    self.frames(index, &mut bytes[at..])
+                State::Head if connection.has(Flags::BLOCKED) => self.keep(id, &bytes[at..]),
+                State::Head => self.head(id, &mut bytes[at..]),
+                State::LongPolling => self.keep(id, &bytes[at..]),
+                State::Streaming if connection.has(Flags::WEBSOCKET) => {
+                    self.frames(id, &mut bytes[at..])
                 }
                 // Nothing can be asked on a stream.
-                State::Parked => return bytes.len(),
+                State::Streaming => return bytes.len(),
             };
             match step {
                 0 => break,
@@ -187,15 +174,15 @@ impl<N: Net> Worker<N> {
     }
 
     /// Leaves a pipelined request for later, within the limit of one head.
-    fn keep(&mut self, index: u32, bytes: &[u8]) -> usize {
+    fn keep(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
         if bytes.len() <= self.settings.max_head_bytes {
             return 0;
         }
-        self.forget(index, CloseReason::Pipelining);
+        self.release(id, CloseReason::Pipelining);
         bytes.len()
     }
 
-    fn head(&mut self, index: u32, bytes: &mut [u8]) -> usize {
+    fn head(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let limits = Limits { head_bytes_max: self.settings.max_head_bytes };
         let (route, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
@@ -205,24 +192,24 @@ impl<N: Net> Worker<N> {
             }
             Err(error) => {
                 self.count(Counter::RefusedHead);
-                self.log_error(index, bytes, error.code);
-                self.refuse(index, &error, None);
+                self.log_error(id, bytes, error.code);
+                self.refuse(id, &error, None);
                 return bytes.len();
             }
         };
         match route {
-            Ok(Route::Subscribe(request)) => match self.subscribe(index, &request, bytes) {
+            Ok(Route::Subscribe(request)) => match self.subscribe(id, &request, bytes) {
                 true => length,
                 false => bytes.len(),
             },
             Ok(Route::Other) => {
-                self.give_to_control(index, bytes);
+                self.hand_off_to_control(id, bytes);
                 bytes.len()
             }
             Err((error, origin)) => {
                 self.count(Counter::RefusedSubscribe);
-                self.log_error(index, bytes, error.code);
-                self.refuse(index, &error, origin.as_deref());
+                self.log_error(id, bytes, error.code);
+                self.refuse(id, &error, origin.as_deref());
                 bytes.len()
             }
         }
@@ -235,8 +222,8 @@ impl<N: Net> Worker<N> {
     }
 
     /// The client has ended its side. Whoever only listens is taken to be gone.
-    fn peer_ended(&mut self, index: u32) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+    fn peer_ended(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
         let is_answered = matches!(connection.state, State::Head | State::Closing);
         if is_answered && connection.has(Flags::BLOCKED) {
             // It has said all it has to say, and still reads the answer.
@@ -245,13 +232,13 @@ impl<N: Net> Worker<N> {
         }
         if connection.state == State::Head && connection.has(Flags::SERVED) {
             // Many clients never use a connection twice, whatever they have said.
-            self.poller_left = Some(self.now.tick);
+            self.shutdown.note_long_poll_end(self.now.tick);
         }
         let reason = match connection.state {
             State::Head if connection.has(Flags::SERVED) => CloseReason::Idle,
             State::Closing => CloseReason::Complete,
             _ => CloseReason::Peer,
         };
-        self.forget(index, reason);
+        self.release(id, reason);
     }
 }

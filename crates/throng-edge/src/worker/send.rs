@@ -5,40 +5,42 @@ use std::io::IoSlice;
 
 use throng_core::Counter;
 
-use super::Worker;
-use super::close::LAST_READ_TICKS;
+use super::{TICKS_PER_S, Worker, ticks};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Flags, State};
+use crate::connection::{Connection, ConnectionId, Flags, Left, Progress, State};
 use crate::net::{Net, Transfer};
-use crate::outbound::{Left, Progress};
+
+/// A closing connection's peer has this long to take some of what is written already, and again
+/// when it has.
+pub(super) const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
 
 impl<N: Net> Worker<N> {
     /// Writes `bytes`, now or when the socket takes them.
-    pub(super) fn send(&mut self, index: u32, bytes: &[u8]) {
-        self.send_messages(index, bytes, 0);
+    pub(super) fn send(&mut self, id: ConnectionId, bytes: &[u8]) {
+        self.send_messages(id, bytes, 0);
     }
 
     /// Writes `bytes`, which end with the last of some `messages`, now or when the socket takes
     /// them.
-    pub(super) fn send_messages(&mut self, index: u32, bytes: &[u8], messages: u64) {
-        let Some(connection) = self.connections.get(index) else { return };
+    pub(super) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
+        let Some(connection) = self.connections.get(id) else { return };
         let transfer = match connection.has(Flags::BLOCKED) {
             true => Transfer::Blocked,
             false => self.net.write(&connection.socket, &[IoSlice::new(bytes)]),
         };
-        self.sent_messages(index, bytes, messages, transfer);
+        self.sent_messages(id, bytes, messages, transfer);
     }
 
     /// Takes note of what writing `bytes` came to; the rest waits until the socket takes it.
-    pub(super) fn sent(&mut self, index: u32, bytes: &[u8], transfer: Transfer) {
-        self.sent_messages(index, bytes, 0, transfer);
+    pub(super) fn sent(&mut self, id: ConnectionId, bytes: &[u8], transfer: Transfer) {
+        self.sent_messages(id, bytes, 0, transfer);
     }
 
     /// As [`Worker::sent`], of bytes that end with the last of some `messages`: these are counted
     /// once all of it is written.
     pub(super) fn sent_messages(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         bytes: &[u8],
         messages: u64,
         transfer: Transfer,
@@ -46,14 +48,14 @@ impl<N: Net> Worker<N> {
         let written = match transfer {
             Transfer::Bytes(written) => written,
             Transfer::Blocked => 0,
-            Transfer::End | Transfer::Gone => return self.forget(index, CloseReason::Peer),
+            Transfer::End | Transfer::Gone => return self.release(id, CloseReason::Peer),
         };
-        if self.connections.get(index).is_none() {
+        if self.connections.get(id).is_none() {
             return;
         }
         self.counters.add(Counter::SentBytes, written as u64);
-        self.charge(bytes.len());
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        self.budget.charge(bytes.len());
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else {
             return self.counters.add(connection.delivery_counter(), messages);
@@ -62,58 +64,59 @@ impl<N: Net> Worker<N> {
         let bytes_max = self.settings.limits.outbound_bytes_max;
         // One answer may always wait, however long it is.
         if !outbound.is_empty() && outbound.bytes() + rest.len() > bytes_max {
-            self.forget(index, CloseReason::Overload);
+            self.release(id, CloseReason::Overload);
             return;
         }
         outbound.push_messages(rest, messages);
-        self.block(index);
-        self.count_held(index);
+        self.block(id);
+        self.connections.update_buffered(id);
     }
 
     /// The socket takes no more: an event will tell when it does.
-    pub(super) fn block(&mut self, index: u32) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+    pub(super) fn block(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.has(Flags::BLOCKED) {
             return;
         }
         connection.flags.set(Flags::BLOCKED, true);
-        let token = Self::token(index, connection.generation);
+        let token = connection.token(id);
         let is_watched = connection.has(Flags::WATCHES_WRITABLE)
             || self.net.watch_writable(&connection.socket, token);
         connection.flags.set(Flags::WATCHES_WRITABLE, true);
         self.count(Counter::Blocked);
         if !is_watched {
-            return self.forget(index, CloseReason::SocketError);
+            return self.release(id, CloseReason::SocketError);
         }
-        self.begin_progress(index);
+        self.begin_progress(id);
     }
 
     /// From now on the client has to take what is left of its answer, as far as it awaits one.
-    pub(super) fn begin_progress(&mut self, index: u32) {
-        let is_answer = |it: &Connection<_>| matches!(it.state, State::Head | State::Closing);
-        if self.connections.get(index).is_some_and(is_answer) {
-            let progress = Progress { since: self.now.tick, left: self.left(index) };
-            let Some(connection) = self.connections.get_mut(index) else { return };
+    pub(super) fn begin_progress(&mut self, id: ConnectionId) {
+        let is_answer =
+            |connection: &Connection<_>| matches!(connection.state, State::Head | State::Closing);
+        if self.connections.get(id).is_some_and(is_answer) {
+            let progress = Progress { since: self.now.tick, left: self.left(id) };
+            let Some(connection) = self.connections.get_mut(id) else { return };
             connection.io_mut().outbound.get_or_insert_default().progress = progress;
         }
     }
 
     /// Whether the client of a blocked connection has taken some of its answer since that was last
     /// looked at, and may go on for a while.
-    pub(super) fn makes_progress(&mut self, index: u32) -> bool {
-        if self.connections.get(index).is_none_or(|it| !it.has(Flags::BLOCKED)) {
+    pub(super) fn makes_progress(&mut self, id: ConnectionId) -> bool {
+        if self.connections.get(id).is_none_or(|connection| !connection.has(Flags::BLOCKED)) {
             return false;
         }
-        let left = self.left(index);
-        let Some(connection) = self.connections.get_mut(index) else { return false };
+        let left = self.left(id);
+        let Some(connection) = self.connections.get_mut(id) else { return false };
         let patience = match connection.state {
             State::Closing => LAST_READ_TICKS,
-            State::Head => Self::ticks(self.settings.idle_timeout),
-            State::Parked | State::Polling => return false,
+            State::Head => ticks(self.settings.idle_timeout),
+            State::Streaming | State::LongPolling => return false,
         };
         let outbound = connection.io.as_mut().and_then(|io| io.outbound.as_mut());
         let Some(outbound) = outbound else { return false };
-        let until = Self::ticks(self.settings.limits.answer_timeout);
+        let until = ticks(self.settings.limits.answer_timeout);
         let until = outbound.progress.since.saturating_add(until);
         if !left.is_less_than(outbound.progress.left) || until <= self.now.tick {
             return false;
@@ -124,12 +127,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// What the client has not taken yet.
-    fn left(&self, index: u32) -> Left {
-        let Some(connection) = self.connections.get(index) else { return Left::default() };
+    fn left(&self, id: ConnectionId) -> Left {
+        let Some(connection) = self.connections.get(id) else { return Left::default() };
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
         let of_message = io.partial.as_ref().map_or(0, |partial| {
-            let encoded = connection.framing.encode(&partial.message, is_chunked);
+            let encoded = connection.encoding.encode(&partial.message, is_chunked);
             encoded.len() - partial.from as usize
         });
         let of_answers = io.outbound.as_ref().map_or(0, |outbound| outbound.bytes());
@@ -139,77 +142,19 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The connection's socket may take more.
-    pub fn writable(&mut self, token: u64) {
-        let Some(index) = self.index_of(token) else { return };
-        if self.slice_bytes == 0 {
-            return self.postpone(index);
-        }
-        if !self.flush(index) {
-            return;
-        }
-        self.begin_turn();
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.flags.set(Flags::BLOCKED, false);
-        if connection.has(Flags::PEER_ENDED) {
-            return self.forget(index, CloseReason::Peer);
-        }
-        match connection.state {
-            State::Parked => self.flush_subscriptions(index),
-            State::Head => {
-                // It has its answer, and is idle from now on.
-                let idle_timeout = Self::ticks(self.settings.idle_timeout);
-                connection.due = self.now.tick.saturating_add(idle_timeout);
-                self.input(index, &mut []);
-            }
-            State::Closing => self.finish(index),
-            State::Polling => {}
-        }
-        self.shed(index);
-        self.relieve();
-    }
-
-    /// Goes on with the connection when others have had their turn.
-    pub(super) fn postpone(&mut self, index: u32) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        if !connection.has(Flags::POSTPONED) {
-            connection.flags.set(Flags::POSTPONED, true);
-            self.postponed.push_back(Self::token(index, connection.generation));
-            self.count(Counter::Postponed);
-        }
-    }
-
-    /// Goes on with connections that were postponed.
-    pub(super) fn catch_up_on(&mut self) {
-        for _ in 0..self.postponed.len() {
-            if self.slice_bytes == 0 {
-                return;
-            }
-            let Some(token) = self.postponed.pop_front() else { return };
-            let Some(index) = self.index_of(token) else { continue };
-            let Some(connection) = self.connections.get_mut(index) else { continue };
-            connection.flags.set(Flags::POSTPONED, false);
-            if connection.has(Flags::BLOCKED) {
-                self.writable(token);
-            } else {
-                self.flush_subscriptions(index);
-            }
-        }
-    }
-
     /// Writes what waits: the rest of a message, then `outbound`. Returns whether all of it went.
-    fn flush(&mut self, index: u32) -> bool {
+    pub(super) fn flush(&mut self, id: ConnectionId) -> bool {
         loop {
-            let Some(connection) = self.connections.get_mut(index) else { return false };
+            let Some(connection) = self.connections.get_mut(id) else { return false };
             if !connection.has(Flags::BLOCKED) {
                 return false;
             }
-            let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
+            let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
             let counter = connection.delivery_counter();
             let Some(io) = &mut connection.io else { return true };
             let rest = match &io.partial {
                 Some(partial) => {
-                    &framing.encode(&partial.message, is_chunked)[partial.from as usize..]
+                    &encoding.encode(&partial.message, is_chunked)[partial.from as usize..]
                 }
                 None => io.outbound.as_ref().map_or(&[][..], |outbound| outbound.front()),
             };
@@ -222,12 +167,12 @@ impl<N: Net> Worker<N> {
                 Transfer::Bytes(count) => count,
                 Transfer::Blocked => return false,
                 Transfer::End | Transfer::Gone => {
-                    self.forget(index, CloseReason::Peer);
+                    self.release(id, CloseReason::Peer);
                     return false;
                 }
             };
             self.counters.add(Counter::SentBytes, written as u64);
-            self.slice_bytes = self.slice_bytes.saturating_sub(written);
+            self.budget.charge_slice(written);
             connection.flags.set(Flags::WRITTEN, true);
             match &mut io.partial {
                 Some(partial) if written < length => partial.from += written as u32,

@@ -10,53 +10,54 @@ use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, is_local, v1};
 
-use super::Worker;
 use super::close::refused_counter;
-use super::deliver::frame_notice;
-use crate::connection::{Flags, Poll, State};
-use crate::framing::Framing;
+use super::notice::frame_notice;
+use super::{Worker, ticks};
+use crate::connection::{ConnectionId, Flags, LongPoll, State};
+use crate::encoding::Encoding;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
     /// Does what the request asks, or refuses it. `bytes` begin with the request. Returns whether
     /// the connection is still here: one for which there is no place goes to a worker that has one.
-    pub(super) fn subscribe(&mut self, index: u32, request: &Request, bytes: &[u8]) -> bool {
-        let checked = self.check(index, request);
+    pub(super) fn subscribe(&mut self, id: ConnectionId, request: &Request, bytes: &[u8]) -> bool {
+        let checked = self.check(id, request);
         let (names, starts) = match checked {
             Ok(checked) => checked,
             Err(error) => {
                 self.count(refused_counter(error.code));
-                self.log_error(index, bytes, error.code);
+                self.log_error(id, bytes, error.code);
                 let may_read = error.code != ErrorCode::OriginRefused;
-                self.refuse(index, &error, request.origin.as_deref().filter(|_| may_read));
+                self.refuse(id, &error, request.origin.as_deref().filter(|_| may_read));
                 return true;
             }
         };
         // A long-poll that goes on is no new subscription: messages may wait for it.
         let goes_on =
             matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some();
-        if self.doors_closed.is_some() && !goes_on {
-            self.log_error(index, bytes, ErrorCode::Draining);
-            self.turn_away(index, request, ErrorCode::Draining);
+        if self.shutdown.has_stopped_accepting() && !goes_on {
+            self.log_error(id, bytes, ErrorCode::Draining);
+            self.refuse_subscription(id, request, ErrorCode::Draining);
             return true;
         }
-        let mut index = index;
-        let is_in_reserve = !self.has_place(index);
+        let mut id = id;
+        let is_in_reserve = !self.connections.has_place(id, self.is_handoff);
         if is_in_reserve {
-            let Some(stays) = self.move_on(index, bytes) else { return false };
-            index = stays;
-            if !self.may_view(request) {
-                self.log_error(index, bytes, ErrorCode::Full);
-                self.turn_away(index, request, ErrorCode::Full);
+            let Some(stays) = self.hand_off_if_full(id, bytes) else { return false };
+            id = stays;
+            if !(request.is_status() && self.connections.has_viewer_place()) {
+                self.log_error(id, bytes, ErrorCode::Full);
+                self.refuse_subscription(id, request, ErrorCode::Full);
                 return true;
             }
         }
-        let was_served = self.connections.get(index).is_some_and(|it| it.has(Flags::SERVED));
-        self.log_subscription(index, request, bytes);
-        self.admit_subscriber(index, is_in_reserve);
-        self.set_up(index, request);
+        let was_served =
+            self.connections.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
+        self.log_subscription(id, request, bytes);
+        self.connections.admit_subscriber(id, is_in_reserve);
+        self.set_up(id, request);
         let followed: Vec<_> =
-            names.iter().zip(starts).map(|(name, start)| self.follow(index, name, start)).collect();
+            names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
         let told = followed.iter().filter_map(|followed| followed.is_recovered);
         let is_recovered = told.reduce(|all, one| all && one);
         if is_recovered == Some(false) {
@@ -65,12 +66,12 @@ impl<N: Net> Worker<N> {
         match request.transport {
             Transport::LongPoll { wait_ms } => {
                 if !was_served {
-                    self.keep_alive(index);
+                    self.keep_alive(id);
                 }
                 let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
-                self.start_poll(index, request, wait_ms, is_recovered, backlogs);
+                self.start_long_poll(id, request, wait_ms, is_recovered, backlogs);
             }
-            _ => self.start_stream(index, request, &followed, is_recovered),
+            _ => self.start_stream(id, request, &followed, is_recovered),
         }
         true
     }
@@ -78,11 +79,11 @@ impl<N: Net> Worker<N> {
     /// Names and starts, if the request may have what it asks for.
     fn check(
         &self,
-        index: u32,
+        id: ConnectionId,
         request: &Request,
     ) -> Result<(Vec<ChannelName>, Vec<StartAt>), ErrorResponse> {
         // One of the admin listener is checked already, against what holds there.
-        if !self.connections.get(index).is_some_and(|it| it.has(Flags::VIEWER)) {
+        if !self.connections.get(id).is_some_and(|connection| connection.has(Flags::VIEWER)) {
             self.check_origin(request)?;
         }
         if request.targets.len() > self.settings.max_channels_per_connection {
@@ -113,8 +114,8 @@ impl<N: Net> Worker<N> {
     }
 
     /// Turns the connection into what the request asks for.
-    fn set_up(&mut self, index: u32, request: &Request) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+    fn set_up(&mut self, id: ConnectionId, request: &Request) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
         let flags = Flags::default()
             .with(Flags::HEARD, true)
             .with(Flags::SERVED, connection.has(Flags::SERVED))
@@ -124,23 +125,23 @@ impl<N: Net> Worker<N> {
             .with(Flags::KEEP_ALIVE, request.keep_alive)
             .with(Flags::BLOCKED, connection.has(Flags::BLOCKED))
             .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE))
-            .with(Flags::UNREAD, connection.has(Flags::UNREAD))
-            .with(Flags::POSTPONED, connection.has(Flags::POSTPONED))
+            .with(Flags::READ_DEFERRED, connection.has(Flags::READ_DEFERRED))
+            .with(Flags::DELIVERY_DEFERRED, connection.has(Flags::DELIVERY_DEFERRED))
             .with(Flags::VIEWER, request.is_status());
-        connection.state = State::Parked;
-        (connection.framing, connection.flags) = match request.transport {
+        connection.state = State::Streaming;
+        (connection.encoding, connection.flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
                 let is_envelope = is_v1 || request.envelope;
-                let framing =
-                    if is_envelope { Framing::WebSocketEnvelope } else { Framing::WebSocket };
-                (framing, flags.with(Flags::WEBSOCKET, true).with(Flags::V1, is_v1))
+                let encoding =
+                    if is_envelope { Encoding::WebSocketEnvelope } else { Encoding::WebSocket };
+                (encoding, flags.with(Flags::WEBSOCKET, true).with(Flags::V1, is_v1))
             }
-            Transport::Sse if request.envelope => (Framing::SseEnvelope, flags),
-            Transport::Sse => (Framing::Sse, flags),
+            Transport::Sse if request.envelope => (Encoding::SseEnvelope, flags),
+            Transport::Sse => (Encoding::Sse, flags),
             Transport::Stream | Transport::LongPoll { .. } if request.envelope => {
-                (Framing::LineEnvelope, flags)
+                (Encoding::LineEnvelope, flags)
             }
-            Transport::Stream | Transport::LongPoll { .. } => (Framing::Line, flags),
+            Transport::Stream | Transport::LongPoll { .. } => (Encoding::Line, flags),
         };
         let (counter, parked) = match request.transport {
             _ if request.is_status() => (Counter::SubscribedStatus, Parked::Status),
@@ -151,11 +152,16 @@ impl<N: Net> Worker<N> {
         };
         self.count(counter);
         self.counters.park(parked);
-        self.publish_load();
+        self.connections.publish_load();
     }
 
     /// One more subscription of the connection. Returns what the engine answered.
-    pub(super) fn follow(&mut self, index: u32, name: &ChannelName, start: StartAt) -> Followed {
+    pub(super) fn follow(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+        start: StartAt,
+    ) -> Followed {
         let follow = Follow {
             channel: name,
             worker: self.id,
@@ -164,59 +170,65 @@ impl<N: Net> Worker<N> {
         };
         let followed = self.engine.follow(self.now.unix_ms, follow);
         let is_user = name.kind() == Kind::User;
-        let sibling = self.connections.get(index).and_then(|it| it.first);
-        let subscription = self.subscriptions.join(index, &followed, is_user, sibling);
-        if let Some(connection) = self.connections.get_mut(index) {
-            connection.first = Some(subscription);
+        let sibling =
+            self.connections.get(id).and_then(|connection| connection.newest_subscription);
+        let subscription = self.subscriptions.join(id.index(), &followed, is_user, sibling);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.newest_subscription = Some(subscription);
         }
         followed
     }
 
     /// While a long-poll waits nothing is written to it: the kernel finds out whether it is there.
-    fn keep_alive(&mut self, index: u32) {
-        if let Some(connection) = self.connections.get(index) {
+    fn keep_alive(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get(id) {
             self.net.keep_alive(&connection.socket);
         }
     }
 
-    fn start_poll(
+    fn start_long_poll(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         request: &Request,
         wait_ms: u32,
         is_recovered: Option<bool>,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.state = State::Polling;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.state = State::LongPolling;
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
-        connection.due = self.now.tick.saturating_add(Self::ticks(wait).max(1));
+        connection.due = self.now.tick.saturating_add(ticks(wait).max(1));
         if request.origin.is_some() || is_recovered.is_some() {
             let origin = request.origin.clone();
-            connection.io_mut().poll = Some(Box::new(Poll { origin, is_recovered }));
+            connection.io_mut().long_poll = Some(Box::new(LongPoll { origin, is_recovered }));
         }
         // A gap is told at once, although nothing may be left to tell it with.
-        let is_due = is_recovered == Some(false) || (wait_ms == 0 && self.drain.is_none());
-        self.answer_from(index, &backlogs, is_due);
-        self.trim_buffers(index);
-        let is_waiting = self.connections.get(index).is_some_and(|it| it.state == State::Polling);
-        if is_waiting && self.drain.is_some() {
+        let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
+        self.answer_from(id, &backlogs, is_due);
+        self.trim_replay_buffers(id);
+        let is_waiting = self
+            .connections
+            .get(id)
+            .is_some_and(|connection| connection.state == State::LongPolling);
+        if is_waiting && self.shutdown.is_draining() {
             // Nothing will come any more.
-            self.turn_away(index, request, ErrorCode::Draining);
+            self.refuse_subscription(id, request, ErrorCode::Draining);
         }
     }
 
     fn start_stream(
         &mut self,
-        index: u32,
+        id: ConnectionId,
         request: &Request,
         followed: &[Followed],
         is_recovered: Option<bool>,
     ) {
-        let id = Position(followed.iter().map(|followed| followed.cursor).collect()).to_string();
-        let connection_name = self.name_of(index).to_string();
+        let position =
+            Position(followed.iter().map(|followed| followed.cursor).collect()).to_string();
+        let Some(name) = self.connections.name(id) else { return };
+        let connection_name = name.to_string();
         let headers = SubscriptionHeaders {
-            id: &id,
+            id: &position,
             recovered: is_recovered,
             connection: Some(&connection_name),
             allow_origin: request.origin.as_deref(),
@@ -232,30 +244,30 @@ impl<N: Net> Worker<N> {
             Transport::Sse => response::sse(&mut out, is_chunked, &headers),
             _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
         }
-        self.greet(index, &mut out, request, followed, &headers);
-        self.send(index, &out);
+        self.greet(id, &mut out, request, followed, &headers);
+        self.send(id, &out);
         self.scratch = out;
-        self.schedule_first_heartbeat(index);
-        if self.connections.get(index).is_some_and(|it| it.state == State::Parked) {
-            self.flush_subscriptions(index);
-            self.trim_buffers(index);
+        self.schedule_first_heartbeat(id);
+        if self.connections.get(id).is_some_and(|connection| connection.state == State::Streaming) {
+            self.flush_subscriptions(id);
+            self.trim_replay_buffers(id);
         }
     }
 
     /// What comes before the first message.
     fn greet(
         &self,
-        index: u32,
+        id: ConnectionId,
         out: &mut Vec<u8>,
         request: &Request,
         followed: &[Followed],
         headers: &SubscriptionHeaders<'_>,
     ) {
-        let Some(connection) = self.connections.get(index) else { return };
-        let (framing, is_chunked) = (connection.framing, connection.has(Flags::CHUNKED));
+        let Some(connection) = self.connections.get(id) else { return };
+        let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         let mut notice = |event: &str, json: &mut Vec<u8>| {
-            frame_notice(out, framing, is_chunked, event, json);
+            frame_notice(out, encoding, is_chunked, event, json);
             json.clear();
         };
         if connection.has(Flags::V1) {
@@ -270,7 +282,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         if let Some(recovered) = headers.recovered
-            && matches!(framing, Framing::Sse | Framing::SseEnvelope)
+            && matches!(encoding, Encoding::Sse | Encoding::SseEnvelope)
         {
             json.extend_from_slice(if recovered {
                 br#"{"recovered":true}"#
@@ -283,21 +295,6 @@ impl<N: Net> Worker<N> {
             v1::greeting(&mut json, headers.connection, headers.id, headers.recovered);
             notice("welcome", &mut json);
         }
-    }
-
-    /// Lets go of backlogs that nobody needs any more.
-    pub(super) fn trim_buffers(&mut self, index: u32) {
-        let mut next = self.connections.get(index).and_then(|it| it.first);
-        while let Some(subscription) = next {
-            self.subscriptions.trim_channel_of(subscription);
-            next = self.subscriptions.sibling(subscription);
-        }
-    }
-
-    /// Where the connection stands in all of its channels.
-    pub(super) fn position(&self, index: u32) -> Position {
-        let subscriptions = self.subscriptions_in_order(index).into_iter();
-        Position(subscriptions.filter_map(|id| self.subscriptions.position(id)).collect())
     }
 }
 

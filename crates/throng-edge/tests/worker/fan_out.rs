@@ -36,7 +36,7 @@ fn a_visit_writes_no_more_than_a_slice_and_its_rest_is_not_lost() {
         }
     }
     for received in received {
-        let told = received.split('<').skip(1).filter_map(|it| it.split_once('>'));
+        let told = received.split('<').skip(1).filter_map(|part| part.split_once('>'));
         let numbers: Vec<usize> = told.filter_map(|(number, _)| number.parse().ok()).collect();
         assert_eq!(numbers, (0..MESSAGES).collect::<Vec<_>>());
     }

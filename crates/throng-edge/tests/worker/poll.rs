@@ -69,11 +69,12 @@ fn a_poll_that_waits_is_counted_with_its_origin() {
     let poll =
         format!("GET /channels/a?wait=9 HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\n\r\n");
     let waiting: Vec<_> = (0..20).map(|_| rig.connect(&poll)).collect();
-    let refused = waiting.iter().filter(|it| it.received().starts_with("HTTP/1.1 503 ")).count();
+    let refused =
+        waiting.iter().filter(|client| client.received().starts_with("HTTP/1.1 503 ")).count();
     assert_eq!(refused, 11, "nine times 10,000 bytes may be held");
     for client in &waiting {
         rig.hang_up(client);
     }
     let others: Vec<_> = (0..9).map(|_| rig.connect(&poll)).collect();
-    assert!(others.iter().all(|it| it.received().is_empty()), "all is given back");
+    assert!(others.iter().all(|client| client.received().is_empty()), "all is given back");
 }

@@ -10,9 +10,10 @@ use throng_core::{
     Allow, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules,
     WorkerId, WorkerQueue,
 };
+use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker};
-use throng_edge::{Figures, Settings};
+use throng_edge::{Metrics, Settings};
 
 const ROOM: u32 = 100_000;
 
@@ -31,7 +32,7 @@ pub struct Socket(Rc<RefCell<Pipe>>);
 /// Sockets that take everything.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    tokens: HashMap<*const RefCell<Pipe>, u64>,
+    tokens: HashMap<*const RefCell<Pipe>, Token>,
 }
 
 impl Net for Sockets {
@@ -58,12 +59,12 @@ impl Net for Sockets {
         Transfer::Bytes(slices.iter().map(|slice| slice.len()).sum())
     }
 
-    fn watch(&mut self, socket: &Socket, token: u64) -> bool {
+    fn watch(&mut self, socket: &Socket, token: Token) -> bool {
         self.tokens.insert(Rc::as_ptr(&socket.0), token);
         true
     }
 
-    fn watch_writable(&mut self, _: &Socket, _: u64) -> bool {
+    fn watch_writable(&mut self, _: &Socket, _: Token) -> bool {
         true
     }
 
@@ -123,7 +124,7 @@ impl Rig {
             access: Arc::new(Allow),
             rules,
             queue: Arc::clone(&queue),
-            figures: Figures::new([ROOM].into_iter()),
+            metrics: Metrics::new([ROOM].into_iter()),
         };
         let mut worker = Worker::new(setup, Sockets::default());
         worker.set_now(Now { unix_ms: 1, tick: 1 });

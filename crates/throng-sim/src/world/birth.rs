@@ -3,14 +3,17 @@
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_core::{
     Access, Allow, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
     WorkerQueue,
 };
+use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
+use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::worker::{Setup, Worker};
-use throng_edge::{Figures, Limits, Settings};
+use throng_edge::{Limits, Metrics, Settings};
 
 use super::seat::Seat;
 use super::{BEGINNING_MS, Kind, World};
@@ -48,14 +51,21 @@ impl World {
         let mut queue_limits = vec![terms.queue; workers];
         // The witness, which takes its notifications at once.
         queue_limits.push(QueueLimits::default());
-        let queue = |&limits| Arc::new(WorkerQueue::with_limits(limits, || {}));
-        let queues: Vec<_> = queue_limits.iter().map(queue).collect();
+        let woken: Vec<_> = queue_limits.iter().map(|_| Arc::new(AtomicBool::new(false))).collect();
+        let queue = |(&limits, is_woken): (&QueueLimits, &Arc<AtomicBool>)| {
+            let is_woken = Arc::clone(is_woken);
+            let wake = move || is_woken.store(true, Ordering::SeqCst);
+            Arc::new(WorkerQueue::with_limits(limits, wake))
+        };
+        let queues: Vec<_> = queue_limits.iter().zip(&woken).map(queue).collect();
+        let permits = Arc::new(FanOutPermits::new(&queues, random.between(1, workers)));
+        let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         let post = Post::new(queues.iter().cloned().zip(queue_limits));
         let logs_bytes_max = terms.logs_bytes_max.unwrap_or(LOGS_BYTES_MAX);
         let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), logs_bytes_max);
         let engine = Recorder::new(engine, &stamp, post, terms.logs_bytes_max.is_some());
         let engine = Arc::new(engine);
-        let figures = Figures::new((0..workers).map(|_| capacity as u32));
+        let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
         let seat = |id: usize| {
             let setup = Setup {
@@ -66,9 +76,10 @@ impl World {
                 access: Arc::new(Allow) as Arc<dyn Access>,
                 rules: Arc::clone(&rules),
                 queue: Arc::clone(&queues[id]),
-                figures: figures.clone(),
+                metrics: metrics.clone(),
             };
-            Seat::new(Worker::new(setup, FakeNet::new(notes)))
+            let sleep = Sleep::new(Arc::clone(&queues[id]), permit(id));
+            Seat::new(Worker::new(setup, FakeNet::new(notes)), sleep, Arc::clone(&woken[id]))
         };
         let seats = (0..workers).map(seat).collect();
         let witnessed = vec![0; topics.len()];
@@ -80,9 +91,10 @@ impl World {
             queues,
             model: Model::new(topics, epoch.to_string(), logs_bytes_max),
             seats,
+            rival: permit(workers),
             control: Control::default(),
             clients: Vec::new(),
-            figures,
+            metrics,
             terms,
             kind,
             stopped_accepting_ms: None,

@@ -117,7 +117,7 @@ impl World {
                 (seat.worker.connections(), seat.worker.subscriptions_in_all());
             ensure!(connections == 0, "worker {at} keeps {connections} connections");
             ensure!(subscriptions == 0, "worker {at} keeps {subscriptions} subscriptions");
-            let counters = &self.figures.workers()[at].counters;
+            let counters = &self.metrics.workers()[at].counters;
             let parked: u64 = Parked::ALL.iter().map(|&parked| counters.parked(parked)).sum();
             ensure!(parked == 0, "worker {at} counts {parked} parked connections");
         }

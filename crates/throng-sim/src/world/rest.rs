@@ -27,8 +27,10 @@ impl World {
     /// Lets everything be sent, handled and read, and asks everybody whether they have everything.
     pub(super) fn rest(&mut self) -> Check {
         self.notes.trace("rest".into());
+        self.rival.release();
         let stuck = self.let_servers_rest()?;
         self.come_to_rest()?;
+        self.check_asleep()?;
         for stuck in stuck {
             self.check_bounded(&stuck)?;
         }
@@ -135,15 +137,18 @@ impl World {
     }
 
     fn is_busy(&mut self, at: usize) -> bool {
-        let seat = &mut self.seats[at];
-        if seat.worker.is_ended() {
-            return false;
+        let now = self.now();
+        self.seats[at].is_runnable(now)
+    }
+
+    /// No worker sleeps although something waits for it: no wake-up was lost.
+    fn check_asleep(&self) -> Check {
+        for (at, seat) in self.seats.iter().enumerate() {
+            seat.worker.check_invariants();
+            let is_done = self.queues[at].is_empty() && !seat.worker.is_fanning_out();
+            ensure!(is_done || seat.worker.is_ended(), "worker {at} sleeps with something to do");
         }
-        seat.has_work
-            || seat.worker.net().has_events()
-            || !seat.backlog.is_empty()
-            || !seat.inlet.is_empty()
-            || !self.queues[at].is_empty()
+        Ok(())
     }
 
     /// What is counted as delivered is what was written in full, also to those who left before they

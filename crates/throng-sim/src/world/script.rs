@@ -21,7 +21,7 @@ impl World {
         let arrivals = if has_room { 16 } else { 0 };
         let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
-        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs];
+        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5];
         match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
@@ -54,6 +54,11 @@ impl World {
                 Ok(())
             }
             13 => self.stir(),
+            14 => {
+                self.notes.trace("rival".into());
+                self.toggle_rival();
+                Ok(())
+            }
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
@@ -253,7 +258,7 @@ impl World {
 
     /// Counts an event if some worker is in the middle of a fan-out.
     pub(super) fn saw_in_fan_out(&self, event: &'static str) {
-        if self.seats.iter().any(|seat| seat.has_work) {
+        if self.seats.iter().any(|seat| seat.worker.is_fanning_out()) {
             self.notes.saw(event);
         }
     }
@@ -270,6 +275,10 @@ impl World {
     pub(super) fn pass(&mut self, ms: u64) -> Check {
         self.notes.trace(format!("{ms} ms pass"));
         self.stamp.set_now(self.now_ms() + ms);
+        if ms > 0 {
+            // No worker holds a permit for long while others wait.
+            self.rival.release();
+        }
         if self.terms.logs_bytes_max.is_some() {
             // Before anything is published: what is too old takes no more room.
             self.keep_house();

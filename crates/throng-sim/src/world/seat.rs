@@ -1,9 +1,13 @@
 //! A worker and its event loop.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use throng_core::Listener;
-use throng_edge::net::HandOver;
+use throng_edge::event_loop::sleep::Sleep;
+use throng_edge::net::HandoffHeader;
 use throng_edge::worker::{Now, Worker};
 
 use super::{BEGINNING_MS, World};
@@ -31,34 +35,75 @@ pub(super) struct Seat {
     /// Connected, not yet accepted.
     pub(super) backlog: VecDeque<FakeSocket>,
     /// Handed over, not yet taken.
-    pub(super) inlet: VecDeque<(HandOver, FakeSocket, Vec<u8>)>,
-    next_tick_ms: u64,
-    pub(super) has_work: bool,
+    pub(super) inlet: VecDeque<(HandoffHeader, FakeSocket, Vec<u8>)>,
+    /// The real event loop's decisions.
+    sleep: Sleep,
+    /// While the thread waits for events: when it stops waiting at the latest.
+    asleep_until: Option<Duration>,
+    /// Set when another thread wakes the worker.
+    is_woken: Arc<AtomicBool>,
     /// Sockets taken in so far.
     pub(super) taken: u64,
 }
 
 impl Seat {
-    pub(super) fn new(worker: Worker<FakeNet>) -> Seat {
+    pub(super) fn new(worker: Worker<FakeNet>, sleep: Sleep, is_woken: Arc<AtomicBool>) -> Seat {
         Seat {
             worker,
             backlog: VecDeque::new(),
             inlet: VecDeque::new(),
-            next_tick_ms: BEGINNING_MS + TICK_MS,
-            has_work: false,
+            sleep,
+            asleep_until: None,
+            is_woken,
             taken: 0,
         }
+    }
+
+    /// Whether the worker's loop goes on without waiting: it is awake, or something has woken it.
+    /// What it retries without an event counts as well: the simulated time is too coarse for it.
+    pub(super) fn is_runnable(&mut self, now: Duration) -> bool {
+        !self.worker.is_ended()
+            && (self.asleep_until.is_none_or(|until| until <= now)
+                || self.is_woken.load(Ordering::SeqCst)
+                || self.worker.is_waiting()
+                || self.worker.net().has_events()
+                || !self.backlog.is_empty()
+                || !self.inlet.is_empty())
+    }
+
+    /// Lets the loop wait for events. Returns whether it goes on at once.
+    fn wait(&mut self, now: Duration) -> bool {
+        if self.asleep_until.is_none() {
+            let timeout = self.sleep.prepare_to_sleep(&self.worker, now);
+            self.asleep_until = Some(now + timeout);
+        }
+        self.is_runnable(now)
+    }
+
+    /// The loop goes on.
+    fn wake(&mut self) {
+        self.asleep_until = None;
+        self.is_woken.store(false, Ordering::SeqCst);
+        self.sleep.finish_sleep();
     }
 }
 
 impl World {
     /// One turn of a worker's loop: events, new sockets, the tick if it is time, a slice of work.
     pub(super) fn turn(&mut self, at: usize, batch: Batch) -> Check {
-        let now_ms = self.now_ms();
+        let (now_ms, now) = (self.now_ms(), self.now());
         let seat = &mut self.seats[at];
         if seat.worker.is_ended() {
             return Ok(());
         }
+        if !seat.wait(now) {
+            self.notes.saw("sleep: nothing to do");
+            return Ok(());
+        }
+        if seat.is_woken.load(Ordering::SeqCst) {
+            self.notes.saw("sleep: woken by another thread");
+        }
+        seat.wake();
         let tick = ((now_ms - BEGINNING_MS) / TICK_MS) as u32;
         seat.worker.set_now(Now { unix_ms: now_ms, tick });
         // Where the reserve is small, a request that waits for the control plane would fill it.
@@ -77,37 +122,37 @@ impl World {
             seat.worker.accepted(socket);
         }
         for _ in 0..batch.sockets.min(seat.inlet.len()) {
-            let Some((hand_over, socket, mut bytes)) = seat.inlet.pop_front() else { break };
-            if hand_over.has_place && self.random.percent(4) {
+            let Some((header, socket, mut bytes)) = seat.inlet.pop_front() else { break };
+            if header.has_place && self.random.percent(4) {
                 self.notes.saw("to worker: lost on its way");
                 socket.0.borrow_mut().was_turned_away = true;
-                seat.worker.hand_over_lost(hand_over);
+                seat.worker.handoff_lost(header);
                 continue;
             }
             seat.taken += 1;
             let client = socket.0.borrow().client;
             self.stamp.touch(Some(client));
-            seat.worker.handed_over(hand_over, socket, &mut bytes);
+            seat.worker.handed_off(header, socket, &mut bytes);
         }
-        if now_ms >= seat.next_tick_ms {
-            seat.next_tick_ms = now_ms + TICK_MS;
+        if seat.sleep.is_tick_due(now) {
             seat.worker.tick();
         }
         self.absorb()?;
         self.work(at)
     }
 
-    /// One slice of a worker's work.
+    /// One slice of a worker's work. A worker that sleeps wakes for it, as epoll may wake one for
+    /// no reason.
     pub(super) fn work(&mut self, at: usize) -> Check {
+        let now = self.now();
         let seat = &mut self.seats[at];
         if seat.worker.is_ended() {
             return Ok(());
         }
-        let may_fan_out = self.random.percent(75);
-        let has_more = seat.worker.work(may_fan_out);
-        seat.has_work = has_more || seat.worker.is_fanning_out() || seat.worker.is_waiting();
-        if seat.has_work {
-            self.notes.saw("work: more than a slice");
+        seat.wake();
+        seat.sleep.work(&mut seat.worker, now);
+        if seat.sleep.awaits_permit(&seat.worker) {
+            self.notes.saw("permit: waited for");
         }
         let net = seat.worker.net();
         let (to_control, to_workers) =
@@ -116,7 +161,11 @@ impl World {
             self.control.take(socket, bytes);
         }
         for (worker, socket, bytes) in to_workers {
-            self.seats[usize::from(worker.0)].inlet.push_back((HandOver::TO_WORKER, socket, bytes));
+            self.seats[usize::from(worker.0)].inlet.push_back((
+                HandoffHeader::TO_WORKER,
+                socket,
+                bytes,
+            ));
         }
         self.check_places()?;
         self.absorb()
@@ -125,11 +174,21 @@ impl World {
     /// A place is kept for each connection on its way to a worker that has not ended, and no other.
     fn check_places(&self) -> Check {
         for (at, seat) in self.seats.iter().enumerate().filter(|(_, it)| !it.worker.is_ended()) {
-            let coming = seat.inlet.iter().filter(|(hand_over, ..)| hand_over.has_place).count();
-            let kept = self.figures.workers()[at].places_kept();
+            let coming = seat.inlet.iter().filter(|(header, ..)| header.has_place).count();
+            let kept = self.metrics.workers()[at].places_kept();
             ensure!(kept as usize == coming, "worker {at} keeps {kept} places, {coming} come");
         }
         Ok(())
+    }
+
+    /// A worker beyond those of this world requests a permit, or gives up the one that it has.
+    pub(super) fn toggle_rival(&mut self) {
+        let now = self.now();
+        if self.rival.is_held() || self.random.percent(30) {
+            self.rival.release();
+        } else {
+            self.rival.request(now);
+        }
     }
 
     /// The control plane's turn.
@@ -137,12 +196,12 @@ impl World {
         for (socket, bytes) in self.control.turn(&self.notes) {
             // As the real one: to the worker with the most room, or to one that refuses it; not at
             // all once that has ended.
-            let worker = usize::from(self.figures.emptiest().0);
+            let worker = usize::from(self.metrics.least_loaded().0);
             if self.seats[worker].worker.is_ended() {
                 socket.0.borrow_mut().was_turned_away = true;
             } else {
-                let hand_over = HandOver::between_planes(Listener::Public);
-                self.seats[worker].inlet.push_back((hand_over, socket, bytes));
+                let header = HandoffHeader::between_planes(Listener::Public);
+                self.seats[worker].inlet.push_back((header, socket, bytes));
             }
         }
     }

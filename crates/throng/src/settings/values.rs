@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use throng_core::LagPolicy;
-use throng_edge::settings::IoUring;
+use throng_edge::settings::IoUringSetting;
 use throng_units::{Address, Count, Form, Invalid, Value};
 
 /// An address and a port, or `none`.
@@ -113,10 +113,10 @@ one_of! {
 
 one_of! {
     /// Whether fan-outs go through io_uring.
-    IoUringChoice(IoUring), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
-    "auto" => IoUring::Auto,
-    "on" => IoUring::On,
-    "off" => IoUring::Off
+    IoUringChoice(IoUringSetting), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
+    "auto" => IoUringSetting::Auto,
+    "on" => IoUringSetting::On,
+    "off" => IoUringSetting::Off
 }
 
 one_of! {

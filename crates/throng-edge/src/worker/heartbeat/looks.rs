@@ -166,11 +166,14 @@ mod tests {
     fn a_client_has_two_intervals_for_its_answer() {
         let answer = |interval, ping_interval| Looks::new(7, interval, ping_interval).answer;
         assert_eq!(
-            [2250, 1250, 750, 500, 250].map(|it| answer(250, it)),
+            [2250, 1250, 750, 500, 250].map(|ping_interval| answer(250, ping_interval)),
             [500, 500, 500, 500, 250]
         );
         // At least 20 s, where the ping interval allows it.
-        assert_eq!([2250, 200, 100, 10].map(|it| answer(10, it)), [200, 200, 100, 10]);
+        assert_eq!(
+            [2250, 200, 100, 10].map(|ping_interval| answer(10, ping_interval)),
+            [200, 200, 100, 10]
+        );
         assert_eq!((answer(150, 2250), answer(60, 2250)), (300, 240));
         assert_eq!((answer(250, 0), answer(0, 2250)), (0, 0));
     }

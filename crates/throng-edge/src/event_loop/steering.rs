@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use crate::figures::{Figures, WorkerFigures};
+use crate::metrics::{Metrics, WorkerMetrics};
 use crate::sys::listener;
 
 /// A group is worth moving to if each of its workers has room for so many connections.
@@ -23,7 +23,7 @@ pub(crate) const LAST_PLACES: u32 = 1;
 /// All workers' agreement.
 #[derive(Debug)]
 pub(crate) struct Steering {
-    figures: Figures,
+    metrics: Metrics,
     /// Workers that take connections at the same time.
     together: usize,
     /// Those that do; `None` in the beginning.
@@ -32,24 +32,24 @@ pub(crate) struct Steering {
 
 impl Steering {
     /// For `together` workers at a time.
-    pub(crate) fn new(figures: Figures, together: usize) -> Steering {
-        Steering { figures, together: together.max(1), current: Mutex::default() }
+    pub(crate) fn new(metrics: Metrics, together: usize) -> Steering {
+        Steering { metrics, together: together.max(1), current: Mutex::default() }
     }
 
     /// Lets others take what comes from now on, if one of those that do is full. To be called in
     /// the beginning, when a worker is about to be full, and now and then, as room may have come
     /// back. `listener` is any of those that share the port, all of which listen.
     pub(crate) fn update(&self, listener: &OwnedFd) {
-        if self.figures.workers().len() <= self.together {
+        if self.metrics.workers().len() <= self.together {
             return;
         }
-        // Held while the kernel is told, so that what it is told last is what is remembered.
+        // Buffered while the kernel is told, so that what it is told last is what is remembered.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = |worker: usize| self.figures.workers()[worker].room();
+        let room = |worker: usize| self.metrics.workers()[worker].room();
         if current.as_ref().is_some_and(|group| goes_on(group, self.together, room)) {
             return;
         }
-        let rooms: Vec<u32> = self.figures.workers().iter().map(WorkerFigures::room).collect();
+        let rooms: Vec<u32> = self.metrics.workers().iter().map(WorkerMetrics::room).collect();
         let chosen = choose(&rooms, self.together);
         if current.as_ref() != Some(&chosen) {
             // A kernel that cannot be told spreads connections over all workers, which is correct

@@ -7,7 +7,7 @@ use throng_wire::{chunk, sse};
 /// A way to frame messages. The number is the message's encoding slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Framing {
+pub enum Encoding {
     /// A WebSocket frame with exactly what was published.
     WebSocket,
     /// A WebSocket text frame with an envelope.
@@ -22,19 +22,19 @@ pub enum Framing {
     LineEnvelope,
 }
 
-const _: () = assert!(Framing::LineEnvelope as usize + 1 == throng_core::message::ENCODINGS);
+const _: () = assert!(Encoding::LineEnvelope as usize + 1 == throng_core::message::ENCODINGS);
 
-impl Framing {
+impl Encoding {
     /// Whether messages travel in envelopes.
     pub fn is_envelope(self) -> bool {
-        matches!(self, Framing::WebSocketEnvelope | Framing::SseEnvelope | Framing::LineEnvelope)
+        matches!(self, Encoding::WebSocketEnvelope | Encoding::SseEnvelope | Encoding::LineEnvelope)
     }
 
     /// The message as it goes over the wire; `is_chunked` concerns SSE and lines only.
     pub fn encode(self, message: &Message, is_chunked: bool) -> &[u8] {
         let bytes = message.encoding(self as usize, |message| self.write(message));
         match self {
-            Framing::WebSocket | Framing::WebSocketEnvelope => bytes,
+            Encoding::WebSocket | Encoding::WebSocketEnvelope => bytes,
             _ if is_chunked => bytes,
             _ => chunk::inner(bytes),
         }
@@ -43,16 +43,16 @@ impl Framing {
     fn write(self, message: &Message) -> Vec<u8> {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
         match self {
-            Framing::WebSocket => {
+            Encoding::WebSocket => {
                 let opcode = match message.body {
                     Body::Binary(_) => Opcode::Binary,
                     Body::Text(_) | Body::Json(_) => Opcode::Text,
                 };
                 write_frame(&mut out, opcode, message.body.bytes());
             }
-            Framing::WebSocketEnvelope => write_frame(&mut out, Opcode::Text, &envelope(message)),
-            Framing::Sse => chunk::write_chunk(&mut out, &event(message)),
-            Framing::SseEnvelope => {
+            Encoding::WebSocketEnvelope => write_frame(&mut out, Opcode::Text, &envelope(message)),
+            Encoding::Sse => chunk::write_chunk(&mut out, &event(message)),
+            Encoding::SseEnvelope => {
                 let mut inner = Vec::new();
                 sse::write_event(
                     &mut inner,
@@ -62,12 +62,12 @@ impl Framing {
                 );
                 chunk::write_chunk(&mut out, &inner);
             }
-            Framing::Line => {
+            Encoding::Line => {
                 let mut inner = message.body.bytes().to_vec();
                 inner.push(b'\n');
                 chunk::write_chunk(&mut out, &inner);
             }
-            Framing::LineEnvelope => {
+            Encoding::LineEnvelope => {
                 let mut inner = envelope(message);
                 inner.push(b'\n');
                 chunk::write_chunk(&mut out, &inner);
@@ -109,37 +109,37 @@ mod tests {
         Message::new(id, 6, 1234, ChannelName::channel("a"), body, None, None)
     }
 
-    fn encoded(framing: Framing, body: Body, is_chunked: bool) -> String {
-        String::from_utf8_lossy(framing.encode(&message(body), is_chunked)).into_owned()
+    fn encoded(encoding: Encoding, body: Body, is_chunked: bool) -> String {
+        String::from_utf8_lossy(encoding.encode(&message(body), is_chunked)).into_owned()
     }
 
     #[test]
     fn text_is_framed_in_each_way() {
-        let text = |framing, is_chunked| encoded(framing, Body::Text("hi".into()), is_chunked);
+        let text = |encoding, is_chunked| encoded(encoding, Body::Text("hi".into()), is_chunked);
         let id = message(Body::Text("".into())).id;
-        assert_eq!(text(Framing::WebSocket, false), "\u{fffd}\u{2}hi");
-        assert_eq!(text(Framing::Line, false), "hi\n");
-        assert_eq!(text(Framing::Line, true), "3\r\nhi\n\r\n");
-        assert_eq!(text(Framing::Sse, false), format!("id: {id}\ndata: hi\n\n"));
+        assert_eq!(text(Encoding::WebSocket, false), "\u{fffd}\u{2}hi");
+        assert_eq!(text(Encoding::Line, false), "hi\n");
+        assert_eq!(text(Encoding::Line, true), "3\r\nhi\n\r\n");
+        assert_eq!(text(Encoding::Sse, false), format!("id: {id}\ndata: hi\n\n"));
         let envelope =
             format!(r#"{{"type":"message","channel":"a","id":"{id}","time":1234,"data":"hi"}}"#);
-        assert_eq!(text(Framing::LineEnvelope, false), envelope.clone() + "\n");
-        assert_eq!(text(Framing::SseEnvelope, false), format!("id: {id}\ndata: {envelope}\n\n"));
-        assert!(text(Framing::WebSocketEnvelope, false).ends_with(&envelope));
+        assert_eq!(text(Encoding::LineEnvelope, false), envelope.clone() + "\n");
+        assert_eq!(text(Encoding::SseEnvelope, false), format!("id: {id}\ndata: {envelope}\n\n"));
+        assert!(text(Encoding::WebSocketEnvelope, false).ends_with(&envelope));
     }
 
     #[test]
     fn bytes_are_a_binary_frame_and_a_named_event() {
-        let bytes = |framing| encoded(framing, Body::Binary([0xff, 0].into()), false);
-        assert!(bytes(Framing::WebSocket).starts_with('\u{fffd}'));
+        let bytes = |encoding| encoded(encoding, Body::Binary([0xff, 0].into()), false);
+        assert!(bytes(Encoding::WebSocket).starts_with('\u{fffd}'));
         assert_eq!(message(Body::Binary([0].into())).content_type(), "application/octet-stream");
-        assert!(bytes(Framing::Sse).ends_with("event: binary\ndata: /wA=\n\n"));
+        assert!(bytes(Encoding::Sse).ends_with("event: binary\ndata: /wA=\n\n"));
     }
 
     #[test]
     fn an_encoding_is_made_once() {
         let message = message(Body::Text("hi".into()));
-        let first = Framing::Line.encode(&message, true).as_ptr();
-        assert_eq!(Framing::Line.encode(&message, true).as_ptr(), first);
+        let first = Encoding::Line.encode(&message, true).as_ptr();
+        assert_eq!(Encoding::Line.encode(&message, true).as_ptr(), first);
     }
 }

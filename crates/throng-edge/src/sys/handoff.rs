@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::net::HandOver;
+use crate::net::HandoffHeader;
 use crate::settings::HEAD_BYTES_MAX;
 use rustix::cmsg_space;
 use rustix::net::{
@@ -31,31 +31,31 @@ const BUFFER_BYTES: usize = 4 << 20;
 const ADMIN: u8 = 1;
 const PLACE: u8 = 1 << 1;
 
-/// Where sockets go in. May be used from any thread.
+/// The sending end. May be used from any thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry(Arc<OwnedFd>);
+pub(crate) struct HandoffSender(Arc<OwnedFd>);
 
-/// Where they come out. Has one reader.
+/// The receiving end. Only one thread reads it.
 #[derive(Debug, Clone)]
-pub(crate) struct Exit(Arc<OwnedFd>);
+pub(crate) struct HandoffReceiver(Arc<OwnedFd>);
 
-/// A new way over.
-pub(crate) fn pair() -> io::Result<(Entry, Exit)> {
+/// A new channel for sockets.
+pub(crate) fn pair() -> io::Result<(HandoffSender, HandoffReceiver)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let (entry, exit) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let (sender, receiver) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // Beyond `wmem_max` only the privileged may go; the default will do.
-    if sockopt::set_socket_send_buffer_size_force(&entry, BUFFER_BYTES).is_err() {
-        sockopt::set_socket_send_buffer_size(&entry, BUFFER_BYTES)?;
+    if sockopt::set_socket_send_buffer_size_force(&sender, BUFFER_BYTES).is_err() {
+        sockopt::set_socket_send_buffer_size(&sender, BUFFER_BYTES)?;
     }
-    Ok((Entry(Arc::new(entry)), Exit(Arc::new(exit))))
+    Ok((HandoffSender(Arc::new(sender)), HandoffReceiver(Arc::new(receiver))))
 }
 
-impl Entry {
+impl HandoffSender {
     /// Sends `socket` and what was read from it, which may be nothing. The caller's own descriptor
     /// stays open.
     pub(crate) fn send(
         &self,
-        hand_over: HandOver,
+        header: HandoffHeader,
         socket: BorrowedFd<'_>,
         bytes: &[u8],
     ) -> io::Result<()> {
@@ -67,7 +67,7 @@ impl Entry {
         let sockets = [socket];
         control.push(SendAncillaryMessage::ScmRights(&sockets));
         // The byte also keeps the packet from being empty, which would look like the end.
-        let lead = [lead(hand_over)];
+        let lead = [lead(header)];
         let slices = [IoSlice::new(&lead), IoSlice::new(bytes)];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.0, &slices, &mut control, flags)?;
@@ -75,52 +75,52 @@ impl Entry {
     }
 }
 
-impl Exit {
-    /// From now on senders are told that nobody receives. What is on its way still comes.
+impl HandoffReceiver {
+    /// Makes further sends fail. Sockets that are on their way can still be received.
     pub(crate) fn close(&self) -> io::Result<()> {
         Ok(shutdown(&self.0, Shutdown::Read)?)
     }
 
-    /// The next socket with what was read from it; `None` if there is none now. The socket itself
-    /// is missing if the table has no descriptor left for it: then the kernel has closed it.
+    /// Receives the next socket and the bytes read from it; `None` while none waits. The socket is
+    /// missing if the table has no descriptor left for it: then the kernel has closed it.
     pub(crate) fn receive(
         &self,
         buffer: &mut Vec<u8>,
-    ) -> io::Result<Option<(HandOver, Option<OwnedFd>)>> {
+    ) -> io::Result<Option<(HandoffHeader, Option<OwnedFd>)>> {
         buffer.resize(BYTES_MAX + 1, 0);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received = match recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
-            // Each has a byte at least: the way is closed.
+            // Each packet has at least one byte: the channel is closed.
             Ok(received) if received.bytes == 0 => return Ok(None),
             Ok(received) => received.bytes,
             Err(rustix::io::Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         buffer.truncate(received);
-        let hand_over = hand_over(buffer.remove(0));
+        let header = header_of(buffer.remove(0));
         let socket = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
             _ => None,
         });
-        Ok(Some((hand_over, socket)))
+        Ok(Some((header, socket)))
     }
 }
 
-/// The first byte of a message.
-fn lead(hand_over: HandOver) -> u8 {
-    let is_admin = hand_over.listener == Listener::Admin;
-    (u8::from(is_admin) * ADMIN) | (u8::from(hand_over.has_place) * PLACE)
+/// Encodes the first byte of a message.
+fn lead(header: HandoffHeader) -> u8 {
+    let is_admin = header.listener == Listener::Admin;
+    (u8::from(is_admin) * ADMIN) | (u8::from(header.has_place) * PLACE)
 }
 
-/// What the first byte of a message says.
-fn hand_over(lead: u8) -> HandOver {
+/// Decodes the first byte of a message.
+fn header_of(lead: u8) -> HandoffHeader {
     let listener = if lead & ADMIN != 0 { Listener::Admin } else { Listener::Public };
-    HandOver { listener, has_place: lead & PLACE != 0 }
+    HandoffHeader { listener, has_place: lead & PLACE != 0 }
 }
 
-impl AsFd for Exit {
+impl AsFd for HandoffReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -132,51 +132,55 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
-    const PUBLIC: HandOver = HandOver::between_planes(Listener::Public);
+    const PUBLIC: HandoffHeader = HandoffHeader::between_planes(Listener::Public);
 
     /// The kernel leaves the socket out if the receiver's table is full.
     #[test]
-    fn a_hand_over_without_its_socket_still_says_what_it_was() {
-        let (entry, exit) = pair().unwrap();
+    fn a_handoff_without_its_socket_still_has_its_header() {
+        let (sender, receiver) = pair().unwrap();
         let slices = [IoSlice::new(&[PLACE])];
-        sendmsg(&entry.0, &slices, &mut SendAncillaryBuffer::default(), SendFlags::empty())
+        sendmsg(&sender.0, &slices, &mut SendAncillaryBuffer::default(), SendFlags::empty())
             .unwrap();
-        let (hand_over, socket) = exit.receive(&mut Vec::new()).unwrap().unwrap();
-        assert!(hand_over == HandOver::TO_WORKER && socket.is_none());
+        let (header, socket) = receiver.receive(&mut Vec::new()).unwrap().unwrap();
+        assert!(header == HandoffHeader::TO_WORKER && socket.is_none());
     }
 
     #[test]
-    fn nothing_is_lost_in_a_way_that_is_closed() {
-        let (entry, exit) = pair().unwrap();
+    fn closing_the_receiver_loses_no_socket_under_way() {
+        let (sender, receiver) = pair().unwrap();
         let (_near, far) = UnixStream::pair().unwrap();
-        entry.send(PUBLIC, far.as_fd(), b"before").unwrap();
-        exit.close().unwrap();
-        entry.send(PUBLIC, far.as_fd(), b"after").unwrap_err();
+        sender.send(PUBLIC, far.as_fd(), b"before").unwrap();
+        receiver.close().unwrap();
+        sender.send(PUBLIC, far.as_fd(), b"after").unwrap_err();
         let mut bytes = Vec::new();
-        assert!(exit.receive(&mut bytes).unwrap().is_some());
+        assert!(receiver.receive(&mut bytes).unwrap().is_some());
         assert_eq!(bytes, b"before");
-        assert!(exit.receive(&mut bytes).unwrap().is_none());
+        assert!(receiver.receive(&mut bytes).unwrap().is_none());
     }
 
     #[test]
     fn a_socket_crosses_with_its_bytes() {
-        let (entry, exit) = pair().unwrap();
+        let (sender, receiver) = pair().unwrap();
         let mut bytes = Vec::new();
-        assert!(exit.receive(&mut bytes).unwrap().is_none());
+        assert!(receiver.receive(&mut bytes).unwrap().is_none());
         let (mut near, far) = UnixStream::pair().unwrap();
-        entry
-            .send(HandOver::between_planes(Listener::Admin), far.as_fd(), b"GET / HTTP/1.1\r\n")
+        sender
+            .send(
+                HandoffHeader::between_planes(Listener::Admin),
+                far.as_fd(),
+                b"GET / HTTP/1.1\r\n",
+            )
             .unwrap();
-        entry.send(HandOver::TO_WORKER, far.as_fd(), b"").unwrap();
+        sender.send(HandoffHeader::TO_WORKER, far.as_fd(), b"").unwrap();
         drop(far);
-        let (hand_over, socket) = exit.receive(&mut bytes).unwrap().unwrap();
-        assert_eq!(hand_over, HandOver::between_planes(Listener::Admin));
+        let (header, socket) = receiver.receive(&mut bytes).unwrap().unwrap();
+        assert_eq!(header, HandoffHeader::between_planes(Listener::Admin));
         let mut there = UnixStream::from(socket.unwrap());
         assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
         there.write_all(b"answer").unwrap();
         drop(there);
-        let (hand_over, socket) = exit.receive(&mut bytes).unwrap().unwrap();
-        assert_eq!(hand_over, HandOver::TO_WORKER);
+        let (header, socket) = receiver.receive(&mut bytes).unwrap().unwrap();
+        assert_eq!(header, HandoffHeader::TO_WORKER);
         drop(socket);
         assert!(bytes.is_empty());
         let mut answer = String::new();
@@ -185,23 +189,23 @@ mod tests {
     }
 
     #[test]
-    fn a_full_way_over_says_so_and_loses_nothing() {
-        let (entry, exit) = pair().unwrap();
+    fn a_full_channel_refuses_and_loses_nothing() {
+        let (sender, receiver) = pair().unwrap();
         let (_near, far) = UnixStream::pair().unwrap();
         let bytes = vec![7; BYTES_MAX];
         let mut sent = 0;
-        while entry.send(PUBLIC, far.as_fd(), &bytes).is_ok() {
+        while sender.send(PUBLIC, far.as_fd(), &bytes).is_ok() {
             sent += 1;
             assert!(sent < 10_000, "there is no limit");
         }
         let too_much = vec![7; BYTES_MAX + 1];
-        let refused = entry.send(PUBLIC, far.as_fd(), &too_much);
+        let refused = sender.send(PUBLIC, far.as_fd(), &too_much);
         assert!(refused.is_err(), "more than one read");
         let mut received = Vec::new();
         for _ in 0..sent {
-            assert!(exit.receive(&mut received).unwrap().is_some());
+            assert!(receiver.receive(&mut received).unwrap().is_some());
             assert_eq!(received, bytes);
         }
-        assert!(exit.receive(&mut received).unwrap().is_none());
+        assert!(receiver.receive(&mut received).unwrap().is_none());
     }
 }

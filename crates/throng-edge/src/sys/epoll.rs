@@ -1,7 +1,7 @@
-//! What is ready: epoll, used directly.
+//! epoll, used directly.
 //!
 //! Connections are edge-triggered, so that a parked one never needs another call; listener, queue
-//! event and hand-over socket are level-triggered, so that taking them in batches forgets nothing.
+//! event and handoff socket are level-triggered, so that taking them in batches forgets nothing.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,16 +10,16 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-/// Events taken at once.
+/// Events taken in one wait.
 const EVENTS: usize = 256;
 
 /// An epoll instance and the events of the last wait.
-pub(crate) struct Poll {
+pub(crate) struct Epoll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
-/// Something is ready.
+/// A source that is ready.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
@@ -31,10 +31,10 @@ pub(crate) struct Ready {
 
 const CONNECTION: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
-impl Poll {
-    pub(crate) fn new() -> io::Result<Poll> {
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Poll { epoll, events: Vec::with_capacity(EVENTS) })
+        Ok(Epoll { epoll, events: Vec::with_capacity(EVENTS) })
     }
 
     /// Reports whenever the source is readable, as long as it is.
@@ -79,9 +79,9 @@ impl Poll {
         }
     }
 
-    /// What the last wait brought, by number.
-    pub(crate) fn ready(&self, nth: usize) -> Option<Ready> {
-        let event = self.events.get(nth)?;
+    /// The event `number` of the last wait.
+    pub(crate) fn ready(&self, number: usize) -> Option<Ready> {
+        let event = self.events.get(number)?;
         let flags = event.flags;
         let is_failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         Some(Ready {

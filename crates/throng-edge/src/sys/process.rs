@@ -1,17 +1,19 @@
-//! A descriptor table for one thread.
+//! The process's own resources: a descriptor table for one thread, and freed memory.
 //!
 //! With `unshare(CLONE_FILES)` a thread leaves the process's descriptor table for a copy of its
 //! own: no lock is shared, growing it stalls nobody, and the descriptor limit holds per thread.
 //!
 //! # Why `unsafe`
 //!
-//! Afterwards a descriptor number means one thing in this thread and another elsewhere: an
-//! `OwnedFd` that moved here from another thread, or from here to another, would close a stranger's
-//! file. What keeps it sound: a worker thread calls this before it opens anything; the descriptors
-//! that it uses and did not open itself (queue events, hand-over sockets) were open before, are
-//! shared by `Arc` and never closed while any worker runs, so that their numbers mean the same in
-//! every table; and sockets cross threads only as messages of `hand_over`, which the kernel
-//! translates.
+//! With a table of its own, a descriptor number means one thing in this thread and another
+//! elsewhere: an `OwnedFd` that moved here from another thread, or from here to another, would
+//! close an unrelated file. What keeps it sound: a worker thread calls [`unshare`] before it opens
+//! anything; the descriptors that it uses and did not open itself (queue events, handoff sockets)
+//! were open before, are shared by `Arc` and never closed while any worker runs, so that their
+//! numbers mean the same in every table; and sockets cross threads only as messages of `handoff`,
+//! which the kernel translates.
+//!
+//! malloc_trim(3) is a foreign function; it takes no pointer and touches only free memory.
 
 use std::io;
 
@@ -26,14 +28,24 @@ pub(crate) fn unshare() -> io::Result<()> {
     }
 }
 
-/// The same by close_range(2) with `CLOSE_RANGE_UNSHARE` and a range without descriptors: container
-/// runtimes that refuse unshare(2), because it also makes namespaces, do not refuse this.
+/// The same through close_range(2) with `CLOSE_RANGE_UNSHARE` and a range without descriptors:
+/// container runtimes that refuse unshare(2), because it also makes namespaces, allow this.
 fn unshare_by_closing_nothing() -> io::Result<()> {
     let (first, last, flags) = (u32::MAX, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
     // SAFETY: no descriptor has the number `u32::MAX`; for the rest see the module's doc.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Returns the pages of freed memory to the system. It holds the allocator's locks meanwhile, up to
+/// some tenths of a second after gigabytes were freed: call it only then.
+pub fn release_unused_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim(3) may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

@@ -105,7 +105,8 @@ impl Outbound {
             self.pieces.pop_front();
         }
         let mut messages = 0;
-        while let Some(delivery) = self.deliveries.pop_front_if(|it| it.end <= self.written_in_all)
+        while let Some(delivery) =
+            self.deliveries.pop_front_if(|delivery| delivery.end <= self.written_in_all)
         {
             messages += delivery.messages;
         }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use throng_core::{Counters, WorkerId};
 
-/// One worker's figures.
+/// One worker's metrics.
 #[derive(Debug, Default)]
-pub struct WorkerFigures {
+pub struct WorkerMetrics {
     /// Open connections.
     pub connections: AtomicU32,
     /// Places of subscribers that are taken.
@@ -22,7 +22,7 @@ pub struct WorkerFigures {
     pub counters: Arc<Counters>,
 }
 
-impl WorkerFigures {
+impl WorkerMetrics {
     /// Subscribers that may be added.
     pub fn room(&self) -> u32 {
         if self.is_ended.load(Ordering::Acquire) {
@@ -53,11 +53,11 @@ impl WorkerFigures {
 
 /// A place kept at a worker for one connection on its way there. Dropping it gives it back.
 ///
-/// While the connection is under way the hand-over stands for it
-/// ([`HandOver::has_place`](crate::net::HandOver)): whoever receives that has the place again.
+/// While the connection is on its way, the handoff's header stands for the place
+/// ([`has_place`](crate::net::HandoffHeader::has_place)): its receiver has the place again.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct KeptPlace<'a>(&'a WorkerFigures);
+pub(crate) struct KeptPlace<'a>(&'a WorkerMetrics);
 
 impl KeptPlace<'_> {
     /// The hand-over is sent: whoever receives it has the place.
@@ -73,39 +73,39 @@ impl Drop for KeptPlace<'_> {
     }
 }
 
-/// All workers' figures.
+/// All workers' metrics.
 #[derive(Debug, Clone, Default)]
-pub struct Figures(Arc<[WorkerFigures]>);
+pub struct Metrics(Arc<[WorkerMetrics]>);
 
-impl Figures {
-    /// Figures of workers that have room for so many connections each.
-    pub fn new(capacities: impl Iterator<Item = u32>) -> Figures {
-        let of = |capacity| WorkerFigures { capacity, ..WorkerFigures::default() };
-        Figures(capacities.map(of).collect())
+impl Metrics {
+    /// Metrics of workers that have room for so many connections each.
+    pub fn new(capacities: impl Iterator<Item = u32>) -> Metrics {
+        let of = |capacity| WorkerMetrics { capacity, ..WorkerMetrics::default() };
+        Metrics(capacities.map(of).collect())
     }
 
-    /// Each worker's figures.
-    pub fn workers(&self) -> &[WorkerFigures] {
+    /// Each worker's metrics.
+    pub fn workers(&self) -> &[WorkerMetrics] {
         &self.0
     }
 
-    /// The figures of one worker.
-    pub fn worker(&self, worker: WorkerId) -> &WorkerFigures {
+    /// The metrics of one worker.
+    pub fn worker(&self, worker: WorkerId) -> &WorkerMetrics {
         &self.0[usize::from(worker.0)]
     }
 
     /// The worker with the most room, or any if none has some: one that has not ended, if there is
     /// one.
-    pub fn emptiest(&self) -> WorkerId {
-        let is_there = |worker: &WorkerFigures| !worker.is_ended.load(Ordering::Acquire);
+    pub fn least_loaded(&self) -> WorkerId {
+        let is_there = |worker: &WorkerMetrics| !worker.is_ended.load(Ordering::Acquire);
         let rooms = self.0.iter().map(|worker| (is_there(worker), worker.room()));
         let most = rooms.enumerate().max_by_key(|&(_, room)| room);
         WorkerId(most.map_or(0, |(at, _)| at as u16))
     }
 
     /// The worker with the most room, if any has some.
-    pub fn roomiest(&self) -> Option<WorkerId> {
-        let worker = self.emptiest();
+    pub fn least_loaded_with_room(&self) -> Option<WorkerId> {
+        let worker = self.least_loaded();
         (self.worker(worker).room() > 0).then_some(worker)
     }
 }
@@ -116,17 +116,20 @@ mod tests {
 
     #[test]
     fn nothing_is_handed_to_a_worker_that_has_ended() {
-        let figures = Figures::new([2, 3].into_iter());
-        figures.worker(WorkerId(1)).is_ended.store(true, Ordering::Release);
-        assert_eq!((figures.emptiest(), figures.roomiest()), (WorkerId(0), Some(WorkerId(0))));
-        figures.worker(WorkerId(0)).taken.store(2, Ordering::Relaxed);
-        assert_eq!((figures.emptiest(), figures.roomiest()), (WorkerId(0), None));
+        let metrics = Metrics::new([2, 3].into_iter());
+        metrics.worker(WorkerId(1)).is_ended.store(true, Ordering::Release);
+        assert_eq!(
+            (metrics.least_loaded(), metrics.least_loaded_with_room()),
+            (WorkerId(0), Some(WorkerId(0)))
+        );
+        metrics.worker(WorkerId(0)).taken.store(2, Ordering::Relaxed);
+        assert_eq!((metrics.least_loaded(), metrics.least_loaded_with_room()), (WorkerId(0), None));
     }
 
     #[test]
     fn a_kept_place_is_given_back_once_wherever_its_hand_over_ends() {
-        let figures = Figures::new([2].into_iter());
-        let worker = figures.worker(WorkerId(0));
+        let metrics = Metrics::new([2].into_iter());
+        let worker = metrics.worker(WorkerId(0));
         drop(worker.keep_place());
         assert_eq!((worker.places_kept(), worker.room()), (0, 2));
         worker.keep_place().travel();
@@ -137,16 +140,20 @@ mod tests {
 
     #[test]
     fn the_roomiest_has_room() {
-        let figures = Figures::new([2, 3].into_iter());
+        let metrics = Metrics::new([2, 3].into_iter());
         let fill = |worker| {
-            figures.worker(WorkerId(worker)).taken.fetch_add(1, Ordering::Relaxed);
+            metrics.worker(WorkerId(worker)).taken.fetch_add(1, Ordering::Relaxed);
         };
-        assert_eq!(figures.roomiest(), Some(WorkerId(1)));
+        assert_eq!(metrics.least_loaded_with_room(), Some(WorkerId(1)));
         (0..3).for_each(|_| fill(1));
-        assert_eq!(figures.roomiest(), Some(WorkerId(0)));
+        assert_eq!(metrics.least_loaded_with_room(), Some(WorkerId(0)));
         (0..2).for_each(|_| fill(0));
-        assert_eq!(figures.roomiest(), None);
+        assert_eq!(metrics.least_loaded_with_room(), None);
         fill(0);
-        assert_eq!(figures.roomiest(), None, "one that is on its way may be one too many");
+        assert_eq!(
+            metrics.least_loaded_with_room(),
+            None,
+            "one that is on its way may be one too many"
+        );
     }
 }

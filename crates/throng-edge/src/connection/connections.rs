@@ -1,0 +1,473 @@
+//! All connections of a worker, and the places that they take.
+//!
+//! A worker has room for a number of subscribers, its capacity, and for a few connections more: the
+//! reserve. Every connection begins there, without a place of its own, while its head is read. The
+//! request decides: a subscription needs a place among the subscribers, anything else goes to the
+//! control plane. So a full server still tells a publisher from a subscriber.
+//!
+//! A few viewers of the status page may stay in the reserve, so that an operator sees a full server
+//! live.
+//!
+//! # Invariants
+//!
+//! * Subscribers, and closing connections beyond `lingering_max`, never exceed the capacity, and
+//!   viewers beyond it never exceed `viewers_max`. So at least `heads_max` places are left for
+//!   heads.
+//! * A new connection always gets a place: where none is left, the oldest unfinished head gives
+//!   way. Heads that do not end can therefore not keep out a client whose head comes at once.
+//! * The counts are those of the connections in the table ([`Connections::check_invariants`]), and
+//!   other threads see the counts of the last change.
+
+use std::sync::atomic::Ordering;
+
+use throng_core::slab::Slab;
+use throng_core::{ConnectionName, WorkerId};
+
+use super::buffers::BufferQuota;
+use super::flags::Flags;
+use super::id::{ConnectionId, Generation, Token};
+use super::state::{Connection, State};
+use super::unfinished_heads::UnfinishedHeads;
+use crate::encoding::Encoding;
+use crate::limits::Limits;
+use crate::metrics::{Metrics, WorkerMetrics};
+
+/// One worker's connections.
+#[derive(Debug)]
+pub(crate) struct Connections<S> {
+    worker: WorkerId,
+    /// Where other threads see how many places are taken.
+    metrics: Metrics,
+    limits: Limits,
+    table: Slab<Connection<S>>,
+    /// The number of the newest connection's generation.
+    newest_generation: u32,
+    /// Connections that subscribe or have subscribed: each has a place until it closes.
+    admitted: u32,
+    /// Those of them whose places belong to the reserve: viewers, at most `viewers_max`.
+    viewers_in_reserve: u32,
+    closing: u32,
+    /// What all of them buffer.
+    quota: BufferQuota,
+    unfinished_heads: UnfinishedHeads,
+}
+
+impl<S> Connections<S> {
+    /// No connections. The first one has the generation after `generation`.
+    pub(crate) fn new(
+        worker: WorkerId,
+        metrics: Metrics,
+        limits: Limits,
+        generation: u32,
+    ) -> Connections<S> {
+        let workers = metrics.workers().len().max(1);
+        let quota = BufferQuota::new(limits.max_buffered_bytes / workers, limits.held_bytes_floor);
+        Connections {
+            worker,
+            metrics,
+            limits,
+            table: Slab::default(),
+            newest_generation: generation,
+            admitted: 0,
+            viewers_in_reserve: 0,
+            closing: 0,
+            quota,
+            unfinished_heads: UnfinishedHeads::default(),
+        }
+    }
+
+    /// The connection, if it is still there.
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection<S>> {
+        self.table.get(id.index())
+    }
+
+    /// The connection, if it is still there.
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<S>> {
+        self.table.get_mut(id.index())
+    }
+
+    /// A connection that nothing can have removed since the caller found it.
+    #[track_caller]
+    pub(crate) fn expect_live(&self, id: ConnectionId) -> Option<&Connection<S>> {
+        let connection = self.get(id);
+        debug_assert!(connection.is_some(), "{id:?} has been removed");
+        connection
+    }
+
+    /// A connection that nothing can have removed since the caller found it.
+    #[track_caller]
+    pub(crate) fn expect_live_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<S>> {
+        let connection = self.table.get_mut(id.index());
+        debug_assert!(connection.is_some(), "{id:?} has been removed");
+        connection
+    }
+
+    /// The place of the token's connection, if it is still there.
+    pub(crate) fn find(&self, token: Token) -> Option<ConnectionId> {
+        let connection = self.get(token.id())?;
+        (connection.generation == token.generation()).then_some(token.id())
+    }
+
+    /// The place of a connection by its public name, if it is still there.
+    pub(crate) fn find_name(&self, name: ConnectionName) -> Option<ConnectionId> {
+        let id = ConnectionId::new(name.index());
+        let connection = self.get(id)?;
+        (self.name_of(id, connection) == name).then_some(id)
+    }
+
+    /// The connection's token.
+    pub(crate) fn token(&self, id: ConnectionId) -> Option<Token> {
+        Some(self.get(id)?.token(id))
+    }
+
+    /// The connection's public name.
+    pub(crate) fn name(&self, id: ConnectionId) -> Option<ConnectionName> {
+        Some(self.name_of(id, self.get(id)?))
+    }
+
+    /// The public name of the connection in this place.
+    pub(crate) fn name_of(&self, id: ConnectionId, connection: &Connection<S>) -> ConnectionName {
+        ConnectionName::new(self.worker, connection.generation.number(), id.index())
+    }
+
+    /// Number of connections, closing ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All connections have indices below this.
+    pub(crate) fn extent(&self) -> u32 {
+        self.table.extent()
+    }
+
+    /// Adds a connection that awaits its head until the tick `due`.
+    pub(crate) fn insert(&mut self, socket: S, flags: Flags, due: u32) -> ConnectionId {
+        let generation = Generation::after(self.newest_generation);
+        self.newest_generation = generation.number();
+        let index = self.table.insert(Connection {
+            socket,
+            generation,
+            due,
+            newest_subscription: None,
+            io: None,
+            state: State::Head,
+            encoding: Encoding::WebSocket,
+            flags,
+        });
+        self.publish_load();
+        ConnectionId::new(index)
+    }
+
+    /// Removes a connection, whose place is free from then on.
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection<S>> {
+        let connection = self.table.remove(id.index())?;
+        self.quota.release(id, connection.buffered());
+        match connection.state {
+            State::Closing => self.closing -= 1,
+            _ => self.give_up_place(connection.flags),
+        }
+        self.publish_load();
+        Some(connection)
+    }
+
+    /// Puts a connection back that was [removed](Connections::remove) and is not closing. It keeps
+    /// its generation, not its id.
+    pub(crate) fn put_back(&mut self, mut connection: Connection<S>) -> ConnectionId {
+        debug_assert!(connection.state != State::Closing);
+        if let Some(io) = &mut connection.io {
+            io.buffered = Default::default();
+        }
+        self.admitted += u32::from(connection.has(Flags::SERVED));
+        self.viewers_in_reserve += u32::from(connection.has(Flags::IN_RESERVE));
+        let id = ConnectionId::new(self.table.insert(connection));
+        self.update_buffered(id);
+        self.publish_load();
+        id
+    }
+
+    /// Gives a connection that subscribes its place, unless it has one from an earlier request.
+    pub(crate) fn admit_subscriber(&mut self, id: ConnectionId, is_in_reserve: bool) {
+        let Some(connection) = self.expect_live_mut(id) else { return };
+        if !connection.has(Flags::SERVED) {
+            connection.flags.set(Flags::SERVED, true);
+            connection.flags.set(Flags::IN_RESERVE, is_in_reserve);
+            self.admitted += 1;
+            self.viewers_in_reserve += u32::from(is_in_reserve);
+        }
+        self.publish_load();
+    }
+
+    /// The connection closes from now on, and gives up its place. Returns whether it may linger:
+    /// whether there is room for it until its peer has closed, too.
+    pub(crate) fn begin_closing(&mut self, id: ConnectionId) -> bool {
+        let Some(connection) = self.expect_live_mut(id) else { return false };
+        debug_assert!(connection.state != State::Closing);
+        connection.state = State::Closing;
+        let flags = connection.flags;
+        let had_place = flags.has(Flags::SERVED) && !flags.has(Flags::IN_RESERVE);
+        let lingers = had_place || self.may_linger();
+        self.give_up_place(flags);
+        self.closing += 1;
+        self.publish_load();
+        lingers
+    }
+
+    fn give_up_place(&mut self, flags: Flags) {
+        self.admitted -= u32::from(flags.has(Flags::SERVED));
+        self.viewers_in_reserve -= u32::from(flags.has(Flags::IN_RESERVE));
+    }
+
+    /// Connections that subscribe or have subscribed and do not close.
+    pub(crate) fn admitted(&self) -> u32 {
+        self.admitted
+    }
+
+    /// Whether there is no place for another subscriber.
+    pub(crate) fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// Places left for subscribers, beside those kept for connections on their way here.
+    pub(crate) fn room(&self) -> u32 {
+        let kept = self.load().places_kept();
+        self.capacity().saturating_sub(self.taken().saturating_add(kept))
+    }
+
+    /// Whether the connection may subscribe: it has a place, or can have one. The places that are
+    /// kept are kept for handoffs.
+    pub(crate) fn has_place(&self, id: ConnectionId, is_handoff: bool) -> bool {
+        let is_served = self.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
+        is_served || if is_handoff { self.taken() < self.capacity() } else { !self.is_full() }
+    }
+
+    /// Whether the reserve has a place for another viewer.
+    pub(crate) fn has_viewer_place(&self) -> bool {
+        self.viewers_in_reserve < self.limits.viewers_max
+    }
+
+    /// Whether there is a place for a new connection, be it in the reserve.
+    pub(crate) fn has_room_for_head(&self) -> bool {
+        // Of the viewers' places only those that are taken: heads do not spread to the others.
+        let limits = &self.limits;
+        let reserve = limits.heads_max + limits.lingering_max + self.viewers_in_reserve;
+        (self.table.len() as u32) < self.capacity().saturating_add(reserve)
+    }
+
+    /// Subscribers that do not close and have places outside the reserve.
+    fn subscribers(&self) -> u32 {
+        self.admitted - self.viewers_in_reserve
+    }
+
+    /// Places of subscribers that are taken.
+    fn taken(&self) -> u32 {
+        self.subscribers() + self.closing.saturating_sub(self.limits.lingering_max)
+    }
+
+    /// Whether one more closing connection, which had no place, may wait for its peer.
+    fn may_linger(&self) -> bool {
+        self.subscribers() + self.closing
+            < self.capacity().saturating_add(self.limits.lingering_max)
+    }
+
+    fn capacity(&self) -> u32 {
+        self.load().capacity
+    }
+
+    fn load(&self) -> &WorkerMetrics {
+        self.metrics.worker(self.worker)
+    }
+
+    /// Tells other threads how many connections there are, and how many places are taken.
+    pub(crate) fn publish_load(&self) {
+        let open = self.table.len() as u32 - self.closing;
+        self.load().connections.store(open, Ordering::Relaxed);
+        self.load().taken.store(self.taken(), Ordering::Relaxed);
+    }
+
+    /// Counts what the connection buffers now.
+    pub(crate) fn update_buffered(&mut self, id: ConnectionId) {
+        let connection = self.table.get_mut(id.index());
+        let Some(io) = connection.and_then(|connection| connection.io.as_mut()) else { return };
+        let bytes = io.buffered_bytes();
+        self.quota.set(id, &mut io.buffered, bytes);
+    }
+
+    /// Frees what the connection does not need any more, and counts the rest.
+    pub(crate) fn trim_buffers(&mut self, id: ConnectionId) {
+        // It may have been removed by what has just been done for it.
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        match &connection.io {
+            Some(io) if io.is_idle() => {
+                let buffered = connection.buffered();
+                connection.io = None;
+                self.quota.release(id, buffered);
+            }
+            Some(_) => self.update_buffered(id),
+            None => {}
+        }
+    }
+
+    /// The connection to evict next, while all together buffer too much.
+    pub(crate) fn to_evict(&self) -> Option<ConnectionId> {
+        self.quota.excess()
+    }
+
+    /// Remembers the connection if its head is unfinished.
+    pub(crate) fn watch_head(&mut self, id: ConnectionId) {
+        let Some(token) = self.token(id).filter(|&token| self.is_head_unfinished(token)) else {
+            return;
+        };
+        let mut heads = std::mem::take(&mut self.unfinished_heads);
+        heads.push(token, |token| self.is_head_unfinished(token));
+        self.unfinished_heads = heads;
+    }
+
+    /// The connection whose head has been unfinished for longest. It is not found again.
+    pub(crate) fn take_oldest_unfinished_head(&mut self) -> Option<ConnectionId> {
+        let mut heads = std::mem::take(&mut self.unfinished_heads);
+        let oldest = heads.pop(|token| self.is_head_unfinished(token));
+        self.unfinished_heads = heads;
+        oldest.map(Token::id)
+    }
+
+    fn is_head_unfinished(&self, token: Token) -> bool {
+        let connection = self.find(token).and_then(|id| self.get(id));
+        connection.is_some_and(Connection::is_head_unfinished)
+    }
+
+    /// Panics unless the counts are those of the connections in the table. For tests: it visits all
+    /// of them.
+    pub(crate) fn check_invariants(&self) {
+        let all = || (0..self.extent()).filter_map(|index| self.table.get(index));
+        let count = |is_counted: &dyn Fn(&&Connection<S>) -> bool| {
+            all().filter(|connection| is_counted(connection)).count() as u32
+        };
+        let is_closing = |connection: &&Connection<S>| connection.state == State::Closing;
+        let is_admitted = |flag| {
+            move |connection: &&Connection<S>| {
+                connection.state != State::Closing && connection.has(flag)
+            }
+        };
+        assert_eq!(self.closing, count(&is_closing), "closing connections");
+        assert_eq!(self.admitted, count(&is_admitted(Flags::SERVED)), "admitted connections");
+        let viewers = count(&is_admitted(Flags::IN_RESERVE));
+        assert_eq!(self.viewers_in_reserve, viewers, "viewers in the reserve");
+        assert!(self.viewers_in_reserve <= self.limits.viewers_max.max(viewers));
+        let buffered: usize = all().map(|connection| connection.buffered().bytes()).sum();
+        assert_eq!(self.quota.bytes(), buffered, "buffered bytes");
+        assert_eq!(self.load().taken.load(Ordering::Relaxed), self.taken(), "published load");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(capacity: u32) -> Connections<()> {
+        let metrics = Metrics::new([capacity].into_iter());
+        Connections::new(WorkerId(0), metrics, limits(), u32::MAX - 1)
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            heads_max: 1,
+            lingering_max: 1,
+            viewers_max: 1,
+            max_buffered_bytes: 100,
+            held_bytes_floor: 10,
+            ..Limits::default()
+        }
+    }
+
+    fn insert(connections: &mut Connections<()>) -> ConnectionId {
+        let id = connections.insert((), Flags::default(), 0);
+        connections.check_invariants();
+        id
+    }
+
+    #[test]
+    fn a_token_finds_its_own_connection_only() {
+        let mut connections = connections(9);
+        let first = insert(&mut connections);
+        let token = connections.token(first).unwrap();
+        let name = connections.name(first).unwrap();
+        assert_eq!(
+            (connections.find(token), connections.find_name(name)),
+            (Some(first), Some(first))
+        );
+        connections.remove(first).unwrap();
+        let second = insert(&mut connections);
+        assert_eq!(first, second, "the place is used again");
+        assert_eq!((connections.find(token), connections.find_name(name)), (None, None));
+    }
+
+    #[test]
+    fn places_are_taken_by_subscribers_and_come_back_when_they_close() {
+        let mut connections = connections(2);
+        let ids = [(); 3].map(|()| insert(&mut connections));
+        assert_eq!(connections.room(), 2, "heads take no places");
+        connections.admit_subscriber(ids[0], false);
+        connections.admit_subscriber(ids[0], false);
+        assert_eq!(connections.room(), 1, "a second request takes no second place");
+        connections.admit_subscriber(ids[1], false);
+        assert!(connections.is_full() && !connections.has_place(ids[2], false));
+        assert!(connections.has_place(ids[0], false), "it has its place");
+        assert!(connections.begin_closing(ids[0]), "it lingers in the place that it had");
+        connections.check_invariants();
+        assert_eq!(connections.room(), 1, "one that lingers takes none");
+        connections.remove(ids[0]).unwrap();
+        connections.check_invariants();
+        assert_eq!((connections.room(), connections.len()), (1, 2));
+    }
+
+    #[test]
+    fn heads_beyond_the_reserve_give_way_the_oldest_first() {
+        let mut connections = connections(1);
+        let ids = [(); 3].map(|()| insert(&mut connections));
+        ids.iter().for_each(|&id| connections.watch_head(id));
+        assert!(!connections.has_room_for_head());
+        connections.admit_subscriber(ids[0], false);
+        assert_eq!(connections.take_oldest_unfinished_head(), Some(ids[1]));
+        connections.remove(ids[1]).unwrap();
+        assert!(connections.has_room_for_head());
+    }
+
+    #[test]
+    fn a_connection_that_is_put_back_keeps_its_place_and_its_token() {
+        let mut connections = connections(2);
+        let id = insert(&mut connections);
+        connections.admit_subscriber(id, true);
+        let token = connections.token(id).unwrap();
+        connections.get_mut(id).unwrap().io_mut().inbound = vec![0; 50];
+        connections.update_buffered(id);
+        let removed = connections.remove(id).unwrap();
+        connections.check_invariants();
+        let id = connections.put_back(removed);
+        connections.check_invariants();
+        assert_eq!(connections.find(token), Some(id));
+        assert!(!connections.has_viewer_place());
+    }
+
+    #[test]
+    fn the_largest_buffers_are_evicted_beyond_the_limit() {
+        let mut connections = connections(9);
+        let ids = [(); 2].map(|()| insert(&mut connections));
+        for (id, bytes) in ids.into_iter().zip([90, 11]) {
+            connections.get_mut(id).unwrap().io_mut().inbound = Vec::with_capacity(bytes);
+            connections.get_mut(id).unwrap().io_mut().inbound.push(0);
+            connections.update_buffered(id);
+        }
+        connections.check_invariants();
+        assert_eq!(connections.to_evict(), Some(ids[0]));
+        connections.get_mut(ids[0]).unwrap().io_mut().inbound = Vec::new();
+        connections.trim_buffers(ids[0]);
+        connections.check_invariants();
+        assert!(connections.get(ids[0]).unwrap().io.is_none());
+        assert_eq!(connections.to_evict(), None);
+    }
+}

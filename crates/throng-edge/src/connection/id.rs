@@ -1,0 +1,93 @@
+//! Identifies a worker's connections: by their place in its table, and by tokens, which outlive
+//! them.
+
+use std::num::NonZeroU32;
+
+/// A connection's place in its worker's table. It is reused once the connection is gone: what is
+/// kept beyond a call is a [`Token`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionId(u32);
+
+impl ConnectionId {
+    /// The place with this index.
+    pub(crate) fn new(index: u32) -> ConnectionId {
+        ConnectionId(index)
+    }
+
+    /// The index of the place.
+    pub(crate) fn index(self) -> u32 {
+        self.0
+    }
+}
+
+/// Tells apart the connections that have one [`ConnectionId`], one after the other. Never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Generation(NonZeroU32);
+
+impl Generation {
+    /// The generation that follows on `number`; the numbers wrap around.
+    pub(super) fn after(number: u32) -> Generation {
+        Generation(NonZeroU32::new(number.wrapping_add(1)).unwrap_or(NonZeroU32::MIN))
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// Identifies one connection of a worker for good: events carry it, and lists that outlive a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    id: ConnectionId,
+    generation: Generation,
+}
+
+impl Token {
+    /// The least value of [`Token::bits`]; smaller values are free for other sources of events.
+    pub(crate) const BITS_MIN: u64 = 1 << u32::BITS;
+
+    pub(super) fn new(id: ConnectionId, generation: Generation) -> Token {
+        Token { id, generation }
+    }
+
+    pub(super) fn id(self) -> ConnectionId {
+        self.id
+    }
+
+    pub(super) fn generation(self) -> Generation {
+        self.generation
+    }
+
+    /// The token as a number.
+    pub(crate) fn bits(self) -> u64 {
+        u64::from(self.generation.number()) << u32::BITS | u64::from(self.id.index())
+    }
+
+    /// The token with these [`bits`](Token::bits); `None` for a value that belongs to another
+    /// source of events.
+    pub(crate) fn from_bits(bits: u64) -> Option<Token> {
+        let generation = Generation(NonZeroU32::new((bits >> u32::BITS) as u32)?);
+        Some(Token { id: ConnectionId(bits as u32), generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_generation_gives_a_token_that_another_source_has() {
+        let mut number = u32::MAX - 3;
+        for _ in 0..6 {
+            let generation = Generation::after(number);
+            number = generation.number();
+            for index in [0, 1, 2, u32::MAX] {
+                let token = Token::new(ConnectionId(index), generation);
+                assert!(token.bits() >= Token::BITS_MIN);
+                assert_eq!(Token::from_bits(token.bits()), Some(token));
+            }
+        }
+        assert_eq!(number, 3, "it has wrapped around");
+        assert_eq!(Token::from_bits(Token::BITS_MIN - 1), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! What a connection owns only while something is half read, half written or unanswered.
+
+use std::sync::Arc;
+
+use throng_core::Message;
+use throng_wire::websocket::Reader;
+
+use super::buffers::Buffered;
+use super::outbound::Outbound;
+
+/// What a connection owns while something is half read or half written, or asked and not answered,
+/// and what a long-poll with an origin owns.
+#[derive(Debug, Default)]
+pub(crate) struct Io {
+    /// Bytes read that are not yet complete enough to act on.
+    pub(crate) inbound: Vec<u8>,
+    /// The WebSocket message that is half read.
+    pub(crate) reader: Reader,
+    /// The message that the socket has taken in part. It is written before `outbound`.
+    pub(crate) partial: Option<Partial>,
+    /// Responses and frames of the connection's own that wait for the socket.
+    pub(crate) outbound: Option<Box<Outbound>>,
+    /// Present while a long-poll waits whose answer needs more than its messages.
+    pub(crate) long_poll: Option<Box<LongPoll>>,
+    /// Queries of this connection whose answers come later, in a notification.
+    pub(crate) pending_queries: u32,
+    /// What the worker's quota counts for it; see [`Io::buffered_bytes`].
+    pub(super) buffered: Buffered,
+    /// The tick at which the message in `reader` began: it has a deadline.
+    pub(crate) message_since: u32,
+}
+
+/// A partly written message. Its bytes are shared with every other connection that gets it.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) message: Arc<Message>,
+    /// The first byte of its encoding that is not written.
+    pub(crate) from: u32,
+}
+
+/// What the answer to a long-poll says beside its messages.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LongPoll {
+    /// The origin of the page that may read it.
+    pub(crate) origin: Option<String>,
+    /// Whether everything after the client's last id was there; `None` if it gave none.
+    pub(crate) is_recovered: Option<bool>,
+}
+
+impl Io {
+    /// Of a connection that has sent `bytes` which are not handled yet.
+    pub(crate) fn with_inbound(bytes: &[u8]) -> Io {
+        Io { inbound: bytes.to_vec(), ..Io::default() }
+    }
+
+    /// Memory that no other connection shares: of half-read input, of answers that wait to be
+    /// written, and of a long-poll's origin, which is as long as its client likes.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        let outbound = self.outbound.as_ref().map_or(0, |outbound| outbound.capacity_bytes());
+        let origin = self.long_poll.as_ref().and_then(|poll| poll.origin.as_ref());
+        let origin = origin.map_or(0, String::capacity);
+        self.inbound.capacity() + self.reader.buffered_bytes() + outbound + origin
+    }
+
+    /// Whether nothing in it is needed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.inbound.is_empty()
+            && self.reader.is_idle()
+            && self.partial.is_none()
+            && self.outbound.as_ref().is_none_or(|outbound| outbound.is_empty())
+            && self.long_poll.is_none()
+            && self.pending_queries == 0
+    }
+}

@@ -1,0 +1,98 @@
+//! One connection: what it costs while it is parked.
+
+use throng_core::{Counter, Parked, SubscriptionId};
+
+use super::buffers::Buffered;
+use super::flags::Flags;
+use super::id::{ConnectionId, Generation, Token};
+use super::io::Io;
+use crate::encoding::Encoding;
+
+/// Where a connection is in its life. `Streaming` and `LongPolling` are parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The worker awaits or reads a request head.
+    Head,
+    /// The connection follows channels and gets what is published to them.
+    Streaming,
+    /// The connection follows channels until its one answer.
+    LongPolling,
+    /// The final response is written or queued. Input is thrown away until the peer has closed its
+    /// side, or a deadline is over.
+    Closing,
+}
+
+/// A connection. There may be a million: what only some of them need is in [`Io`].
+#[derive(Debug)]
+pub struct Connection<S> {
+    /// The client's end. Dropping it closes the connection.
+    pub(crate) socket: S,
+    /// Makes a [`Token`](super::Token) of this connection unlike those of others in its place.
+    pub(crate) generation: Generation,
+    /// The tick at which its one deadline is over: that of its head, its answer, its heartbeat or
+    /// its close, as `state` says.
+    pub(crate) due: u32,
+    /// Its newest subscription; each links to the one before.
+    pub(crate) newest_subscription: Option<SubscriptionId>,
+    /// `None` for an idle connection, which owns no buffers.
+    pub(crate) io: Option<Box<Io>>,
+    /// Changed to `Closing` only by [`Connections::begin_closing`](super::Connections).
+    pub(crate) state: State,
+    /// How messages look on it, once it is parked.
+    pub(crate) encoding: Encoding,
+    pub(crate) flags: Flags,
+}
+
+// With `OwnedFd` as the socket. The slab adds nothing: it uses a niche.
+const _: () =
+    assert!(throng_core::slab::Slab::<Connection<std::os::fd::OwnedFd>>::ENTRY_BYTES == 32);
+
+impl<S> Connection<S> {
+    pub(crate) fn has(&self, flag: Flags) -> bool {
+        self.flags.has(flag)
+    }
+
+    /// What outlives the connection, which is in this place.
+    pub(crate) fn token(&self, id: ConnectionId) -> Token {
+        Token::new(id, self.generation)
+    }
+
+    /// The kind of subscriber that it counts as; `None` unless it is parked.
+    pub(crate) fn parked(&self) -> Option<Parked> {
+        Some(match (self.state, self.encoding) {
+            (State::Head | State::Closing, _) => return None,
+            (State::LongPolling, _) => Parked::Poll,
+            (State::Streaming, _) if self.has(Flags::VIEWER) => Parked::Status,
+            (State::Streaming, Encoding::WebSocket | Encoding::WebSocketEnvelope) => {
+                Parked::WebSocket
+            }
+            (State::Streaming, Encoding::Sse | Encoding::SseEnvelope) => Parked::Sse,
+            (State::Streaming, Encoding::Line | Encoding::LineEnvelope) => Parked::Stream,
+        })
+    }
+
+    /// Whether messages can be written to it now.
+    pub(crate) fn takes_messages(&self) -> bool {
+        self.state == State::Streaming && !self.has(Flags::BLOCKED)
+    }
+
+    /// Whether its first request head has not arrived in full.
+    pub(super) fn is_head_unfinished(&self) -> bool {
+        self.state == State::Head && !self.has(Flags::SERVED) && !self.has(Flags::AWAITS_CONTROL)
+    }
+
+    /// The counter of the messages written to it.
+    pub(crate) fn delivery_counter(&self) -> Counter {
+        if self.has(Flags::VIEWER) { Counter::StatusDeliveries } else { Counter::Deliveries }
+    }
+
+    /// Its [`Io`], made on demand.
+    pub(crate) fn io_mut(&mut self) -> &mut Io {
+        self.io.get_or_insert_with(Box::default)
+    }
+
+    /// What the worker's quota counts for it.
+    pub(super) fn buffered(&self) -> Buffered {
+        self.io.as_ref().map_or(Buffered::default(), |io| io.buffered)
+    }
+}

@@ -1,0 +1,68 @@
+//! Connections whose first request head is incomplete, the oldest first: these give way when a new
+//! connection finds no place.
+
+use std::collections::VecDeque;
+
+use super::id::Token;
+
+/// Shorter queues are not worth cleaning.
+const CLEAN_MIN: usize = 128;
+
+/// Connections whose first head had not come whole when it was looked for, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct UnfinishedHeads {
+    tokens: VecDeque<Token>,
+    /// The length after the finished heads were last taken out.
+    cleaned: usize,
+}
+
+impl UnfinishedHeads {
+    /// Adds a connection. Those for which `is_unfinished` no longer holds are taken out now and
+    /// then, so that the queue is never much longer than twice the number of unfinished heads.
+    pub(super) fn push(&mut self, token: Token, is_unfinished: impl Fn(Token) -> bool) {
+        if self.tokens.len() >= CLEAN_MIN.max(2 * self.cleaned) {
+            self.tokens.retain(|&token| is_unfinished(token));
+            self.cleaned = self.tokens.len();
+        }
+        self.tokens.push_back(token);
+    }
+
+    /// Takes the oldest that is still unfinished.
+    pub(super) fn pop(&mut self, is_unfinished: impl Fn(Token) -> bool) -> Option<Token> {
+        while let Some(token) = self.tokens.pop_front() {
+            if is_unfinished(token) {
+                return Some(token);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::{ConnectionId, Generation};
+    use super::*;
+
+    fn token(index: u32) -> Token {
+        Token::new(ConnectionId::new(index), Generation::after(0))
+    }
+
+    #[test]
+    fn the_oldest_unfinished_head_is_found() {
+        let mut heads = UnfinishedHeads::default();
+        (0..10).for_each(|index| heads.push(token(index), |_| true));
+        assert_eq!(heads.pop(|found| found.id().index() > 3), Some(token(4)));
+        assert_eq!(heads.pop(|_| true), Some(token(5)));
+        assert_eq!(heads.pop(|found| found.id().index() > 20), None);
+    }
+
+    #[test]
+    fn finished_heads_are_taken_out() {
+        let mut heads = UnfinishedHeads::default();
+        for index in 0..100_000 {
+            heads.push(token(index), |found| found == token(0) || found == token(index));
+            assert!(heads.tokens.len() <= CLEAN_MIN, "{}", heads.tokens.len());
+        }
+        assert_eq!(heads.pop(|found| found == token(0)), Some(token(0)));
+    }
+}

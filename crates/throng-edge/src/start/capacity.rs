@@ -1,0 +1,110 @@
+//! How many workers there are, and how many connections each holds: from the cores, the descriptor
+//! limit and the settings.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use throng_core::ConnectionName;
+
+use super::StartError;
+use crate::limits::RESERVE;
+use crate::settings::Settings;
+
+/// The most workers that a process starts: each takes three descriptors in every table.
+pub const WORKERS_MAX: usize = 1024;
+const _: () = assert!(WORKERS_MAX <= ConnectionName::WORKERS_MAX);
+
+/// Descriptors of a worker's table that are not subscribers: those of the process at the start,
+/// some to spare, and those of the reserve.
+pub const DESCRIPTORS_APART: u64 = 56 + RESERVE as u64;
+
+/// Descriptors of each table for every worker that there is.
+pub const DESCRIPTORS_PER_WORKER: u64 = 3;
+
+/// Raises the soft descriptor limit to the hard one. Returns the soft limit that holds then.
+pub(super) fn raise_descriptor_limit() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where this fails, the server makes do with what it has.
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 30)
+}
+
+/// Subscribers that one of `workers` can hold with a table of `descriptors_max`.
+pub(super) fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
+    let apart = DESCRIPTORS_APART + DESCRIPTORS_PER_WORKER * workers as u64;
+    // Connection names have no room for higher indices, whatever the limit.
+    let descriptors_max = descriptors_max.min(ConnectionName::INDICES_MAX as u64);
+    descriptors_max.saturating_sub(apart) as usize
+}
+
+/// Workers that are started even if fewer could hold all connections: as many as the settings say,
+/// or as there are cores.
+pub(super) fn workers_min(settings: &Settings) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    if settings.workers == 0 { cores() } else { settings.workers }
+}
+
+/// The capacity of each worker. There are more than [`workers_min`] if these would not hold enough
+/// connections.
+pub(super) fn capacities(
+    settings: &Settings,
+    descriptors_max: u64,
+) -> Result<Vec<u32>, StartError> {
+    let mut workers = workers_min(settings);
+    if worker_connections_max(descriptors_max, workers) == 0 {
+        return Err(StartError::NoRoom(descriptors_max));
+    }
+    let total_max = |workers| workers * worker_connections_max(descriptors_max, workers);
+    while settings.max_connections > total_max(workers) && workers <= WORKERS_MAX {
+        workers += 1;
+    }
+    if workers > WORKERS_MAX {
+        let per_worker = worker_connections_max(descriptors_max, WORKERS_MAX).max(1);
+        return Err(StartError::TooMany {
+            connections: settings.max_connections,
+            workers: settings.max_connections.div_ceil(per_worker),
+            per_worker,
+        });
+    }
+    let total =
+        if settings.max_connections == 0 { total_max(workers) } else { settings.max_connections };
+    let share = |worker| (total / workers + usize::from(worker < total % workers)) as u32;
+    Ok((0..workers).map(share).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(workers: usize, max_connections: usize) -> Settings {
+        Settings { workers, max_connections, ..Settings::for_tests() }
+    }
+
+    #[test]
+    fn capacity_is_shared_out_to_the_last_connection() {
+        let shares = capacities(&settings(3, 10), 1024).unwrap();
+        assert_eq!(shares, [4, 3, 3]);
+    }
+
+    #[test]
+    fn a_low_descriptor_limit_is_met_with_more_workers() {
+        let shares = capacities(&settings(2, 1_000_000), 20_000).unwrap();
+        assert_eq!(shares.iter().sum::<u32>(), 1_000_000);
+        let per_worker = worker_connections_max(20_000, shares.len());
+        assert!(shares.iter().all(|&share| share as usize <= per_worker));
+    }
+
+    #[test]
+    fn the_descriptor_limit_decides_where_the_settings_do_not() {
+        let shares = capacities(&settings(2, 0), 1024).unwrap();
+        let per_worker = worker_connections_max(1024, 2) as u32;
+        assert_eq!(shares, [per_worker, per_worker]);
+    }
+
+    #[test]
+    fn a_limit_that_is_too_low_is_named_with_the_numbers() {
+        let refused = |settings, limit| capacities(&settings, limit).unwrap_err().to_string();
+        assert!(refused(settings(2, 0), 64).contains("the descriptor limit is 64"));
+        let message = refused(settings(2, 1_000_000_000), 20_000);
+        assert!(message.contains("1000000000 connections would take"), "{message}");
+    }
+}

@@ -1,0 +1,127 @@
+//! The running data plane, and the sockets that travel between it and the control plane.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use throng_core::{Listener, Notification, WorkerQueue};
+
+use super::SendMethod;
+use crate::metrics::Metrics;
+use crate::net::HandoffHeader;
+use crate::sys::handoff::{HandoffReceiver, HandoffSender};
+use crate::sys::listener::PortReservation;
+
+/// The running data plane.
+#[derive(Debug)]
+pub struct Edge {
+    /// Connections that the workers hand off to the control plane.
+    pub to_control: ControlHandoffs,
+    /// Hands connections off to the workers.
+    pub to_workers: WorkerHandoffs,
+    /// The workers' metrics.
+    pub metrics: Metrics,
+    /// How fan-outs are written.
+    pub send_method: SendMethod,
+    pub(super) queues: Vec<Arc<WorkerQueue>>,
+    pub(super) threads: Vec<JoinHandle<()>>,
+    /// Keeps the port from other programs as long as the server runs.
+    pub(super) _port: PortReservation,
+}
+
+impl Edge {
+    /// Stops accepting connections and subscriptions; those that are there go on.
+    pub fn stop_accepting(&self) {
+        self.notify_all(|| Notification::StopAccepting);
+    }
+
+    /// Delivers what was accepted, tells every client to reconnect, and ends the workers.
+    pub fn drain(&self) {
+        self.notify_all(|| Notification::Drain);
+    }
+
+    fn notify_all(&self, notification: impl Fn() -> Notification) {
+        for queue in &self.queues {
+            queue.post(notification());
+            queue.wake();
+        }
+    }
+
+    /// Waits until all workers have ended.
+    pub fn join(self) {
+        for thread in self.threads {
+            // A worker that panicked has aborted the process.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Receives the connections that workers hand off to the control plane. The descriptor is readable
+/// while one waits.
+#[derive(Debug)]
+pub struct ControlHandoffs(HandoffReceiver);
+
+/// A connection for the control plane.
+#[derive(Debug)]
+pub struct Handoff {
+    /// The connection, non-blocking.
+    pub stream: TcpStream,
+    /// Bytes that the worker has read from it: they begin with a request head.
+    pub bytes: Vec<u8>,
+}
+
+impl ControlHandoffs {
+    pub(super) fn new(receiver: HandoffReceiver) -> ControlHandoffs {
+        ControlHandoffs(receiver)
+    }
+
+    /// Receives the next connection; `None` while none waits.
+    pub fn receive(&self) -> io::Result<Option<Handoff>> {
+        let mut bytes = Vec::new();
+        let Some((_, socket)) = self.0.receive(&mut bytes)? else { return Ok(None) };
+        let lost = || io::Error::other("no descriptor was left for a socket that was handed off");
+        bytes.shrink_to_fit();
+        Ok(Some(Handoff { stream: TcpStream::from(socket.ok_or_else(lost)?), bytes }))
+    }
+}
+
+impl AsFd for ControlHandoffs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The worker cannot take more connections now: too many are on their way to it, or it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the worker takes no more connections for now")]
+pub struct WorkerBusyError;
+
+/// Hands connections off from the control plane to the workers.
+#[derive(Debug, Clone)]
+pub struct WorkerHandoffs {
+    senders: Arc<[HandoffSender]>,
+    metrics: Metrics,
+}
+
+impl WorkerHandoffs {
+    pub(super) fn new(senders: Vec<HandoffSender>, metrics: Metrics) -> WorkerHandoffs {
+        WorkerHandoffs { senders: senders.into(), metrics }
+    }
+
+    /// Hands a connection off to the least loaded worker; if all are full, that worker answers it
+    /// with a 503. `bytes` begin with a request head. A connection of the admin listener may follow
+    /// the status samples, whatever its head says about host and origin.
+    pub fn send(
+        &self,
+        listener: Listener,
+        stream: &TcpStream,
+        bytes: &[u8],
+    ) -> Result<(), WorkerBusyError> {
+        let worker = self.metrics.least_loaded();
+        let sender = &self.senders[usize::from(worker.0)];
+        let header = HandoffHeader::between_planes(listener);
+        sender.send(header, stream.as_fd(), bytes).map_err(|_| WorkerBusyError)
+    }
+}

@@ -1,0 +1,110 @@
+//! One worker's thread, from its start to the event loop.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use super::{SendMethod, StartError, cannot_listen, send_method, system};
+use crate::event_loop::permits::PermitHolder;
+use crate::event_loop::sleep::Sleep;
+use crate::event_loop::steering::Steering;
+use crate::event_loop::{self, Sources};
+use crate::sys::epoll::Epoll;
+use crate::sys::handoff::{HandoffReceiver, HandoffSender};
+use crate::sys::listener;
+use crate::sys::sockets::Sockets;
+use crate::worker::{Setup, Worker};
+
+/// Stack of a worker thread, in bytes: nothing there recurses deeply.
+const STACK_BYTES: usize = 512 << 10;
+
+/// What a worker's thread is started with.
+pub(super) struct Thread {
+    pub(super) setup: Setup,
+    /// Connections that other threads hand off to this worker.
+    pub(super) handoffs: HandoffReceiver,
+    /// Wakes the worker.
+    pub(super) event: Arc<OwnedFd>,
+    pub(super) to_control: HandoffSender,
+    pub(super) to_workers: Vec<HandoffSender>,
+    pub(super) steering: Arc<Steering>,
+    pub(super) permit: PermitHolder,
+    /// Whether all listeners are open once this worker has opened its own: only then can they be
+    /// steered.
+    pub(super) is_last: bool,
+}
+
+impl Thread {
+    /// Starts the thread. It reports through `started` once it accepts connections, or cannot.
+    pub(super) fn spawn(
+        self,
+        started: mpsc::Sender<Result<SendMethod, StartError>>,
+    ) -> io::Result<JoinHandle<()>> {
+        let name = format!("worker-{}", self.setup.id.0);
+        let builder = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
+        builder.spawn(move || self.run(&started))
+    }
+
+    fn run(self, started: &mpsc::Sender<Result<SendMethod, StartError>>) {
+        let (worker, sources, sleep) = match self.prepare() {
+            Ok((worker, sources, sleep, method)) => {
+                // If the starting thread has given up meanwhile, the process is about to exit.
+                let _ = started.send(Ok(method));
+                (worker, sources, sleep)
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+                return;
+            }
+        };
+        let _abort = AbortOnPanic;
+        if let Err(error) = event_loop::run(worker, sources, sleep) {
+            eprintln!("error: a worker cannot go on: {error}");
+            std::process::abort();
+        }
+    }
+
+    fn prepare(self) -> Result<(Worker<Sockets>, Sources, Sleep, SendMethod), StartError> {
+        crate::sys::process::unshare()
+            .map_err(system("give a worker a descriptor table of its own"))?;
+        let settings = &self.setup.settings;
+        let address = settings.listen;
+        let listener = listener::open(address, settings.heartbeat)
+            .map_err(|source| cannot_listen("listen", address, source))?;
+        if self.is_last {
+            self.steering.update(&listener);
+        }
+        let sources = Sources {
+            listener: Some(listener),
+            is_listener_resting: false,
+            handoffs: self.handoffs,
+            queue_event: self.event,
+            steering: self.steering,
+        };
+        let sleep = Sleep::new(Arc::clone(&self.setup.queue), self.permit);
+        let (io_uring, aio, method) = send_method::open(settings.io_uring)?;
+        let sockets = Sockets {
+            io_uring,
+            aio,
+            counters: Arc::clone(&self.setup.metrics.worker(self.setup.id).counters),
+            epoll: Epoll::new().map_err(system("make an epoll instance"))?,
+            to_control: self.to_control,
+            to_workers: self.to_workers,
+        };
+        Ok((Worker::new(self.setup, sockets), sources, sleep, method))
+    }
+}
+
+/// Without its loop a worker's connections are dead: better to end, and be started again, than to
+/// pretend.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("error: a worker cannot go on: it has panicked");
+            std::process::abort();
+        }
+    }
+}

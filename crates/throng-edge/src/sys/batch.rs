@@ -1,0 +1,108 @@
+//! Shared by the two ways to write to many sockets in one system call, io_uring and Linux AIO.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::net::{Transfer, WriteRequest};
+
+/// Checks that a full socket is reported at once, instead of the kernel keeping the request until
+/// the socket takes it: the callers rely on it for memory safety.
+pub(super) fn try_out(
+    mut write_each: impl FnMut(&[WriteRequest<'_, OwnedFd>], &mut Vec<Transfer>) -> io::Result<()>,
+) -> io::Result<()> {
+    let (socket, _peer) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let bytes = [0; 64 << 10];
+    let mut transfers = Vec::new();
+    for _ in 0..64 {
+        transfers.clear();
+        write_each(&[WriteRequest { socket: &socket, bytes: &bytes }], &mut transfers)?;
+        match transfers[..] {
+            [Transfer::Bytes(_)] => {}
+            [Transfer::Blocked] => return Ok(()),
+            _ => break,
+        }
+    }
+    Err(io::Error::other("a full socket was not told from others"))
+}
+
+/// The meaning of a completion's result: a number of bytes, or a negative error number.
+pub(super) fn transfer_of(result: i32) -> Transfer {
+    match result {
+        1.. => Transfer::Bytes(result.unsigned_abs() as usize),
+        _ => match Errno::from_raw_os_error(-result) {
+            // After an interruption the event loop reports the socket as writable at once.
+            Errno::AGAIN | Errno::INTR => Transfer::Blocked,
+            _ => Transfer::Gone,
+        },
+    }
+}
+
+/// Tests that both ways must pass.
+#[cfg(test)]
+pub(super) mod tests {
+    use rustix::net::{RecvFlags, recv};
+
+    use super::*;
+
+    /// Writes the requests, and returns what became of each.
+    type WriteEach<'a> = &'a mut dyn FnMut(&[WriteRequest<'_, OwnedFd>], &mut Vec<Transfer>);
+
+    pub(in crate::sys) fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+    }
+
+    /// The bytes that wait at a socket; `None` if there are none.
+    pub(in crate::sys) fn received(socket: &OwnedFd) -> Option<Vec<u8>> {
+        let mut buffer = [0; 64];
+        let (_, count) = recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).ok()?;
+        Some(buffer[..count].to_vec())
+    }
+
+    pub(in crate::sys) fn write_to(
+        write_each: WriteEach<'_>,
+        requests: &[(&OwnedFd, &[u8])],
+    ) -> Vec<Transfer> {
+        let requests: Vec<_> =
+            requests.iter().map(|&(socket, bytes)| WriteRequest { socket, bytes }).collect();
+        let mut transfers = vec![Transfer::End];
+        write_each(&requests, &mut transfers);
+        assert_eq!(transfers.remove(0), Transfer::End, "earlier transfers stay");
+        transfers
+    }
+
+    /// More sockets than one submission of `entries` holds.
+    pub(in crate::sys) fn each_socket_gets_its_bytes(entries: usize, write_each: WriteEach<'_>) {
+        let pairs: Vec<_> = (0..entries + 3).map(|_| pair()).collect();
+        let bytes: Vec<_> =
+            (0..pairs.len()).map(|number| format!("for {number}").into_bytes()).collect();
+        let requests: Vec<_> =
+            pairs.iter().zip(&bytes).map(|((near, _), bytes)| (near, &bytes[..])).collect();
+        for round in 0..2 {
+            let transfers = write_to(write_each, &requests);
+            for (number, (_, far)) in pairs.iter().enumerate() {
+                let expected = Transfer::Bytes(bytes[number].len());
+                assert_eq!(transfers[number], expected, "round {round}");
+                assert_eq!(received(far).as_ref(), Some(&bytes[number]));
+            }
+        }
+    }
+
+    pub(in crate::sys) fn full_and_dead_sockets_delay_no_other(write_each: WriteEach<'_>) {
+        let ((full, _reader), (dead, gone), (fine, far)) = (pair(), pair(), pair());
+        drop(gone);
+        let much = vec![b'x'; 1 << 20];
+        while write_to(write_each, &[(&full, &much)]) != [Transfer::Blocked] {}
+        let transfers = write_to(write_each, &[(&full, b"1"), (&dead, b"2"), (&fine, b"3")]);
+        assert_eq!(transfers, [Transfer::Blocked, Transfer::Gone, Transfer::Bytes(1)]);
+        assert_eq!(received(&far).unwrap(), b"3");
+    }
+}

@@ -1,0 +1,109 @@
+//! Answers to long-polls, before they go over the wire.
+
+use std::sync::Arc;
+
+use throng_core::{ConnectionName, Message, Position};
+use throng_wire::response::{self, PollBody, SubscriptionHeaders};
+use throng_wire::{Date, RetryAfter};
+
+use crate::connection::LongPoll;
+use crate::encoding::Encoding;
+
+/// Bytes in one answer, roughly: what is left comes with the next request.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// An answer that is being put together.
+#[derive(Default)]
+pub(super) struct Answer {
+    body: Vec<u8>,
+    content_type: Option<String>,
+    /// How many messages it holds.
+    pub(super) messages: u64,
+    /// Whether messages before them are lost.
+    pub(super) has_gap: bool,
+}
+
+impl Answer {
+    fn add(&mut self, message: &Message, is_envelope: bool) {
+        if self.messages > 0 {
+            self.body.push(b'\n');
+        }
+        self.messages += 1;
+        let content_type = if is_envelope {
+            message.write_envelope(&mut self.body);
+            "application/x-ndjson"
+        } else {
+            self.body.extend_from_slice(message.body.bytes());
+            message.content_type()
+        };
+        match &mut self.content_type {
+            Some(known) if known != content_type => *known = throng_core::message::TEXT.into(),
+            Some(_) => {}
+            none => *none = Some(content_type.into()),
+        }
+    }
+
+    /// Adds messages, oldest first, as many as one answer holds, without those that exclude `name`.
+    /// Returns the offset of the last message that it has considered.
+    pub(super) fn add_all<'a>(
+        &mut self,
+        messages: impl Iterator<Item = &'a Arc<Message>>,
+        name: ConnectionName,
+        is_envelope: bool,
+    ) -> Option<u64> {
+        let mut last = None;
+        for message in messages {
+            if self.body.len() > ANSWER_BYTES_MAX {
+                break;
+            }
+            last = Some(message.id.offset);
+            if message.excluded != Some(name) {
+                self.add(message, is_envelope);
+            }
+        }
+        last
+    }
+
+    /// The response as it goes over the wire, to a client that is at `position` after it.
+    pub(super) fn encode(
+        &self,
+        position: &Position,
+        poll: Option<&LongPoll>,
+        is_kept: bool,
+        retry_after: Option<RetryAfter>,
+        date: Date,
+    ) -> Vec<u8> {
+        let recovered = poll.and_then(|poll| poll.is_recovered);
+        let headers = SubscriptionHeaders {
+            id: &position.to_string(),
+            recovered: if self.has_gap { Some(false) } else { recovered },
+            connection: None,
+            allow_origin: poll.and_then(|poll| poll.origin.as_deref()),
+            date: Some(date),
+        };
+        let body = self.content_type.as_deref().map(|content_type| PollBody {
+            content_type: Some(content_type),
+            length: self.body.len(),
+        });
+        let mut out = Vec::with_capacity(self.body.len() + 256);
+        response::poll(&mut out, body, is_kept, retry_after, &headers);
+        out.extend_from_slice(&self.body);
+        out
+    }
+}
+
+/// What an answer depends on, among kept connections that wait for one channel only.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) cursor: u64,
+    pub(super) encoding: Encoding,
+    pub(super) poll: Option<Box<LongPoll>>,
+}
+
+/// One answer for all long-polls with the same terms.
+#[derive(Debug)]
+pub(super) struct SharedAnswer {
+    pub(super) terms: Terms,
+    pub(super) bytes: Vec<u8>,
+    pub(super) messages: u64,
+}

@@ -1,0 +1,78 @@
+//! How much a worker does for one connection, and in one slice, before others have their turn.
+
+/// Heads and frames of one connection before others have their turn. Each may cost a write.
+const STEPS_PER_TURN: u32 = 32;
+
+/// An answer of this many bytes counts for one step of a connection's turn.
+const BYTES_PER_STEP: usize = 8 << 10;
+
+/// What is left of the current slice, and of the current connection's turn.
+#[derive(Debug)]
+pub(super) struct Budget {
+    slice_bytes_max: usize,
+    /// Bytes that may still be written in this slice.
+    slice_bytes: usize,
+    /// Heads and frames that the connection which is being read may still have.
+    steps: u32,
+}
+
+impl Budget {
+    /// Nothing is left until a slice begins. A slice writes `slice_bytes_max`, roughly.
+    pub(super) fn new(slice_bytes_max: usize) -> Budget {
+        Budget { slice_bytes_max, slice_bytes: 0, steps: 0 }
+    }
+
+    pub(super) fn begin_slice(&mut self) {
+        self.slice_bytes = self.slice_bytes_max;
+    }
+
+    pub(super) fn is_slice_spent(&self) -> bool {
+        self.slice_bytes == 0
+    }
+
+    pub(super) fn begin_turn(&mut self) {
+        self.steps = STEPS_PER_TURN;
+    }
+
+    pub(super) fn has_steps(&self) -> bool {
+        self.steps > 0
+    }
+
+    /// Uses up a step of the turn.
+    pub(super) fn take_step(&mut self) {
+        debug_assert!(self.has_steps());
+        self.steps = self.steps.saturating_sub(1);
+    }
+
+    /// Counts bytes that were written to subscribers, whose connections are not being read.
+    pub(super) fn charge_slice(&mut self, bytes: usize) {
+        self.slice_bytes = self.slice_bytes.saturating_sub(bytes);
+    }
+
+    /// Counts the bytes of an answer, to the slice and to the turn.
+    pub(super) fn charge(&mut self, bytes: usize) {
+        self.charge_slice(bytes);
+        let steps = bytes / BYTES_PER_STEP;
+        self.steps = self.steps.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_spent_by_bytes_and_a_turn_by_steps_and_long_answers() {
+        let mut budget = Budget::new(100_000);
+        assert!(budget.is_slice_spent() && !budget.has_steps());
+        budget.begin_slice();
+        budget.begin_turn();
+        budget.charge_slice(90_000);
+        budget.take_step();
+        assert!(!budget.is_slice_spent() && budget.steps == STEPS_PER_TURN - 1);
+        budget.charge(3 * BYTES_PER_STEP);
+        assert!(budget.is_slice_spent() && budget.steps == STEPS_PER_TURN - 4);
+        budget.charge(usize::MAX);
+        assert!(!budget.has_steps());
+    }
+}

@@ -1,0 +1,36 @@
+//! Error responses, with the date and the next client's `Retry-After`.
+
+use throng_wire::error::ResponseOptions;
+use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
+
+use super::Worker;
+use crate::net::Net;
+
+impl<N: Net> Worker<N> {
+    /// Appends the response to a request that does not subscribe, or that is not known.
+    pub(super) fn write_error(&self, code: ErrorCode, out: &mut Vec<u8>) {
+        let options = self.response_options(code, None);
+        ErrorResponse::from(code).write_response(out, &options);
+    }
+
+    /// What goes with an error of this code to the pages of `allow_origin`, now. The connection
+    /// ends with it. Each call gives the next client's `Retry-After`.
+    pub(super) fn response_options<'a>(
+        &self,
+        code: ErrorCode,
+        allow_origin: Option<&'a str>,
+    ) -> ResponseOptions<'a> {
+        ResponseOptions {
+            keep_alive: false,
+            allow_origin,
+            retry_after: self.retry_after(code),
+            date: Some(self.date.get()),
+        }
+    }
+
+    /// The next client's `Retry-After`, for a code that has one.
+    pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
+        let window_ms = code.retry()?.window_ms(self.settings.drain_window);
+        Some(RetryAfter::from_ms(self.retry_schedule.next_ms(&window_ms)))
+    }
+}

@@ -1,0 +1,48 @@
+//! Closes the connections that buffer most while all together buffer too much.
+
+use throng_core::Counter;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::Worker;
+use crate::close_reason::CloseReason;
+use crate::connection::{ConnectionId, Flags, State};
+use crate::net::Net;
+
+impl<N: Net> Worker<N> {
+    /// Closes connections that buffer much while all together buffer too much. Call it only at the
+    /// end of an event or a slice: any connection may be gone afterwards.
+    pub(super) fn evict_excess(&mut self) {
+        while let Some(id) = self.connections.to_evict() {
+            self.evict(id);
+        }
+    }
+
+    /// Closes a connection, with an error response if its socket takes one.
+    fn evict(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let what = "too much is half sent or not read yet";
+        match connection.state {
+            // The client does not read: it would not read the response either.
+            _ if connection.has(Flags::BLOCKED) => self.cut_off(id),
+            State::Streaming if connection.has(Flags::WEBSOCKET) => {
+                self.close_overloaded(id, what);
+            }
+            State::Head | State::LongPolling => {
+                self.count(Counter::ClosedOverload);
+                let message = format!("{what}; try again later");
+                self.refuse(id, &ErrorResponse::new(ErrorCode::Busy, message), None);
+            }
+            State::Streaming | State::Closing => self.cut_off(id),
+        }
+        self.connections.update_buffered(id);
+    }
+
+    fn cut_off(&mut self, id: ConnectionId) {
+        let connection = self.connections.expect_live(id);
+        if connection.is_some_and(|connection| connection.state == State::Closing) {
+            // It closes for another reason, but its final response is lost for this one.
+            self.count(Counter::ClosedOverload);
+        }
+        self.release(id, CloseReason::Overload);
+    }
+}

@@ -1,0 +1,133 @@
+//! Hands connections off: to the control plane, if they do not subscribe, and to other workers, if
+//! this one is full.
+
+use throng_core::{Counter, WorkerId};
+
+use super::{Worker, ticks};
+use crate::close_reason::CloseReason;
+use crate::connection::{Connection, ConnectionId, Flags, Io, State};
+use crate::encoding::Encoding;
+use crate::net::Net;
+
+/// Connections that waited for the control plane and are handed off in one slice.
+const HANDOFFS_PER_SLICE: usize = 64;
+
+impl<N: Net> Worker<N> {
+    /// Hands the connection off to the control plane with what was read from it. If that takes no
+    /// more, the connection stays, and [`Worker::retry_handoffs`] tries again. Returns whether it
+    /// has gone.
+    pub(super) fn hand_off_to_control(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
+        let removed = self.connections.remove(id);
+        debug_assert!(removed.is_some(), "the caller has just found it");
+        let Some(Connection { socket, generation, mut flags, due, .. }) = removed else {
+            return true;
+        };
+        let socket = match self.net.to_control(socket, bytes) {
+            Ok(()) => {
+                if flags.has(Flags::SERVED) {
+                    self.shutdown.note_long_poll_end(self.now.tick);
+                }
+                self.count(Counter::HandedToControl);
+                return true;
+            }
+            Err(socket) => socket,
+        };
+        let is_first_try = !flags.has(Flags::AWAITS_CONTROL);
+        flags.set(Flags::AWAITS_CONTROL, true);
+        let timeout = self.now.tick.saturating_add(ticks(self.settings.head_timeout));
+        let id = self.connections.put_back(Connection {
+            socket,
+            generation,
+            due: if is_first_try { timeout } else { due },
+            newest_subscription: None,
+            io: Some(Box::new(Io::with_inbound(bytes))),
+            state: State::Head,
+            encoding: Encoding::WebSocket,
+            flags,
+        });
+        self.awaiting_control.extend(self.connections.token(id));
+        false
+    }
+
+    /// Tries again to hand off connections that the control plane did not take.
+    pub(super) fn retry_handoffs(&mut self) {
+        for _ in 0..self.awaiting_control.len().min(HANDOFFS_PER_SLICE) {
+            let Some(token) = self.awaiting_control.pop_front() else { return };
+            // It may have been closed or refused meanwhile.
+            let Some(id) = self.connections.find(token) else { continue };
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
+            let Some(io) = connection.io.as_mut().filter(|_| may_go) else { continue };
+            let bytes = std::mem::take(&mut io.inbound);
+            if !self.hand_off_to_control(id, &bytes) {
+                return;
+            }
+        }
+    }
+
+    /// Another worker that has room, if this one has none.
+    pub(super) fn worker_with_room(&self) -> Option<WorkerId> {
+        if !self.connections.is_full() {
+            return None;
+        }
+        self.metrics.least_loaded_with_room().filter(|&other| other != self.id)
+    }
+
+    /// Hands a connection off to another worker, with what was read from it. Returns the socket if
+    /// that takes no more.
+    pub(super) fn hand_off_to_worker(
+        &mut self,
+        other: WorkerId,
+        socket: N::Socket,
+        bytes: &[u8],
+    ) -> Result<(), N::Socket> {
+        // Before the handoff: afterwards the other worker may have taken it already.
+        let place = self.metrics.worker(other).keep_place();
+        self.net.to_worker(other, socket, bytes)?;
+        place.travel();
+        self.count(Counter::HandedToWorker);
+        Ok(())
+    }
+
+    /// Hands off a connection whose request, with which `bytes` begin, subscribes where there is no
+    /// place for it. Returns its new id if it stays; `None` if it has gone. A connection that was
+    /// itself handed off stays, so that none goes to and fro.
+    pub(super) fn hand_off_if_full(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Option<ConnectionId> {
+        if self.is_handoff {
+            return Some(id);
+        }
+        let Some(other) = self.worker_with_room() else { return Some(id) };
+        let Connection { socket, generation, due, io, flags, .. } = self.connections.remove(id)?;
+        let socket = match self.hand_off_to_worker(other, socket, bytes) {
+            Ok(()) => return None,
+            Err(socket) => socket,
+        };
+        let id = self.connections.put_back(Connection {
+            socket,
+            generation,
+            due,
+            newest_subscription: None,
+            io,
+            state: State::Head,
+            encoding: Encoding::WebSocket,
+            flags,
+        });
+        // The attempt has taken it out of the events.
+        self.watch(id);
+        // It may not be possible to watch it again: then it is closed.
+        self.connections.get(id).map(|_| id)
+    }
+
+    /// Asks for events of the connection; closes it if the kernel refuses.
+    pub(super) fn watch(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let token = connection.token(id);
+        if !self.net.watch(&connection.socket, token) {
+            self.release(id, CloseReason::SocketError);
+        }
+    }
+}

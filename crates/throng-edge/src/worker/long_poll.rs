@@ -1,0 +1,200 @@
+//! Answers long-polls.
+//!
+//! Long-polls that wait for one channel from the same cursor, and have asked alike, get the same
+//! bytes. In a slice of a fan-out these are put together once and written together
+//! ([`Worker::answer_together`]); every other poll is answered by itself.
+
+use std::sync::Arc;
+
+use throng_core::{Message, SubscriptionId, Waiting};
+use throng_wire::RetryAfter;
+
+use super::answer::{Answer, SharedAnswer, Terms};
+use super::batch::Batch;
+use super::{Worker, ticks};
+use crate::close_reason::CloseReason;
+use crate::connection::{ConnectionId, Flags, State};
+use crate::net::{Net, WriteRequest};
+
+/// Bytes of shared answers that are held at once, roughly: with more, each is answered for itself.
+const SHARED_BYTES_MAX: usize = 4 << 20;
+
+impl<N: Net> Worker<N> {
+    /// Answers with what has come, if something has.
+    pub(super) fn answer_long_poll(&mut self, id: ConnectionId) {
+        let answer = self.collect(id);
+        if answer.messages > 0 || answer.has_gap {
+            self.write_long_poll(id, answer, None);
+        }
+    }
+
+    /// Answers although nothing has come. `retry_after` sends the client away for that long.
+    pub(super) fn answer_long_poll_empty(
+        &mut self,
+        id: ConnectionId,
+        retry_after: Option<RetryAfter>,
+    ) {
+        let answer = self.collect(id);
+        self.write_long_poll(id, answer, retry_after);
+    }
+
+    /// Answers a poll that begins with what the logs had for each of its subscriptions, if that is
+    /// anything, or if the answer `is_due` although nothing has come. The replay buffers would not
+    /// do: what is newer than they are is still in the queue, for seconds if the worker is behind.
+    pub(super) fn answer_from(
+        &mut self,
+        id: ConnectionId,
+        backlogs: &[Vec<Arc<Message>>],
+        is_due: bool,
+    ) {
+        let mut answer = Answer::default();
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let name = self.connections.name_of(id, connection);
+        let is_envelope = connection.encoding.is_envelope();
+        for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
+            let advanced_to = answer.add_all(backlog.iter(), name, is_envelope);
+            if let Some(offset) = advanced_to {
+                self.subscriptions.advance(subscription, offset);
+            }
+        }
+        if answer.messages > 0 || is_due {
+            self.write_long_poll(id, answer, None);
+        }
+    }
+
+    /// Takes what the connection's subscriptions lack and moves their cursors over it.
+    fn collect(&mut self, id: ConnectionId) -> Answer {
+        let mut answer = Answer::default();
+        let Some(connection) = self.connections.expect_live(id) else { return answer };
+        let name = self.connections.name_of(id, connection);
+        let is_envelope = connection.encoding.is_envelope();
+        for subscription in self.subscriptions_in_order(id) {
+            let mut advanced_to = None;
+            match self.subscriptions.waiting(subscription) {
+                Waiting::Nothing => {}
+                Waiting::Gap { resume_at, .. } => {
+                    advanced_to = Some(resume_at.offset);
+                    answer.has_gap = true;
+                }
+                Waiting::Messages(messages) => {
+                    advanced_to = answer.add_all(messages, name, is_envelope);
+                }
+            }
+            if let Some(offset) = advanced_to {
+                self.subscriptions.advance(subscription, offset);
+            }
+        }
+        answer
+    }
+
+    fn write_long_poll(
+        &mut self,
+        id: ConnectionId,
+        answer: Answer,
+        retry_after: Option<RetryAfter>,
+    ) {
+        let (position, date) = (self.position(id), self.date.get());
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
+        let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
+        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after, date);
+        self.end_long_poll(id);
+        if !is_kept {
+            if retry_after.is_none() {
+                self.shutdown.note_long_poll_end(self.now.tick);
+            }
+            self.close_after_messages(id, &out, answer.messages, CloseReason::Complete);
+            return;
+        }
+        self.send_messages(id, &out, answer.messages);
+        // The write may have failed, which has released it.
+        let Some(connection) = self.connections.get(id) else { return };
+        if connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
+            // A request came while this one waited: it has its turn in the next slice.
+            self.defer_read(id);
+        } else {
+            self.connections.trim_buffers(id);
+        }
+    }
+
+    /// The long-poll has its answer: from now on the connection awaits the next request.
+    fn end_long_poll(&mut self, id: ConnectionId) {
+        self.unsubscribe_all(id);
+        self.count_unparked(id);
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        connection.state = State::Head;
+        connection.due = self.now.tick.saturating_add(ticks(self.settings.idle_timeout));
+        connection.flags.set(Flags::SERVED, true);
+    }
+
+    /// Answers those of the batch that can share an answer, and takes them out of it.
+    pub(super) fn answer_together(&mut self, batch: &mut Batch) {
+        let Batch { visits, polls, answers, transfers, .. } = batch;
+        visits.retain(|&(subscription, index)| {
+            let id = ConnectionId::new(index);
+            let shared = self.shared_answer(id, subscription, answers);
+            polls.extend(shared.map(|number| (id, number)));
+            shared.is_none()
+        });
+        if polls.is_empty() {
+            return;
+        }
+        let Worker { connections, net, .. } = self;
+        let request = |&(id, number): &(ConnectionId, usize)| {
+            // Found by `shared_answer`: so requests and polls correspond.
+            let socket = &connections.expect_live(id)?.socket;
+            Some(WriteRequest { socket, bytes: &answers[number].bytes })
+        };
+        let requests: Vec<_> = polls.iter().filter_map(request).collect();
+        net.write_each(&requests, transfers);
+        debug_assert_eq!(polls.len(), transfers.len());
+        for ((id, number), transfer) in polls.drain(..).zip(transfers.drain(..)) {
+            let SharedAnswer { bytes, messages, .. } = &answers[number];
+            self.end_long_poll(id);
+            self.sent_messages(id, bytes, *messages, transfer);
+            self.connections.trim_buffers(id);
+        }
+        answers.clear();
+    }
+
+    /// Which of the `answers` is the connection's, made if it is the first with its terms; `None`
+    /// if it has to have one of its own.
+    fn shared_answer(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        answers: &mut Vec<SharedAnswer>,
+    ) -> Option<usize> {
+        if answers.iter().map(|shared| shared.bytes.len()).sum::<usize>() > SHARED_BYTES_MAX {
+            return None;
+        }
+        // An earlier visit of the batch may have closed it.
+        let connection = self.connections.get(id)?;
+        let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
+        let is_plain = connection.state == State::LongPolling
+            && connection.has(Flags::KEEP_ALIVE)
+            && !connection.has(Flags::BLOCKED)
+            && !is_pipelined
+            && connection.newest_subscription == Some(subscription)
+            && self.subscriptions.sibling(subscription).is_none();
+        let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
+            return None;
+        };
+        let name = self.connections.name_of(id, connection);
+        if !is_plain || messages.any(|message| message.excluded == Some(name)) {
+            return None;
+        }
+        let cursor = self.subscriptions.cursor(subscription)?;
+        let connection = self.connections.expect_live_mut(id)?;
+        let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
+        let terms = Terms { cursor, encoding: connection.encoding, poll };
+        let known = answers.iter().position(|shared| shared.terms == terms);
+        Some(known.unwrap_or_else(|| {
+            let answer = self.collect(id);
+            let (position, date) = (self.position(id), self.date.get());
+            let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
+            answers.push(SharedAnswer { terms, bytes, messages: answer.messages });
+            answers.len() - 1
+        }))
+    }
+}

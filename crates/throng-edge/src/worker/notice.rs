@@ -1,0 +1,55 @@
+//! Notices: what the server tells a subscriber beside messages.
+
+use throng_wire::{chunk, sse};
+
+use super::Worker;
+use crate::connection::{ConnectionId, Flags};
+use crate::encoding::Encoding;
+use crate::net::Net;
+
+impl<N: Net> Worker<N> {
+    /// Writes a JSON notice in the way of the connection's transport: a text frame, a named event,
+    /// or a line.
+    pub(super) fn notify(
+        &mut self,
+        id: ConnectionId,
+        event: &str,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let mut json = Vec::new();
+        write(&mut json);
+        let mut out = Vec::with_capacity(json.len() + 16);
+        frame_notice(&mut out, connection.encoding, connection.has(Flags::CHUNKED), event, &json);
+        self.send(id, &out);
+    }
+}
+
+/// Frames a JSON notice: a text frame, a named event, or a line.
+pub(super) fn frame_notice(
+    out: &mut Vec<u8>,
+    encoding: Encoding,
+    is_chunked: bool,
+    event: &str,
+    json: &[u8],
+) {
+    use throng_wire::websocket::{Opcode, write_frame};
+    let mut inner = Vec::with_capacity(json.len() + 32);
+    match encoding {
+        Encoding::WebSocket | Encoding::WebSocketEnvelope => {
+            return write_frame(out, Opcode::Text, json);
+        }
+        Encoding::Sse | Encoding::SseEnvelope => {
+            sse::write_event(&mut inner, None, Some(event), json)
+        }
+        Encoding::Line | Encoding::LineEnvelope => {
+            inner.extend_from_slice(json);
+            inner.push(b'\n');
+        }
+    }
+    if is_chunked {
+        chunk::write_chunk(out, &inner);
+    } else {
+        out.extend_from_slice(&inner);
+    }
+}
