@@ -190,7 +190,7 @@ export class Throng extends Emitter {
     place.add(cursor);
   }
 
-  /** The server takes so many channels on one connection: what is too many moves to others. */
+  /** Learns the limit of channels per connection: channels above it move to other connections. */
   #learn(channelsMax) {
     this.#channelsMax = channelsMax;
     const moved = this.#connections.flatMap((each) => each.takeSurplus(channelsMax));

@@ -31,7 +31,7 @@ export function next(emitter, name, matches = () => true) {
   });
 }
 
-/** Collects the data of messages; `until` resolves once so many are there. */
+/** Collects the data of messages; `until(n)` resolves once there are n. */
 export function inbox() {
   const data = [];
   let wanted = Infinity;

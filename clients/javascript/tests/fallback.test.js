@@ -131,7 +131,7 @@ for (const transport of ["sse", "poll"]) {
   });
 }
 
-test("a poll sent home by a server that stops comes back when it is told to", async (t) => {
+test("a poll closed by a stopping server reconnects after the retry time", async (t) => {
   const { server, connect } = await start(t);
   const client = connect({ transports: ["poll"] });
   client.subscribe("a");

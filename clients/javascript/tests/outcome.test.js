@@ -86,7 +86,7 @@ function connect(t, server, transport) {
   return client;
 }
 
-/** What a promise has come to when so much time has passed; undefined while it is pending. */
+/** The outcome of a promise after a time; undefined while it is pending. */
 async function after(t, delayMs, promise) {
   let end;
   promise.then((value) => (end = value), (error) => (end = error));

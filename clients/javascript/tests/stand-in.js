@@ -52,7 +52,7 @@ export class StandIn {
     this.url = `http://127.0.0.1:${this.port}`;
   }
 
-  /** Stops listening and cuts everybody. The logs stay, for another `listen`. */
+  /** Stops listening and cuts all connections. The logs stay for the next `listen`. */
   async stop() {
     const closed = once(this.#http, "close");
     this.#http.close();
