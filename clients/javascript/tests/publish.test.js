@@ -152,7 +152,7 @@ for (const [part, stuck] of Object.entries(STUCK)) {
   });
 }
 
-test("poll: a link that waits for publishes without echo ends when it is closed", async (t) => {
+test("poll: a link that waits for publishes without echo ends at a new subscription", async (t) => {
   const { server, connect } = await start(t);
   let polled;
   const answered = new Promise((resolve) => (polled = resolve));
