@@ -91,7 +91,7 @@ impl<N: Net> Worker<N> {
     /// Ends a connection that has fallen behind. A stream ends without its last chunk: it is not
     /// complete.
     pub(super) fn close_lagging(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         if connection.has(Flags::WEBSOCKET) {
             self.close_websocket(id, CloseReason::Lagging);
         } else {
@@ -103,7 +103,7 @@ impl<N: Net> Worker<N> {
 
     /// Gives up what the socket has not taken yet.
     fn drop_output(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.flags.set(Flags::BLOCKED, false);
         if let Some(io) = &mut connection.io {
             io.partial = None;
@@ -124,7 +124,7 @@ impl<N: Net> Worker<N> {
         messages: u64,
         reason: CloseReason,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         if connection.state == State::Closing {
             return;
         }
@@ -155,6 +155,7 @@ impl<N: Net> Worker<N> {
 
     /// Finishes the sending side of a closing connection once everything is written.
     pub(super) fn half_close(&mut self, id: ConnectionId) {
+        // Sending the final response may have found the peer gone.
         let Some(connection) = self.connections.get_mut(id) else { return };
         let is_written = !connection.has(Flags::BLOCKED);
         if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {

@@ -9,7 +9,7 @@ use crate::net::Net;
 impl<N: Net> Worker<N> {
     /// Gives the connection another turn in the next slice: it has more to read, or to act upon.
     pub(super) fn defer_read(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         if !connection.has(Flags::READ_DEFERRED) {
             connection.flags.set(Flags::READ_DEFERRED, true);
             self.deferred_reads.push_back(connection.token(id));
@@ -18,7 +18,7 @@ impl<N: Net> Worker<N> {
 
     /// Lets the connection have what it lacks in the next slice.
     pub(super) fn defer_delivery(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         if !connection.has(Flags::DELIVERY_DEFERRED) {
             connection.flags.set(Flags::DELIVERY_DEFERRED, true);
             self.deferred_deliveries.push_back(connection.token(id));

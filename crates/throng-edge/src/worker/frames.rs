@@ -26,7 +26,7 @@ pub(super) struct PendingClose {
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns how many bytes were consumed; all of them if nothing more counts.
     pub(super) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
-        let Some(connection) = self.connections.get_mut(id) else { return bytes.len() };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
@@ -90,7 +90,7 @@ impl<N: Net> Worker<N> {
             }
             Event::Pong => {}
             Event::Close { code, .. } => {
-                let Some(connection) = self.connections.get_mut(id) else { return };
+                let Some(connection) = self.connections.expect_live_mut(id) else { return };
                 connection.flags.set(Flags::PEER_CLOSED, true);
                 let token = connection.token(id);
                 self.pending_closes.push(PendingClose { token, code });
@@ -99,7 +99,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
         match (connection.has(Flags::V1), text) {
             (true, Some(text)) => self.command(id, text),
@@ -111,7 +111,7 @@ impl<N: Net> Worker<N> {
 
     /// A plain frame is published to the connection's channel.
     fn publish_frame(&mut self, id: ConnectionId, body: Body) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
         // A user that a channel's URL names besides does not make the channel less clear.
@@ -153,7 +153,7 @@ impl<N: Net> Worker<N> {
             let Some(id) = self.connections.find(pending.token) else { continue };
             self.flush_subscriptions(id);
             // A failed write has released it.
-            let Some(connection) = self.connections.get(id) else { continue };
+            let Some(connection) = self.connections.expect_live(id) else { continue };
             if connection.has(Flags::DELIVERY_DEFERRED) {
                 self.pending_closes.push(pending);
                 continue;

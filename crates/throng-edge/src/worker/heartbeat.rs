@@ -97,6 +97,7 @@ impl<N: Net> Worker<N> {
     }
 
     pub(super) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
+        // Sending the response may have found the peer gone.
         let Some(connection) = self.connections.get(id) else { return };
         let due = self.looks(id, connection.has(Flags::WEBSOCKET)).next(self.now.tick);
         if let Some(connection) = self.connections.get_mut(id)
@@ -127,7 +128,7 @@ impl<N: Net> Worker<N> {
     /// middle, because messages came in the half before, does not, so that heartbeats come home
     /// and stay spread after a message to all.
     pub(super) fn heartbeat(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         if self.beats.left == 0 {
             // It stays due.
             return;
@@ -135,7 +136,7 @@ impl<N: Net> Worker<N> {
         let (tick, due) = (self.now.tick, connection.due);
         let looks = self.looks(id, connection.has(Flags::WEBSOCKET));
         let is_written_soon = self.is_written_soon(id);
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.due = looks.next(tick);
         // If a look was missed nobody knows how long ago that was.
         let was_written = connection.has(Flags::WRITTEN) && !looks.is_missed(due, tick);
@@ -164,7 +165,7 @@ impl<N: Net> Worker<N> {
 
     /// Asks for an answer.
     fn ping(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.flags.set(Flags::HEARD, false);
         let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
         self.count(Counter::Pings);

@@ -16,7 +16,7 @@ impl<N: Net> Worker<N> {
         event: &str,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let mut json = Vec::new();
         write(&mut json);
         let mut out = Vec::with_capacity(json.len() + 16);

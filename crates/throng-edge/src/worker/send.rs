@@ -23,7 +23,7 @@ impl<N: Net> Worker<N> {
     /// Writes `bytes`, which end with the last of some `messages`, now or when the socket takes
     /// them.
     pub(super) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let transfer = match connection.has(Flags::BLOCKED) {
             true => Transfer::Blocked,
             false => self.net.write(&connection.socket, &[IoSlice::new(bytes)]),
@@ -55,7 +55,7 @@ impl<N: Net> Worker<N> {
         }
         self.counters.add(Counter::SentBytes, written as u64);
         self.budget.charge(bytes.len());
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else {
             return self.counters.add(connection.delivery_counter(), messages);
@@ -74,7 +74,7 @@ impl<N: Net> Worker<N> {
 
     /// The socket takes no more: an event will tell when it does.
     pub(super) fn block(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         if connection.has(Flags::BLOCKED) {
             return;
         }
@@ -96,7 +96,7 @@ impl<N: Net> Worker<N> {
             |connection: &Connection<_>| matches!(connection.state, State::Head | State::Closing);
         if self.connections.get(id).is_some_and(is_answer) {
             let progress = Progress { since: self.now.tick, left: self.left(id) };
-            let Some(connection) = self.connections.get_mut(id) else { return };
+            let Some(connection) = self.connections.expect_live_mut(id) else { return };
             connection.io_mut().outbound.get_or_insert_default().progress = progress;
         }
     }
@@ -108,7 +108,7 @@ impl<N: Net> Worker<N> {
             return false;
         }
         let left = self.left(id);
-        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return false };
         let patience = match connection.state {
             State::Closing => LAST_READ_TICKS,
             State::Head => ticks(self.settings.idle_timeout),
@@ -128,7 +128,7 @@ impl<N: Net> Worker<N> {
 
     /// What the client has not taken yet.
     fn left(&self, id: ConnectionId) -> Left {
-        let Some(connection) = self.connections.get(id) else { return Left::default() };
+        let Some(connection) = self.connections.expect_live(id) else { return Left::default() };
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
         let of_message = io.partial.as_ref().map_or(0, |partial| {
@@ -145,7 +145,7 @@ impl<N: Net> Worker<N> {
     /// Writes what waits: the rest of a message, then `outbound`. Returns whether all of it went.
     pub(super) fn flush(&mut self, id: ConnectionId) -> bool {
         loop {
-            let Some(connection) = self.connections.get_mut(id) else { return false };
+            let Some(connection) = self.connections.expect_live_mut(id) else { return false };
             if !connection.has(Flags::BLOCKED) {
                 return false;
             }

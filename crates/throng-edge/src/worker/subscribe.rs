@@ -115,7 +115,7 @@ impl<N: Net> Worker<N> {
 
     /// Turns the connection into what the request asks for.
     fn set_up(&mut self, id: ConnectionId, request: &Request) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let flags = Flags::default()
             .with(Flags::HEARD, true)
             .with(Flags::SERVED, connection.has(Flags::SERVED))
@@ -194,7 +194,7 @@ impl<N: Net> Worker<N> {
         is_recovered: Option<bool>,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.state = State::LongPolling;
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.now.tick.saturating_add(ticks(wait).max(1));
@@ -263,7 +263,7 @@ impl<N: Net> Worker<N> {
         followed: &[Followed],
         headers: &SubscriptionHeaders<'_>,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         let mut notice = |event: &str, json: &mut Vec<u8>| {
