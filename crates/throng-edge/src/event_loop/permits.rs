@@ -120,7 +120,7 @@ enum Permit {
     NotRequested,
     Requested,
     /// After `until` it is given back if others wait.
-    Buffered {
+    Held {
         until: Duration,
     },
 }
@@ -133,7 +133,7 @@ impl PermitHolder {
 
     /// Whether the worker may fan out.
     pub fn is_held(&self) -> bool {
-        matches!(self.permit, Permit::Buffered { .. })
+        matches!(self.permit, Permit::Held { .. })
     }
 
     /// Whether the worker has been granted a permit that [`PermitHolder::request`] will take. Look
@@ -149,19 +149,19 @@ impl PermitHolder {
             Permit::NotRequested => self.take_or_wait(now),
             Permit::Requested if self.is_granted() => {
                 self.permits.slot(self.worker).is_granted.store(false, Ordering::SeqCst);
-                self.permit = Permit::Buffered { until: now + HOLD_MAX };
+                self.permit = Permit::Held { until: now + HOLD_MAX };
             }
-            Permit::Buffered { until } if now >= until && self.permits.has_waiting() => {
+            Permit::Held { until } if now >= until && self.permits.has_waiting() => {
                 self.permits.give_back();
                 self.take_or_wait(now);
             }
-            Permit::Requested | Permit::Buffered { .. } => {}
+            Permit::Requested | Permit::Held { .. } => {}
         }
     }
 
     fn take_or_wait(&mut self, now: Duration) {
         let is_taken = self.permits.take_or_wait(self.worker);
-        let held = Permit::Buffered { until: now + HOLD_MAX };
+        let held = Permit::Held { until: now + HOLD_MAX };
         self.permit = if is_taken { held } else { Permit::Requested };
     }
 
@@ -174,7 +174,7 @@ impl PermitHolder {
                 self.permits.slot(self.worker).is_granted.store(false, Ordering::SeqCst);
                 self.permits.give_back();
             }
-            Permit::Buffered { .. } => self.permits.give_back(),
+            Permit::Held { .. } => self.permits.give_back(),
         }
     }
 }

@@ -43,7 +43,7 @@ impl Steering {
         if self.metrics.workers().len() <= self.together {
             return;
         }
-        // Buffered while the kernel is told, so that what it is told last is what is remembered.
+        // Held while the kernel is told, so that what it is told last is what is remembered.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let room = |worker: usize| self.metrics.workers()[worker].room();
         if current.as_ref().is_some_and(|group| goes_on(group, self.together, room)) {

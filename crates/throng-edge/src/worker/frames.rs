@@ -153,7 +153,7 @@ impl<N: Net> Worker<N> {
             let Some(id) = self.connections.find(pending.token) else { continue };
             self.flush_subscriptions(id);
             // A failed write has released it.
-            let Some(connection) = self.connections.expect_live(id) else { continue };
+            let Some(connection) = self.connections.get(id) else { continue };
             if connection.has(Flags::DELIVERY_DEFERRED) {
                 self.pending_closes.push(pending);
                 continue;

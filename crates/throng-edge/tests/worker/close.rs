@@ -4,20 +4,23 @@ use throng_edge::{Limits, Settings};
 
 use crate::rig::Rig;
 
+const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// A close frame without a code.
+const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
+
 /// The worker is so far behind that notifications wait.
 #[test]
 fn a_close_is_answered_after_what_was_published_before() {
     let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
-    let client = rig.connect(
-        "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
-         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-    );
+    let client = rig.connect(WEBSOCKET);
     rig.publish("a", "first", None);
     rig.worker.work(false);
     rig.publish("a", "second", None);
-    rig.send(&client, &[0x88, 0x80, 0, 0, 0, 0]);
+    rig.send(&client, CLOSE);
     let has_work = rig.worker.work(false);
     assert!(!has_work, "without a baton there is nothing to do");
     for _ in 0..3 {
@@ -26,4 +29,18 @@ fn a_close_is_answered_after_what_was_published_before() {
     let received = client.received();
     let at = |text| received.find(text).unwrap_or_else(|| panic!("{text} in {received}"));
     assert!(at("first") < at("second") && received.ends_with("\u{fffd}\0"), "{received}");
+}
+
+/// What was published before the close frame is the write that finds the client gone.
+#[test]
+fn a_client_may_be_gone_before_its_close_is_answered() {
+    let mut rig = Rig::new();
+    let client = rig.connect(WEBSOCKET);
+    rig.worker.work(false);
+    rig.publish("a", "unread", None);
+    rig.send(&client, CLOSE);
+    rig.vanish(&client);
+    rig.worker.work(false);
+    assert_eq!(rig.worker.connections(), 0);
+    rig.worker.check_invariants();
 }

@@ -54,8 +54,11 @@ impl Net for Sockets {
     }
 
     fn write(&mut self, socket: &Socket, slices: &[IoSlice<'_>]) -> Transfer {
-        let bytes = &mut socket.0.borrow_mut().to_client;
-        slices.iter().for_each(|slice| bytes.extend_from_slice(slice));
+        let mut pipe = socket.0.borrow_mut();
+        if pipe.is_gone {
+            return Transfer::Gone;
+        }
+        slices.iter().for_each(|slice| pipe.to_client.extend_from_slice(slice));
         Transfer::Bytes(slices.iter().map(|slice| slice.len()).sum())
     }
 
@@ -156,6 +159,11 @@ impl Rig {
         client.0.borrow_mut().to_worker.extend_from_slice(bytes);
         let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
         self.worker.readable(token, false);
+    }
+
+    /// The client's end of the connection is gone, and no event has told the worker yet.
+    pub fn vanish(&self, client: &Client) {
+        client.0.borrow_mut().is_gone = true;
     }
 
     /// The client's end of the connection is gone.
