@@ -45,7 +45,7 @@ pub mod split;
 mod updates;
 
 /// The version of the messages between agents and coordinator.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why agents and coordinator cannot work together.
 #[derive(Debug, thiserror::Error)]

@@ -334,7 +334,7 @@ mod tests {
         let theirs = br#"{"version":7,"program":"9.9","name":"a","whatever":[]}"#;
         let words = read_here(theirs).expect_err("another version").to_string();
         assert!(
-            words.contains("the agent a is of version 7 (9.9) and this is version 1"),
+            words.contains("the agent a is of version 7 (9.9) and this is version 2"),
             "{words}"
         );
         assert!(read_here(b"").expect("no answer").is_none());
