@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use throng_host::environment::raise_descriptors;
-use throng_host::preflight::{self, Clients, Server, Tables, Wanted};
+use throng_host::preflight::{self, Clients, Server, Tables, Demand};
 
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;
 use crate::settings::Settings;
@@ -44,7 +44,7 @@ pub fn prepare(settings: &Settings, is_applied: bool) -> Result<()> {
     }
 }
 
-fn wanted(settings: &Settings) -> Wanted {
+fn wanted(settings: &Settings) -> Demand {
     let threads = settings.client_threads as u64;
     let tables = Tables {
         threads_least: threads,
@@ -52,7 +52,7 @@ fn wanted(settings: &Settings) -> Wanted {
         apart: DESCRIPTORS_SLACK,
         apart_per_thread: 0,
     };
-    Wanted {
+    Demand {
         connections: settings.connections as u64,
         // The raw loop's clients are connected before they are accepted: all may be waiting.
         server: Some(Server {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use throng_flood::plan::Network;
-use throng_host::preflight::{self, Applied, Preflight, Wanted};
+use throng_host::preflight::{self, Applied, Preflight, Demand};
 use throng_tunnel::{Targets, Tunnel};
 
 use crate::definition::{Definition, Size};
@@ -13,8 +13,8 @@ use crate::flood::IN_FLIGHT;
 pub(crate) fn check(benchmark: &Definition, size: &Size) -> Preflight {
     let connections = size.connections as u64;
     let mut wanted = match benchmark.scope.network {
-        Network::Sockets => Wanted::both(connections),
-        Network::Tunnel => Wanted::server(connections),
+        Network::Sockets => Demand::both(connections),
+        Network::Tunnel => Demand::server(connections),
     };
     wanted.is_publishing = benchmark.scope.broadcasts;
     if let Some(server) = &mut wanted.server {

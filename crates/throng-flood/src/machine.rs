@@ -148,7 +148,7 @@ pub fn server(plan: &Plan) -> Vec<u32> {
 
 /// The machine, for a report; `is_loopback` says whether the target is on it.
 pub fn environment(is_loopback: bool) -> Environment {
-    let found = throng_host::environment::Environment::look();
+    let found = throng_host::environment::Environment::read();
     Environment {
         kernel: found.kernel,
         cores: found.cores,

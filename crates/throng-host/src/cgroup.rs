@@ -1,26 +1,25 @@
-//! Limits of the control groups that this process is in: its own and all above it, of version 1
-//! and 2. A container or a service is one.
+//! Limits of the control groups of this process: its own group and all ancestors, cgroup v1 and v2.
+//! A container or a systemd service is such a group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a control group has left of a resource.
+/// The unused part of a control group's limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
-    /// The remaining amount.
-    pub amount: u64,
+pub(crate) struct Headroom {
+    /// The limit minus the current use, in bytes or threads.
+    pub(crate) amount: u64,
     /// The group's folder under `/sys/fs/cgroup`.
-    pub group: PathBuf,
+    pub(crate) group: PathBuf,
 }
 
 /// cgroup v1 writes "no limit" as the largest number of whole pages.
 const UNLIMITED_FROM: u64 = 1 << 60;
 
-/// The least memory, in bytes, that is left to the groups; `None` if none is limited.
+/// The smallest memory headroom of the groups, in bytes; `None` if no group is limited.
 ///
-/// What files have in the cache and have not used lately counts as free, as it does for the
-/// machine.
-pub fn memory_left() -> Option<Left> {
+/// Inactive page cache counts as free, as in `MemAvailable` of the machine.
+pub(crate) fn memory_left() -> Option<Headroom> {
     least(folders("memory"), |folder| {
         let most = number(folder, "memory.max").or_else(|| number(folder, "memory.limit_in_bytes"));
         let used = number(folder, "memory.current")
@@ -31,20 +30,21 @@ pub fn memory_left() -> Option<Left> {
     })
 }
 
-/// The least number of threads that the groups may still start; `None` if none is limited.
-pub fn threads_left() -> Option<Left> {
+/// How many threads the tightest group may still start; `None` if no group is limited.
+pub(crate) fn threads_left() -> Option<Headroom> {
     least(folders("pids"), |folder| {
         let used = number(folder, "pids.current").unwrap_or_default();
         Some(number(folder, "pids.max")?.saturating_sub(used))
     })
 }
 
-fn least(folders: Vec<PathBuf>, left: impl Fn(&Path) -> Option<u64>) -> Option<Left> {
-    let all = folders.into_iter().filter_map(|group| Some(Left { amount: left(&group)?, group }));
+fn least(folders: Vec<PathBuf>, left: impl Fn(&Path) -> Option<u64>) -> Option<Headroom> {
+    let all =
+        folders.into_iter().filter_map(|group| Some(Headroom { amount: left(&group)?, group }));
     all.min_by_key(|left| left.amount)
 }
 
-/// A limit or a use; `None` for `max` and what version 1 writes instead.
+/// The number in a control file; `None` for `max` and for [`UNLIMITED_FROM`] or more.
 fn number(folder: &Path, file: &str) -> Option<u64> {
     let text = fs::read_to_string(folder.join(file)).ok()?;
     text.trim().parse().ok().filter(|&number| number < UNLIMITED_FROM)
@@ -52,11 +52,11 @@ fn number(folder: &Path, file: &str) -> Option<u64> {
 
 fn cached(stat: &str) -> u64 {
     let value = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    // Version 1 tells the group's own share and that of all below it.
+    // cgroup v1 has the group's own value and a total that includes its descendants.
     value("total_inactive_file ").or_else(|| value("inactive_file ")).unwrap_or_default()
 }
 
-/// Where the groups of a controller are, the process's own first.
+/// The folders of the groups with this controller, from the process's own up to the root.
 fn folders(controller: &str) -> Vec<PathBuf> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     folders_of(controller, &read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
@@ -79,21 +79,21 @@ fn folders_of(controller: &str, groups: &str, mounts: &str) -> Vec<PathBuf> {
         },
     };
     let Some((root, top)) = mount else { return Vec::new() };
-    // A container may see only its own part of the tree, mounted as if it were the whole.
+    // In a container the mount may show only the container's subtree, as if it were the root.
     let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
-    // The folder above "a" is "", and joined to the top that would end in a slash.
+    // The parent of "a" is ""; joined to the mount point it would add a trailing slash.
     let inside = inside.ancestors().filter(|part| !part.as_os_str().is_empty());
     inside.map(|part| Path::new(top).join(part)).chain([PathBuf::from(top)]).collect()
 }
 
-/// The root within its file system, and the place, of a mount: see proc_pid_mountinfo(5).
-fn find_mount(mounts: &str, is_wanted: impl Fn(&str, &str) -> bool) -> Option<(&str, &str)> {
+/// The root and the mount point (fields 4 and 5 of proc_pid_mountinfo(5)) of the first match.
+fn find_mount(mounts: &str, matches: impl Fn(&str, &str) -> bool) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let (kind, options) = (after.next()?, after.nth(1)?);
         let mut before = before.split(' ').skip(3);
-        is_wanted(kind, options).then_some((before.next()?, before.next()?))
+        matches(kind, options).then_some((before.next()?, before.next()?))
     })
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_both_versions_are_found_with_those_above() {
+    fn groups_of_both_versions_are_found_with_their_ancestors() {
         let groups = "4:memory:/a/b\n0::/c\n";
         assert_eq!(
             found("memory", groups, HYBRID),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sees_its_part_as_the_whole() {
+    fn a_container_sees_its_subtree_as_the_root() {
         let mounts = "9 1 0:2 /docker/7f /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
         assert_eq!(
             found("memory", "0::/docker/7f/app\n", mounts),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_counts() {
+    fn the_tightest_group_limits() {
         let tree = std::env::temp_dir().join(format!("throng-cgroup-{}", std::process::id()));
         let inner = tree.join("inner");
         fs::create_dir_all(&inner).expect("made");
@@ -150,11 +150,11 @@ mod tests {
             |folder: &Path| Some(number(folder, "pids.max")? - number(folder, "pids.current")?);
         let least = least(vec![inner, tree.clone()], left);
         fs::remove_dir_all(&tree).expect("removed");
-        assert_eq!(least, Some(Left { amount: 60, group: tree }));
+        assert_eq!(least, Some(Headroom { amount: 60, group: tree }));
     }
 
     #[test]
-    fn the_cache_is_no_use() {
+    fn inactive_cache_is_not_counted_as_used() {
         assert_eq!(cached("anon 5\ninactive_file 4096\n"), 4096);
         assert_eq!(cached("inactive_file 1\ntotal_inactive_file 8192\n"), 8192);
         assert_eq!(cached(""), 0);

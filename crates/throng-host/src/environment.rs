@@ -1,4 +1,4 @@
-//! The machine in a few lines, as it belongs under every figure.
+//! Description of the machine, for reports; and the descriptor limit of this process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{proc, sysctl};
 
-/// Kernel settings that decide how many connections there can be, and how quick they are.
+/// Kernel settings that affect the number and the speed of connections.
 const SETTINGS: [&str; 17] = [
     "fs.file-max",
     "fs.nr_open",
@@ -35,7 +35,7 @@ pub struct Environment {
     pub kernel: String,
     /// Cores available to this process.
     pub cores: usize,
-    /// Model name of the processor; empty if the kernel does not tell.
+    /// Model name of the processor; empty if the kernel does not report one.
     pub processor: String,
     /// Total memory of the machine.
     pub memory_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the properties of this machine.
-    pub fn look() -> Environment {
+    pub fn read() -> Environment {
         let settings = SETTINGS.into_iter().filter_map(|name| {
             let value = sysctl::read(name).filter(|value| !value.is_empty())?;
             Some((name.to_owned(), value.replace('\t', " ")))
@@ -64,10 +64,10 @@ impl Environment {
     }
 }
 
-/// Raises this process's descriptor limit as far as it may be; returns the limit of each table.
+/// Raises the soft descriptor limit of this process to the hard one, and returns the result.
 ///
-/// Root may raise the hard limit too, up to `fs.nr_open`; `wanted` is how many would be enough, so
-/// that no more is raised than is of use.
+/// If the hard limit is below `wanted`, raises it as well, up to `fs.nr_open`, where the process
+/// has the privilege. Never lowers a limit.
 pub fn raise_descriptors(wanted: u64) -> u64 {
     let found = getrlimit(Resource::Nofile);
     let hard = found.maximum.unwrap_or(u64::MAX);
@@ -79,12 +79,12 @@ pub fn raise_descriptors(wanted: u64) -> u64 {
         }
     }
     let raised = Rlimit { current: found.maximum, maximum: found.maximum };
-    // A refusal leaves the limit as it was, and that is what is told.
+    // On an error the limit is unchanged, and the function returns the limit that applies.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The first name of a processor: x86 and ARM write it differently, some machines not at all.
+/// The model name of the first processor. The key depends on the architecture, and may be absent.
 fn processor(cpuinfo: &str) -> Option<String> {
     ["model name", "Hardware", "Model"].into_iter().find_map(|key| {
         let value = cpuinfo.lines().find_map(|line| line.strip_prefix(key))?;
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_kernel_cores_and_memory() {
-        let environment = Environment::look();
+        let environment = Environment::read();
         assert!(!environment.kernel.is_empty());
         assert!(environment.cores > 0);
         assert!(environment.memory_bytes > 1 << 20);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_processor_has_a_name() {
+    fn the_model_name_of_the_processor_is_found() {
         assert_eq!(processor("x: 1\nmodel name\t: Fast 9\n").as_deref(), Some("Fast 9"));
         assert_eq!(processor("Features\t: fp\n"), None);
     }

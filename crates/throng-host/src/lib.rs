@@ -1,24 +1,24 @@
-//! What a machine allows and what its processes cost.
+//! Readings of a Linux host: its limits, and what its processes use.
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`private_table`] | threads with a descriptor table of their own |
-//! | [`proc`] | processor time and memory of a process, of the kernel; who listens on a port |
-//! | [`processors`] | how busy the whole machine is, and with which programs |
-//! | [`own`] | the same of this process, cheaply |
-//! | [`sysctl`] | kernel settings: read, set, counted |
-//! | [`cgroup`] | limits of the control groups that this process is in |
-//! | [`preflight`] | can this machine hold so many connections, and what must change? |
-//! | [`environment`] | the machine in a few lines, as it belongs under every figure |
+//! | [`private_table`] | threads with a private descriptor table |
+//! | [`proc`] | CPU time and memory of any process and of the kernel; the processes that listen on a port |
+//! | [`processors`] | CPU time of the whole machine, and of its programs |
+//! | [`own`] | memory and threads of this process, cheap enough to read every second |
+//! | [`sysctl`] | kernel settings: read and set |
+//! | `cgroup` | limits of the control groups of this process |
+//! | [`preflight`] | whether the machine can hold a number of connections, and what must change |
+//! | [`environment`] | kernel, processor, memory and settings, for reports |
 //!
 //! # Invariants
 //!
-//! - What cannot be read is absent, never zero: a missing figure is not a figure of nothing.
-//! - The only `unsafe` of the measuring programs is the one call in [`private_table`].
+//! - A value that cannot be read is `None`, never zero.
+//! - `unsafe` is allowed in [`private_table`] only.
 
-pub mod cgroup;
+mod cgroup;
 pub mod environment;
 pub mod own;
 pub mod preflight;

@@ -1,5 +1,5 @@
-//! What this process itself costs, read cheaply enough for once a second: no walk over its pages,
-//! nothing that stops its other threads.
+//! Memory and CPU time of this process. Cheap enough to read every second: no reading walks the page
+//! tables or stops other threads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,22 +9,20 @@ use crate::proc::{first_number, kib_field};
 /// The kernel counts the memory of slabs in pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// The slabs whose objects are TCP sockets: the socket itself, and the file that it is.
+/// The slab caches of TCP sockets: the socket and its inode.
 const SOCKET_SLABS: [&str; 3] = ["TCP", "TCPv6", "sock_inode_cache"];
 
-/// Memory of this process that is in use, in bytes: `VmRSS`.
+/// Resident memory of this process, in bytes (`VmRSS`).
 pub fn resident_bytes() -> Option<u64> {
     kib_field("/proc/self/status", "VmRSS:")
 }
 
-/// Memory of this process that is nobody else's nor a file's, in bytes: `RssAnon`. The heap and the
-/// stacks.
+/// Anonymous memory of this process (heap and stacks), in bytes (`RssAnon`).
 pub fn private_bytes() -> Option<u64> {
     kib_field("/proc/self/status", "RssAnon:")
 }
 
-/// Memory of the TCP sockets of the whole machine, without what waits in their buffers, in bytes.
-/// Only root may read it.
+/// Slab memory of all TCP sockets of the machine, in bytes, without buffered data. Needs root.
 pub fn socket_slab_bytes() -> Option<u64> {
     parse_slabs(&fs::read_to_string("/proc/slabinfo").ok()?)
 }
@@ -34,20 +32,20 @@ pub fn socket_slab_bytes() -> Option<u64> {
 pub struct Thread {
     /// The thread id.
     pub id: u32,
-    /// The name, cut to 15 bytes by the kernel.
+    /// The name, truncated to 15 bytes by the kernel.
     pub name: String,
-    /// Processor time used so far, in nanoseconds.
+    /// CPU time since its start, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// The threads of this process. Their names are read once.
+/// Reads the threads of this process. Caches their names, which do not change.
 #[derive(Debug, Default)]
 pub struct Threads {
     names: HashMap<u32, String>,
 }
 
 impl Threads {
-    /// The current threads, in no order; empty if the kernel does not tell.
+    /// The current threads, in no particular order; empty if `/proc` cannot be read.
     pub fn read(&mut self) -> Vec<Thread> {
         let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -58,7 +56,7 @@ impl Threads {
         threads
     }
 
-    /// `None` if it has ended meanwhile.
+    /// `None` if the thread has ended since the listing.
     fn thread(&mut self, id: u32) -> Option<Thread> {
         let text = fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).ok()?;
         let cpu_ns = first_number(&text)?;
@@ -73,7 +71,7 @@ impl Threads {
     }
 }
 
-/// The bytes of [`SOCKET_SLABS`]; `None` if none of them is there.
+/// The total size of [`SOCKET_SLABS`]; `None` if the text has none of them.
 fn parse_slabs(text: &str) -> Option<u64> {
     let bytes = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -90,33 +88,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_told() {
+    fn memory_of_this_process_is_read() {
         assert!(private_bytes() > Some(0));
         assert!(resident_bytes() >= private_bytes());
     }
 
     #[test]
-    fn threads_are_told_by_name() {
+    fn threads_are_listed_by_name() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (ready_sender, ready) = std::sync::mpsc::channel();
         let body = move || {
-            tell.send(()).expect("awaited");
-            // The other end is dropped when the test has looked.
+            ready_sender.send(()).expect("awaited");
+            // Returns an error once the test drops the sender.
             let _ = ended.recv();
         };
         let thread = std::thread::Builder::new().name("a-name".into()).spawn(body);
-        told.recv().expect("it runs");
+        ready.recv().expect("it runs");
         let mut threads = Threads::default();
         let has_it = |threads: Vec<Thread>| threads.iter().any(|thread| thread.name == "a-name");
         assert!(has_it(threads.read()) && has_it(threads.read()));
         drop(end);
         thread.expect("started").join().expect("ran");
-        // Other tests start and end theirs: this one is gone.
+        // Other tests start threads, too, so only this one can be checked.
         assert!(!has_it(threads.read()));
     }
 
     #[test]
-    fn slabs_are_understood() {
+    fn socket_slabs_are_summed() {
         let text = "slabinfo - version: 2.1\n\
             TCP    12 24 2432 13 8 : tunables 0 0 0 : slabdata 2 3 0\n\
             sock_inode_cache 9 9 832 19 4 : tunables 0 0 0 : slabdata 1 1 0\n\

@@ -1,16 +1,16 @@
 //! Whether this machine can hold a number of connections, and what would have to change.
 //!
-//! Checked before a start rather than found out under load: `throng doctor` prints the checks,
-//! `throng serve` warns, and the load generator and the benchmarks refuse to start.
+//! `throng doctor` prints the checks, `throng serve` warns, and the load generator and the benchmarks
+//! refuse to start.
 //!
 //! ```no_run
-//! use throng_host::preflight::{Wanted, apply, check};
+//! use throng_host::preflight::{Demand, apply, check};
 //!
-//! let wanted = Wanted::both(1_000_000);
-//! let mut found = check(&wanted);
+//! let demand = Demand::both(1_000_000);
+//! let mut found = check(&demand);
 //! if !found.is_possible() {
 //!     apply(&found);
-//!     found = check(&wanted);
+//!     found = check(&demand);
 //! }
 //! if let Some(refusal) = found.refusal() {
 //!     eprintln!("{refusal}");
@@ -21,8 +21,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `wanted` | the request: [`Wanted`], with [`Server`], [`Clients`], [`Tables`] |
-//! | `room` | what the machine has: [`Room`] |
+//! | `demand` | the request: [`Demand`], with [`Server`], [`Clients`], [`Tables`] |
+//! | `capacity` | the limits of the machine: [`Capacity`] |
 //! | `checks` | the checks, one file per concern |
 //! | `check` | a [`Check`]: found, needed, [`Verdict`], [`Setting`] |
 //! | `apply` | raises settings that are too low: [`apply`] |
@@ -33,46 +33,46 @@
 //! - A [`Setting`] never lowers the current value.
 
 mod apply;
+mod capacity;
 mod check;
 mod checks;
-mod room;
-mod wanted;
+mod demand;
 
 use throng_units::format::{count, counted};
 
 pub use apply::{Applied, ApplyError, apply};
+pub use capacity::{Capacity, Firewall, Memory, ThreadLimit, Threads};
 pub use check::{Check, Limit, Setting, Verdict};
-pub use room::{Firewall, Memory, Room, ThreadLimit, Threads};
-pub use wanted::{CLIENTS_APART, Clients, Server, Tables, Wanted};
+pub use demand::{CLIENTS_APART, Clients, Demand, Server, Tables};
 
 /// The checks of a request on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preflight {
     /// The requested number of connections.
     pub wanted: u64,
-    /// All checks, in the order in which a person would go through them.
+    /// All checks, in display order.
     pub checks: Vec<Check>,
 }
 
-/// Up to this many connections default settings suffice on any machine, so that only hard limits
-/// are worth a warning at each start; the doctor lists the rest.
+/// Up to this many connections the default settings of any machine suffice, so warnings at startup
+/// are limited to hard limits. The doctor lists all checks at any number.
 pub const MANY: u64 = 10_000;
 
-/// Checks this machine, as read by [`Room::look`].
-pub fn check(wanted: &Wanted) -> Preflight {
-    Room::look(wanted).check(wanted)
+/// Checks this machine, as read by [`Capacity::read`].
+pub fn check(demand: &Demand) -> Preflight {
+    Capacity::read(demand).check(demand)
 }
 
-impl Room {
+impl Capacity {
     /// Checks a request against this machine.
-    pub fn check(&self, wanted: &Wanted) -> Preflight {
-        Preflight { wanted: wanted.connections, checks: checks::all(wanted, self) }
+    pub fn check(&self, demand: &Demand) -> Preflight {
+        Preflight { wanted: demand.connections, checks: checks::all(demand, self) }
     }
 
-    /// The largest number of connections up to `most` that this machine allows; `wanted` makes the
+    /// The largest number of connections up to `most` that this machine allows; `demand` makes the
     /// request for a number.
-    pub fn fits(&self, most: u64, wanted: impl Fn(u64) -> Wanted) -> u64 {
-        let is_possible = |connections| self.check(&wanted(connections)).is_possible();
+    pub fn fits(&self, most: u64, demand: impl Fn(u64) -> Demand) -> u64 {
+        let is_possible = |connections| self.check(&demand(connections)).is_possible();
         // Binary search: more connections never need less.
         let (mut fits, mut too_many) = (0, most.saturating_add(1));
         while too_many - fits > 1 {

@@ -1,13 +1,13 @@
-//! Readings from `/proc`: what a process and the kernel use, and who listens where.
+//! Readings from `/proc`: resources of processes and of the kernel, and listening processes.
 //!
-//! Processes may be anybody's: numbers are what the kernel tells, `None` where it tells nothing
-//! (the process has gone, or belongs to another user).
+//! A reading is `None` if the file is absent or not readable: the process has ended, or belongs to
+//! another user.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
-/// The kernel counts the processor time of threads that have ended in such steps.
+/// Length of a clock tick. `/proc/PID/stat` counts CPU time in ticks.
 const TICK_NS: u64 = 10_000_000;
 
 /// The kernel counts the memory of sockets in pages.
@@ -16,29 +16,29 @@ const PAGE_BYTES: u64 = 4096;
 /// State `LISTEN` in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Processor time that all threads of the process have had, in nanoseconds.
+/// CPU time of all threads of the process, including threads that have ended, in nanoseconds.
 ///
-/// Exact while they sleep (a running thread is accounted for at the next tick). The time of threads
-/// that have ended is exact to 20 ms.
+/// Exact for sleeping threads; the kernel accounts for a running one at its next tick. The time of
+/// ended threads is exact to 20 ms.
 pub fn cpu_ns(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let whole_ns = stat_ticks(&stat)? * TICK_NS;
+    let total_ns = stat_ticks(&stat)? * TICK_NS;
     let mut living_ns = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         // A thread may end between the listing and the reading.
         let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else { continue };
         living_ns += first_number(&text).unwrap_or_default();
     }
-    // The whole is cut to ticks but has the threads that ended; the living ones are exact.
-    Some(whole_ns.max(living_ns))
+    // The total is rounded down to ticks and includes ended threads; `schedstat` is exact.
+    Some(total_ns.max(living_ns))
 }
 
-/// The process's proportional share of memory, in bytes.
+/// Proportional set size (Pss) of the process, in bytes.
 pub fn pss_bytes(pid: u32) -> Option<u64> {
     kib_field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
-/// The processes and their descendants, each once: a server may be a master and its workers.
+/// The processes and all their descendants, without duplicates. A server may fork workers.
 pub fn family(pids: &[u32]) -> Vec<u32> {
     let mut family = Vec::new();
     add_new(&mut family, pids.iter().copied());
@@ -62,78 +62,79 @@ fn add_new(family: &mut Vec<u32>, pids: impl Iterator<Item = u32>) {
     }
 }
 
-/// Whether there is such a process.
+/// Whether a process with this id exists.
 pub fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// The name of the process's program, as the kernel keeps it.
+/// The command name of the process, truncated to 15 bytes by the kernel.
 pub fn name(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned())
 }
 
-/// Kernel memory in slabs, of the whole machine, in bytes.
+/// Slab memory of the kernel, in bytes.
 pub fn slab_bytes() -> Option<u64> {
     kib_field("/proc/meminfo", "Slab:")
 }
 
-/// Memory of the machine, in bytes.
+/// Total memory of the machine, in bytes.
 pub fn memory_bytes() -> Option<u64> {
     kib_field("/proc/meminfo", "MemTotal:")
 }
 
-/// Memory of the machine that is free for new use, in bytes; a control group may have less.
-pub fn machine_available_bytes() -> Option<u64> {
+/// Available memory of the machine, in bytes (`MemAvailable`). A control group may allow less.
+pub(crate) fn machine_available_bytes() -> Option<u64> {
     kib_field("/proc/meminfo", "MemAvailable:")
 }
 
-/// Threads of the whole machine.
+/// Number of threads on the machine.
 pub fn threads() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// Packets that found no room in a processor's queue since the machine started.
-pub fn backlog_drops() -> Option<u64> {
+/// Packets dropped because a CPU's backlog queue was full, since boot.
+pub(crate) fn backlog_drops() -> Option<u64> {
     parse_drops(&fs::read_to_string("/proc/net/softnet_stat").ok()?)
 }
 
-/// Connections that the firewall follows now.
-pub fn tracked_connections() -> Option<u64> {
+/// Number of connections in the conntrack table.
+pub(crate) fn tracked_connections() -> Option<u64> {
     number("/proc/sys/net/netfilter/nf_conntrack_count")
 }
 
-/// Files that are open in the whole system.
-pub fn open_files() -> Option<u64> {
+/// Number of open files on the machine.
+pub(crate) fn open_files() -> Option<u64> {
     number("/proc/sys/fs/file-nr")
 }
 
-/// What TCP uses in the whole system (of this network namespace).
+/// TCP usage of this network namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sockets {
-    /// Sockets of IPv4 in use.
+    /// IPv4 sockets in use.
     pub in_use: u64,
-    /// Connections whose port lingers after their end.
+    /// Sockets in state `TIME_WAIT`.
     pub time_wait: u64,
-    /// Bytes charged for what waits in buffers, of both IPv4 and IPv6.
+    /// Memory of socket buffers in bytes, IPv4 and IPv6 together.
     pub buffer_bytes: u64,
 }
 
-/// What has gone wrong with handshakes since the start of this network namespace.
+/// TCP handshake problems since the creation of this network namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handshakes {
-    /// Connections that found a listener's queue full.
+    /// Connections dropped because an accept queue was full.
     pub listen_overflows: u64,
-    /// First packets of a connection that were sent again.
+    /// Retransmitted SYN packets.
     pub syn_retransmits: u64,
 }
 
-/// The counters of handshakes.
+/// The handshake counters of this network namespace.
 pub fn handshakes() -> Option<Handshakes> {
     parse_handshakes(&fs::read_to_string("/proc/net/netstat").ok()?)
 }
 
-/// Each group has a line of names and one of numbers, which begin alike.
+/// Parses `/proc/net/netstat`: each group has a line of names and a line of values, with the same
+/// prefix.
 fn parse_handshakes(netstat: &str) -> Option<Handshakes> {
     let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
     let (names, numbers) = (lines.next()?, lines.next()?);
@@ -147,15 +148,14 @@ fn parse_handshakes(netstat: &str) -> Option<Handshakes> {
     })
 }
 
-/// What TCP uses now.
+/// The current TCP usage of this network namespace.
 pub fn sockets() -> Option<Sockets> {
     parse_sockets(&fs::read_to_string("/proc/net/sockstat").ok()?)
 }
 
-/// The processes that listen on a TCP port of this machine, by number, ascending.
+/// The ids of the processes that listen on a TCP port of this machine, ascending.
 ///
-/// Threads with private descriptor tables are looked into too. Processes of other users are seen
-/// only by root.
+/// Includes sockets in private descriptor tables. Only root sees processes of other users.
 pub fn listeners(port: u16) -> Vec<u32> {
     let inodes: Vec<String> = socket_tables()
         .iter()
@@ -181,13 +181,15 @@ pub fn listeners(port: u16) -> Vec<u32> {
     found
 }
 
-/// Whether anybody listens on a TCP port of this machine, of this user or another one.
+/// Whether any process, of any user, listens on a TCP port of this machine.
 pub fn is_listened_on(port: u16) -> bool {
     socket_tables().iter().any(|table| !listening_inodes(table, port).is_empty())
 }
 
-/// The listening sockets of `/proc/net/tcp`. They come first there, and with a million connections
-/// behind them the whole would take seconds to write and hundreds of megabytes to hold.
+/// The headers and listening sockets of `/proc/net/tcp` and `tcp6`.
+///
+/// Stops after the listening sockets, which come first: with a million connections the whole file
+/// takes seconds to read and hundreds of megabytes to hold.
 fn socket_tables() -> Vec<String> {
     let paths = ["/proc/net/tcp", "/proc/net/tcp6"];
     let listening = |path| {
@@ -209,8 +211,9 @@ fn numbers_in(folder: &str) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process may listen where we connect to: it has our network namespace, or one that we
-/// cannot see. Elsewhere may be a server with a million descriptors, which would take seconds.
+/// Whether a process may be in our network namespace: it is, or its namespace cannot be read.
+/// Skips other namespaces because a server with a million descriptors there would take seconds to
+/// scan.
 fn is_on_our_network(pid: u32) -> bool {
     let network = |pid: &dyn std::fmt::Display| fs::read_link(format!("/proc/{pid}/ns/net"));
     match (network(&"self"), network(&pid)) {
@@ -226,7 +229,7 @@ fn has_open(folder: &str, names: &[String]) -> bool {
     })
 }
 
-/// The sockets of `/proc/net/tcp` that listen on `port`.
+/// The inodes of the sockets in `/proc/net/tcp` that listen on `port`.
 fn listening_inodes(table: &str, port: u16) -> Vec<&str> {
     let port = format!(":{port:04X}");
     let listening = |line: &'_ str| {
@@ -239,7 +242,8 @@ fn listening_inodes(table: &str, port: u16) -> Vec<&str> {
     lines.filter_map(|line| line.split_whitespace().nth(9)).collect()
 }
 
-/// User and system time of `/proc/<pid>/stat`; the name before them may have spaces and brackets.
+/// User plus system time of `/proc/PID/stat`, in ticks. The command name before the numbers may
+/// contain spaces and brackets.
 fn stat_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let user: u64 = fields.nth(11)?.parse().ok()?;
@@ -260,7 +264,7 @@ fn parse_sockets(text: &str) -> Option<Sockets> {
     })
 }
 
-/// The second column of each processor's line, in hexadecimal.
+/// The sum of the second column, which has one hexadecimal number per CPU.
 fn parse_drops(softnet: &str) -> Option<u64> {
     let drops = softnet.lines().map(|line| {
         let field = line.split_whitespace().nth(1)?;
@@ -294,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_by_their_whole_name() {
+    fn fields_match_by_their_full_name() {
         let text = "Rss:  10 kB\nPss:     7 kB\nPss_Dirty: 3 kB\n";
         assert_eq!(parse_kib(text, "Pss:"), Some(7 * 1024));
         assert_eq!(parse_kib(text, "Swap:"), None);
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_belongs_to_the_family() {
+    fn a_family_includes_children_once() {
         let mut child =
             std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let own = std::process::id();
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_threads_that_ended_is_kept() {
+    fn cpu_time_includes_ended_threads() {
         let pid = std::process::id();
         let before_ns = cpu_ns(pid).expect("read");
         let work = || {
@@ -341,12 +345,12 @@ mod tests {
         };
         std::thread::spawn(work).join().expect("ran");
         let after_ns = cpu_ns(pid).expect("read");
-        // On a busy machine the thread had less; but what was seen before does not go away.
+        // On a busy machine the thread gets less than 60 ms, but the total never decreases.
         assert!(after_ns + 2 * TICK_NS >= before_ns, "{before_ns} {after_ns}");
     }
 
     #[test]
-    fn whoever_listens_is_found() {
+    fn a_listening_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();
         assert_eq!(listeners(port), [std::process::id()]);
@@ -356,17 +360,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_in_a_private_table_is_found() {
-        let (tell, told) = std::sync::mpsc::channel();
+    fn a_listener_in_a_private_table_is_found() {
+        let (port_sender, port_receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = crate::private_table::spawn("listener".to_owned(), move |unshared| {
             unshared.expect("the kernel allows it");
             let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-            tell.send(listener.local_addr().expect("an address").port()).expect("awaited");
-            // The other end is dropped when the test has looked.
+            port_sender.send(listener.local_addr().expect("an address").port()).expect("awaited");
+            // Returns an error once the test drops the sender.
             let _ = ended.recv();
         });
-        let port = told.recv().expect("told");
+        let port = port_receiver.recv().expect("a port");
         let found = listeners(port);
         drop(end);
         thread.expect("started").join().expect("ran");
@@ -374,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_the_kernel_are_understood() {
+    fn proc_files_are_parsed() {
         let table = "  sl  local_address rem_address   st\n\
              0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 771 1\n\
              1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000  0 0 772 1\n";

@@ -1,87 +1,85 @@
-//! How busy the processors of the machine are, and which programs keep them busy.
+//! Busy time of all processors, and the programs that used it.
 //!
-//! A process's own processor time ([`proc::cpu_ns`](crate::proc::cpu_ns)) leaves out what the
-//! kernel does for it in threads of its own: `ksoftirqd` receives packets for whoever they are for.
-//! The time that all processors were busy has everything; what other programs did meanwhile is
-//! taken off again, as far as they can be seen.
+//! The CPU time of a process ([`proc::cpu_ns`](crate::proc::cpu_ns)) excludes the work of kernel
+//! threads on its behalf: `ksoftirqd` receives packets for all processes. The busy time of all
+//! processors includes it. Callers subtract the time of other visible programs.
 //!
 //! # Invariants
 //!
-//! - Busy is what is not idle: with tickless idle the kernel counts idle time exactly, and the rest
-//!   only by looking 100 to 1000 times a second.
-//! - The time of programs that end is not lost: it goes to the parent that waits for them, so that
-//!   totals of [`Programs`] only grow.
+//! - Busy time is elapsed time minus idle time: a tickless kernel counts idle time exactly, and
+//!   samples all other states 100 to 1000 times a second.
+//! - The kernel adds the time of an ended program to the parent that waits for it, so totals of
+//!   [`Programs`] never decrease.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Both `/proc/stat` and the times of processes count in such steps.
+/// Unit of the times in `/proc/stat` and `/proc/PID/stat`.
 const STEP: Duration = Duration::from_millis(10);
 
-/// A processor's clock reads up to a [`STEP`] too low at either end of a span: by 4.1 ms in the
-/// root mean square of the difference. Three times that, once for each root of a processor, is
-/// hardly ever exceeded by chance.
+/// Error bound of one processor's busy time over an interval. Each reading is up to one [`STEP`] too
+/// low, so the difference of two has a root mean square error of 4.1 ms; this is three times that.
+/// Errors of several processors add up with the square root of their number.
 const NOISE: Duration = Duration::from_millis(12);
 
-/// A thread of the kernel, in the flags of `/proc/PID/stat` (`PF_KTHREAD`).
+/// The flag of a kernel thread in `/proc/PID/stat` (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// How much all processors have been idle, at a moment.
+/// A reading of the total idle time of all processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processors {
     at: Instant,
     count: u32,
-    /// Time of all processors together in which they did nothing, waited for disks, or were taken
-    /// away by a hypervisor.
+    /// Idle, I/O wait and steal time, summed over all processors.
     unused: Duration,
 }
 
 impl Processors {
-    /// Reads them now; `None` where the kernel does not tell.
+    /// Reads `/proc/stat`; `None` if it cannot be read or parsed.
     pub fn read() -> Option<Processors> {
         let text = fs::read_to_string("/proc/stat").ok()?;
         let (count, unused) = parse_stat(&text)?;
         Some(Processors { at: Instant::now(), count, unused })
     }
 
-    /// How many there are.
+    /// The number of processors.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Time since an earlier reading.
+    /// The time between an earlier reading and this one.
     pub fn elapsed_since(&self, earlier: &Processors) -> Duration {
         self.at - earlier.at
     }
 
-    /// How long they were busy since an earlier reading, all together; `None` if some were added or
-    /// removed meanwhile.
+    /// The busy time since an earlier reading, summed over all processors; `None` if the number of
+    /// processors has changed.
     pub fn busy_since(&self, earlier: &Processors) -> Option<Duration> {
         let unused = self.unused.checked_sub(earlier.unused)?;
         let all = (self.at - earlier.at) * self.count;
         (self.count == earlier.count).then(|| all.saturating_sub(unused))
     }
 
-    /// What [`Processors::busy_since`] may be wrong by.
+    /// Error bound of [`Processors::busy_since`].
     pub fn noise(&self) -> Duration {
         NOISE.mul_f64(f64::from(self.count).sqrt())
     }
 }
 
-/// Processes that can be seen here, but for some, and for threads of the kernel.
+/// A reading of the CPU times of visible processes, without kernel threads.
 #[derive(Debug, Clone, Default)]
 pub struct Programs(BTreeMap<u32, Program>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Program {
     name: String,
-    /// Its time, and that of its children which have ended.
+    /// CPU time of the process and of its ended children.
     time: Duration,
 }
 
 impl Programs {
-    /// All processes but `ours`.
+    /// Reads all visible processes except `ours`.
     pub fn others(ours: &[u32]) -> Programs {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -92,12 +90,13 @@ impl Programs {
         Programs(pids.filter(|pid| !ours.contains(pid)).filter_map(program).collect())
     }
 
-    /// Processor time of all of them so far.
+    /// The total CPU time of the processes.
     pub fn time(&self) -> Duration {
         self.0.values().map(|program| program.time).sum()
     }
 
-    /// Names of those that worked since an earlier reading, each once, the busiest first.
+    /// Names of the programs that used CPU time since an earlier reading, without duplicates, the
+    /// busiest first.
     pub fn busiest_since(&self, earlier: &Programs) -> Vec<String> {
         let mut by_name = BTreeMap::<&str, Duration>::new();
         for (pid, program) in &self.0 {
@@ -111,7 +110,7 @@ impl Programs {
     }
 }
 
-/// How many processors there are, and how long they were unused.
+/// The number of processors and their total unused time.
 fn parse_stat(text: &str) -> Option<(u32, Duration)> {
     const IDLE: usize = 3;
     const DISKS: usize = 4;
@@ -129,8 +128,7 @@ fn parse_stat(text: &str) -> Option<(u32, Duration)> {
     Some((count, time_of(ticks)))
 }
 
-/// A line of `/proc/PID/stat`; `None` for threads of the kernel. The name may have spaces and
-/// brackets.
+/// Parses `/proc/PID/stat`; `None` for kernel threads. The name may contain spaces and brackets.
 fn parse_program(stat: &str) -> Option<Program> {
     const FLAGS: usize = 6;
     const TIMES: std::ops::Range<usize> = 11..15;
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_idle_is_busy() {
+    fn busy_time_is_elapsed_minus_idle_time() {
         assert_eq!(parse_stat(STAT), Some((2, Duration::from_millis(4580))));
         for text in ["", "cpu  1 2\ncpu0 1\n", "cpu  1 2 3 4 5\nintr 1\n", "cpu  x y z a b\ncpu0\n"]
         {
@@ -169,14 +167,14 @@ mod tests {
         let second = Duration::from_secs(1);
         let (from, to) = (processors(start, 500), processors(start + second, 1900));
         assert_eq!(to.busy_since(&from), Some(Duration::from_millis(600)));
-        // The clocks are not read at the same moment, so that idle may seem to be more than all.
+        // The clocks are not read at the same time, so idle time may exceed elapsed time.
         assert_eq!(processors(start + second, 2510).busy_since(&from), Some(Duration::ZERO));
         let more = Processors { count: 3, ..to };
         assert_eq!(more.busy_since(&from), None);
     }
 
     #[test]
-    fn programs_have_a_name_and_the_time_of_their_children() {
+    fn a_programs_time_includes_its_ended_children() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 12 30 100 1 20 0 1";
         let program = parse_program(stat).expect("a program");
         assert_eq!((&*program.name, program.time), ("a ) b", Duration::from_millis(1430)));
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_come_first() {
+    fn programs_are_sorted_by_cpu_time() {
         let programs = |times: &[(u32, &str, u64)]| {
             let each = |&(pid, name, ms): &(u32, &str, u64)| {
                 (pid, Program { name: name.to_owned(), time: Duration::from_millis(ms) })
@@ -200,7 +198,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let before = Processors::read().expect("the kernel tells");
+        let before = Processors::read().expect("/proc/stat is readable");
         let own = std::process::id();
         assert!(before.count() > 0 && before.noise() > Duration::ZERO);
         assert!(Programs::others(&[]).0.contains_key(&own));

@@ -1,32 +1,32 @@
-//! Kernel settings by their dotted names.
+//! Kernel settings, by their sysctl(8) names.
 
 use std::fs;
 use std::io;
 
-/// A kernel setting, if there is one of that name.
+/// The value of a kernel setting; `None` if it does not exist or cannot be read.
 pub fn read(name: &str) -> Option<String> {
     fs::read_to_string(path(name)).ok().map(|text| text.trim().to_owned())
 }
 
-/// Whether there is a kernel setting of that name, readable or not.
+/// Whether a kernel setting exists, readable or not.
 pub fn exists(name: &str) -> bool {
     !matches!(fs::metadata(path(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// The nth number of a kernel setting: `net.ipv4.tcp_mem` has three.
+/// The nth number, from 0, of a kernel setting: `net.ipv4.tcp_mem` has three.
 pub fn number(name: &str, nth: usize) -> Option<u64> {
     read(name)?.split_whitespace().nth(nth)?.parse().ok()
 }
 
-/// Changes a kernel setting; only root may.
+/// Changes a kernel setting. Needs root.
 pub fn set(name: &str, value: &str) -> io::Result<()> {
     fs::write(path(name), value)
 }
 
-/// The line that a person would type to change it.
+/// The shell command that changes a kernel setting.
 pub fn command(name: &str, value: &str) -> String {
     if value.is_empty() {
-        // sysctl(8) takes no empty value, the kernel does.
+        // sysctl(8) rejects an empty value; the kernel accepts one.
         format!("echo > {}", path(name))
     } else if value.contains(char::is_whitespace) {
         format!("sysctl -w {name}=\"{value}\"")
@@ -35,8 +35,8 @@ pub fn command(name: &str, value: &str) -> String {
     }
 }
 
-/// The first and the last of the local ports that the kernel gives out.
-pub fn local_ports() -> Option<(u16, u16)> {
+/// The range of ephemeral ports, inclusive.
+pub(crate) fn local_ports() -> Option<(u16, u16)> {
     port_range(&read("net.ipv4.ip_local_port_range")?)
 }
 
@@ -44,15 +44,15 @@ fn path(name: &str) -> String {
     format!("/proc/sys/{}", name.replace('.', "/"))
 }
 
-/// A range such as `32768 60999`.
+/// Parses a range such as `32768 60999`.
 fn port_range(text: &str) -> Option<(u16, u16)> {
     let mut bounds = text.split_whitespace().map(str::parse);
     let (low, high) = (bounds.next()?.ok()?, bounds.next()?.ok()?);
     (low <= high).then_some((low, high))
 }
 
-/// How many ports of a list such as `8080,28000-28199` lie within the bounds.
-pub fn reserved_within(list: &str, low: u16, high: u16) -> usize {
+/// The number of ports of a list such as `8080,28000-28199` from `low` to `high`, inclusive.
+pub(crate) fn reserved_within(list: &str, low: u16, high: u16) -> usize {
     port_ranges(list)
         .map(|(first, last)| (first.max(low), last.min(high)))
         .filter(|(first, last)| first <= last)
@@ -60,9 +60,9 @@ pub fn reserved_within(list: &str, low: u16, high: u16) -> usize {
         .sum()
 }
 
-/// A list such as `8080,28000-28199` and `port`, as the kernel writes it: ascending, with what
-/// touches joined.
-pub fn reserved_with(list: &str, port: u16) -> String {
+/// Adds `port` to a list such as `8080,28000-28199`. The result is in the kernel's form: ascending,
+/// with adjacent ranges merged.
+pub(crate) fn reserved_with(list: &str, port: u16) -> String {
     let mut ranges: Vec<(u16, u16)> = port_ranges(list).chain([(port, port)]).collect();
     ranges.sort_unstable();
     ranges.dedup_by(|next, before| {
@@ -72,9 +72,8 @@ pub fn reserved_with(list: &str, port: u16) -> String {
         }
         touches
     });
-    let text = |&(first, last): &(u16, u16)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let text = |&(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_what_one_would_type() {
+    fn a_command_quotes_values_where_the_shell_needs_it() {
         assert_eq!(command("net.core.somaxconn", "4096"), "sysctl -w net.core.somaxconn=4096");
         let empty = command("net.ipv4.ip_local_reserved_ports", "");
         assert_eq!(empty, "echo > /proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_counted() {
+    fn port_lists_are_counted_and_merged() {
         assert_eq!(port_range("32768\t60999"), Some((32_768, 60_999)));
         assert_eq!(port_range("60999 32768"), None);
         assert_eq!(port_range(""), None);

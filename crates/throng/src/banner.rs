@@ -175,11 +175,11 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use throng_host::preflight::{Room, Wanted};
+    use throng_host::preflight::{Capacity, Demand};
 
     use super::*;
 
-    fn banner(address: &str, room: &Room, requested: Option<usize>) -> String {
+    fn banner(address: &str, room: &Capacity, requested: Option<usize>) -> String {
         let banner = Banner {
             address: address.parse().unwrap(),
             admin: None,
@@ -188,7 +188,7 @@ mod tests {
             workers: 2,
             descriptors_max: 20_000,
             max_connections: 39_000,
-            preflight: &room.check(&Wanted::server(39_000)),
+            preflight: &room.check(&Demand::server(39_000)),
             requested,
             allows_anyone: false,
         };
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn says_what_a_newcomer_needs() {
-        let text = banner("127.0.0.1:8080", &Room::default(), None);
+        let text = banner("127.0.0.1:8080", &Capacity::default(), None);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines[0], concat!("throng ", env!("CARGO_PKG_VERSION")));
         assert_eq!(lines[1], "listening on http://127.0.0.1:8080");
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn examples_have_a_reachable_address() {
-        let text = banner("[::]:80", &Room::default(), None);
+        let text = banner("[::]:80", &Capacity::default(), None);
         assert!(text.contains("listening on http://[::]:80\n"));
         assert!(text.contains("http://[::1]:80/chat\n"));
         assert!(!text.contains("/status"), "it would be refused");
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_banner_of_an_admin_listener_shows_status_and_publishing_there() {
-        let room = Room::default();
+        let room = Capacity::default();
         let banner = Banner {
             address: "0.0.0.0:80".parse().unwrap(),
             admin: Some("0.0.0.0:9090".parse().unwrap()),
@@ -228,7 +228,7 @@ mod tests {
             workers: 2,
             descriptors_max: 20_000,
             max_connections: 39_000,
-            preflight: &room.check(&Wanted::server(39_000)),
+            preflight: &room.check(&Demand::server(39_000)),
             requested: None,
             allows_anyone: true,
         };
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn slow_settings_are_reported_if_many_connections_are_requested() {
-        let room = Room { somaxconn: Some(128), ..Room::default() };
+        let room = Capacity { somaxconn: Some(128), ..Capacity::default() };
         let text = banner("127.0.0.1:1", &room, Some(39_000));
         assert!(text.contains("sysctl -w net.core.somaxconn=4096\n"), "{text}");
         let last = text.trim_end().lines().last().unwrap();
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_missing_capacity_is_always_reported() {
-        let room = Room { files_max: Some(20_000), ..Room::default() };
+        let room = Capacity { files_max: Some(20_000), ..Capacity::default() };
         let text = banner("127.0.0.1:1", &room, None);
         assert!(text.contains("sysctl -w fs.file-max="), "{text}");
     }
@@ -272,7 +272,7 @@ mod tests {
             ("[::1]:80", false, None),
         ] {
             let address = address.parse().unwrap();
-            let preflight = &Room::default().check(&Wanted::server(10));
+            let preflight = &Capacity::default().check(&Demand::server(10));
             let (workers, descriptors_max, max_connections) = (1, 100, 10);
             let banner = Banner {
                 address,

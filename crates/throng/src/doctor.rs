@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use throng_host::preflight::{self, Applied, Preflight, Room, Setting};
+use throng_host::preflight::{self, Applied, Preflight, Capacity, Setting};
 use throng_units::paint::Paint;
 
 use crate::terminal;
@@ -45,7 +45,7 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     }
     let most = arguments.connections.unwrap_or(u32::MAX);
     // Read once: free memory changes, and the report must match the calculated number.
-    let room = Room::look(&arguments.wanted(most.into()));
+    let room = Capacity::read(&arguments.wanted(most.into()));
     let connections = arguments.connections.unwrap_or_else(|| what_fits(&room, arguments));
     let wanted = arguments.wanted(connections.into());
     let mut found = room.check(&wanted);
@@ -68,7 +68,7 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The most connections that fit, to three digits: free memory is no more exact.
-fn what_fits(room: &Room, arguments: &Arguments) -> u32 {
+fn what_fits(room: &Capacity, arguments: &Arguments) -> u32 {
     let fits = room.fits(u32::MAX.into(), |connections| arguments.wanted(connections));
     let digits = fits.checked_ilog10().unwrap_or(0).saturating_sub(2);
     let unit = 10_u64.pow(digits);
@@ -106,7 +106,7 @@ fn sysctl_file(arguments: &Arguments, connections: u32, found: &Preflight) -> St
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use throng_host::preflight::Wanted;
+    use throng_host::preflight::Demand;
 
     use super::*;
 
@@ -116,19 +116,19 @@ mod tests {
         arguments: Arguments,
     }
 
-    fn file(room: &Room) -> String {
+    fn file(room: &Capacity) -> String {
         let line = Line::try_parse_from(["doctor", "-n", "1k"]).expect("valid");
-        sysctl_file(&line.arguments, 1000, &room.check(&Wanted::server(1000)))
+        sysctl_file(&line.arguments, 1000, &room.check(&Demand::server(1000)))
     }
 
     #[test]
     fn the_file_sets_only_what_must_change() {
         let head = "# Kernel settings for 1000 connections, role server.\n\
                     # Made by: throng doctor --connections 1k --sysctl-file\n";
-        let room = |somaxconn| Room {
+        let room = |somaxconn| Capacity {
             somaxconn: Some(somaxconn),
             files_max: Some(2_466_177),
-            ..Room::default()
+            ..Capacity::default()
         };
         assert_eq!(
             file(&room(64)),

@@ -26,7 +26,7 @@ use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
 use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
-use throng_host::preflight::{self, Preflight, Tables, Wanted};
+use throng_host::preflight::{self, Preflight, Tables, Demand};
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;
@@ -173,7 +173,7 @@ fn start_log(settings: &Settings) {
 
 /// Checks whether the machine allows the planned number of connections.
 fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
-    let mut wanted = Wanted::server(plan.connections_max() as u64);
+    let mut wanted = Demand::server(plan.connections_max() as u64);
     if let Some(server) = &mut wanted.server {
         server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
         // Port 0 lets the kernel choose, so the port of the next start is unknown.

@@ -8,7 +8,7 @@ pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("THRONG_BU
 
 /// One line about the build and one about the machine.
 pub fn text() -> String {
-    let machine = Environment::look();
+    let machine = Environment::read();
     format!(
         "throng {BUILD}\nLinux {}, {}, {} memory\n",
         machine.kernel,

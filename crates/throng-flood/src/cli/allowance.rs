@@ -3,7 +3,7 @@
 use std::net::ToSocketAddrs as _;
 
 use throng_host::environment::raise_descriptors;
-use throng_host::preflight::{Clients, Preflight, Server, Tables, Wanted, check};
+use throng_host::preflight::{Clients, Preflight, Server, Tables, Demand, check};
 
 use crate::clients::ClientPool;
 use crate::plan::{Network, Phase, Plan};
@@ -20,7 +20,7 @@ pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
     allowance.refusal().or_else(of_network)
 }
 
-fn wanted(plan: &Plan) -> Wanted {
+fn wanted(plan: &Plan) -> Demand {
     let connections = plan.clients_max() as u64;
     let is_loopback = is_loopback(plan);
     let addresses = match plan.sources.addresses.len() as u64 {
@@ -36,7 +36,7 @@ fn wanted(plan: &Plan) -> Wanted {
     let has_sockets = plan.network == Network::Sockets;
     let is_here = is_loopback || !has_sockets;
     let burst = in_flight.max().unwrap_or_default().min(connections);
-    Wanted {
+    Demand {
         connections,
         // The server is running already, with limits that are unknown here.
         server: is_here.then_some(Server { tables: None, port: None, burst }),

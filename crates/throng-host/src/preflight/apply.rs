@@ -1,4 +1,4 @@
-//! Changing what is too low.
+//! Raises kernel settings that are too low.
 
 use std::io;
 
@@ -6,40 +6,39 @@ use super::Preflight;
 use super::check::Setting;
 use crate::sysctl;
 
-/// A setting that was to be changed, and what came of it.
+/// The result of an attempt to change a setting.
 #[derive(Debug)]
 pub struct Applied {
-    /// What it was and was to be.
+    /// The setting with its old and its requested value.
     pub setting: Setting,
-    /// Whether it now is.
+    /// Whether the setting has the requested value.
     pub outcome: Result<(), ApplyError>,
 }
 
 /// Why a setting was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Only root may, and this is not root, or root of a container.
+    /// The process lacks the privilege: it is not root, or root of a container.
     #[error("not permitted; run `sudo {0}` (in a container: on its host)")]
     NotPermitted(String),
-    /// `/proc/sys` is not to be written to.
+    /// `/proc/sys` is mounted read-only.
     #[error("{0} is read-only here; run `{1}` on the host of the container")]
     ReadOnly(&'static str, String),
-    /// The kernel refused it.
+    /// The kernel rejected the value.
     #[error("the kernel refused it: {0}")]
     Refused(io::Error),
-    /// Somebody else changed it since it was looked at; what they set was left alone.
-    #[error("it was changed by somebody else to {0:?}, and is left alone")]
+    /// Another program changed it after the check; its value is kept.
+    #[error("another program changed it to {0:?}; it was left unchanged")]
     ChangedMeanwhile(String),
-    /// It was written, and reads otherwise.
-    #[error("it was set, and reads {0:?}")]
+    /// The kernel accepted the value, but reports another one.
+    #[error("it was set, but the kernel reports {0:?}")]
     NotTaken(String),
 }
 
-/// Changes every kernel setting that is too low, in order, and reads each back.
+/// Raises every kernel setting that is too low, in order, and reads each one back.
 ///
-/// Nothing is ever lowered, and a setting that is no longer as it was found is left alone. One that
-/// cannot be changed does not keep the others from being tried. What is set holds until the machine
-/// starts again.
+/// Never lowers a setting, and skips one that has changed since the check. Continues after an error.
+/// The changes last until the next reboot.
 pub fn apply(preflight: &Preflight) -> Vec<Applied> {
     let changes = preflight.checks.iter().filter_map(|check| check.change());
     changes
@@ -69,7 +68,7 @@ fn change(
     if after == plain(&setting.value) { Ok(()) } else { Err(ApplyError::NotTaken(after)) }
 }
 
-/// The kernel separates numbers with tabs, people with spaces.
+/// Normalizes white space: the kernel separates numbers with tabs.
 fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -94,21 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read_back() {
+    fn a_changed_setting_is_read_back() {
         let with_tabs = |value: &str| Ok(value.replace(' ', "\t"));
         assert!(changed("1\t2\t3", with_tabs).is_ok());
         let error = changed("1 2 3", |_| Ok("4 5 5".to_owned())).expect_err("not taken");
-        assert_eq!(error.to_string(), "it was set, and reads \"4 5 5\"");
+        assert_eq!(error.to_string(), "it was set, but the kernel reports \"4 5 5\"");
     }
 
     #[test]
-    fn what_somebody_else_set_is_left_alone() {
+    fn a_setting_changed_by_another_program_is_kept() {
         let error = changed("9 9 9", |_| panic!("it was written")).expect_err("left alone");
         assert!(matches!(error, ApplyError::ChangedMeanwhile(now) if now == "9 9 9"));
     }
 
     #[test]
-    fn without_the_right_to_the_command_is_told() {
+    fn an_error_names_the_command_or_the_reason() {
         let refused = |kind: io::ErrorKind| changed("1 2 3", move |_| Err(kind.into()));
         let error = refused(io::ErrorKind::PermissionDenied).expect_err("refused").to_string();
         assert!(error.contains("sudo sysctl -w net.ipv4.tcp_mem=\"4 5 6\""), "{error}");

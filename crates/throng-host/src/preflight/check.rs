@@ -6,7 +6,7 @@ use throng_units::format::count;
 
 use crate::sysctl;
 
-/// The kernel writes "no limit" as a number close to its largest.
+/// The kernel writes "no limit" as a number near the maximum of its type.
 const UNLIMITED_FROM: u64 = 1 << 60;
 
 /// The outcome of a check.
@@ -16,14 +16,14 @@ pub enum Verdict {
     Ok,
     /// The value could not be read, which never counts as enough.
     Unknown,
-    /// Too little: the connections are possible, but slower or at a risk.
+    /// Too low: the connections are possible, but slow or at risk.
     Should,
-    /// Too little: the connections are not possible.
+    /// Too low: the connections are not possible.
     Must,
 }
 
 impl Verdict {
-    /// Its name in all outputs.
+    /// The name of the verdict in all outputs.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Ok => "ok",
@@ -40,7 +40,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A check and its outcome.
+/// One property of the machine, compared with the demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// Name of the kernel setting, or a word like `descriptors` or `memory`.
@@ -51,7 +51,7 @@ pub struct Check {
     pub needed: String,
     /// Whether it is enough.
     pub verdict: Verdict,
-    /// Why it matters, in a few words.
+    /// Why it matters, as a short phrase.
     pub why: String,
     /// The number of connections it allows, if it is a hard limit.
     pub limit: Option<Limit>,
@@ -61,12 +61,12 @@ pub struct Check {
     pub by_hand: Vec<String>,
 }
 
-/// A hard limit.
+/// The hard limit that a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// The number of connections that are possible.
     pub allows: u64,
-    /// The reason, in a few words.
+    /// The reason, as a short phrase.
     pub because: String,
 }
 
@@ -113,7 +113,7 @@ impl Check {
         }
     }
 
-    /// Sets what the machine has, what is needed, and the verdict.
+    /// Sets the value found, the value needed, and the verdict.
     pub(super) fn judged(mut self, found: String, needed: String, verdict: Verdict) -> Check {
         self.found = Some(found);
         self.needed = needed;
@@ -121,7 +121,7 @@ impl Check {
         self
     }
 
-    /// Sets what is needed of a value that cannot be read.
+    /// Sets the needed value where the current one cannot be read.
     pub(super) fn unread(mut self, needed: String) -> Check {
         self.needed = needed;
         self
@@ -149,7 +149,7 @@ impl Check {
         self.setting.as_ref().filter(|setting| setting.is_short())
     }
 
-    /// What helps, one line each; the command first.
+    /// What helps, one line each, the command first.
     pub fn help(&self) -> Vec<String> {
         let command = self.change().map(Setting::command);
         command.into_iter().chain(self.by_hand.iter().cloned()).collect()
@@ -169,17 +169,17 @@ impl Check {
     }
 }
 
-/// A number for people; the kernel's "no limit" as such.
+/// Formats a number for display; [`UNLIMITED_FROM`] and more is "no limit".
 pub(super) fn number(number: u64) -> String {
     if number >= UNLIMITED_FROM { "no limit".to_owned() } else { count(number) }
 }
 
-/// Adds an eighth, for other programs of the machine.
+/// Adds an eighth as a reserve for other programs on the machine.
 pub(super) fn with_reserve(number: u64) -> u64 {
     number.saturating_add(number / 8)
 }
 
-/// `severity` if something is short, otherwise [`Verdict::Ok`].
+/// `severity` if the value is too low, otherwise [`Verdict::Ok`].
 pub(super) fn verdict(is_short: bool, severity: Verdict) -> Verdict {
     if is_short { severity } else { Verdict::Ok }
 }

@@ -9,20 +9,20 @@ mod ports;
 mod queues;
 mod threads;
 
+use super::capacity::Capacity;
 use super::check::Check;
-use super::room::Room;
-use super::wanted::Wanted;
+use super::demand::Demand;
 
 /// All checks of a request, in the order in which a person would go through them.
-pub(super) fn all(wanted: &Wanted, room: &Room) -> Vec<Check> {
+pub(super) fn all(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     let concerns = [
-        descriptors::checks(wanted, room),
-        threads::checks(wanted, room),
-        files::checks(wanted, room),
-        ports::checks(wanted, room),
-        queues::checks(wanted, room),
-        lookup::checks(wanted, room),
-        memory::checks(wanted, room),
+        descriptors::checks(demand, capacity),
+        threads::checks(demand, capacity),
+        files::checks(demand, capacity),
+        ports::checks(demand, capacity),
+        queues::checks(demand, capacity),
+        lookup::checks(demand, capacity),
+        memory::checks(demand, capacity),
     ];
     concerns.into_iter().flatten().collect()
 }

@@ -1,22 +1,22 @@
-//! Whole machines, made up and real.
+//! Checks of whole machines, simulated and real.
 
 use super::*;
 
-/// Clients on this machine against a server that runs on it already.
-fn flood(connections: u64) -> Wanted {
-    let mut wanted = Wanted::both(connections);
-    let server = wanted.server.as_mut().expect("a server");
+/// Clients on this machine, and a server that already runs on it.
+fn flood(connections: u64) -> Demand {
+    let mut demand = Demand::both(connections);
+    let server = demand.server.as_mut().expect("a server");
     (server.tables, server.burst) = (None, 1_000);
-    wanted.clients.as_mut().expect("clients").tables = Tables::clients_on(64);
-    wanted
+    demand.clients.as_mut().expect("clients").tables = Tables::clients_on(64);
+    demand
 }
 
 fn memory(bytes: u64) -> Option<Memory> {
     Some(Memory { bytes, group: None })
 }
 
-fn roomy() -> Room {
-    Room {
+fn large() -> Capacity {
+    Capacity {
         descriptors: Some(20_000),
         own_descriptors: Some(20_000),
         nr_open: Some(1 << 20),
@@ -37,15 +37,15 @@ fn roomy() -> Room {
     }
 }
 
-/// As a small virtual machine comes.
-fn small() -> Room {
-    Room {
+/// A small virtual machine with default settings.
+fn small() -> Capacity {
+    Capacity {
         descriptors: Some(1_024),
         own_descriptors: Some(1_024),
         files_max: Some(100_000),
         files_open: 0,
         threads: Some(Threads { more: 500, by: ThreadLimit::Setting("kernel.threads-max", 600) }),
-        firewall: Firewall::Follows { now: 1, most: 262_144, buckets: Some(65_536) },
+        firewall: Firewall::Tracking { now: 1, most: 262_144, buckets: Some(65_536) },
         somaxconn: Some(128),
         syn_backlog: Some(256),
         syncookies: Some(0),
@@ -53,28 +53,28 @@ fn small() -> Room {
         established_buckets: Some(4_194_304),
         tcp_pages: Some([22_000, 29_000, 44_000]),
         memory: memory(1 << 30),
-        ..roomy()
+        ..large()
     }
 }
 
 #[test]
-fn a_million_fits_where_there_is_room() {
-    for wanted in [flood(1_000_000), Wanted::server(1_000_000), Wanted::both(1_000_000)] {
-        let found = roomy().check(&wanted);
+fn a_million_fits_on_a_large_machine() {
+    for demand in [flood(1_000_000), Demand::server(1_000_000), Demand::both(1_000_000)] {
+        let found = large().check(&demand);
         assert_eq!(found.refusal(), None);
         assert_eq!(found.warnings(), [""; 0]);
         assert!(found.is_possible());
         assert!(found.checks.iter().all(|check| check.verdict == Verdict::Ok), "{found:#?}");
     }
     assert_eq!(
-        roomy().check(&flood(1_000_000)).summary(),
+        large().check(&flood(1_000_000)).summary(),
         "room for 1,247,232 connections: 64 client threads × 19,488 descriptors"
     );
 }
 
 #[test]
 fn too_few_ports_is_one_sentence_with_what_helps() {
-    let text = roomy().check(&Wanted::clients(1_000_000)).refusal().expect("refused");
+    let text = large().check(&Demand::clients(1_000_000)).refusal().expect("refused");
     assert_eq!(
         text,
         "1,000,000 connections are wanted and there is room for 28,232: 1 local address × 28,232 \
@@ -99,7 +99,7 @@ fn every_hard_limit_is_named_with_its_setting() {
 }
 
 #[test]
-fn what_spoils_figures_is_warned_of() {
+fn settings_that_slow_connections_are_warned_of() {
     let found = small().check(&flood(1_000_000));
     let all = found.warnings().join("\n");
     for expected in [
@@ -114,7 +114,7 @@ fn what_spoils_figures_is_warned_of() {
 }
 
 #[test]
-fn a_few_connections_need_no_advice() {
+fn few_connections_get_no_warnings() {
     assert_ne!(small().check(&flood(MANY + 1)).warnings(), [""; 0]);
     let few = small().check(&flood(MANY));
     assert!(few.with(Verdict::Should).next().is_some(), "the doctor still says so");
@@ -122,21 +122,21 @@ fn a_few_connections_need_no_advice() {
 }
 
 #[test]
-fn what_fits_is_the_last_number_that_is_possible() {
-    for room in [small(), roomy()] {
-        for wanted in [Wanted::server, Wanted::clients, Wanted::both] {
-            let fits = room.fits(u64::from(u32::MAX), wanted);
+fn fits_is_the_largest_possible_number() {
+    for capacity in [small(), large()] {
+        for demand in [Demand::server, Demand::clients, Demand::both] {
+            let fits = capacity.fits(u64::from(u32::MAX), demand);
             assert!(fits > 1_000 && fits < u64::from(u32::MAX), "{fits}");
-            assert!(room.check(&wanted(fits)).is_possible());
-            assert!(!room.check(&wanted(fits + 1)).is_possible());
+            assert!(capacity.check(&demand(fits)).is_possible());
+            assert!(!capacity.check(&demand(fits + 1)).is_possible());
         }
     }
-    assert_eq!(Room::default().fits(7, Wanted::server), 7, "what is unknown refuses nothing");
+    assert_eq!(Capacity::default().fits(7, Demand::server), 7, "what is unknown refuses nothing");
 }
 
 #[test]
-fn what_is_not_known_is_neither_refused_nor_called_enough() {
-    let found = Room::default().check(&Wanted::both(u64::from(u32::MAX)));
+fn unknown_values_neither_refuse_nor_pass() {
+    let found = Capacity::default().check(&Demand::both(u64::from(u32::MAX)));
     assert_eq!(found.refusal(), None);
     assert_eq!(found.warnings(), [""; 0]);
     assert!(found.with(Verdict::Ok).next().is_none(), "{found:#?}");
@@ -144,11 +144,11 @@ fn what_is_not_known_is_neither_refused_nor_called_enough() {
 }
 
 #[test]
-fn nothing_is_ever_lowered() {
-    for room in [small(), roomy()] {
-        for wanted in [Wanted::server, Wanted::clients, Wanted::both] {
+fn no_setting_is_lowered() {
+    for capacity in [small(), large()] {
+        for demand in [Demand::server, Demand::clients, Demand::both] {
             for connections in [1, 1_000, 1_000_000, u64::from(u32::MAX)] {
-                for check in room.check(&wanted(connections)).checks {
+                for check in capacity.check(&demand(connections)).checks {
                     assert_change_widens(&check);
                 }
             }
@@ -171,7 +171,7 @@ fn assert_change_widens(check: &Check) {
             let (found, value) = (numbers(found), numbers(value));
             assert!(value[0] <= found[0] && value[1] >= found[1], "{check:?}");
         }
-        // 2 allows it for loopback, 1 for all.
+        // 2 permits reuse on loopback, 1 everywhere.
         "net.ipv4.tcp_tw_reuse" => assert!(found == value || value == "1"),
         _ => {
             let pairs = numbers(found).into_iter().zip(numbers(value));
@@ -181,9 +181,9 @@ fn assert_change_widens(check: &Check) {
 }
 
 #[test]
-fn this_machine_has_room_for_a_few() {
+fn this_machine_can_hold_a_hundred() {
     let found = check(&flood(100));
     assert_eq!(found.refusal(), None);
-    // Nothing was changed to find that out.
+    // The first check changed nothing.
     assert_eq!(check(&flood(100)).checks.len(), found.checks.len());
 }

@@ -1,7 +1,7 @@
 //! The flags, and the requirements that follow from them.
 
 use clap::{Args, ValueEnum};
-use throng_host::preflight::Wanted;
+use throng_host::preflight::Demand;
 use throng_units::{Count, Invalid};
 
 const EXAMPLES: &str = "\
@@ -93,11 +93,11 @@ impl Arguments {
     }
 
     /// The requirements of this many connections.
-    pub fn wanted(&self, connections: u64) -> Wanted {
+    pub fn wanted(&self, connections: u64) -> Demand {
         let mut wanted = match self.role {
-            Role::Server => Wanted::server(connections),
-            Role::Clients => Wanted::clients(connections),
-            Role::Both => Wanted::both(connections),
+            Role::Server => Demand::server(connections),
+            Role::Clients => Demand::clients(connections),
+            Role::Both => Demand::both(connections),
         };
         wanted.is_publishing = !self.no_broadcast;
         if let Some(server) = &mut wanted.server {

@@ -39,12 +39,12 @@ struct Checked<'a> {
     /// The number of connections that this limit allows.
     allows: Option<u64>,
     /// The kernel setting to change; `null` if none helps or all is well.
-    change: Option<Wanted<'a>>,
+    change: Option<Demand<'a>>,
     by_hand: &'a [String],
 }
 
 #[derive(Serialize)]
-struct Wanted<'a> {
+struct Demand<'a> {
     setting: &'static str,
     from: &'a str,
     to: &'a str,
@@ -62,7 +62,7 @@ struct Change<'a> {
 }
 
 pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
-    let machine = Environment::look();
+    let machine = Environment::read();
     let found = &answer.found;
     let limit = found.limit();
     let shown = Shown {
@@ -89,7 +89,7 @@ fn checked(check: &Check) -> Checked<'_> {
         allows: check.limit.as_ref().map(|limit| limit.allows),
         change: check.change().map(|setting| {
             let Setting { name, found, value } = setting;
-            Wanted { setting: name, from: found, to: value, command: setting.command() }
+            Demand { setting: name, from: found, to: value, command: setting.command() }
         }),
         by_hand: &check.by_hand,
     }

@@ -203,7 +203,7 @@ fn closing(answer: &Answer<'_>) -> String {
 mod tests {
     use std::io;
 
-    use throng_host::preflight::{ApplyError, Memory, Room, Wanted};
+    use throng_host::preflight::{ApplyError, Memory, Capacity, Demand};
 
     use super::*;
 
@@ -221,19 +221,19 @@ mod tests {
         }
     }
 
-    fn room() -> Room {
-        Room {
+    fn room() -> Capacity {
+        Capacity {
             descriptors: Some(20_000),
             files_max: Some(200_000),
             somaxconn: Some(128),
             memory: Some(Memory { bytes: 20 << 30, group: None }),
-            ..Room::default()
+            ..Capacity::default()
         }
     }
 
-    fn shown(room: &Room, applied: Option<Vec<Applied>>) -> String {
+    fn shown(room: &Capacity, applied: Option<Vec<Applied>>) -> String {
         let arguments = arguments(1_000_000);
-        let found = room.check(&Wanted::server(1_000_000));
+        let found = room.check(&Demand::server(1_000_000));
         let answer = Answer { arguments: &arguments, connections: 1_000_000, found, applied };
         text(&answer, Paint::plain())
     }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_unknown_value_is_not_reported_as_ok() {
-        let text = shown(&Room::default(), None);
+        let text = shown(&Capacity::default(), None);
         assert!(
             text.starts_with("1,000,000 connections are possible here, as far as can be read\n")
         );

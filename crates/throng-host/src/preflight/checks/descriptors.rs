@@ -1,26 +1,25 @@
-//! Descriptor limits, which count for each table.
+//! Descriptor limits, which apply per descriptor table.
 
 use throng_units::format::{count, counted};
 
+use crate::preflight::capacity::Capacity;
 use crate::preflight::check::{Check, Verdict, number, verdict};
-use crate::preflight::room::Room;
-use crate::preflight::wanted::{Tables, Wanted};
+use crate::preflight::demand::{Demand, Tables};
 
 const SERVER: &str = "descriptor limit (server)";
 const CLIENTS: &str = "descriptor limit (clients)";
 
-pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
+pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     let mut checks = Vec::new();
-    if let Some(tables) = wanted.server.as_ref().and_then(|server| server.tables) {
-        let limit = limit_to_set(&tables, wanted.connections, room.nr_open);
-        checks.push(server(&tables, wanted.connections, room.descriptors, limit));
-        checks.extend(room.nr_open.filter(|&most| most < limit).map(|most| nr_open(most, limit)));
+    if let Some(tables) = demand.server.as_ref().and_then(|server| server.tables) {
+        let limit = limit_to_set(&tables, demand.connections, capacity.nr_open);
+        checks.push(server(&tables, demand.connections, capacity.descriptors, limit));
+        checks
+            .extend(capacity.nr_open.filter(|&most| most < limit).map(|most| nr_open(most, limit)));
     }
-    checks.extend(
-        wanted.clients.as_ref().map(|clients| {
-            clients_check(&clients.tables, wanted.connections, room.own_descriptors)
-        }),
-    );
+    checks.extend(demand.clients.as_ref().map(|clients| {
+        clients_check(&clients.tables, demand.connections, capacity.own_descriptors)
+    }));
     checks
 }
 
@@ -49,7 +48,7 @@ fn server(tables: &Tables, connections: u64, found: Option<u64>, limit: u64) -> 
     check.advised(format!("ulimit -n {limit}, or LimitNOFILE={limit} in the service's unit"))
 }
 
-/// One worker a core is best where the limit may be raised as far.
+/// The limit to recommend: enough for one worker per core if `fs.nr_open` permits, else the least.
 fn limit_to_set(tables: &Tables, connections: u64, nr_open: Option<u64>) -> u64 {
     let least = tables.descriptors_least(connections);
     let best = tables.descriptors_with(connections, tables.threads_least);
@@ -81,7 +80,7 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
         number(needed),
         verdict(threads.is_none(), Verdict::Must),
     );
-    // With any number of threads only the machine is a limit.
+    // Without a maximum number of threads, the descriptor limit is not a hard limit.
     if tables.threads_max < u64::MAX || threads.is_none() {
         check = check.limited(tables.most(found).0, because);
     }
@@ -96,27 +95,27 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preflight::wanted::Clients;
+    use crate::preflight::demand::Clients;
 
-    fn server_wanted(connections: u64) -> Wanted {
-        let mut wanted = Wanted::server(connections);
-        let server = wanted.server.as_mut().expect("a server");
+    fn server_demand(connections: u64) -> Demand {
+        let mut demand = Demand::server(connections);
+        let server = demand.server.as_mut().expect("a server");
         server.tables = Some(Tables { threads_least: 2, ..Tables::server() });
-        wanted
+        demand
     }
 
-    fn room(limit: u64) -> Room {
-        Room {
+    fn capacity(limit: u64) -> Capacity {
+        Capacity {
             descriptors: Some(limit),
             own_descriptors: Some(limit),
             nr_open: Some(1 << 20),
-            ..Room::default()
+            ..Capacity::default()
         }
     }
 
     #[test]
-    fn the_limit_holds_for_each_worker() {
-        let found = &checks(&server_wanted(1_000_000), &room(20_000))[0];
+    fn the_limit_applies_per_worker() {
+        let found = &checks(&server_demand(1_000_000), &capacity(20_000))[0];
         assert_eq!(found.verdict, Verdict::Ok);
         assert_eq!(found.why, "51 workers, each with a table of its own");
         let limit = found.limit.as_ref().expect("a limit");
@@ -127,37 +126,37 @@ mod tests {
     }
 
     #[test]
-    fn a_low_limit_is_told_with_what_to_write() {
-        let found = checks(&server_wanted(1_000_000), &room(1_024));
+    fn advice_for_a_low_limit_names_the_new_one() {
+        let found = checks(&server_demand(1_000_000), &capacity(1_024));
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Must));
         assert_eq!(
             found[0].by_hand,
             ["ulimit -n 500198, or LimitNOFILE=500198 in the service's unit"]
         );
-        // With more than any limit allows, the limit of limits is first.
-        let found = checks(&server_wanted(u64::from(u32::MAX)), &room(1_024));
+        // Above `fs.nr_open`, that setting must be raised as well.
+        let found = checks(&server_demand(u64::from(u32::MAX)), &capacity(1_024));
         assert_eq!(found[1].name, "fs.nr_open");
         let setting = found[1].change().expect("a change");
         assert!(found[0].by_hand[0].contains(&format!("ulimit -n {}", setting.value)));
     }
 
     #[test]
-    fn client_threads_that_were_chosen_are_a_limit() {
-        let mut wanted = Wanted::clients(1_000_000);
-        assert_eq!(checks(&wanted, &room(20_000))[0].verdict, Verdict::Ok);
-        assert_eq!(checks(&wanted, &room(20_000))[0].limit, None);
-        wanted.clients =
-            wanted.clients.map(|clients| Clients { tables: Tables::clients_on(64), ..clients });
-        let found = &checks(&wanted, &room(20_000))[0];
+    fn a_fixed_number_of_client_threads_is_a_limit() {
+        let mut demand = Demand::clients(1_000_000);
+        assert_eq!(checks(&demand, &capacity(20_000))[0].verdict, Verdict::Ok);
+        assert_eq!(checks(&demand, &capacity(20_000))[0].limit, None);
+        demand.clients =
+            demand.clients.map(|clients| Clients { tables: Tables::clients_on(64), ..clients });
+        let found = &checks(&demand, &capacity(20_000))[0];
         assert_eq!(found.limit.as_ref().map(|limit| limit.allows), Some(64 * 19_488));
-        let found = &checks(&wanted, &room(1_024))[0];
+        let found = &checks(&demand, &capacity(1_024))[0];
         assert_eq!(found.by_hand, ["take 1954 threads, or ulimit -Hn 16137"]);
     }
 
     #[test]
     fn what_cannot_be_read_is_unknown() {
-        for wanted in [Wanted::server(1_000), Wanted::clients(1_000)] {
-            let found = &checks(&wanted, &Room::default())[0];
+        for demand in [Demand::server(1_000), Demand::clients(1_000)] {
+            let found = &checks(&demand, &Capacity::default())[0];
             assert_eq!((found.verdict, &found.found), (Verdict::Unknown, &None));
         }
     }

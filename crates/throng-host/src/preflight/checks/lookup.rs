@@ -3,25 +3,25 @@
 //! It is made at boot, or with a network namespace, and does not grow. Each packet walks through
 //! the connections that share its bucket, which comes first in a profile of a message to a million.
 
+use crate::preflight::capacity::Capacity;
 use crate::preflight::check::{Check, Verdict, number, verdict};
-use crate::preflight::room::Room;
-use crate::preflight::wanted::Wanted;
+use crate::preflight::demand::Demand;
 
 /// As many to a bucket cost little.
 const PER_BUCKET_MAX: u64 = 2;
 
 const BUCKETS: &str = "net.ipv4.tcp_ehash_entries";
 
-pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
-    let ends = wanted.ends().max(1);
-    let least = wanted.connections.saturating_mul(ends).div_ceil(PER_BUCKET_MAX);
-    let Some(found) = room.established_buckets else {
+pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
+    let ends = demand.ends().max(1);
+    let least = demand.connections.saturating_mul(ends).div_ceil(PER_BUCKET_MAX);
+    let Some(found) = capacity.established_buckets else {
         // Linux tells of it from 6.1 on.
         let why = "buckets of the table of connections, in which each packet looks for its own";
         return vec![Check::new(BUCKETS, why).unread(number(least))];
     };
     let is_short = found < least;
-    let each = wanted.connections.saturating_mul(ends).div_ceil(found.max(1));
+    let each = demand.connections.saturating_mul(ends).div_ceil(found.max(1));
     let why = match is_short {
         true => format!("each packet looks through about {} connections", number(each)),
         false => "buckets in which each packet looks for its connection".to_owned(),
@@ -50,27 +50,27 @@ pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
 mod tests {
     use super::*;
 
-    fn with(buckets: u64) -> Room {
-        Room { established_buckets: Some(buckets), ..Room::default() }
+    fn with(buckets: u64) -> Capacity {
+        Capacity { established_buckets: Some(buckets), ..Capacity::default() }
     }
 
     #[test]
     fn both_ends_are_looked_up() {
-        let found = |wanted: &Wanted| checks(wanted, &with(262_144)).remove(0);
-        assert_eq!(found(&Wanted::server(500_000)).verdict, Verdict::Ok);
-        assert_eq!(found(&Wanted::both(500_000)).verdict, Verdict::Should);
-        let million = found(&Wanted::both(1_000_000));
+        let found = |demand: &Demand| checks(demand, &with(262_144)).remove(0);
+        assert_eq!(found(&Demand::server(500_000)).verdict, Verdict::Ok);
+        assert_eq!(found(&Demand::both(500_000)).verdict, Verdict::Should);
+        let million = found(&Demand::both(1_000_000));
         assert_eq!(million.why, "each packet looks through about 8 connections");
         assert_eq!(million.by_hand[0], "thash_entries=1048576 on the kernel's command line");
         assert!(million.by_hand[1].contains("tcp_child_ehash_entries=1048576"));
         // A server cannot leave its network for a larger table.
-        assert_eq!(found(&Wanted::server(1_000_000)).by_hand.len(), 1);
+        assert_eq!(found(&Demand::server(1_000_000)).by_hand.len(), 1);
         assert_eq!(million.change(), None);
     }
 
     #[test]
     fn an_older_kernel_does_not_tell() {
-        let found = checks(&Wanted::server(10), &Room::default()).remove(0);
+        let found = checks(&Demand::server(10), &Capacity::default()).remove(0);
         assert_eq!(found.verdict, Verdict::Unknown);
     }
 }

@@ -1,31 +1,33 @@
-//! Memory: what a connection takes in the kernel at rest, and with a message on its way.
+//! Memory of a connection, mostly the kernel's: at rest, and with a message in flight.
 
 use throng_units::format::{bytes, count};
 
+use crate::preflight::capacity::{Capacity, Firewall, Memory};
 use crate::preflight::check::{Check, Verdict, verdict};
-use crate::preflight::room::{Firewall, Memory, Room};
-use crate::preflight::wanted::Wanted;
+use crate::preflight::demand::Demand;
 
-/// A socket at rest in the kernel, with its epoll entry: measured 3.9 to 5.0 KiB.
+/// Kernel memory of an idle socket with its epoll entry, lower and upper bound. Measured: 3.9 to
+/// 5.0 KiB.
 const SOCKET_BYTES: (u64, u64) = (3_900, 5_100);
 
-/// The server's own share of a subscriber, and the generator's of a client: docs/benchmarks.md.
+/// User-space memory of a subscriber in the server, and of a client in the load generator; see
+/// docs/benchmarks.md.
 const USER_BYTES: u64 = 64;
 
-/// A short message to all, for each connection until it is read: measured 1,160 bytes.
+/// Kernel memory per connection of a short message until it is read. Measured.
 const IN_FLIGHT_BYTES: u64 = 1_160;
 
-/// A connection that the firewall follows takes this much at least.
+/// Minimum kernel memory of a tracked connection.
 const CONNTRACK_BYTES: u64 = 256;
 
 const TCP_MEM: &str = "net.ipv4.tcp_mem";
 
-pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
-    let pages = wanted.is_publishing.then(|| pages(wanted.connections, room.tcp_pages));
-    pages.into_iter().chain([memory(wanted, room)]).collect()
+pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
+    let pages = demand.is_publishing.then(|| pages(demand.connections, capacity.tcp_pages));
+    pages.into_iter().chain([memory(demand, capacity)]).collect()
 }
 
-/// The kernel charges a message by the page, however short it is.
+/// `tcp_mem` for a message to all connections. The kernel charges at least a page per message.
 fn pages(connections: u64, found: Option<[u64; 3]>) -> Check {
     let why =
         "beyond this the kernel throttles all TCP; a message to all takes a page per connection";
@@ -41,14 +43,14 @@ fn pages(connections: u64, found: Option<[u64; 3]>) -> Check {
         .set(text(found), if is_short { text(value) } else { text(found) })
 }
 
-/// Refused only if even the least that a connection takes is not there: the rest is a guess.
-fn memory(wanted: &Wanted, room: &Room) -> Check {
-    let (least, most) = connection_bytes(wanted, room.firewall);
-    let total = |each: u64| each.saturating_mul(wanted.connections);
+/// Free memory. [`Verdict::Must`] only below the lower bound, because the upper one is an estimate.
+fn memory(demand: &Demand, capacity: &Capacity) -> Check {
+    let (least, most) = connection_bytes(demand, capacity.firewall);
+    let total = |each: u64| each.saturating_mul(demand.connections);
     let shown = |amount: u64| bytes(amount as f64);
     let why = format!("{} to {} a connection, most of it the kernel's", shown(least), shown(most));
     let check = Check::new("memory", why);
-    let Some(Memory { bytes: free, group }) = &room.memory else {
+    let Some(Memory { bytes: free, group }) = &capacity.memory else {
         return check.unread(shown(total(most)));
     };
     let place = match group {
@@ -73,12 +75,12 @@ fn memory(wanted: &Wanted, room: &Room) -> Check {
     }
 }
 
-fn connection_bytes(wanted: &Wanted, firewall: Firewall) -> (u64, u64) {
-    let is_followed = matches!(firewall, Firewall::Follows { now, .. } if now > 0);
+fn connection_bytes(demand: &Demand, firewall: Firewall) -> (u64, u64) {
+    let is_followed = matches!(firewall, Firewall::Tracking { now, .. } if now > 0);
     let tracked = if is_followed { CONNTRACK_BYTES } else { 0 };
-    let in_flight = if wanted.is_publishing { IN_FLIGHT_BYTES } else { 0 };
+    let in_flight = if demand.is_publishing { IN_FLIGHT_BYTES } else { 0 };
     let (least, most) = SOCKET_BYTES;
-    let ends = wanted.ends().max(1);
+    let ends = demand.ends().max(1);
     (ends * least + USER_BYTES + tracked, ends * (most + USER_BYTES) + tracked + in_flight)
 }
 
@@ -86,25 +88,25 @@ fn connection_bytes(wanted: &Wanted, firewall: Firewall) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    fn with(free: u64) -> Room {
-        Room { memory: Some(Memory { bytes: free, group: None }), ..Room::default() }
+    fn with(free: u64) -> Capacity {
+        Capacity { memory: Some(Memory { bytes: free, group: None }), ..Capacity::default() }
     }
 
     #[test]
-    fn a_message_to_all_takes_pages() {
+    fn a_message_to_all_needs_a_page_per_connection() {
         let short = pages(1_000_000, Some([98_152, 130_869, 2_000_000]));
-        // The third was more than needed, and stays.
+        // The third number is above the needed one and is not lowered.
         assert_eq!(short.help(), ["sysctl -w net.ipv4.tcp_mem=\"750000 1000000 2000000\""]);
         assert_eq!(short.verdict, Verdict::Should);
         assert_eq!(pages(1_000, Some([98_152, 130_869, 196_304])).change(), None);
         assert_eq!(pages(1_000, None).verdict, Verdict::Unknown);
-        let quiet = Wanted { is_publishing: false, ..Wanted::server(1) };
-        assert!(checks(&quiet, &Room::default()).iter().all(|check| check.name != TCP_MEM));
+        let quiet = Demand { is_publishing: false, ..Demand::server(1) };
+        assert!(checks(&quiet, &Capacity::default()).iter().all(|check| check.name != TCP_MEM));
     }
 
     #[test]
-    fn memory_is_refused_by_the_least_and_doubted_by_the_most() {
-        let both = Wanted::both(1_000_000);
+    fn memory_must_reach_the_lower_and_should_reach_the_upper_bound() {
+        let both = Demand::both(1_000_000);
         assert_eq!(memory(&both, &with(20 << 30)).verdict, Verdict::Ok);
         assert_eq!(memory(&both, &with(9 << 30)).verdict, Verdict::Should);
         let refused = memory(&both, &with(1 << 30));
@@ -112,17 +114,18 @@ mod tests {
         let limit = refused.limit.expect("a limit");
         assert_eq!(limit.because, "1.00 GiB of free memory, 7.68 KiB a connection");
         assert_eq!(limit.allows, (1 << 30) / 7_864);
-        // One end takes half.
-        assert_eq!(memory(&Wanted::server(1_000_000), &with(9 << 30)).verdict, Verdict::Ok);
+        // One end needs half.
+        assert_eq!(memory(&Demand::server(1_000_000), &with(9 << 30)).verdict, Verdict::Ok);
     }
 
     #[test]
-    fn a_group_is_named() {
+    fn advice_names_the_control_group() {
         let group = Some("/sys/fs/cgroup/app".to_owned());
-        let room = Room { memory: Some(Memory { bytes: 1 << 30, group }), ..Room::default() };
-        let found = memory(&Wanted::server(1_000_000), &room);
+        let capacity =
+            Capacity { memory: Some(Memory { bytes: 1 << 30, group }), ..Capacity::default() };
+        let found = memory(&Demand::server(1_000_000), &capacity);
         assert_eq!(found.by_hand, ["give /sys/fs/cgroup/app more memory"]);
         assert!(found.limit.expect("a limit").because.contains("/sys/fs/cgroup/app"));
-        assert_eq!(memory(&Wanted::server(1), &Room::default()).verdict, Verdict::Unknown);
+        assert_eq!(memory(&Demand::server(1), &Capacity::default()).verdict, Verdict::Unknown);
     }
 }

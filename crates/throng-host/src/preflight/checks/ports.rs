@@ -1,53 +1,53 @@
-//! Local ports and addresses of clients, and the server's port among them.
+//! Source ports and addresses of clients, and conflicts with the server's port.
 
 use throng_units::format::{count, counted};
 
+use crate::preflight::capacity::Capacity;
 use crate::preflight::check::{Check, Verdict, verdict};
-use crate::preflight::room::Room;
-use crate::preflight::wanted::{Clients, Wanted};
+use crate::preflight::demand::{Clients, Demand};
 use crate::sysctl;
 
-/// Source addresses that the load generator can take by itself on loopback.
+/// Number of source addresses that the load generator can use on loopback.
 const LOOPBACK_ADDRESSES: u64 = 250 * 250;
 
-/// The kernel's usual range, which leaves room for servers below.
+/// The kernel's default ephemeral range; server ports are below it.
 const USUAL: (u16, u16) = (32_768, 60_999);
 
-/// Widest range of local ports without those below 1024.
+/// The widest ephemeral range, without privileged ports.
 const WIDEST: (u16, u16) = (1_024, 65_535);
 
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
 const TW_REUSE: &str = "net.ipv4.tcp_tw_reuse";
 
-/// The clients' ports, as they are and as they have to be.
+/// The source ports of clients: the current and the required range.
 struct Ports<'a> {
     clients: &'a Clients,
     connections: u64,
     reserved: &'a str,
-    /// What there is.
+    /// The current range.
     range: (u16, u16),
-    /// What there has to be.
-    wanted: (u16, u16),
+    /// The required range, at least the current one.
+    required: (u16, u16),
 }
 
-pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
-    let reserved = room.reserved_ports.as_deref().unwrap_or_default();
-    let ports = wanted.clients.as_ref().and_then(|clients| {
-        let range = clients.ports.or(room.local_ports)?;
-        let connections = wanted.connections;
-        let ports = Ports { clients, connections, reserved, range, wanted: range };
-        Some(Ports { wanted: ports.range_to_set(), ..ports })
+pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
+    let reserved = capacity.reserved_ports.as_deref().unwrap_or_default();
+    let ports = demand.clients.as_ref().and_then(|clients| {
+        let range = clients.ports.or(capacity.local_ports)?;
+        let connections = demand.connections;
+        let ports = Ports { clients, connections, reserved, range, required: range };
+        Some(Ports { required: ports.range_to_set(), ..ports })
     });
     let mut checks = Vec::new();
-    if let Some(port) = wanted.server.as_ref().and_then(|server| server.port) {
-        let range = ports.as_ref().map(|ports| ports.wanted).or(room.local_ports);
-        checks.push(reserved_check(port, range, room.reserved_ports.as_deref()));
+    if let Some(port) = demand.server.as_ref().and_then(|server| server.port) {
+        let range = ports.as_ref().map(|ports| ports.required).or(capacity.local_ports);
+        checks.push(reserved_check(port, range, capacity.reserved_ports.as_deref()));
     }
-    match (&ports, &wanted.clients) {
+    match (&ports, &demand.clients) {
         (Some(ports), _) => {
             checks.extend(ports.checks());
-            checks.push(tw_reuse(ports, wanted.server.is_some(), room.tw_reuse));
+            checks.push(tw_reuse(ports, demand.server.is_some(), capacity.tw_reuse));
         }
         (None, Some(_)) => {
             checks.push(Check::new(RANGE, "local ports of clients").unread("ports".to_owned()));
@@ -71,7 +71,7 @@ impl Ports<'_> {
         let per_address = self.connections.div_ceil(addresses.saturating_mul(targets));
         let needed = per_address.max(self.comfortable()).min(self.ports_in(WIDEST));
         let severity = if allows < self.connections { Verdict::Must } else { Verdict::Should };
-        let range_verdict = verdict(self.wanted != self.range, severity);
+        let range_verdict = verdict(self.required != self.range, severity);
         let found = format!("{} ports", count(ports));
         let range = Check::new(RANGE, "local ports of clients, from each of their addresses")
             .judged(found, counted(needed, "port", "ports"), range_verdict)
@@ -79,9 +79,9 @@ impl Ports<'_> {
         let text = |(low, high): (u16, u16)| format!("{low} {high}");
         let range = match self.clients.ports {
             Some(_) => Check { name: "source ports", ..range },
-            None => range.set(text(self.range), text(self.wanted)),
+            None => range.set(text(self.range), text(self.required)),
         };
-        let enough = self.connections.div_ceil(self.ports_in(self.wanted).max(1) * targets);
+        let enough = self.connections.div_ceil(self.ports_in(self.required).max(1) * targets);
         let is_short = enough > addresses;
         if self.clients.addresses.is_none() && !is_short {
             return vec![range];
@@ -96,7 +96,8 @@ impl Ports<'_> {
         vec![range, addresses.advised(advice)]
     }
 
-    /// The narrowest of the ranges that are enough: servers listen below the usual one.
+    /// The narrowest sufficient of: the current range, with [`USUAL`], with [`WIDEST`]. Servers listen
+    /// below the default range, so it grows no further than necessary.
     fn range_to_set(&self) -> (u16, u16) {
         if self.clients.ports.is_some() || self.is_enough(self.range) {
             return self.range;
@@ -112,7 +113,7 @@ impl Ports<'_> {
         self.allowed_by(ports) >= self.connections && ports >= self.comfortable()
     }
 
-    /// With twice as many ports as an address needs, finding a free one is quick.
+    /// Ports per address for a fast search: with half of them free, the kernel finds one quickly.
     fn comfortable(&self) -> u64 {
         self.clients.per_address.unwrap_or_default().saturating_mul(2)
     }
@@ -122,7 +123,7 @@ impl Ports<'_> {
     }
 
     fn ports_in(&self, (low, high): (u16, u16)) -> u64 {
-        // Ports that clients name themselves are had although the kernel gives them to nobody.
+        // An explicit bind(2) may use reserved ports.
         let reserved = match self.clients.ports {
             Some(_) => 0,
             None => sysctl::reserved_within(self.reserved, low, high) as u64,
@@ -139,7 +140,8 @@ impl Ports<'_> {
     }
 }
 
-/// A port that the kernel may give to a client is not there when the server starts again.
+/// Whether the server's port is reserved: otherwise an outgoing connection may occupy it when the
+/// server restarts.
 fn reserved_check(port: u16, range: Option<(u16, u16)>, reserved: Option<&str>) -> Check {
     let why = "a connection going out could take the port that the server listens on";
     let check = Check::new(RESERVED, why);
@@ -149,23 +151,19 @@ fn reserved_check(port: u16, range: Option<(u16, u16)>, reserved: Option<&str>) 
     };
     let is_out_of_range = !(low..=high).contains(&port);
     let is_short = !is_out_of_range && sysctl::reserved_within(reserved, port, port) == 0;
-    let value = match is_short {
-        true => sysctl::reserved_with(reserved, port),
-        false => reserved.to_owned(),
-    };
+    let value = if is_short { sysctl::reserved_with(reserved, port) } else { reserved.to_owned() };
     let found = if reserved.is_empty() { "none" } else { reserved };
     let needed = if is_out_of_range { "none".to_owned() } else { needed };
     check.judged(found.to_owned(), needed, verdict(is_short, Verdict::Should)).set(reserved, value)
 }
 
-/// A port lingers for a minute after its connection's end, and clients that come back in the
-/// meantime take others.
+/// `tcp_tw_reuse`: ports stay in `TIME_WAIT` for a minute, so clients that reconnect need others.
 fn tw_reuse(ports: &Ports<'_>, is_loopback: bool, found: Option<u64>) -> Check {
     let needed = if is_loopback { 2 } else { 1 };
     let check = Check::new(TW_REUSE, "ports linger for a minute; clients that come back need more");
     let Some(found) = found else { return check.unread(needed.to_string()) };
     let with_lingering = ports.connections.saturating_mul(2);
-    let is_tight = ports.allowed_by(ports.ports_in(ports.wanted)) < with_lingering;
+    let is_tight = ports.allowed_by(ports.ports_in(ports.required)) < with_lingering;
     let is_allowed = found == 1 || (found == 2 && is_loopback);
     let is_short = is_tight && !is_allowed;
     let needed = if is_tight { needed.to_string() } else { "any".to_owned() };
@@ -177,46 +175,46 @@ fn tw_reuse(ports: &Ports<'_>, is_loopback: bool, found: Option<u64>) -> Check {
 mod tests {
     use super::*;
 
-    fn room() -> Room {
-        Room {
+    fn capacity() -> Capacity {
+        Capacity {
             local_ports: Some(USUAL),
             reserved_ports: Some(String::new()),
             tw_reuse: Some(2),
-            ..Room::default()
+            ..Capacity::default()
         }
     }
 
-    fn names_short(wanted: &Wanted, room: &Room) -> Vec<(&'static str, Verdict)> {
-        let all = checks(wanted, room).into_iter();
+    fn names_short(demand: &Demand, capacity: &Capacity) -> Vec<(&'static str, Verdict)> {
+        let all = checks(demand, capacity).into_iter();
         all.filter(|check| check.verdict != Verdict::Ok)
             .map(|check| (check.name, check.verdict))
             .collect()
     }
 
     #[test]
-    fn loopback_has_addresses_for_all() {
-        assert_eq!(names_short(&Wanted::both(1_000_000), &room()), []);
-        assert_eq!(checks(&Wanted::server(1_000_000), &room()), []);
+    fn loopback_has_enough_addresses() {
+        assert_eq!(names_short(&Demand::both(1_000_000), &capacity()), []);
+        assert_eq!(checks(&Demand::server(1_000_000), &capacity()), []);
     }
 
     #[test]
-    fn one_address_is_soon_full() {
-        let found = checks(&Wanted::clients(50_000), &room());
+    fn one_address_has_too_few_ports() {
+        let found = checks(&Demand::clients(50_000), &capacity());
         assert_eq!(found[0].help(), ["sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\""]);
         assert_eq!(found[0].verdict, Verdict::Must);
         assert_eq!(found[1].verdict, Verdict::Ok);
-        // Once the range is wide its lingering ports are too many.
+        // In the widest range, ports in `TIME_WAIT` leave too few.
         assert_eq!(found[2].help(), ["sysctl -w net.ipv4.tcp_tw_reuse=1"]);
-        let found = checks(&Wanted::clients(1_000_000), &room());
+        let found = checks(&Demand::clients(1_000_000), &capacity());
         assert_eq!(found[1].by_hand, ["give 16 local addresses, or more target ports"]);
     }
 
     #[test]
-    fn ports_that_clients_name_are_had_from_more_addresses() {
-        let mut wanted = Wanted::clients(10_000);
-        let clients = wanted.clients.as_mut().expect("clients");
+    fn a_chosen_port_range_needs_more_addresses() {
+        let mut demand = Demand::clients(10_000);
+        let clients = demand.clients.as_mut().expect("clients");
         (clients.ports, clients.addresses) = (Some((10_000, 10_999)), Some(2));
-        let found = checks(&wanted, &room());
+        let found = checks(&demand, &capacity());
         let limit = found[0].limit.as_ref().expect("a limit");
         assert_eq!(limit.because, "2 local addresses × 1,000 local ports × 1 target port");
         assert_eq!(found[0].help(), [""; 0]);
@@ -224,33 +222,33 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_range_grows_no_further_than_it_must() {
-        let mut wanted = Wanted::both(100_000);
-        wanted.clients.as_mut().expect("clients").per_address = Some(4_000);
-        assert_eq!(names_short(&wanted, &room()), []);
-        let narrow = Room { local_ports: Some((40_000, 41_000)), ..room() };
-        let found = checks(&wanted, &narrow);
+    fn a_narrow_range_grows_no_further_than_necessary() {
+        let mut demand = Demand::both(100_000);
+        demand.clients.as_mut().expect("clients").per_address = Some(4_000);
+        assert_eq!(names_short(&demand, &capacity()), []);
+        let narrow = Capacity { local_ports: Some((40_000, 41_000)), ..capacity() };
+        let found = checks(&demand, &narrow);
         assert_eq!(found[0].verdict, Verdict::Should);
         assert_eq!(found[0].help(), ["sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\""]);
     }
 
     #[test]
-    fn the_servers_port_is_kept_from_clients() {
-        let mut wanted = Wanted::server(1_000);
-        wanted.server.as_mut().expect("a server").port = Some(8_080);
-        assert_eq!(names_short(&wanted, &room()), []);
-        let wide = Room { local_ports: Some(WIDEST), ..room() };
-        assert_eq!(checks(&wanted, &wide)[0].help(), [format!("sysctl -w {RESERVED}=8080")]);
-        let others = Room { reserved_ports: Some("28000-28199".to_owned()), ..wide.clone() };
-        let found = checks(&wanted, &others);
+    fn the_servers_port_is_reserved() {
+        let mut demand = Demand::server(1_000);
+        demand.server.as_mut().expect("a server").port = Some(8_080);
+        assert_eq!(names_short(&demand, &capacity()), []);
+        let wide = Capacity { local_ports: Some(WIDEST), ..capacity() };
+        assert_eq!(checks(&demand, &wide)[0].help(), [format!("sysctl -w {RESERVED}=8080")]);
+        let others = Capacity { reserved_ports: Some("28000-28199".to_owned()), ..wide.clone() };
+        let found = checks(&demand, &others);
         assert_eq!(found[0].help(), [format!("sysctl -w {RESERVED}=8080,28000-28199")]);
-        let done = Room { reserved_ports: Some("8000-8100".to_owned()), ..wide };
-        assert_eq!(names_short(&wanted, &done), []);
+        let done = Capacity { reserved_ports: Some("8000-8100".to_owned()), ..wide };
+        assert_eq!(names_short(&demand, &done), []);
     }
 
     #[test]
     fn what_cannot_be_read_is_unknown() {
-        let found = checks(&Wanted::clients(1_000), &Room::default());
+        let found = checks(&Demand::clients(1_000), &Capacity::default());
         assert!(found.iter().all(|check| check.verdict == Verdict::Unknown));
         assert_eq!(reserved_check(8_080, None, None).verdict, Verdict::Unknown);
     }

@@ -1,28 +1,28 @@
-//! Queues that connections and packets wait in.
+//! Queues of connections and packets.
 
+use crate::preflight::capacity::Capacity;
 use crate::preflight::check::{Check, Verdict, number, verdict};
-use crate::preflight::room::Room;
-use crate::preflight::wanted::Wanted;
+use crate::preflight::demand::Demand;
 
-/// Longer than any burst that a core works off before clients try again.
+/// Maximum recommended queue length; a core cannot accept more within a SYN retry interval.
 const QUEUE_MAX: u64 = 65_535;
 
-/// What the packet queue is raised to where packets have found no room.
+/// Recommended backlog queue length where packets have been dropped.
 const NETDEV_BACKLOG: u64 = 16_384;
 
-pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
+pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     let mut checks = Vec::new();
-    // Only a listener of this machine has our settings.
-    if let Some(server) = &wanted.server {
+    // These settings apply to listeners on this machine only.
+    if let Some(server) = &demand.server {
         let why = "waiting to be accepted at once; beyond it they try again after a second";
-        checks.push(queue("net.core.somaxconn", why, room.somaxconn, server.burst));
+        checks.push(queue("net.core.somaxconn", why, capacity.somaxconn, server.burst));
         let why = "in their handshake at once, at each listener";
-        checks.push(queue("net.ipv4.tcp_max_syn_backlog", why, room.syn_backlog, server.burst));
-        checks.push(syncookies(room.syncookies));
+        checks.push(queue("net.ipv4.tcp_max_syn_backlog", why, capacity.syn_backlog, server.burst));
+        checks.push(syncookies(capacity.syncookies));
     }
-    // Over loopback every packet waits there; a network's card brings a queue of its own.
-    if wanted.ends() > 1 {
-        checks.push(packets(room.netdev_backlog));
+    // Loopback packets pass through the backlog queue; network cards have their own.
+    if demand.ends() > 1 {
+        checks.push(packets(capacity.netdev_backlog));
     }
     checks
 }
@@ -31,14 +31,14 @@ fn queue(name: &'static str, why: &str, found: Option<u64>, burst: u64) -> Check
     let needed = burst.next_power_of_two().min(QUEUE_MAX);
     let check = Check::new(name, why);
     let Some(found) = found else { return check.unread(number(needed)) };
-    // What is set is a round number; what is needed is not.
+    // The recommended value is rounded up to a power of two; the check is exact.
     let is_short = found < burst.min(QUEUE_MAX);
     check
         .judged(number(found), number(burst.min(QUEUE_MAX)), verdict(is_short, Verdict::Should))
         .set(found, if is_short { needed } else { found })
 }
 
-/// Cookies only for a queue that is full: always, they cost every connection its options.
+/// SYN cookies: 1 sends them for a full queue only. Always on, they cost TCP options.
 fn syncookies(found: Option<u64>) -> Check {
     let name = "net.ipv4.tcp_syncookies";
     let needed = "1".to_owned();
@@ -56,17 +56,18 @@ fn syncookies(found: Option<u64>) -> Check {
     }
 }
 
-/// How long the queue must be nobody can tell before; that it was too short is counted. The count
-/// itself is not told: it would differ each time that somebody asks.
+/// The backlog queue. The needed length cannot be predicted, so the check looks for drops. The text
+/// omits their number, so that repeated checks give the same text.
 fn packets(found: Option<(u64, u64)>) -> Check {
     let name = "net.core.netdev_max_backlog";
     let Some((found, drops)) = found else {
         return Check::new(name, "packets over loopback").unread(number(NETDEV_BACKLOG));
     };
     let is_short = drops > 0 && found < NETDEV_BACKLOG;
-    let why = match is_short {
-        true => "packets over loopback have found no room and had to be sent again",
-        false => "packets over loopback",
+    let why = if is_short {
+        "packets over loopback were dropped and sent again"
+    } else {
+        "packets over loopback"
     };
     let needed = if is_short { NETDEV_BACKLOG } else { found };
     Check::new(name, why)
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_as_long_as_the_burst() {
+    fn a_queue_must_hold_the_burst() {
         let found = queue("net.core.somaxconn", "", Some(128), 1_000);
         assert_eq!(found.help(), ["sysctl -w net.core.somaxconn=1024"]);
         assert_eq!(found.verdict, Verdict::Should);
@@ -89,22 +90,22 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_here_has_queues_of_ours() {
-        let names = |wanted: &Wanted| {
-            let all = checks(wanted, &Room::default());
+    fn queues_are_checked_only_with_a_local_server() {
+        let names = |demand: &Demand| {
+            let all = checks(demand, &Capacity::default());
             all.iter().map(|check| check.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(&Wanted::clients(10)), [""; 0]);
-        assert!(names(&Wanted::server(10)).contains(&"net.core.somaxconn"));
-        assert!(!names(&Wanted::server(10)).contains(&"net.core.netdev_max_backlog"));
-        assert!(names(&Wanted::both(10)).contains(&"net.core.netdev_max_backlog"));
+        assert_eq!(names(&Demand::clients(10)), [""; 0]);
+        assert!(names(&Demand::server(10)).contains(&"net.core.somaxconn"));
+        assert!(!names(&Demand::server(10)).contains(&"net.core.netdev_max_backlog"));
+        assert!(names(&Demand::both(10)).contains(&"net.core.netdev_max_backlog"));
     }
 
     #[test]
-    fn cookies_and_packets() {
+    fn syncookies_and_the_backlog_are_checked() {
         assert_eq!(syncookies(Some(1)).verdict, Verdict::Ok);
         assert_eq!(syncookies(Some(0)).help(), ["sysctl -w net.ipv4.tcp_syncookies=1"]);
-        // Fewer cookies is a lower number, which is never set by itself.
+        // 1 is lower than 2, and `apply` never lowers a setting.
         assert_eq!(syncookies(Some(2)).change(), None);
         assert_eq!(packets(Some((1_000, 0))).verdict, Verdict::Ok);
         let short = packets(Some((1_000, 17)));

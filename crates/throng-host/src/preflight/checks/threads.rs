@@ -1,28 +1,28 @@
-//! Threads: with a low descriptor limit many workers are needed.
+//! Thread limits: a low descriptor limit takes many workers.
 
+use crate::preflight::capacity::{Capacity, ThreadLimit};
 use crate::preflight::check::{Check, Verdict, number, verdict};
-use crate::preflight::room::{Room, ThreadLimit};
-use crate::preflight::wanted::{Tables, Wanted};
+use crate::preflight::demand::{Demand, Tables};
 
-/// What a program has beside its workers: the control plane, and its blocking work.
+/// Threads of a program besides its workers: the control plane and its blocking pool.
 const SPARE: u64 = 64;
 
 const WHY: &str = "workers and client threads, as descriptors ask for";
 
-pub(super) fn checks(wanted: &Wanted, room: &Room) -> Vec<Check> {
+pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     let on = |tables: &Tables, descriptors: Option<u64>| {
-        let threads = descriptors.and_then(|found| tables.threads_for(wanted.connections, found));
+        let threads = descriptors.and_then(|found| tables.threads_for(demand.connections, found));
         threads.unwrap_or(tables.threads_least) + SPARE
     };
-    let server = wanted.server.as_ref().and_then(|server| server.tables);
-    let server = server.map_or(0, |tables| on(&tables, room.descriptors));
-    let clients = wanted.clients.as_ref();
-    let clients = clients.map_or(0, |clients| on(&clients.tables, room.own_descriptors));
-    vec![check(server + clients, room)]
+    let server = demand.server.as_ref().and_then(|server| server.tables);
+    let server = server.map_or(0, |tables| on(&tables, capacity.descriptors));
+    let clients = demand.clients.as_ref();
+    let clients = clients.map_or(0, |clients| on(&clients.tables, capacity.own_descriptors));
+    vec![check(server + clients, capacity)]
 }
 
-fn check(needed: u64, room: &Room) -> Check {
-    let Some(threads) = &room.threads else {
+fn check(needed: u64, capacity: &Capacity) -> Check {
+    let Some(threads) = &capacity.threads else {
         return Check::new("threads", WHY).unread(number(needed));
     };
     let is_short = threads.more < needed;
@@ -51,19 +51,19 @@ fn check(needed: u64, room: &Room) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preflight::room::Threads;
+    use crate::preflight::capacity::Threads;
 
     fn found(more: u64, by: ThreadLimit) -> Check {
-        let room = Room {
+        let capacity = Capacity {
             descriptors: Some(20_000),
             threads: Some(Threads { more, by }),
-            ..Room::default()
+            ..Capacity::default()
         };
-        checks(&Wanted::server(15_000_000), &room).remove(0)
+        checks(&Demand::server(15_000_000), &capacity).remove(0)
     }
 
     #[test]
-    fn many_workers_want_many_threads() {
+    fn many_workers_need_many_threads() {
         let enough = found(5_000, ThreadLimit::User);
         assert_eq!((enough.verdict, enough.name), (Verdict::Ok, "threads"));
         let short = found(500, ThreadLimit::Setting("kernel.threads-max", 600));
@@ -77,6 +77,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_unknown() {
-        assert_eq!(checks(&Wanted::both(10), &Room::default())[0].verdict, Verdict::Unknown);
+        assert_eq!(checks(&Demand::both(10), &Capacity::default())[0].verdict, Verdict::Unknown);
     }
 }

@@ -1,77 +1,77 @@
-//! What somebody is about to ask of a machine.
+//! The connections that a machine is to hold, and how programs spread them over threads.
 
 use std::thread::available_parallelism;
 
-/// Connections that arrive at once where nothing else is known: as when all clients come back.
+/// Default for the number of connections that arrive at once, as when all clients reconnect.
 const BURST: u64 = 4_096;
 
-/// Descriptors of a client thread's table that are no connections: what the process had open when
-/// the thread began, and the thread's own.
+/// Descriptors in a client thread's table that are not connections: those open in the process when
+/// the thread started, and the thread's own.
 pub const CLIENTS_APART: u64 = 512;
 
-/// So many connections, and which of their ends are on this machine.
+/// A number of connections, and which of their ends are on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The most connections that there will be at once.
+pub struct Demand {
+    /// Peak number of concurrent connections.
     pub connections: u64,
-    /// The server's ends, if they are on this machine.
+    /// The server, if it is on this machine.
     pub server: Option<Server>,
-    /// The clients' ends, if they are on this machine.
+    /// The clients, if they are on this machine.
     pub clients: Option<Clients>,
-    /// Whether messages go to all of them: each waits in a buffer until it is read.
+    /// Whether a message may go to all connections at once: each copy takes a socket buffer until it
+    /// is read.
     pub is_publishing: bool,
 }
 
-/// The server's ends.
+/// A server on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// How it spreads its connections; `None` for a server that runs already, whose own limits are
-    /// no longer to be changed.
+    /// How it spreads its connections; `None` for a running server, whose limits cannot change.
     pub tables: Option<Tables>,
-    /// Where it listens, if that is known.
+    /// Its port, if known.
     pub port: Option<u16>,
-    /// Connections that may arrive at once, at each of its listeners.
+    /// Number of connections that may arrive at once, per listener.
     pub burst: u64,
 }
 
-/// The clients' ends.
+/// Clients on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
-    /// How they are spread.
+    /// How they spread their connections.
     pub tables: Tables,
-    /// Local addresses to connect from; `None` if as many of 127.x are taken as are needed.
+    /// Number of source addresses; `None` if the clients take as many of 127.x as they need.
     pub addresses: Option<u64>,
-    /// Local ports to use from each; `None` for the kernel's choice.
+    /// Source port range, inclusive; `None` for the kernel's choice.
     pub ports: Option<(u16, u16)>,
-    /// Ports of the server.
+    /// Number of server ports to connect to.
     pub target_ports: u64,
-    /// The most connections from one address, if whoever connects sees to that.
+    /// Maximum number of connections per source address, if the clients enforce one.
     pub per_address: Option<u64>,
 }
 
 /// How a program spreads connections over threads, each with a descriptor table of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tables {
-    /// Threads that there are in any case.
+    /// Minimum number of threads.
     pub threads_least: u64,
-    /// Threads, at most.
+    /// Maximum number of threads.
     pub threads_max: u64,
-    /// Descriptors of a table that are no connections.
+    /// Descriptors in each table that are not connections.
     pub apart: u64,
-    /// Further such descriptors of each table, for every thread that there is.
+    /// Further descriptors in each table per thread of the program.
     pub apart_per_thread: u64,
 }
 
-impl Wanted {
-    /// A Throng server on this machine, its clients elsewhere; messages go to all.
-    pub fn server(connections: u64) -> Wanted {
+impl Demand {
+    /// A Throng server on this machine with clients elsewhere, and messages to all.
+    pub fn server(connections: u64) -> Demand {
         let server =
             Server { tables: Some(Tables::server()), port: None, burst: connections.min(BURST) };
-        Wanted { connections, server: Some(server), clients: None, is_publishing: true }
+        Demand { connections, server: Some(server), clients: None, is_publishing: true }
     }
 
     /// The load generator on this machine with one address, the server elsewhere.
-    pub fn clients(connections: u64) -> Wanted {
+    pub fn clients(connections: u64) -> Demand {
         let clients = Clients {
             tables: Tables::clients(),
             addresses: Some(1),
@@ -79,29 +79,29 @@ impl Wanted {
             target_ports: 1,
             per_address: None,
         };
-        Wanted { connections, server: None, clients: Some(clients), is_publishing: true }
+        Demand { connections, server: None, clients: Some(clients), is_publishing: true }
     }
 
-    /// Both on this machine, over loopback.
-    pub fn both(connections: u64) -> Wanted {
-        let clients = Wanted::clients(connections).clients;
+    /// Server and clients on this machine, over loopback.
+    pub fn both(connections: u64) -> Demand {
+        let clients = Demand::clients(connections).clients;
         let clients = clients.map(|clients| Clients { addresses: None, ..clients });
-        Wanted { clients, ..Wanted::server(connections) }
+        Demand { clients, ..Demand::server(connections) }
     }
 
-    /// Ends of each connection that are on this machine.
+    /// How many ends of each connection are on this machine: 0 to 2.
     pub fn ends(&self) -> u64 {
         u64::from(self.server.is_some()) + u64::from(self.clients.is_some())
     }
 }
 
 impl Tables {
-    /// Those of a Throng server with its usual workers: the same numbers as in `throng-edge`.
+    /// The tables of a Throng server with the default workers; must match `throng-edge`.
     pub fn server() -> Tables {
         Tables { threads_least: cores(), threads_max: 1_024, apart: 192, apart_per_thread: 3 }
     }
 
-    /// Those of the load generator: as many threads as it takes.
+    /// The tables of the load generator, with any number of threads.
     pub fn clients() -> Tables {
         Tables {
             threads_least: cores(),
@@ -111,19 +111,19 @@ impl Tables {
         }
     }
 
-    /// Exactly so many threads of the load generator.
+    /// The tables of the load generator with a fixed number of threads, at least one.
     pub fn clients_on(threads: u64) -> Tables {
         let threads = threads.max(1);
         Tables { threads_least: threads, threads_max: threads, ..Tables::clients() }
     }
 
-    /// Connections that fit into one table of so many descriptors, if there are `threads`.
+    /// Number of connections per table with this descriptor limit and number of threads.
     pub fn each(&self, descriptors: u64, threads: u64) -> u64 {
         let apart = self.apart.saturating_add(self.apart_per_thread.saturating_mul(threads));
         descriptors.saturating_sub(apart)
     }
 
-    /// Threads for so many connections; `None` if no number of them is enough.
+    /// The smallest number of threads that holds `connections`; `None` if no number does.
     pub fn threads_for(&self, connections: u64, descriptors: u64) -> Option<u64> {
         if self.apart_per_thread == 0 {
             let each = self.each(descriptors, 0);
@@ -133,7 +133,7 @@ impl Tables {
         self.choices().find(|&threads| self.holds(descriptors, threads) >= connections)
     }
 
-    /// The most connections that so many descriptors a table allow, and with how many threads.
+    /// The maximum number of connections with this descriptor limit, and the threads for it.
     pub fn most(&self, descriptors: u64) -> (u64, u64) {
         if self.apart_per_thread == 0 {
             return (self.holds(descriptors, self.threads_max), self.threads_max);
@@ -142,7 +142,7 @@ impl Tables {
         holds.max().unwrap_or((0, self.threads_least))
     }
 
-    /// The lowest descriptor limit that is enough for so many connections.
+    /// The lowest descriptor limit that allows `connections`.
     pub fn descriptors_least(&self, connections: u64) -> u64 {
         if self.apart_per_thread == 0 {
             return self.descriptors_with(connections, self.threads_max);
@@ -151,7 +151,7 @@ impl Tables {
         limits.min().unwrap_or(u64::MAX)
     }
 
-    /// The descriptor limit that lets so many threads hold so many connections.
+    /// The descriptor limit with which `threads` hold `connections`.
     pub fn descriptors_with(&self, connections: u64, threads: u64) -> u64 {
         let apart = self.apart.saturating_add(self.apart_per_thread.saturating_mul(threads));
         connections.div_ceil(threads.max(1)).saturating_add(apart)
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn ends_are_counted() {
-        let ends = [Wanted::server(1), Wanted::clients(1), Wanted::both(1)];
-        assert_eq!(ends.map(|wanted| wanted.ends()), [1, 1, 2]);
+        let ends = [Demand::server(1), Demand::clients(1), Demand::both(1)];
+        assert_eq!(ends.map(|demand| demand.ends()), [1, 1, 2]);
     }
 }

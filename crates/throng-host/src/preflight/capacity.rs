@@ -1,61 +1,61 @@
-//! What a machine has to give, as read before anything is asked of it.
+//! The limits and free resources of a machine, read before a start.
 
 use rustix::process::{Resource, geteuid, getrlimit};
 
-use super::wanted::Wanted;
+use super::demand::Demand;
 use crate::{cgroup, environment, proc, sysctl};
 
-/// What a machine has to give. What could not be read is `None`.
+/// The limits and free resources of a machine. A value that could not be read is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Room {
-    /// Descriptors of a table, as a server that is started from here may have them.
+pub struct Capacity {
+    /// The hard descriptor limit that a server started from this process inherits, per table.
     pub descriptors: Option<u64>,
-    /// The same for this process, which may have raised its limit.
+    /// The descriptor limit of this process, after raising it; `None` if the demand has no clients.
     pub own_descriptors: Option<u64>,
-    /// The most that the descriptor limit may be raised to.
+    /// The maximum of any descriptor limit (`fs.nr_open`).
     pub nr_open: Option<u64>,
-    /// Files that may be open in the whole system.
+    /// Maximum number of open files on the machine.
     pub files_max: Option<u64>,
-    /// Files that are.
+    /// Current number of open files on the machine.
     pub files_open: u64,
-    /// Threads that can still be started, and what allows no more.
+    /// How many threads can still be started, and by which limit.
     pub threads: Option<Threads>,
-    /// The kernel's own range of local ports.
+    /// The ephemeral port range.
     pub local_ports: Option<(u16, u16)>,
-    /// Ports that the kernel is told not to give out, as it writes them: `8080,28000-28199`.
+    /// Ports excluded from the ephemeral range, in the kernel's form: `8080,28000-28199`.
     pub reserved_ports: Option<String>,
-    /// Whether ports that linger after a connection's end may be taken again: 0, 1, or 2 for
-    /// loopback alone.
+    /// `tcp_tw_reuse`: whether ports in `TIME_WAIT` may be reused. 0 for never, 1 for always, 2 for
+    /// loopback only.
     pub tw_reuse: Option<u64>,
-    /// What the firewall follows, where there is one.
+    /// Connection tracking of the firewall.
     pub firewall: Firewall,
-    /// The longest queue of connections that nobody has accepted yet.
+    /// Maximum length of an accept queue.
     pub somaxconn: Option<u64>,
-    /// Connections of which the last word of the handshake is still awaited.
+    /// Maximum number of half-open connections of a listener.
     pub syn_backlog: Option<u64>,
-    /// Whether a full queue answers with cookies: 0, 1, or 2 for always.
+    /// `tcp_syncookies`: 0 for off, 1 for a full queue, 2 for always.
     pub syncookies: Option<u64>,
-    /// Packets that may wait for a processor, and how many found no room so far.
+    /// The backlog queue length per CPU, and the number of packets dropped because it was full.
     pub netdev_backlog: Option<(u64, u64)>,
-    /// Buckets of the table in which packets find their connections.
+    /// Number of buckets in the hash table of established connections.
     pub established_buckets: Option<u64>,
-    /// Pages of memory of all TCP buffers: below the first all is well, above the second they are
-    /// held back, above the third refused.
+    /// `tcp_mem`, in pages: no limits apply below the first, memory pressure begins at the second,
+    /// allocation fails above the third.
     pub tcp_pages: Option<[u64; 3]>,
-    /// Memory that is free.
+    /// The available memory.
     pub memory: Option<Memory>,
 }
 
-/// Threads that can still be started.
+/// How many threads can still be started, and by which limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threads {
-    /// So many more.
+    /// The number of further threads.
     pub more: u64,
-    /// What limits them.
+    /// The tightest limit.
     pub by: ThreadLimit,
 }
 
-/// What limits threads.
+/// The limit of the number of threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ThreadLimit {
     /// A kernel setting, with its value.
@@ -66,16 +66,16 @@ pub enum ThreadLimit {
     User,
 }
 
-/// What a firewall follows.
+/// The state of connection tracking.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Firewall {
-    /// There is none that follows connections.
+    /// No connection tracking.
     #[default]
     Absent,
-    /// A firewall may exist, but cannot be read.
+    /// Connection tracking exists, but cannot be read.
     Unknown,
-    /// The firewall tracks connections.
-    Follows {
+    /// Connection tracking is loaded; `now` is 0 if no rule uses it.
+    Tracking {
         /// Connections tracked now.
         now: u64,
         /// Maximum number of tracked connections.
@@ -85,7 +85,7 @@ pub enum Firewall {
     },
 }
 
-/// Memory that is available.
+/// The available memory and what limits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// Free memory in bytes.
@@ -94,23 +94,23 @@ pub struct Memory {
     pub group: Option<String>,
 }
 
-impl Room {
-    /// Looks at this machine.
+impl Capacity {
+    /// Reads this machine.
     ///
-    /// If clients are wanted, raises this process's descriptor limit as far as it may be and they
-    /// need; nothing else is changed.
-    pub fn look(wanted: &Wanted) -> Room {
+    /// If the demand has clients, raises the descriptor limit of this process as far as they need and
+    /// the system permits. Changes nothing else.
+    pub fn read(demand: &Demand) -> Capacity {
         let number = |name| sysctl::number(name, 0);
         let page = |nth| sysctl::number("net.ipv4.tcp_mem", nth);
         let pages = || Some([page(0)?, page(1)?, page(2)?]);
-        // Before this process raises its own: others get what it was started with.
+        // Read before this process raises its limit: a server inherits the original one.
         let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-        let own = wanted.clients.as_ref().map(|clients| {
+        let own = demand.clients.as_ref().map(|clients| {
             let threads = clients.tables.threads_least;
-            let share = clients.tables.descriptors_with(wanted.connections, threads);
+            let share = clients.tables.descriptors_with(demand.connections, threads);
             environment::raise_descriptors(share)
         });
-        Room {
+        Capacity {
             descriptors: Some(descriptors),
             own_descriptors: own,
             nr_open: number("fs.nr_open"),
@@ -132,20 +132,20 @@ impl Room {
     }
 }
 
-/// A namespace that shares the table of the first one shows the number with a minus.
+/// The value is negative in a namespace that shares the table of the initial one.
 fn established_buckets() -> Option<u64> {
     let entries: i64 = sysctl::read("net.ipv4.tcp_ehash_entries")?.parse().ok()?;
     Some(entries.unsigned_abs())
 }
 
 fn firewall() -> Firewall {
-    // Both are there with the kernel's module; whether anything is followed, the count tells.
+    // Both settings exist once the kernel module is loaded.
     if !sysctl::exists("net.netfilter.nf_conntrack_max") {
         return Firewall::Absent;
     }
     let most = sysctl::number("net.netfilter.nf_conntrack_max", 0);
     match most.zip(proc::tracked_connections()) {
-        Some((most, now)) => Firewall::Follows {
+        Some((most, now)) => Firewall::Tracking {
             now,
             most,
             buckets: sysctl::number("net.netfilter.nf_conntrack_buckets", 0),
@@ -163,7 +163,7 @@ fn memory() -> Option<Memory> {
 
 fn threads() -> Option<Threads> {
     let running = proc::threads()?;
-    // A thread's number is one of those of processes.
+    // Thread ids and process ids share one number space.
     let settings = ["kernel.threads-max", "kernel.pid_max"].into_iter().filter_map(|name| {
         let most = sysctl::number(name, 0)?;
         let by = ThreadLimit::Setting(name, most);
@@ -173,7 +173,7 @@ fn threads() -> Option<Threads> {
         more: left.amount,
         by: ThreadLimit::Group(left.group.display().to_string()),
     });
-    // Root is not held to its limit. What other processes of the user have is not looked up.
+    // The limit does not apply to root. Threads of the user's other processes are not counted.
     let user = getrlimit(Resource::Nproc).maximum.filter(|_| !geteuid().is_root());
     let user = user.map(|more| Threads { more, by: ThreadLimit::User });
     settings.chain(group).chain(user).min_by_key(|threads| threads.more)
