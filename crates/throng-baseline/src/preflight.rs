@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use throng_host::environment::raise_descriptors;
-use throng_host::preflight::{self, Clients, Server, Tables, Demand};
+use throng_host::preflight::{self, Clients, Demand, Server, Tables};
 
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;
 use crate::settings::Settings;

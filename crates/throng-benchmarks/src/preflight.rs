@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use throng_flood::plan::Network;
-use throng_host::preflight::{self, Applied, Preflight, Demand};
+use throng_host::preflight::{self, Applied, Demand, Preflight};
 use throng_tunnel::{Targets, Tunnel};
 
 use crate::definition::{Definition, Size};

@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`private_table`] | threads with a private descriptor table |
-//! | [`proc`] | CPU time and memory of any process and of the kernel; the processes that listen on a port |
+//! | [`proc`] | CPU time and memory of any process; listeners of a port |
 //! | [`processors`] | CPU time of the whole machine, and of its programs |
 //! | [`own`] | memory and threads of this process, cheap enough to read every second |
 //! | [`sysctl`] | kernel settings: read and set |

@@ -1,5 +1,5 @@
-//! Memory and CPU time of this process. Cheap enough to read every second: no reading walks the page
-//! tables or stops other threads.
+//! Memory and CPU time of this process. Cheap enough to read every second: no reading walks the
+//! page tables or stops other threads.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Whether this machine can hold a number of connections, and what would have to change.
 //!
-//! `throng doctor` prints the checks, `throng serve` warns, and the load generator and the benchmarks
-//! refuse to start.
+//! `throng doctor` prints the checks, `throng serve` warns, and the load generator and the
+//! benchmarks refuse to start.
 //!
 //! ```no_run
 //! use throng_host::preflight::{Demand, apply, check};

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 /// Unit of the times in `/proc/stat` and `/proc/PID/stat`.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Error bound of one processor's busy time over an interval. Each reading is up to one [`STEP`] too
-/// low, so the difference of two has a root mean square error of 4.1 ms; this is three times that.
-/// Errors of several processors add up with the square root of their number.
+/// Error bound of one processor's busy time over an interval. Each reading is up to one [`STEP`]
+/// too low, so the difference of two has a root mean square error of 4.1 ms; this is three
+/// times that. Errors of several processors add up with the square root of their number.
 const NOISE: Duration = Duration::from_millis(12);
 
 /// The flag of a kernel thread in `/proc/PID/stat` (`PF_KTHREAD`).

@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use throng_host::preflight::{self, Applied, Preflight, Capacity, Setting};
+use throng_host::preflight::{self, Applied, Capacity, Preflight, Setting};
 use throng_units::paint::Paint;
 
 use crate::terminal;

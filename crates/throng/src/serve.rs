@@ -26,7 +26,7 @@ use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
 use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
-use throng_host::preflight::{self, Preflight, Tables, Demand};
+use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;

@@ -3,7 +3,7 @@
 use std::net::ToSocketAddrs as _;
 
 use throng_host::environment::raise_descriptors;
-use throng_host::preflight::{Clients, Preflight, Server, Tables, Demand, check};
+use throng_host::preflight::{Clients, Demand, Preflight, Server, Tables, check};
 
 use crate::clients::ClientPool;
 use crate::plan::{Network, Phase, Plan};

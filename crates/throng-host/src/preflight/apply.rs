@@ -37,7 +37,7 @@ pub enum ApplyError {
 
 /// Raises every kernel setting that is too low, in order, and reads each one back.
 ///
-/// Never lowers a setting, and skips one that has changed since the check. Continues after an error.
+/// Never lowers a setting, and skips one that has changed since the check. Continues after errors.
 /// The changes last until the next reboot.
 pub fn apply(preflight: &Preflight) -> Vec<Applied> {
     let changes = preflight.checks.iter().filter_map(|check| check.change());

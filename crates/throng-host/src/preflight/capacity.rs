@@ -97,8 +97,8 @@ pub struct Memory {
 impl Capacity {
     /// Reads this machine.
     ///
-    /// If the demand has clients, raises the descriptor limit of this process as far as they need and
-    /// the system permits. Changes nothing else.
+    /// If the demand has clients, raises the descriptor limit of this process as far as they need
+    /// and the system permits. Changes nothing else.
     pub fn read(demand: &Demand) -> Capacity {
         let number = |name| sysctl::number(name, 0);
         let page = |nth| sysctl::number("net.ipv4.tcp_mem", nth);

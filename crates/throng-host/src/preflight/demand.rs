@@ -2,7 +2,7 @@
 
 use std::thread::available_parallelism;
 
-/// Default for the number of connections that arrive at once, as when all clients reconnect.
+/// Default number of connections that arrive at once, as when all clients reconnect.
 const BURST: u64 = 4_096;
 
 /// Descriptors in a client thread's table that are not connections: those open in the process when
@@ -18,7 +18,7 @@ pub struct Demand {
     pub server: Option<Server>,
     /// The clients, if they are on this machine.
     pub clients: Option<Clients>,
-    /// Whether a message may go to all connections at once: each copy takes a socket buffer until it
+    /// Whether a message may go to all connections at once. Each copy is buffered until it
     /// is read.
     pub is_publishing: bool,
 }

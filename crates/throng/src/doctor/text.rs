@@ -203,7 +203,7 @@ fn closing(answer: &Answer<'_>) -> String {
 mod tests {
     use std::io;
 
-    use throng_host::preflight::{ApplyError, Memory, Capacity, Demand};
+    use throng_host::preflight::{ApplyError, Capacity, Demand, Memory};
 
     use super::*;
 

@@ -96,8 +96,8 @@ impl Ports<'_> {
         vec![range, addresses.advised(advice)]
     }
 
-    /// The narrowest sufficient of: the current range, with [`USUAL`], with [`WIDEST`]. Servers listen
-    /// below the default range, so it grows no further than necessary.
+    /// The narrowest sufficient range: the current one, alone or with [`USUAL`] or [`WIDEST`].
+    /// Servers listen below the default range, so it grows no further than necessary.
     fn range_to_set(&self) -> (u16, u16) {
         if self.clients.ports.is_some() || self.is_enough(self.range) {
             return self.range;
