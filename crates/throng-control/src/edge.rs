@@ -28,7 +28,7 @@ pub trait HandoffReceiver: Send {
 pub struct WorkerMetrics {
     /// Connections that it holds now.
     pub connections: u64,
-    /// Its counters.
+    /// The worker's counters.
     pub counters: Arc<Counters>,
 }
 

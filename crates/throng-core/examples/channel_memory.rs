@@ -1,7 +1,8 @@
-//! What a million users with one subscription each cost, and what a visit of a sweep costs.
+//! Measures the memory of a million users with one subscription each, and the time of one step of
+//! a fan-out pass.
 //!
-//! `cargo run --release -p throng-core --example channel_memory [USERS]`, on Linux: bytes are the
-//! process's own memory as the kernel counts it, with all that the allocator adds.
+//! `cargo run --release -p throng-core --example channel_memory [USERS]`, on Linux. Bytes are the
+//! process's own memory as the kernel counts it, including the allocator's overhead.
 
 #![allow(clippy::print_stdout, reason = "a report")]
 
@@ -14,10 +15,10 @@ use throng_core::{
     WorkerQueue,
 };
 
-/// A figure of `/proc/self/{file}` in bytes.
-fn proc_bytes(file: &str, figure: &str) -> usize {
+/// The value of `field` in `/proc/self/{file}`, in bytes.
+fn proc_bytes(file: &str, field: &str) -> usize {
     let text = std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with(figure)).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(field)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0) * 1024
 }
 
@@ -70,7 +71,7 @@ fn main() {
     broadcast(&engine, &queue, users);
 }
 
-/// One channel with everybody in it, and all of a broadcast but the writing.
+/// Measures a broadcast to one channel that all users follow, without the writes.
 fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
     let mut table = SubscriptionTable::new(Arc::new(Rules::default()));
     let name = ChannelName::channel("all");
@@ -89,8 +90,8 @@ fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
     engine.publish(0, publication).expect("the queue is empty");
     let mut notifications = Vec::new();
     queue.take(&mut notifications);
-    for notifications in notifications {
-        if let Notification::Message { local, channel, message } = notifications {
+    for notification in notifications {
+        if let Notification::Message { local, channel, message } = notification {
             table.append(local, channel, &message);
         }
     }
@@ -104,7 +105,7 @@ fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
                 Waiting::Messages(messages) => messages.last().map(|last| last.id.offset),
                 _ => None,
             };
-            table.advance(id, last.expect("everybody lacks the message"));
+            table.advance(id, last.expect("every subscription has the message pending"));
             delivered += 1;
         }
     }

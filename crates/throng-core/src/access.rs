@@ -1,4 +1,4 @@
-//! Access control: the one place that decides who may do what.
+//! Access control: which client may do what.
 
 use crate::name::ChannelName;
 
@@ -34,7 +34,7 @@ pub enum Action<'a> {
     PublishBatch,
     /// Read the messages that a channel keeps.
     ReadHistory(&'a ChannelName),
-    /// Read who follows a channel.
+    /// Read the users that follow a channel.
     ReadPresence(&'a ChannelName),
 }
 
@@ -48,27 +48,27 @@ pub enum Decision {
     Denied(String),
 }
 
-/// Decides who may do what. Both planes ask before they do anything for a client.
+/// The policy that both planes consult before they act for a client.
 pub trait Access: Send + Sync {
-    /// Whether `asker` may do this.
+    /// Whether `asker` may perform `action`.
     fn may(&self, asker: &Asker<'_>, action: Action<'_>) -> Decision;
 }
 
-/// Allows everything.
+/// The policy that allows every action.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Allow;
+pub struct AllowAll;
 
-impl Access for Allow {
+impl Access for AllowAll {
     fn may(&self, _: &Asker<'_>, _: Action<'_>) -> Decision {
         Decision::Allowed
     }
 }
 
-/// Allows publishing at the admin listener only, and reading everywhere.
+/// The policy that allows publishing at the admin listener only, and reading everywhere.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ClientsRead;
+pub struct ReadOnlyClients;
 
-impl Access for ClientsRead {
+impl Access for ReadOnlyClients {
     fn may(&self, asker: &Asker<'_>, action: Action<'_>) -> Decision {
         match (asker.listener, action) {
             (Listener::Public, Action::Publish(_) | Action::PublishBatch) => Decision::Denied(
@@ -89,9 +89,9 @@ mod tests {
             .map(|listener| Asker { listener, ..Asker::default() });
         let channel = ChannelName::channel("a");
         for action in [Action::Publish(&channel), Action::PublishBatch] {
-            let decision = ClientsRead.may(&client, action);
+            let decision = ReadOnlyClients.may(&client, action);
             assert!(matches!(decision, Decision::Denied(message) if message.len() <= 123));
-            assert_eq!(ClientsRead.may(&operator, action), Decision::Allowed);
+            assert_eq!(ReadOnlyClients.may(&operator, action), Decision::Allowed);
         }
         let reads = [
             Action::Subscribe(&channel),
@@ -99,7 +99,7 @@ mod tests {
             Action::ReadPresence(&channel),
         ];
         for action in reads {
-            assert_eq!(ClientsRead.may(&client, action), Decision::Allowed);
+            assert_eq!(ReadOnlyClients.may(&client, action), Decision::Allowed);
         }
     }
 }

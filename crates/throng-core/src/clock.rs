@@ -1,13 +1,13 @@
-//! The time, one for the whole process.
+//! The clocks of the process.
 //!
 //! The logic of this crate gets the time with each call; a running server passes in this clock.
-//! Both planes must use it: with times from two clocks, an engine would take messages for older or
-//! younger than they are.
+//! Both planes must use it: with times from two clocks, an engine would compute wrong ages of
+//! messages.
 //!
 //! There are two clocks. Ages are counted by a clock that cannot be set: it never goes back, and
 //! runs on during a suspend. Clients see the machine's clock, which may be set at any time, above
-//! all by NTP after boot. [`follow`] records how far it is ahead of the first, and [`told_ms`] adds
-//! that to a time when a client is told. So a message shows the right time although the clock was
+//! all by NTP after boot. [`follow`] records how far it is ahead of the first, and [`wall_ms`] adds
+//! that to a time before a client gets it. So a message shows the right time although the clock was
 //! wrong when it was published, and no step of the clock expires messages.
 
 use std::sync::LazyLock;
@@ -42,9 +42,9 @@ pub fn now_us() -> u64 {
     u64::try_from(START.at.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The time that clients are told for `at_ms`, a time of [`now_ms`]: what the machine's clock would
-/// have shown if it had been as right as it is now.
-pub fn told_ms(at_ms: u64) -> u64 {
+/// Converts `at_ms`, a time of [`now_ms`], to the time that clients see: by the machine's clock as
+/// it is set now.
+pub fn wall_ms(at_ms: u64) -> u64 {
     at_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed))
 }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(follow(now, now + 50, now), 50);
         assert_eq!(follow(now, now + 3_600_000, now), 3_600_000, "NTP has answered");
         assert_eq!(follow(now, now + 3_600_020, now), 3_600_000);
-        assert_eq!(follow(now, now + 9, now + 11), 3_600_000, "the thread was held up");
+        assert_eq!(follow(now, now + 9, now + 11), 3_600_000, "the thread was suspended");
         assert_eq!(follow(now, now - 100, now), -100);
         assert_eq!(follow(now, 0, now), -now.cast_signed(), "1970");
         assert_eq!(follow(now, now, now + 10), -10);

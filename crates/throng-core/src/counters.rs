@@ -118,9 +118,9 @@ pub const COUNTERS: usize = Counter::ALL.len();
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Parked {
-    /// A WebSocket.
+    /// A subscription over a WebSocket.
     WebSocket,
-    /// Server-sent events.
+    /// A subscription over server-sent events.
     Sse,
     /// A chunked stream.
     Stream,

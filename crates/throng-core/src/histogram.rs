@@ -1,24 +1,24 @@
-//! Times, counted by length: what percentiles are taken from.
+//! Histograms of durations, for percentiles.
 //!
-//! A value falls into one of [`SUBBUCKETS`] equal parts of its power of two, so that what is read
-//! back is off by at most a sixteenth, whatever its size, and recording is one addition. The counts
-//! only grow: the difference of two snapshots is what came between them.
+//! Each power of two is divided into [`SUBBUCKETS`] equal buckets, so that a quantile is at most a
+//! sixteenth too large, and recording is one addition. The counts only grow: the difference of two
+//! snapshots holds the values recorded between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of each power of two.
+/// Buckets per power of two.
 const SUBBUCKETS: usize = 1 << SUBBUCKET_BITS;
 const SUBBUCKET_BITS: u32 = 4;
 
-/// Longer times count as this long: over an hour.
+/// Longer durations count as this one: over an hour.
 const VALUE_MAX_US: u64 = (1 << 32) - 1;
 
-/// How many parts there are.
+/// The number of buckets.
 pub const BUCKETS: usize = (33 - SUBBUCKET_BITS as usize) * SUBBUCKETS;
 
 const _: () = assert!(bucket_of(VALUE_MAX_US) == BUCKETS - 1);
 
-/// Times so far, in microseconds.
+/// Counts of durations in microseconds.
 #[derive(Debug)]
 pub struct Histogram {
     counts: Box<[AtomicU64]>,
@@ -51,7 +51,7 @@ impl Histogram {
     }
 }
 
-/// What was in some histograms at one moment, or came between two.
+/// The counts of one or more histograms at one time, or their difference between two times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     counts: Box<[u64]>,
@@ -65,7 +65,7 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
-    /// All of these together, now.
+    /// The sum of these histograms now.
     pub fn of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Snapshot {
         let mut sum = Snapshot::default();
         for histogram in histograms {
@@ -77,7 +77,7 @@ impl Snapshot {
         sum
     }
 
-    /// What came since `earlier`.
+    /// The values recorded since `earlier`.
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let counts = self.counts.iter().zip(&earlier.counts);
         Snapshot {
@@ -86,7 +86,7 @@ impl Snapshot {
         }
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -98,19 +98,19 @@ impl Snapshot {
         whole.map(|bucket| self.counts[bucket]).sum()
     }
 
-    /// Their sum, in microseconds.
+    /// The sum of all values, in microseconds.
     pub fn sum_us(&self) -> u64 {
         self.sum_us
     }
 
-    /// Their mean, in microseconds; `None` without values.
+    /// The mean of all values, in microseconds; `None` without values.
     pub fn mean_us(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum_us as f64 / count as f64)
     }
 
-    /// The value that `share` of all do not exceed, in microseconds, at most a sixteenth too large;
-    /// `None` without values.
+    /// The smallest value that at least `share` of all values do not exceed, in microseconds and at
+    /// most a sixteenth too large; `None` without values.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let rank = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -122,7 +122,7 @@ impl Snapshot {
     }
 }
 
-/// The part that a value falls into.
+/// The bucket of a value.
 const fn bucket_of(value_us: u64) -> usize {
     if value_us < SUBBUCKETS as u64 {
         return value_us as usize;
@@ -131,7 +131,7 @@ const fn bucket_of(value_us: u64) -> usize {
     shift as usize * SUBBUCKETS + (value_us >> shift) as usize
 }
 
-/// The largest value of a part.
+/// The largest value of a bucket.
 const fn bucket_end(bucket: usize) -> u64 {
     if bucket < 2 * SUBBUCKETS {
         return bucket as u64;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_within_a_time_grow_with_it_and_leave_out_less_than_a_sixteenth() {
+    fn counts_within_a_bound_grow_with_it_and_miss_less_than_a_sixteenth() {
         let histogram = Histogram::default();
         (1..=10_000).for_each(|value| histogram.record(value));
         let all = Snapshot::of([&histogram].into_iter());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_is_told_apart() {
+    fn a_difference_of_snapshots_holds_the_values_in_between() {
         let (one, other) = (Histogram::default(), Histogram::default());
         one.record(10);
         let before = Snapshot::of([&one, &other].into_iter());

@@ -58,7 +58,7 @@ pub mod slab;
 pub mod subscriptions;
 pub mod worker_queue;
 
-pub use access::{Access, Action, Allow, Asker, ClientsRead, Decision, Listener};
+pub use access::{Access, Action, AllowAll, Asker, Decision, Listener, ReadOnlyClients};
 pub use counters::{Counter, Counters, Parked};
 pub use engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,

@@ -21,11 +21,11 @@ use crate::name::ChannelName;
 /// The body of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// UTF-8 text.
+    /// Text in valid UTF-8.
     Text(Box<str>),
     /// Text that parses as JSON.
     Json(Box<str>),
-    /// Any bytes.
+    /// Bytes of any value.
     Binary(Box<[u8]>),
 }
 
@@ -206,8 +206,9 @@ impl Content {
             kind: self.channel.kind(),
             name: self.channel.name(),
             id: &self.id.to_string(),
-            time_ms: clock::told_ms(self.time_ms),
-            content_type: Some(self.content_type()).filter(|it| *it != TEXT && *it != JSON),
+            time_ms: clock::wall_ms(self.time_ms),
+            content_type: Some(self.content_type())
+                .filter(|content_type| *content_type != TEXT && *content_type != JSON),
             data,
         };
         envelope::write(out, &envelope);

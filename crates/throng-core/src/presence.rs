@@ -1,4 +1,4 @@
-//! Who is in a channel.
+//! Presence: the users in a channel.
 //!
 //! The server keeps no list of users. The workers that follow a channel scan their subscriptions
 //! when a client asks, and the last worker completes the answer. A scan costs far more than a
@@ -38,7 +38,7 @@ const USERS_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 /// Queries of all clients that may wait for workers. Beyond it queries are refused.
 pub const OPEN_MAX: usize = 16_384;
 
-/// Who is in a channel: the answer to a query.
+/// The connections and users of a channel: the answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
     /// The number of connections that follow the channel.
@@ -51,7 +51,7 @@ pub struct Presence {
 
 /// Too many queries wait for workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many ask who is there; try again later")]
+#[error("too many presence queries are waiting; try again later")]
 pub struct PresenceBusy;
 
 impl From<PresenceBusy> for ErrorResponse {
@@ -143,7 +143,7 @@ impl Requester {
 /// The state of a channel's shared answer.
 enum Entry {
     /// A scan is under way for these queries.
-    Asked(Vec<Requester>),
+    Scanning(Vec<Requester>),
     /// The scan is done.
     Remembered { found: Arc<Found>, until_ms: u64 },
 }
@@ -197,23 +197,23 @@ impl PresenceCache {
                 Some(Entry::Remembered { found, until_ms }) if now_ms < *until_ms => {
                     Arc::clone(found)
                 }
-                Some(Entry::Asked(requesters)) => {
+                Some(Entry::Scanning(requesters)) => {
                     self.open()?;
                     requesters.push(requester);
                     return Ok(None);
                 }
                 stale => {
                     self.open()?;
-                    let asked = Entry::Asked(vec![requester]);
+                    let scanning = Entry::Scanning(vec![requester]);
                     match stale {
-                        Some(stale) => self.uncount(&std::mem::replace(stale, asked)),
-                        None => drop(channels.insert(channel.clone(), asked)),
+                        Some(stale) => self.uncount(&std::mem::replace(stale, scanning)),
+                        None => drop(channels.insert(channel.clone(), scanning)),
                     }
                     let (cache, channel) = (Arc::clone(self), channel.clone());
                     let lifetime_ms = (connections / FOLLOWERS_PER_MS) as u64;
                     let until_ms = now_ms + lifetime_ms.min(REMEMBERED_MS_MAX);
                     return Ok(Some(PresenceQuery::new(USERS_MAX, workers, move |found| {
-                        cache.answered(&channel, found, until_ms);
+                        cache.complete(&channel, found, until_ms);
                     })));
                 }
             }
@@ -222,7 +222,7 @@ impl PresenceCache {
         Ok(None)
     }
 
-    /// Forgets answers whose time is over.
+    /// Removes expired answers.
     pub fn expire(&self, now_ms: u64) {
         self.lock().retain(|_, entry| match entry {
             Entry::Remembered { until_ms, .. } if *until_ms <= now_ms => {
@@ -233,10 +233,10 @@ impl PresenceCache {
         });
     }
 
-    /// Answers the waiting queries, once all workers have answered.
-    fn answered(&self, channel: &ChannelName, found: Found, until_ms: u64) {
+    /// Answers the waiting queries after the last worker has answered.
+    fn complete(&self, channel: &ChannelName, found: Found, until_ms: u64) {
         let found = Arc::new(found);
-        let asked = {
+        let replaced = {
             let mut channels = self.lock();
             let users = found.users.len();
             if self.remembered_users.load(Ordering::Relaxed) + users > REMEMBERED_USERS_MAX {
@@ -247,7 +247,7 @@ impl PresenceCache {
                 channels.insert(channel.clone(), entry)
             }
         };
-        if let Some(Entry::Asked(requesters)) = asked {
+        if let Some(Entry::Scanning(requesters)) = replaced {
             self.open.fetch_sub(requesters.len(), Ordering::Relaxed);
             requesters.into_iter().for_each(|requester| requester.answer(&found));
         }

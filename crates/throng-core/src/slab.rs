@@ -1,34 +1,34 @@
 //! Storage with stable indices.
 //!
-//! Values live in pages that never move, so growing costs neither a copy nor a moment with two
-//! copies in memory, and a million entries waste at most one page. A vacant entry links to the
-//! page's next vacant one; for a value with a niche the two kinds of entry cost no tag.
+//! Values live in pages that never move: growing copies nothing, and a million entries waste at
+//! most one page. A vacant entry links to the page's next vacant one. For a value with a niche, an
+//! entry is as large as the value.
 //!
-//! A page without values is freed, except for one: a table whose length goes up and down around a
-//! page's end must not allocate each time. An empty page stays empty while others have room.
+//! Empty pages are freed, except one, so that a table whose length varies around a page boundary
+//! does not allocate each time. An insert uses an empty page only if all others are full.
 
 use std::ops::{Index, IndexMut};
 
 const PAGE_BITS: u32 = 8;
 const PAGE_ENTRIES: usize = 1 << PAGE_BITS;
 
-/// Where a chain of pages ends.
+/// Marks the end of a list of pages.
 const NO_PAGE: u32 = u32::MAX;
 
 #[derive(Debug)]
 enum Entry<T> {
     Occupied(T),
-    /// The page's next vacant entry, or the number of its entries at the end of the chain.
+    /// The page's next vacant entry; at the end of the list, the number of its entries.
     Vacant(u32),
 }
 
 #[derive(Debug)]
 struct Page<T> {
-    /// Those ever used since the page was allocated.
+    /// The entries used since the page was allocated.
     entries: Vec<Entry<T>>,
     vacant: u32,
     length: u32,
-    /// Neighbours in the chain of pages with values and room, or in that of those given back.
+    /// Neighbours in the list of partly filled pages, or in the list of freed pages.
     before: u32,
     next: u32,
 }
@@ -48,7 +48,7 @@ impl<T> Page<T> {
             self.vacant += 1;
         } else {
             let Entry::Vacant(next) = self.entries[at] else {
-                unreachable!("the chain holds vacant entries")
+                unreachable!("the list holds vacant entries")
             };
             self.entries[at] = Entry::Occupied(value);
             self.vacant = next;
@@ -71,23 +71,23 @@ impl<T> Page<T> {
     }
 }
 
-/// A growing and shrinking table of values.
+/// A table of values whose indices stay the same while it grows and shrinks.
 #[derive(Debug)]
 pub struct Slab<T> {
     pages: Vec<Page<T>>,
-    /// The first page with values and room.
-    with_room: u32,
-    /// The first page without memory.
-    given_back: u32,
-    /// An empty page that keeps its memory.
+    /// The first page that is neither empty nor full.
+    partly_filled: u32,
+    /// The first page whose memory is freed.
+    freed: u32,
+    /// The empty page that keeps its memory.
     spare: u32,
     length: u32,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        let (with_room, given_back, spare) = (NO_PAGE, NO_PAGE, NO_PAGE);
-        Slab { pages: Vec::new(), with_room, given_back, spare, length: 0 }
+        let (partly_filled, freed, spare) = (NO_PAGE, NO_PAGE, NO_PAGE);
+        Slab { pages: Vec::new(), partly_filled, freed, spare, length: 0 }
     }
 }
 
@@ -111,42 +111,42 @@ impl<T> IndexMut<u32> for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Bytes that one entry takes.
+    /// The size of one entry in bytes.
     pub const ENTRY_BYTES: usize = std::mem::size_of::<Entry<T>>();
 
     /// The index that the next [`Slab::insert`] returns.
     pub fn next_index(&self) -> u32 {
-        if let Some(page) = self.pages.get(self.with_room as usize) {
-            return self.with_room << PAGE_BITS | page.vacant;
+        if let Some(page) = self.pages.get(self.partly_filled as usize) {
+            return self.partly_filled << PAGE_BITS | page.vacant;
         }
-        let empty = [self.spare, self.given_back].into_iter().find(|&at| at != NO_PAGE);
+        let empty = [self.spare, self.freed].into_iter().find(|&at| at != NO_PAGE);
         empty.unwrap_or(self.pages.len() as u32) << PAGE_BITS
     }
 
-    /// Stores `value`.
+    /// Stores `value` and returns its index.
     pub fn insert(&mut self, value: T) -> u32 {
         let index = self.next_index();
         let at = index >> PAGE_BITS;
-        if at != self.with_room {
+        if at != self.partly_filled {
             if at == self.spare {
                 self.spare = NO_PAGE;
-            } else if at == self.given_back {
-                unlink(&mut self.pages, &mut self.given_back, at);
+            } else if at == self.freed {
+                unlink(&mut self.pages, &mut self.freed, at);
             } else {
                 self.pages.push(Page::new());
             }
-            link(&mut self.pages, &mut self.with_room, at);
+            link(&mut self.pages, &mut self.partly_filled, at);
         }
         let page = &mut self.pages[at as usize];
         page.insert(value);
         if page.length as usize == PAGE_ENTRIES {
-            unlink(&mut self.pages, &mut self.with_room, at);
+            unlink(&mut self.pages, &mut self.partly_filled, at);
         }
         self.length += 1;
         index
     }
 
-    /// Takes out the value at `index`.
+    /// Removes the value at `index`; `None` if the entry is vacant.
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let at = index >> PAGE_BITS;
         let page = self.pages.get_mut(at as usize)?;
@@ -155,7 +155,7 @@ impl<T> Slab<T> {
         let is_empty = page.length == 0;
         self.length -= 1;
         if was_full {
-            link(&mut self.pages, &mut self.with_room, at);
+            link(&mut self.pages, &mut self.partly_filled, at);
         }
         if is_empty {
             self.empty(at);
@@ -163,7 +163,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// The value at `index`.
+    /// The value at `index`; `None` if the entry is vacant.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         let page = self.pages.get(index as usize >> PAGE_BITS)?;
@@ -173,7 +173,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at `index`, to change.
+    /// The value at `index`, mutable; `None` if the entry is vacant.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         let page = self.pages.get_mut(index as usize >> PAGE_BITS)?;
@@ -183,17 +183,17 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Values stored.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Whether nothing is stored.
+    /// Whether the slab holds no value.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Every index in use lies below. Falls when the last pages are given back.
+    /// An upper bound of the indices in use. It falls when the last pages are freed.
     pub fn extent(&self) -> u32 {
         self.pages.last().map_or(0, |last| {
             ((self.pages.len() - 1) << PAGE_BITS) as u32 + last.entries.len() as u32
@@ -205,7 +205,7 @@ impl<T> Slab<T> {
         (0..self.extent()).filter_map(|index| Some((index, self.get(index)?)))
     }
 
-    /// All values, to change.
+    /// All values, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let entries = self.pages.iter_mut().flat_map(|page| &mut page.entries);
         entries.filter_map(|entry| match entry {
@@ -214,21 +214,20 @@ impl<T> Slab<T> {
         })
     }
 
-    /// A page has lost its last value: it becomes the spare one, and the spare one before it is
-    /// given back.
+    /// Makes a page that has lost its last value the spare one, and frees the former spare page.
     fn empty(&mut self, at: u32) {
-        unlink(&mut self.pages, &mut self.with_room, at);
+        unlink(&mut self.pages, &mut self.partly_filled, at);
         let page = &mut self.pages[at as usize];
         page.entries.clear();
         page.vacant = 0;
         let before = std::mem::replace(&mut self.spare, at);
         let Some(page) = self.pages.get_mut(before as usize) else { return };
         page.entries = Vec::new();
-        link(&mut self.pages, &mut self.given_back, before);
+        link(&mut self.pages, &mut self.freed, before);
         // The table of pages ends with one that has memory.
         while self.pages.last().is_some_and(|last| last.entries.capacity() == 0) {
             let last = self.pages.len() as u32 - 1;
-            unlink(&mut self.pages, &mut self.given_back, last);
+            unlink(&mut self.pages, &mut self.freed, last);
             self.pages.pop();
         }
         if self.pages.len() * 4 < self.pages.capacity() {
@@ -237,7 +236,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// Puts a page before the `first` of a chain.
+/// Inserts a page before the `first` of a list.
 fn link<T>(pages: &mut [Page<T>], first: &mut u32, at: u32) {
     let next = std::mem::replace(first, at);
     if let Some(page) = pages.get_mut(next as usize) {
@@ -246,7 +245,7 @@ fn link<T>(pages: &mut [Page<T>], first: &mut u32, at: u32) {
     (pages[at as usize].before, pages[at as usize].next) = (NO_PAGE, next);
 }
 
-/// Takes a page out of the chain that begins with `first`.
+/// Removes a page from the list that begins with `first`.
 fn unlink<T>(pages: &mut [Page<T>], first: &mut u32, at: u32) {
     let (before, next) = (pages[at as usize].before, pages[at as usize].next);
     match pages.get_mut(before as usize) {
@@ -265,26 +264,26 @@ mod tests {
     use std::collections::HashMap;
 
     impl<T> Slab<T> {
-        /// Panics unless each page is where it belongs.
+        /// Panics unless each page is in the list for its state.
         fn check(&self) {
-            let chain = |first: u32| {
-                let (mut at, mut before, mut chain) = (first, NO_PAGE, Vec::new());
+            let list = |first: u32| {
+                let (mut at, mut before, mut list) = (first, NO_PAGE, Vec::new());
                 while let Some(page) = self.pages.get(at as usize) {
                     assert_eq!(page.before, before);
-                    chain.push(at);
+                    list.push(at);
                     (before, at) = (at, page.next);
                 }
-                chain.sort_unstable();
-                chain
+                list.sort_unstable();
+                list
             };
             let pages = |is_one: fn(&Page<T>) -> bool| -> Vec<u32> {
                 let all = (0..).zip(&self.pages);
                 all.filter(|(_, page)| is_one(page)).map(|(at, _)| at).collect()
             };
-            let with_room = |page: &Page<T>| (1..PAGE_ENTRIES as u32).contains(&page.length);
-            assert_eq!(chain(self.with_room), pages(with_room));
+            let partly_filled = |page: &Page<T>| (1..PAGE_ENTRIES as u32).contains(&page.length);
+            assert_eq!(list(self.partly_filled), pages(partly_filled));
             let without_memory = |page: &Page<T>| page.entries.capacity() == 0;
-            assert_eq!(chain(self.given_back), pages(without_memory));
+            assert_eq!(list(self.freed), pages(without_memory));
             let spare = |page: &Page<T>| page.length == 0 && page.entries.capacity() > 0;
             let found = Some(self.spare).filter(|&at| at != NO_PAGE);
             assert_eq!(found.into_iter().collect::<Vec<_>>(), pages(spare));
@@ -298,9 +297,9 @@ mod tests {
         ) {
             let mut slab = Slab::default();
             let mut model = HashMap::new();
-            for (what, number) in steps {
+            for (kind, number) in steps {
                 for number in number..number + 200 {
-                    if what < 2 {
+                    if kind < 2 {
                         let expected = slab.next_index();
                         let index = slab.insert(number);
                         prop_assert_eq!(index, expected);
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back() {
+    fn memory_is_freed() {
         let mut slab = Slab::default();
         (0..100_000).for_each(|number| assert_eq!(slab.insert(number), number));
         (1..100_000).for_each(|number| assert_eq!(slab.remove(number), Some(number)));

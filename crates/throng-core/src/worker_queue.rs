@@ -81,9 +81,9 @@ pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// are parameters because tests have to reach the limits.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {
-    /// See [`QUEUE_MESSAGES_MAX`].
+    /// The maximum number of messages ([`QUEUE_MESSAGES_MAX`]).
     pub messages_max: usize,
-    /// See [`QUEUE_BYTES_MAX`].
+    /// The maximum size of the messages ([`QUEUE_BYTES_MAX`]).
     pub bytes_max: usize,
 }
 

@@ -1,4 +1,5 @@
-//! The machine's clock is set while a server runs. In a process of its own, which has one clock.
+//! Setting the machine's clock while a server runs: in a process of its own, because the clock is
+//! per process.
 
 use std::sync::Arc;
 
@@ -17,20 +18,20 @@ fn publish(engine: &MemoryEngine, text: &str) {
         idempotency_key: None,
         excluded: None,
     };
-    engine.publish(clock::now_ms(), publication).expect("nobody is behind");
+    engine.publish(clock::now_ms(), publication).expect("the queues have capacity");
 }
 
-/// The times that a page of history tells.
-fn told(engine: &MemoryEngine) -> Vec<u64> {
+/// The times in a page of history.
+fn history_times(engine: &MemoryEngine) -> Vec<u64> {
     let now_ms = clock::now_ms();
     let history = engine.history(now_ms, &ChannelName::channel("a"), HistoryQuery::Newest, 9);
-    let told = history.messages.iter().map(|message| {
+    let times = history.messages.iter().map(|message| {
         let mut envelope = Vec::new();
         message.write_envelope(&mut envelope);
         let value: serde_json::Value = serde_json::from_slice(&envelope).expect("it is JSON");
         value["time"].as_u64().expect("it has a time")
     });
-    told.collect()
+    times.collect()
 }
 
 #[test]
@@ -40,21 +41,21 @@ fn times_follow_the_machines_clock_and_ages_do_not() {
     let epoch = Epoch::numbered(1);
     let engine = MemoryEngine::new(epoch, Arc::new(rules), Vec::new(), 1 << 20);
     publish(&engine, "before");
-    let first = told(&engine)[0];
-    // A busy machine may hold the thread up between two readings; then it says nothing.
+    let first = history_times(&engine)[0];
+    // If the thread is suspended between two readings, `follow` ignores them.
     let set = |is_set: &dyn Fn() -> bool, ahead_ms: i64| {
         while !is_set() {
             clock::follow(|| clock::now_ms().saturating_add_signed(ahead_ms));
         }
     };
     let day_ms = 24 * HOUR_MS;
-    let is_ahead = || clock::told_ms(0) > day_ms / 2;
+    let is_ahead = || clock::wall_ms(0) > day_ms / 2;
     set(&is_ahead, day_ms.cast_signed());
     publish(&engine, "after");
-    let times = told(&engine);
-    assert_eq!(times.len(), 2, "no jump of the clock makes a message old");
+    let times = history_times(&engine);
+    assert_eq!(times.len(), 2, "a step of the clock expires no message");
     assert!(times[0].abs_diff(first + day_ms) < HOUR_MS, "{times:?} after {first}");
     assert!(times[0] <= times[1]);
     set(&|| !is_ahead(), 0);
-    assert!(told(&engine)[0].abs_diff(first) < HOUR_MS, "it was a mistake");
+    assert!(history_times(&engine)[0].abs_diff(first) < HOUR_MS, "the step was undone");
 }

@@ -233,7 +233,7 @@ impl<N: Net> Worker<N> {
     /// Sets the clock, before anything that happens at that moment.
     pub fn set_now(&mut self, now: Now) {
         self.now = now;
-        self.date.set_ms(throng_core::clock::told_ms(now.unix_ms));
+        self.date.set_ms(throng_core::clock::wall_ms(now.unix_ms));
     }
 
     /// Whether a fan-out is under way.

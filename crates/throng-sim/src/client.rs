@@ -42,7 +42,7 @@ pub struct View<'a> {
     pub model: &'a Model,
     /// What is remembered.
     pub notes: &'a Notes,
-    /// Now.
+    /// The current moment.
     pub now: Moment,
     /// The server's settings.
     pub terms: &'a Terms,
@@ -175,7 +175,7 @@ struct Known {
     pages: VecDeque<(Vec<u64>, bool)>,
 }
 
-/// A client.
+/// A simulated client.
 #[derive(Debug)]
 pub struct Client {
     /// Its place among the clients of its world.
@@ -230,11 +230,11 @@ pub struct Client {
     is_over: bool,
     /// The server has given up what it had for the client.
     pub is_cut: bool,
-    /// Messages received.
+    /// The number of messages received.
     pub messages: u64,
     /// Gaps told of.
     pub gaps: u64,
-    /// Bytes received.
+    /// The number of bytes received.
     pub received_bytes: u64,
     /// Where in all that it sends each request and frame ends.
     sent_ends: Vec<usize>,

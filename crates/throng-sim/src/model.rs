@@ -18,9 +18,9 @@ use crate::{Check, ensure};
 pub struct Entry {
     /// Its number among all messages of the world.
     pub number: u64,
-    /// When.
+    /// When it was published.
     pub time_ms: u64,
-    /// What.
+    /// The published body.
     pub body: Body,
     /// Its content type, unless it is the usual one.
     pub content_type: Option<Box<str>>,
@@ -42,10 +42,10 @@ struct Log {
     keys: HashMap<Box<str>, (u64, u64)>,
 }
 
-/// All logs.
+/// The logs of all channels.
 #[derive(Debug)]
 pub struct Model {
-    /// The channels.
+    /// The world's channels.
     pub topics: Vec<Topic>,
     /// The epoch, as it is written in ids.
     pub epoch: String,
@@ -69,7 +69,7 @@ pub fn weight_bytes(publication: &Publication) -> usize {
 /// Where a subscription starts, according to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begin {
-    /// Which channel.
+    /// The index of the channel.
     pub topic: usize,
     /// After which offset.
     pub cursor: u64,

@@ -27,7 +27,7 @@ pub struct FakeNet {
 }
 
 impl FakeNet {
-    /// Without sockets.
+    /// A net without sockets.
     pub fn new(notes: &Rc<Notes>) -> FakeNet {
         FakeNet {
             notes: Rc::clone(notes),

@@ -20,7 +20,7 @@ use crate::stamp::{Moment, Stamp};
 /// What fits into a widened pipe.
 const WIDE_BYTES: usize = 4096;
 
-/// Both ends.
+/// A pipe shared by its two ends.
 pub type SharedPipe = Rc<RefCell<Pipe>>;
 
 /// The queues and what became of the ends.
@@ -72,7 +72,7 @@ struct Watch {
 /// The end of the server's side.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
-    /// When.
+    /// The moment of the end.
     pub at: Moment,
     /// For how long the server had read nothing.
     pub silent_ms: u64,
@@ -142,7 +142,7 @@ impl Pipe {
         self.is_reset || self.capacity.saturating_sub(self.outbound.len()) >= self.low_water
     }
 
-    /// Now.
+    /// The current time in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.stamp.now().now_ms
     }

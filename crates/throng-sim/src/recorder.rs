@@ -20,26 +20,26 @@ use crate::stamp::Stamp;
 /// Something asked of the engine, and its answer.
 #[derive(Debug)]
 pub enum Record {
-    /// A publication.
+    /// A message was published or refused.
     Published {
-        /// When.
+        /// The time of the call.
         now_ms: u64,
         /// Its number among those accepted, if it was.
         number: u64,
-        /// What.
+        /// The message to publish.
         publication: Publication,
         /// Whether each worker that was to deliver it had room for it.
         has_room: bool,
-        /// The answer.
+        /// The engine's answer.
         result: Result<Published, PublishError>,
         /// The client for whom a worker asked.
         client: Option<usize>,
     },
     /// One more subscription.
     Followed {
-        /// When.
+        /// The time of the call.
         now_ms: u64,
-        /// Which channel.
+        /// The channel that is followed.
         channel: ChannelName,
         /// Where it is to start.
         start: StartAt,
@@ -59,11 +59,11 @@ pub enum Record {
     },
     /// A page of history.
     Paged {
-        /// When.
+        /// The time of the call.
         now_ms: u64,
         /// Of which channel.
         channel: ChannelName,
-        /// Which part.
+        /// The part of the log.
         query: HistoryQuery,
         /// At most so many.
         limit: usize,
@@ -78,7 +78,7 @@ pub enum Record {
     },
 }
 
-/// The engine.
+/// The engine under test, with its record.
 #[derive(Debug)]
 pub struct Recorder {
     engine: MemoryEngine,

@@ -13,11 +13,11 @@ pub const SEEDS: u64 = 256;
 /// What became of one seed.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Which.
+    /// The seed itself.
     pub seed: u64,
     /// Tells its trace from others.
     pub hash: u64,
-    /// What happened.
+    /// The events that happened.
     pub coverage: Coverage,
     /// The objection, and the end of the trace.
     pub failure: Option<(String, String)>,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// No connection.
+/// Stands for no client.
 const NOBODY: u64 = u64::MAX;
 
 /// The moment, shared by everything in a world.
@@ -15,7 +15,7 @@ pub struct Stamp {
     touched_before: AtomicU64,
 }
 
-/// A moment.
+/// A point in simulated time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Milliseconds since 1970.
@@ -40,7 +40,7 @@ impl Stamp {
         self.now_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Now.
+    /// The current moment.
     pub fn now(&self) -> Moment {
         Moment {
             now_ms: self.now_ms.load(Ordering::Relaxed),

@@ -59,7 +59,7 @@ struct Kind {
     stirs: usize,
 }
 
-/// A world.
+/// A server with its clients.
 pub struct World {
     random: Random,
     notes: Rc<Notes>,

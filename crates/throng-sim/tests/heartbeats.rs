@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::{
-    Allow, Body, ChannelName, Counter, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
-    WorkerQueue,
+    AllowAll, Body, ChannelName, Counter, Engine, Epoch, MemoryEngine, Publication, Rules,
+    WorkerId, WorkerQueue,
 };
 use throng_edge::worker::{Now, Setup, Worker};
 use throng_edge::{Metrics, Settings};
@@ -62,7 +62,7 @@ impl Scene {
             id: WorkerId(0),
             settings: Arc::new(settings),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
-            access: Arc::new(Allow),
+            access: Arc::new(AllowAll),
             rules,
             queue,
             metrics: metrics.clone(),

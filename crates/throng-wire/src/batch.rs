@@ -12,7 +12,7 @@ const FIELDS: [&str; 7] = ["channel", "user", "data", "encoding", "content_type"
 pub struct BatchItem {
     /// The channel or user to publish to.
     pub target: Target,
-    /// The message.
+    /// The message to publish.
     pub publication: Publication,
     /// The connection that does not receive the message.
     pub exclude: Option<String>,

@@ -55,9 +55,9 @@ pub enum Parsed<'a> {
 /// The HTTP version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0.
+    /// The version HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
+    /// The version HTTP/1.1.
     Http11,
 }
 

@@ -7,7 +7,7 @@ pub(crate) fn push_nosniff(out: &mut Vec<u8>) {
     push_header(out, "X-Content-Type-Options", "nosniff");
 }
 
-/// Appends `Date`.
+/// Appends the header `Date`.
 pub(crate) fn push_date(out: &mut Vec<u8>, date: Option<Date>) {
     let Some(date) = date else { return };
     out.extend_from_slice(b"Date: ");

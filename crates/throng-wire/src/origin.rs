@@ -113,7 +113,7 @@ pub fn is_local(host: Option<&str>, listen: IpAddr) -> bool {
     listen.to_canonical().is_loopback() && host.is_some_and(|(host, _)| is_loopback(host))
 }
 
-/// `scheme://host[:port]`.
+/// A parsed origin, `scheme://host[:port]`.
 struct Origin<'a> {
     scheme: &'a str,
     host: &'a str,

@@ -30,7 +30,7 @@ pub struct SubscriptionHeaders<'a> {
     pub connection: Option<&'a str>,
     /// The request's origin, if it is allowed.
     pub allow_origin: Option<&'a str>,
-    /// `Date`.
+    /// The header `Date`.
     pub date: Option<Date>,
 }
 
@@ -39,7 +39,7 @@ pub struct SubscriptionHeaders<'a> {
 pub struct PollBody<'a> {
     /// `Content-Type`; left out if the message has none.
     pub content_type: Option<&'a str>,
-    /// `Content-Length`.
+    /// The header `Content-Length`.
     pub length: usize,
 }
 

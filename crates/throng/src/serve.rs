@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
-use throng_core::{Access, Allow, ClientsRead, Counter, Engine, Epoch, MemoryEngine, clock};
+use throng_core::{Access, AllowAll, Counter, Engine, Epoch, MemoryEngine, ReadOnlyClients, clock};
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_units::Count;
@@ -71,7 +71,7 @@ pub fn serve(
         settings.history.total_bytes.0,
     ));
     let access: Arc<dyn Access> =
-        if settings.clients_publish.0 { Arc::new(Allow) } else { Arc::new(ClientsRead) };
+        if settings.clients_publish.0 { Arc::new(AllowAll) } else { Arc::new(ReadOnlyClients) };
     let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {

@@ -131,7 +131,7 @@ fn is_printable(byte: u8) -> bool {
     (b' '..=b'~').contains(&byte)
 }
 
-/// Writes `{"id":…,"subscribers":…}`.
+/// Writes the result of a publish, `{"id":…,"subscribers":…}`.
 pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
     let Published { id, subscribers, is_duplicate } = published;
     v1::published_body(out, &id.to_string(), *subscribers, *is_duplicate);

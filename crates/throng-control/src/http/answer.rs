@@ -158,7 +158,7 @@ impl Refusals {
             keep_alive: false,
             allow_origin,
             retry_after: self.retry_after(error.code),
-            date: Some(Date::at_ms(clock::told_ms(clock::now_ms()))),
+            date: Some(Date::at_ms(clock::wall_ms(clock::now_ms()))),
         };
         match subscription {
             Some(request) => error.write_for_subscriber(out, request, &options),

@@ -19,7 +19,7 @@ pub(super) struct Reading {
     pub(super) socket_slab_bytes: Option<u64>,
 }
 
-/// One thread.
+/// The processor use of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadReading {
     /// The kernel's thread id.

@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     pub(super) closed: Reasons,
 }
 
-/// Open connections.
+/// The open connections by kind.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Connections {
     pub(super) total: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use throng_control::{Control, Edge, Handoff, HandoffReceiver, Settings, WorkerMetrics, serve};
 use throng_core::{
-    Access, Allow, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId,
+    Access, AllowAll, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId,
     MemoryEngine, Notification, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use tokio::runtime::Runtime;
@@ -53,7 +53,7 @@ impl Server {
     }
 
     pub fn with(settings: Settings) -> Server {
-        Server::with_access(settings, Arc::new(Allow))
+        Server::with_access(settings, Arc::new(AllowAll))
     }
 
     pub fn with_access(settings: Settings, access: Arc<dyn Access>) -> Server {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use throng_control::Settings;
-use throng_core::{Allow, Body, ChannelName, Engine as _, Notification, Publication};
+use throng_core::{AllowAll, Body, ChannelName, Engine as _, Notification, Publication};
 
 use crate::client::{Answer, TIMEOUT, get_from, post};
 use crate::server::Server;
@@ -61,7 +61,7 @@ fn the_charts_include_events_before_the_first_sample() {
         };
         engine.publish(0, publication).unwrap();
     };
-    let server = Server::prepared(Settings::for_tests(), Arc::new(Allow), publish);
+    let server = Server::prepared(Settings::for_tests(), Arc::new(AllowAll), publish);
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let history = &ask(&server, "/status.json?history=900").json()["history"];

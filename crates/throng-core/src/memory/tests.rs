@@ -1,10 +1,10 @@
-//! The memory engine: one promise at a time, against a model, and with threads.
+//! Tests of the memory engine: each guarantee, against a model, and with threads.
 
+mod capacity;
 mod conformance;
+mod guarantees;
 mod model;
 mod presence;
-mod promises;
-mod room;
 mod threads;
 
 use super::*;
@@ -22,12 +22,12 @@ fn retention(messages_max: usize) -> Retention {
     Retention { messages_max, bytes_max: usize::MAX, age_ms_max: DAY_MS }
 }
 
-/// What a message counts for.
+/// The size of a message towards the limits, in bytes.
 fn weight_bytes(name: &ChannelName, text: &str) -> usize {
     name.key().len() + text.len() + crate::message::OVERHEAD_BYTES
 }
 
-/// An engine, and its workers' queues.
+/// An engine with its workers' queues.
 struct Fixture {
     engine: MemoryEngine,
     queues: Vec<Arc<WorkerQueue>>,
@@ -43,7 +43,7 @@ impl Fixture {
     }
 
     fn publish(&self, now_ms: u64, name: &ChannelName, text: &str) -> Published {
-        self.engine.publish(now_ms, publication(name, text)).expect("there is room")
+        self.engine.publish(now_ms, publication(name, text)).expect("the queues have capacity")
     }
 
     fn follow(&self, now_ms: u64, name: &ChannelName, worker: u16, start: StartAt) -> Followed {
@@ -56,14 +56,14 @@ impl Fixture {
     fn notifications(&self, worker: usize) -> Vec<(u64, String)> {
         let mut notifications = Vec::new();
         self.queues[worker].take(&mut notifications);
-        let message = |notifications| match notifications {
+        let message = |notification| match notification {
             Notification::Message { message, .. } => offset_and_text(&message),
             other => panic!("unexpected {other:?}"),
         };
         notifications.into_iter().map(message).collect()
     }
 
-    /// Every shard's turn.
+    /// Ticks every shard once.
     fn tick_all(&self, now_ms: u64) {
         (0..SHARDS).for_each(|_| self.engine.tick(now_ms));
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use throng_core::{
-    Allow, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules,
+    AllowAll, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules,
     WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
@@ -124,7 +124,7 @@ impl Rig {
             id: WorkerId(0),
             settings: Arc::new(settings),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
-            access: Arc::new(Allow),
+            access: Arc::new(AllowAll),
             rules,
             queue: Arc::clone(&queue),
             metrics: Metrics::new([ROOM].into_iter()),

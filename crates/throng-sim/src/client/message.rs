@@ -14,7 +14,7 @@ use crate::{Check, ensure};
 pub struct Received {
     /// The id that came with it, on SSE.
     pub id: Option<String>,
-    /// What came.
+    /// The content of the message.
     pub content: Content,
 }
 
@@ -25,7 +25,7 @@ pub enum Content {
     Exact(Vec<u8>, Option<bool>),
     /// What was published, with every line break turned into a line feed.
     Lines(String),
-    /// An envelope.
+    /// A message in an envelope.
     Envelope(Value),
 }
 

@@ -11,7 +11,7 @@ pub enum Way {
     Plain,
     /// A WebSocket that speaks `throng.v1`.
     V1,
-    /// Server-sent events.
+    /// A stream of server-sent events.
     Sse,
     /// A chunked stream.
     Stream,
@@ -44,17 +44,17 @@ pub enum From {
 /// A request that subscribes.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How.
+    /// The transport of the subscription.
     pub way: Way,
     /// To what: the channels in order, then the user.
     pub targets: Vec<usize>,
-    /// Starting where.
+    /// Where the subscription starts.
     pub from: From,
     /// Each message as an envelope.
     pub envelope: bool,
     /// What the query says about a welcome.
     pub welcome: Option<bool>,
-    /// HTTP/1.0.
+    /// Whether the request is HTTP/1.0.
     pub is_http10: bool,
     /// Whether the connection is to stay open after a long-poll.
     pub keep_alive: bool,
@@ -64,7 +64,7 @@ pub struct Plan {
 
 /// The key of every handshake, and the accept that answers it, from RFC 6455.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-/// See [`KEY`].
+/// The answer to [`KEY`].
 pub const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 impl Given {
@@ -101,7 +101,7 @@ impl Plan {
         }
     }
 
-    /// The request.
+    /// The bytes of the request.
     pub fn request(&self, model: &Model) -> String {
         let (path, mut query) = self.place(model);
         let mut headers = String::new();

@@ -1,4 +1,4 @@
-//! Server-sent events.
+//! Decodes server-sent events.
 
 use super::Piece;
 use crate::{Check, ensure};
@@ -6,13 +6,13 @@ use crate::{Check, ensure};
 /// An event, or whatever else stands between two blank lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// `id:`.
+    /// The field `id:`.
     pub id: Option<String>,
-    /// `event:`.
+    /// The field `event:`.
     pub name: Option<String>,
     /// The `data:` lines, joined.
     pub data: Option<String>,
-    /// `retry:`.
+    /// The field `retry:`.
     pub retry_ms: Option<u64>,
     /// Whether there was a comment.
     pub is_comment: bool,

@@ -2,7 +2,7 @@
 
 use crate::{Check, ensure};
 
-/// A frame.
+/// A WebSocket frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// What it is.
@@ -17,9 +17,9 @@ pub const TEXT: u8 = 1;
 pub const BINARY: u8 = 2;
 /// A close frame's.
 pub const CLOSE: u8 = 8;
-/// A ping's.
+/// The opcode of a ping.
 pub const PING: u8 = 9;
-/// A pong's.
+/// The opcode of a pong.
 pub const PONG: u8 = 10;
 
 /// Reads a server's frame, and says how long it is; `None` if it is not whole.

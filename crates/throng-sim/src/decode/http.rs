@@ -5,7 +5,7 @@ use crate::{Check, ensure};
 /// A response head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The status.
+    /// The status code.
     pub status: u16,
     headers: Vec<(String, String)>,
 }

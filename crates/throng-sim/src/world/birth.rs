@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_core::{
-    Access, Allow, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
+    Access, AllowAll, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
     WorkerQueue,
 };
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
@@ -73,7 +73,7 @@ impl World {
                 id: WorkerId(id as u16),
                 settings: Arc::clone(&settings),
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
-                access: Arc::new(Allow) as Arc<dyn Access>,
+                access: Arc::new(AllowAll) as Arc<dyn Access>,
                 rules: Arc::clone(&rules),
                 queue: Arc::clone(&queues[id]),
                 metrics: metrics.clone(),

@@ -47,7 +47,7 @@ impl RetryAfter {
         RetryAfter { ms }
     }
 
-    /// In milliseconds.
+    /// The delay in milliseconds.
     pub fn ms(self) -> u64 {
         self.ms
     }

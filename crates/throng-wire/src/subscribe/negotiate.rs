@@ -14,14 +14,14 @@ pub(super) const WAIT_MS_DEFAULT: u32 = 30_000;
 /// How messages arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// WebSocket frames.
+    /// Frames of a WebSocket.
     WebSocket {
         /// The value of `Sec-WebSocket-Accept`.
         accept: [u8; ACCEPT_BYTES],
         /// Whether the client offers `throng.v1`.
         is_v1: bool,
     },
-    /// Server-sent events.
+    /// A stream of server-sent events.
     Sse,
     /// An endless chunked body, one message per line.
     Stream,

@@ -30,9 +30,9 @@ pub(super) enum NamedTransport {
 pub(super) struct Query<'a> {
     /// Percent-encoded, in order.
     pub channels: Vec<&'a str>,
-    /// Percent-encoded.
+    /// The parameter, still percent-encoded.
     pub user: Option<&'a str>,
-    /// Percent-encoded.
+    /// The parameter, still percent-encoded.
     since: Option<&'a str>,
     pub history: Option<u32>,
     pub wait_ms: Option<u32>,

@@ -21,7 +21,7 @@ const COMMANDS: [(&str, &[&str]); 6] = [
     ("ping", &["type", "ref"]),
 ];
 
-/// A command.
+/// A command of `throng.v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Subscribes to a target.
@@ -42,12 +42,12 @@ pub enum Command {
     Publish {
         /// The channel or user.
         target: Target,
-        /// The message.
+        /// The message to publish.
         publication: Publication,
         /// Whether this connection receives the message too.
         echo: bool,
     },
-    /// Lists messages.
+    /// Lists messages of a channel.
     History {
         /// The channel or user.
         target: Target,

@@ -201,7 +201,7 @@ pub(super) fn apply_mask(payload: &mut [u8], mask: [u8; 4]) {
 /// A frame from a server in a client's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFrame {
-    /// Its type.
+    /// The type of the frame.
     pub opcode: Opcode,
     /// Whether it is the last frame of its message.
     pub is_final: bool,

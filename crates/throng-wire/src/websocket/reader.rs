@@ -51,9 +51,9 @@ pub enum Step<'b> {
         /// How many bytes were consumed.
         consumed: usize,
     },
-    /// An event.
+    /// An event is complete.
     Event {
-        /// The event.
+        /// The event that is complete.
         event: Event<'b>,
         /// How many bytes were consumed. More events may follow them.
         consumed: usize,
@@ -72,7 +72,7 @@ pub enum Event<'b> {
     },
     /// A ping, which requests a pong with the same payload.
     Ping(&'b [u8]),
-    /// A pong.
+    /// A pong frame, whose payload is ignored.
     Pong,
     /// A close frame. The caller must ignore the input after it.
     Close {

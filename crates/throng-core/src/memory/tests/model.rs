@@ -9,9 +9,9 @@ use super::*;
 const NAMES: usize = 5;
 const WORKERS: u16 = 3;
 
-/// One message, as the model knows it.
+/// A published message.
 #[derive(Debug, Clone)]
-struct Known {
+struct Sent {
     offset: u64,
     at_ms: u64,
     weight_bytes: usize,
@@ -20,18 +20,18 @@ struct Known {
 
 #[derive(Debug, Default)]
 struct Topic {
-    /// All since the topic was last forgotten for sure.
-    messages: Vec<Known>,
+    /// All messages since the engine certainly forgot the topic.
+    messages: Vec<Sent>,
     highest: u64,
     followers: BTreeMap<u16, u32>,
     channel: Option<ChannelId>,
-    /// What each worker must find in its notifications.
+    /// The notifications that each worker must get.
     notifications: BTreeMap<u16, Vec<(u64, String)>>,
 }
 
 impl Topic {
     /// The messages that the retention covers.
-    fn retained(&self, retention: &Retention, now_ms: u64) -> &[Known] {
+    fn retained(&self, retention: &Retention, now_ms: u64) -> &[Sent] {
         let mut from = self.messages.len();
         let mut bytes = 0;
         while from > 0 && self.messages.len() - from < retention.messages_max {
@@ -61,16 +61,17 @@ impl World {
         ChannelName::channel(&format!("topic-{topic}"))
     }
 
-    fn step(&mut self, [what, which, whom, how]: [u8; 4]) {
-        let topic = usize::from(which) % NAMES;
-        let worker = u16::from(whom) % WORKERS;
-        match what % 8 {
+    fn step(&mut self, [kind, topic, worker, how]: [u8; 4]) {
+        let count = usize::from(worker % 5);
+        let topic = usize::from(topic) % NAMES;
+        let worker = u16::from(worker) % WORKERS;
+        match kind % 8 {
             0..=2 => self.publish(topic, usize::from(how)),
             3 => self.follow(topic, worker, how),
             4 => self.unfollow(topic, worker),
             5 => self.now_ms += u64::from(how) * 4,
             6 => self.engine().tick(self.now_ms),
-            _ => self.read(topic, usize::from(whom % 5), how),
+            _ => self.read(topic, count, how),
         }
     }
 
@@ -83,7 +84,7 @@ impl World {
         let published = self.fixture.publish(self.now_ms, &World::name(at), &text);
         let topic = &mut self.topics[at];
         let offset = published.id.offset;
-        assert!(offset > topic.highest, "an offset came again");
+        assert!(offset > topic.highest, "an offset was repeated");
         if !topic.followers.is_empty() && topic.highest > 0 {
             assert!(offset - topic.highest <= self.step_max);
         }
@@ -93,8 +94,8 @@ impl World {
         );
         topic.highest = offset;
         let weight_bytes = weight_bytes(&World::name(at), &text);
-        let known = Known { offset, at_ms: self.now_ms, weight_bytes, text: text.clone() };
-        topic.messages.push(known);
+        let sent = Sent { offset, at_ms: self.now_ms, weight_bytes, text: text.clone() };
+        topic.messages.push(sent);
         for worker in topic.followers.keys() {
             topic.notifications.entry(*worker).or_default().push((offset, text.clone()));
         }
@@ -180,20 +181,21 @@ impl World {
                 (&retained[from..to], from > 0)
             }
         };
-        let expected: Vec<_> = expected.iter().map(|it| (it.offset, it.text.clone())).collect();
-        let found: Vec<_> = page.messages.iter().map(|it| offset_and_text(it)).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|sent| (sent.offset, sent.text.clone())).collect();
+        let found: Vec<_> = page.messages.iter().map(|message| offset_and_text(message)).collect();
         assert_eq!((found, page.has_more), (expected, has_more));
         assert!(page.head.offset >= topic.highest);
     }
 
-    /// Nobody has got anything that was not meant for it, nor in another order.
+    /// Each worker got exactly its notifications, in order.
     fn check_notifications(&mut self) {
         for worker in 0..WORKERS {
             let mut notifications = Vec::new();
             self.fixture.queues[usize::from(worker)].take(&mut notifications);
             let mut found: BTreeMap<String, Vec<(u64, String)>> = BTreeMap::new();
-            for notifications in notifications {
-                let Notification::Message { message, .. } = notifications else {
+            for notification in notifications {
+                let Notification::Message { message, .. } = notification else {
                     panic!("only messages")
                 };
                 found
@@ -209,7 +211,7 @@ impl World {
         }
     }
 
-    /// When everybody has gone and everything is old, nothing is left.
+    /// Once all followers have left and all messages are old, the engine keeps nothing.
     fn finish(mut self) {
         for topic in 0..NAMES {
             for worker in 0..WORKERS {

@@ -1,4 +1,4 @@
-//! Who is in a channel, and what asking costs: counted in notifications to workers.
+//! Presence answers, and the number of notifications that queries cause.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -23,17 +23,17 @@ fn follow(fixture: &Fixture, followers: usize) {
 
 fn ask(fixture: &Fixture, now_ms: u64, users_max: usize) -> Receiver<Presence> {
     let (answer, answered) = channel();
-    // A test that does not look drops its end.
+    // The send fails if the test has dropped its end.
     let done = Box::new(move |presence| drop(answer.send(presence)));
-    fixture.engine.presence(now_ms, &name(), users_max, done).expect("few ask");
+    fixture.engine.presence(now_ms, &name(), users_max, done).expect("few queries are open");
     answered
 }
 
-/// The questions that have reached the workers.
+/// The queries that have reached the workers.
 fn queries(fixture: &Fixture) -> Vec<Arc<PresenceQuery>> {
     let mut notifications = Vec::new();
     fixture.queues.iter().for_each(|queue| queue.take(&mut notifications));
-    let query = |piece| match piece {
+    let query = |notification| match notification {
         Notification::Presence { query, .. } => Some(query),
         _ => None,
     };
@@ -45,15 +45,15 @@ fn users(presence: &Presence) -> Vec<&str> {
 }
 
 #[test]
-fn every_worker_is_asked_and_the_answer_comes_once() {
+fn each_worker_gets_a_query_and_the_client_one_answer() {
     let fixture = fixture();
-    assert_eq!(ask(&fixture, 0, 5).try_recv(), Ok(Presence::default()), "nobody is there");
+    assert_eq!(ask(&fixture, 0, 5).try_recv(), Ok(Presence::default()), "the channel is empty");
     follow(&fixture, 3);
     for (users_max, expected, is_cut) in [(5, vec!["ann", "bo"], false), (1, vec!["ann"], true)] {
         let answered = ask(&fixture, 0, users_max);
-        let asked = queries(&fixture);
-        assert_eq!(asked.len(), WORKERS);
-        for (query, found) in asked.into_iter().zip([vec!["bo"], vec!["ann", "bo"]]) {
+        let queried = queries(&fixture);
+        assert_eq!(queried.len(), WORKERS);
+        for (query, found) in queried.into_iter().zip([vec!["bo"], vec!["ann", "bo"]]) {
             assert!(answered.try_recv().is_err(), "not all have answered");
             query.answer(found.into_iter().map(Arc::from), false);
         }
@@ -63,16 +63,16 @@ fn every_worker_is_asked_and_the_answer_comes_once() {
     }
 }
 
-/// However many ask about a large channel, each worker is asked once in a while.
+/// For any number of queries about a large channel, each worker scans once per lifetime.
 #[test]
-fn questions_about_a_large_channel_share_an_answer() {
+fn queries_about_a_large_channel_share_an_answer() {
     let fixture = fixture();
     follow(&fixture, 20 * SHARED_FOLLOWERS_MIN);
     let waiting: Vec<_> = (0..100).map(|nth| ask(&fixture, 1000, 1 + nth % 2)).collect();
-    let asked = queries(&fixture);
-    assert_eq!(asked.len(), WORKERS, "one query for a hundred");
-    asked[0].answer([Arc::from("bo")], false);
-    asked[1].answer([Arc::from("ann"), Arc::from("bo")], false);
+    let queried = queries(&fixture);
+    assert_eq!(queried.len(), WORKERS, "one query for a hundred");
+    queried[0].answer([Arc::from("bo")], false);
+    queried[1].answer([Arc::from("ann"), Arc::from("bo")], false);
     for (nth, answered) in waiting.into_iter().enumerate() {
         let presence = answered.try_recv().expect("all are answered together");
         assert_eq!(users(&presence), ["ann", "bo"][..1 + nth % 2]);
@@ -91,16 +91,16 @@ fn questions_about_a_large_channel_share_an_answer() {
     for now_ms in [1000 + lifetime_ms, 5000] {
         fixture.engine.tick(now_ms);
         let answered = ask(&fixture, now_ms, 5);
-        let asked = queries(&fixture);
-        assert_eq!(asked.len(), WORKERS, "it is too old");
-        asked.iter().for_each(|query| query.answer([], true));
+        let queried = queries(&fixture);
+        assert_eq!(queried.len(), WORKERS, "it is too old");
+        queried.iter().for_each(|query| query.answer([], true));
         assert!(answered.try_recv().expect("it is new").is_cut);
     }
 }
 
-/// No answer is older than a second, however many follow.
+/// No answer is older than a second, for any number of followers.
 #[test]
-fn no_answer_is_old() {
+fn answers_expire_after_a_second() {
     let fixture = fixture();
     follow(&fixture, 10_000);
     drop(ask(&fixture, 0, 5));
@@ -109,23 +109,23 @@ fn no_answer_is_old() {
     assert!(ask(&fixture, 1000, 5).try_recv().is_err());
 }
 
-/// Whoever has just come is there: with few followers it costs no more than the request.
+/// A new follower is in the answer: a scan of few followers costs no more than the request.
 #[test]
-fn a_small_channel_is_asked_each_time() {
+fn a_small_channel_is_scanned_for_each_query() {
     let fixture = fixture();
     follow(&fixture, SHARED_FOLLOWERS_MIN - 1);
     let waiting: Vec<_> = (0..3).map(|_| ask(&fixture, 0, 5)).collect();
-    let asked = queries(&fixture);
-    assert_eq!(asked.len(), 3 * WORKERS);
-    asked.iter().for_each(|query| query.answer([], false));
+    let queried = queries(&fixture);
+    assert_eq!(queried.len(), 3 * WORKERS);
+    queried.iter().for_each(|query| query.answer([], false));
     assert!(waiting.iter().all(|answered| answered.try_recv().is_ok()));
     drop(ask(&fixture, 0, 5));
     assert_eq!(queries(&fixture).len(), WORKERS);
 }
 
-/// Workers that do not answer keep a bounded number of questions, and publishers are not refused.
+/// Workers that do not answer keep a bounded number of queries, and publishers are not refused.
 #[test]
-fn open_questions_are_bounded_and_no_publishers_load() {
+fn open_queries_are_bounded_and_do_not_refuse_publishers() {
     for followers in [1, SHARED_FOLLOWERS_MIN] {
         let fixture = fixture();
         follow(&fixture, followers);

@@ -1,4 +1,4 @@
-//! Publishers and followers at the same time.
+//! Concurrent publishers and followers.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use super::*;
 const PUBLISHERS: usize = 3;
 const EACH: usize = 3000;
 
-/// What one follower got: backlog, then notifications, without what came both ways.
+/// The offsets that one follower got: backlog, then notifications, without duplicates of the two.
 fn listen(fixture: &Fixture, name: &ChannelName, start: StartAt, is_over: &AtomicBool) -> Vec<u64> {
     let followed = fixture.follow(0, name, 0, start);
     let mut got = offsets(&followed.backlog);
@@ -17,12 +17,12 @@ fn listen(fixture: &Fixture, name: &ChannelName, start: StartAt, is_over: &Atomi
     assert_eq!(last, followed.head.offset, "the backlog ends at the head");
     let mut previous = last;
     loop {
-        // Asked first: whatever was published before is in the notifications then.
-        let is_last_look = is_over.load(Ordering::SeqCst);
+        // Read first: the notifications then include all messages published before.
+        let is_last_round = is_over.load(Ordering::SeqCst);
         let mut notifications = Vec::new();
         fixture.queues[0].take(&mut notifications);
-        for notifications in notifications {
-            let Notification::Message { message, channel, local } = notifications else {
+        for notification in notifications {
+            let Notification::Message { message, channel, local } = notification else {
                 panic!("only messages")
             };
             assert_eq!((channel, local), (followed.channel, followed.local));
@@ -37,7 +37,7 @@ fn listen(fixture: &Fixture, name: &ChannelName, start: StartAt, is_over: &Atomi
                 last = offset;
             }
         }
-        if is_last_look {
+        if is_last_round {
             return got;
         }
         thread::yield_now();
@@ -66,7 +66,7 @@ fn a_follower_gets_backlog_and_notifications_exactly_once_in_order() {
                 .collect();
             let listener = scope.spawn(|| {
                 barrier.wait();
-                // Joins somewhere in the middle.
+                // Joins while messages are being published.
                 while fixture.engine.metrics().published < nth * 200 {
                     thread::yield_now();
                 }
@@ -86,7 +86,7 @@ fn a_follower_gets_backlog_and_notifications_exactly_once_in_order() {
 }
 
 #[test]
-fn forgetting_and_publishing_at_once_never_repeats_an_offset() {
+fn concurrent_expiry_and_publishing_never_repeat_an_offset() {
     let fixture = Fixture::new(Retention { age_ms_max: 1, ..retention(5) }, 1, usize::MAX);
     let name = ChannelName::channel("now and then");
     let is_over = AtomicBool::new(false);
@@ -106,7 +106,8 @@ fn forgetting_and_publishing_at_once_never_repeats_an_offset() {
                 })
             })
             .collect();
-        let published = publishers.into_iter().map(|it| it.join().expect("it only publishes"));
+        let published =
+            publishers.into_iter().map(|publisher| publisher.join().expect("it only publishes"));
         let all: Vec<u64> = published.flatten().collect();
         is_over.store(true, Ordering::Relaxed);
         all

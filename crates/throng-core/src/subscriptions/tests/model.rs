@@ -228,7 +228,11 @@ impl World {
             cursor: id(cursor),
             is_recovered: None,
             are_offsets_consecutive: self.offsets.are_consecutive(),
-            backlog: retained.iter().filter(|it| it.id.offset > cursor).cloned().collect(),
+            backlog: retained
+                .iter()
+                .filter(|message| message.id.offset > cursor)
+                .cloned()
+                .collect(),
         };
         let id = self.table.join(connection, &followed, false, None);
         self.subscribers

@@ -1,4 +1,4 @@
-//! What the engine promises, one by one.
+//! The guarantees of the engine, one test each.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn history_pages_both_ways() {
 }
 
 #[test]
-fn a_resume_is_told_whether_it_is_whole() {
+fn a_resume_says_whether_it_is_complete() {
     let fixture = Fixture::new(retention(3), 1, usize::MAX);
     for n in 0..5 {
         fixture.publish(0, &name(), &n.to_string());
@@ -56,7 +56,7 @@ fn a_resume_is_told_whether_it_is_whole() {
 }
 
 #[test]
-fn a_channel_that_nobody_needs_is_not_created_but_its_ids_grow() {
+fn an_unused_channel_is_not_created_but_its_ids_grow() {
     let fixture = Fixture::new(retention(0), 1, usize::MAX);
     let first = fixture.publish(0, &name(), "a").id;
     let second = fixture.publish(0, &name(), "b").id;
@@ -74,7 +74,7 @@ fn a_channel_that_nobody_needs_is_not_created_but_its_ids_grow() {
 }
 
 #[test]
-fn offsets_of_forgotten_channels_never_come_again() {
+fn offsets_of_forgotten_channels_are_never_repeated() {
     let fixture = Fixture::new(retention(2), 1, usize::MAX);
     let last = (0..9).map(|_| fixture.publish(0, &name(), "a").id).last().unwrap();
     fixture.tick_all(DAY_MS);
@@ -93,7 +93,8 @@ fn an_idempotency_key_publishes_once_per_channel_and_time() {
     let publish = |now_ms, channel: &ChannelName, key: &str| {
         let idempotency_key = Some(key.into());
         let publication = Publication { idempotency_key, ..publication(channel, "a") };
-        let published = fixture.engine.publish(now_ms, publication).expect("there is room");
+        let published =
+            fixture.engine.publish(now_ms, publication).expect("the queue has capacity");
         (published.id.offset, published.is_duplicate)
     };
     let user = ChannelName::user("news");
@@ -108,7 +109,7 @@ fn an_idempotency_key_publishes_once_per_channel_and_time() {
 }
 
 #[test]
-fn a_full_mailbox_refuses_for_its_channels_only() {
+fn a_full_worker_queue_refuses_for_its_channels_only() {
     let fixture = Fixture::new(retention(1), 2, usize::MAX);
     let other = ChannelName::channel("other");
     fixture.follow(0, &name(), 0, StartAt::Live);
@@ -122,11 +123,11 @@ fn a_full_mailbox_refuses_for_its_channels_only() {
         fixture.queues[0].post(Notification::Message { local: local(1), channel, message });
     }
     assert_eq!(fixture.engine.publish(0, keyed()), Err(PublishError::Busy));
-    assert_eq!(fixture.notifications(1), [], "all or nobody");
+    assert_eq!(fixture.notifications(1), [], "all workers or none");
     assert_eq!(fixture.publish(0, &other, "a").subscribers, 1);
     assert_eq!(fixture.engine.metrics().busy, 1);
     fixture.queues[0].take(&mut Vec::new());
-    let published = fixture.engine.publish(0, keyed()).expect("there is room again");
+    let published = fixture.engine.publish(0, keyed()).expect("the queue has capacity again");
     assert_eq!((published.id, published.is_duplicate), (id(1), false));
 }
 
@@ -147,7 +148,7 @@ fn a_log_expires_although_a_clock_was_ahead() {
 }
 
 #[test]
-fn an_encoding_lasts_as_long_as_the_message_is_on_its_way() {
+fn an_encoding_lasts_as_long_as_the_message_is_in_flight() {
     let fixture = Fixture::new(retention(9), 2, usize::MAX);
     let followed = [0, 1].map(|worker| fixture.follow(0, &name(), worker, StartAt::Live));
     fixture.publish(0, &name(), "a");
@@ -166,7 +167,7 @@ fn an_encoding_lasts_as_long_as_the_message_is_on_its_way() {
     let again = second.encoding(0, |_| unreachable!("the other worker did it")).as_ptr();
     assert_eq!(encoded, again);
     let resume = || fixture.follow(0, &name(), 0, StartAt::Last(1)).backlog.remove(0);
-    assert!(Arc::ptr_eq(&resume(), &second), "a resume shares what is on its way");
+    assert!(Arc::ptr_eq(&resume(), &second), "a resume shares the message in flight");
     drop(second);
     assert!(!resume().is_encoded());
     assert_eq!(followed[0].channel, followed[1].channel);

@@ -1,4 +1,4 @@
-//! All logs together stay within their limit, and the oldest messages make room.
+//! All logs together stay within their limit, and the oldest messages are evicted first.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn a_busy_channel_outlives_quiet_ones_that_are_older() {
     assert_eq!(metrics.bytes as usize, bytes_max);
     fixture.tick_all(8);
     assert_eq!(fixture.engine.metrics().channels, 1, "an emptied channel is forgotten");
-    assert!(fixture.publish(9, &name(0), "a").id.offset > 3, "and its offsets do not come again");
+    assert!(fixture.publish(9, &name(0), "a").id.offset > 3, "and its offsets are not repeated");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn many_channels_with_one_message_stay_within_the_limit() {
 }
 
 #[test]
-fn a_resume_across_room_that_was_made_is_told() {
+fn a_resume_across_evicted_messages_is_not_recovered() {
     let fixture = Fixture::new(retention(9), 1, 2 * weight_bytes(&name(0), "a"));
     let ids: Vec<_> = (0..4).map(|at_ms| fixture.publish(at_ms, &name(0), "a").id).collect();
     for (id, is_recovered) in ids.into_iter().zip([false, true, true, true]) {
@@ -64,17 +64,17 @@ fn a_resume_across_room_that_was_made_is_told() {
 }
 
 #[test]
-fn nothing_is_kept_where_nothing_fits() {
+fn a_limit_below_one_message_keeps_none() {
     let fixture = Fixture::new(retention(9), 1, 10);
     fixture.follow(0, &name(0), 0, StartAt::Live);
     fixture.publish(0, &name(0), "a");
     let metrics = fixture.engine.metrics();
     assert_eq!((metrics.messages, metrics.bytes, metrics.evicted), (0, 0, 1));
-    assert_eq!(fixture.notifications(0), [(1, "a".to_owned())], "it is delivered all the same");
+    assert_eq!(fixture.notifications(0), [(1, "a".to_owned())], "it is still delivered");
 }
 
 #[test]
-fn publishers_at_the_same_time_make_room_for_each_other() {
+fn concurrent_publishers_stay_within_the_limit() {
     const PUBLISHERS: usize = 4;
     let bytes_max = 50 * weight_bytes(&name(0), "a");
     let fixture = Fixture::new(retention(9), 0, bytes_max);
@@ -99,12 +99,12 @@ fn publishers_at_the_same_time_make_room_for_each_other() {
 }
 
 #[test]
-fn tables_shrink_once_all_is_old() {
+fn tables_shrink_after_all_messages_expire() {
     let fixture = Fixture::new(retention(9), 0, usize::MAX);
     for nth in 0..20_000 {
         fixture.publish(0, &name(nth), "a");
     }
-    // The last channels are forgotten in one round, the tables shrink in it.
+    // One round of ticks forgets all channels, and shrinks the tables.
     fixture.tick_all(DAY_MS);
     for at in 0..SHARDS {
         assert!(fixture.engine.lock(at).capacity() < 2 * 300, "shard {at}");
@@ -112,13 +112,13 @@ fn tables_shrink_once_all_is_old() {
 }
 
 proptest! {
-    /// The oldest messages of the whole server go first.
+    /// The oldest messages of the whole server are evicted first.
     #[test]
-    fn the_oldest_make_room(
-        room in 1usize..20,
+    fn the_oldest_messages_are_evicted(
+        messages_max in 1usize..20,
         steps in prop::collection::vec((0usize..12, 0usize..300, any::<bool>()), 0..200),
     ) {
-        let bytes_max = room * weight_bytes(&name(0), "");
+        let bytes_max = messages_max * weight_bytes(&name(0), "");
         let fixture = Fixture::new(retention(10), 0, bytes_max);
         let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
         for (at_ms, (channel, bytes, is_tick)) in (1..).zip(steps) {
@@ -133,7 +133,7 @@ proptest! {
         let kept: Vec<_> = all.keys().map(|channel| kept(&fixture, &name(*channel))).collect();
         let oldest_ms = kept.iter().flatten().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
         for (all, kept) in all.values().zip(kept) {
-            prop_assert!(all.ends_with(&kept), "what is kept is the end of the log");
+            prop_assert!(all.ends_with(&kept), "the log keeps its newest messages");
             // Unless the channel's own retention dropped it.
             if kept.len() < 10 {
                 let newest_dropped = all[..all.len() - kept.len()].last();
