@@ -1,32 +1,32 @@
 //! A seeded simulation of core and worker on fake sockets.
 //!
 //! The real [`MemoryEngine`](throng_core::MemoryEngine) and one to three real
-//! [`Worker`](throng_edge::worker::Worker)s, on sockets that block, take half, and reset, with
-//! clients of all transports that decode what they get on their own and ask a model whether it is
-//! what they were promised. Everything follows from one seed, so that a failure replays.
+//! [`Worker`](throng_edge::worker::Worker)s run on sockets that block, accept partial writes and
+//! reset. Clients of all transports decode the server's output on their own, and compare it with a
+//! model of the contract. One seed determines every step, so that a failure replays.
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`run`] | seeds: which, how, and what is said of one that fails |
-//! | [`world`] | engine, workers and clients, and the script that the seed writes for them |
-//! | [`client`] | a client: what it asks, decodes and believes |
+//! | [`run`] | runs seeds, and reports the ones that fail |
+//! | [`world`] | engine, workers and clients, and the steps that the seed chooses for them |
+//! | [`client`] | a client: its requests, and its checks of the responses |
 //! | [`decode`] | the client's side of HTTP, chunks, SSE and WebSocket |
-//! | [`model`] | what must be true |
+//! | [`model`] | the expected logs and subscriptions |
 //! | [`topics`] | the channels and their rules |
-//! | [`recorder`] | the real engine, with a record of what is asked of it |
-//! | [`post`] | the messages that wait for each worker |
+//! | [`recorder`] | the real engine, with a record of all calls |
+//! | [`post`] | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
 //! | [`control`] | a fake control plane |
-//! | [`stamp`], [`notes`], [`random`] | the moment, what is remembered, chance |
+//! | [`stamp`], [`notes`], [`random`] | simulated time, trace and coverage, random numbers |
 //!
 //! # Invariants
 //!
-//! * Nothing here uses the server's encoders or decoders: a mistake in one must not cancel out with
-//!   that in the other.
-//! * Nothing but the seed decides what happens: no clock, no thread, no hash order.
-//! * What the peer gets wrong is a value (`Err`), so that a test can ask for it; only misuse of a
+//! * The clients use none of the server's encoders or decoders, because an error in one could hide
+//!   the same error in the other.
+//! * The seed alone determines a run: no clock, thread or hash order has an influence.
+//! * An error of the server is a value (`Err`), so that a test can expect it. Only misuse of a
 //!   socket by the worker panics.
 
 pub mod client;
@@ -44,10 +44,10 @@ pub mod stamp;
 pub mod topics;
 pub mod world;
 
-/// What a check comes to: the objection, in one sentence.
+/// The result of a check: the objection is one sentence.
 pub type Check<T = ()> = Result<T, String>;
 
-/// Objects unless a condition holds.
+/// Returns an objection unless a condition holds.
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($objection:tt)+) => {

@@ -1,4 +1,4 @@
-//! The sockets of one worker, and what it hands to others.
+//! The fake sockets of one worker, and its hand-offs.
 
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -11,18 +11,18 @@ use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
 use crate::random::Random;
 
-/// A worker's world.
+/// The fake network of one worker.
 #[derive(Debug)]
 pub struct FakeNet {
     notes: Rc<Notes>,
     watched: Vec<SharedPipe>,
-    /// On their way to the control plane, with what was read of them.
+    /// Hand-offs to the control plane, with the bytes already read.
     pub to_control: Vec<(FakeSocket, Vec<u8>)>,
-    /// On their way to other workers, likewise.
+    /// Hand-offs to other workers, with the bytes already read.
     pub to_workers: Vec<(WorkerId, FakeSocket, Vec<u8>)>,
-    /// Whether the ways to others are full for now.
+    /// Whether hand-offs are refused for now.
     pub refuses: bool,
-    /// Bytes that sockets took.
+    /// The number of bytes that sockets accepted.
     pub sent_bytes: u64,
 }
 
@@ -39,12 +39,12 @@ impl FakeNet {
         }
     }
 
-    /// Whether an event waits.
+    /// Whether an event is pending.
     pub fn has_events(&self) -> bool {
         self.watched.iter().any(|pipe| pipe.borrow().has_edge())
     }
 
-    /// Events, at most so many, in any order.
+    /// At most `events_max` events, in random order.
     pub fn wait(&mut self, events_max: usize, random: &mut Random) -> Vec<Ready> {
         self.watched.retain(|pipe| !pipe.borrow().is_closed());
         let mut with_edge: Vec<_> =

@@ -1,12 +1,12 @@
-//! What a run leaves behind: its trace, and which of the interesting events it had.
+//! The trace of a run, and its coverage of interesting events.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Steps kept for a report.
+/// The number of trace lines in a report.
 const TAIL: usize = 80;
 
-/// Trace and coverage of one run, written to from all over the world.
+/// Trace and coverage of one run, shared by all parts of a world.
 #[derive(Debug, Default)]
 pub struct Notes {
     trace: RefCell<Trace>,
@@ -47,14 +47,14 @@ impl Notes {
         self.coverage.borrow_mut().add(event, 1);
     }
 
-    /// Counts an interesting event that happened so often.
+    /// Counts an interesting event that happened `times` times.
     pub fn saw_times(&self, event: &'static str, times: u64) {
         if times > 0 {
             self.coverage.borrow_mut().add(event, times);
         }
     }
 
-    /// A number that tells traces apart.
+    /// A hash of the trace.
     pub fn hash(&self) -> u64 {
         self.trace.borrow().hash
     }
@@ -65,13 +65,13 @@ impl Notes {
         trace.tail.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The events so far.
+    /// The coverage so far.
     pub fn coverage(&self) -> Coverage {
         self.coverage.borrow().clone()
     }
 }
 
-/// How often each interesting event happened.
+/// The count of each interesting event.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage(BTreeMap<&'static str, u64>);
 
@@ -80,12 +80,12 @@ impl Coverage {
         *self.0.entry(event).or_default() += times;
     }
 
-    /// Adds what another run had.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: &Coverage) {
         other.0.iter().for_each(|(event, times)| self.add(event, *times));
     }
 
-    /// How often an event happened.
+    /// The count of an event.
     pub fn times(&self, event: &str) -> u64 {
         self.0.get(event).copied().unwrap_or_default()
     }

@@ -1,14 +1,13 @@
-//! The messages that wait for each worker, counted apart from its queue.
+//! The expected lengths of the worker queues, counted independently of the queues.
 
 use std::sync::Arc;
 
 use throng_core::{QueueLimits, WorkerId, WorkerQueue};
 
-/// What waits in the queues of a world.
+/// The messages and bytes that wait in each worker queue.
 ///
-/// A worker takes all of its notifications or none: so what was posted waits until the queue is
-/// found empty. [`Post::look`] before each notification misses no such moment that
-/// matters.
+/// A worker takes all of its notifications at once, so a posted message waits until the queue is
+/// empty. Call [`Post::look`] before each post: a queue that was emptied is noticed in time.
 #[derive(Debug)]
 pub struct Post(Vec<Waiting>);
 
@@ -27,20 +26,20 @@ impl Post {
         Post(queues.into_iter().map(waiting).collect())
     }
 
-    /// Forgets what has been taken.
+    /// Resets the counts of the queues that are empty.
     pub fn look(&mut self) {
         for waiting in self.0.iter_mut().filter(|waiting| waiting.queue.is_empty()) {
             (waiting.messages, waiting.bytes) = (0, 0);
         }
     }
 
-    /// Whether another message may be posted to a worker.
-    pub fn has_room(&self, worker: WorkerId) -> bool {
+    /// Whether a worker's queue accepts another message.
+    pub fn has_capacity(&self, worker: WorkerId) -> bool {
         let Waiting { limits, messages, bytes, .. } = &self.0[usize::from(worker.0)];
         *messages < limits.messages_max && *bytes < limits.bytes_max
     }
 
-    /// A message has been posted to a worker.
+    /// Counts a message posted to a worker.
     pub fn add(&mut self, worker: WorkerId, bytes: usize) {
         let waiting = &mut self.0[usize::from(worker.0)];
         waiting.messages += 1;

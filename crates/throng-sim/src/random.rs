@@ -1,11 +1,11 @@
-//! Chance, from a seed: SplitMix64, small and the same everywhere.
+//! Random numbers from a seed: SplitMix64, small and the same on every machine.
 
-/// A stream of numbers that depends on the seed only.
+/// A generator whose numbers depend on the seed only.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of a seed.
+    /// The generator for a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed ^ 0x5468_726f_6e67)
     }
@@ -18,27 +18,27 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Less than `end`, which is not zero.
+    /// A number below `end`, which must not be zero.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
 
-    /// True in so many cases of a hundred.
-    pub fn percent(&mut self, cases: usize) -> bool {
-        self.below(100) < cases
+    /// True with a probability of `percent` in a hundred.
+    pub fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
     }
 
-    /// One of them.
+    /// One of the elements of `from`.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// An index, each as likely as its weight says.
+    /// An index, with a probability proportional to its weight.
     pub fn weighted(&mut self, weights: &[usize]) -> usize {
         let mut at = self.below(weights.iter().sum());
         for (index, &weight) in weights.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The real engine, and a record of everything that is asked of it, in order.
+//! The real engine, with a record of all calls in order.
 //!
-//! The world replays the record into its model after each call into a worker: so the model knows
-//! the moment of each subscription between publications, which no client could tell.
+//! The world replays the record into its model after each call into a worker. So the model knows
+//! between which publications each subscription began, which clients cannot know.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,63 +17,63 @@ use crate::model;
 use crate::post::Post;
 use crate::stamp::Stamp;
 
-/// Something asked of the engine, and its answer.
+/// A call of the engine, and its result.
 #[derive(Debug)]
 pub enum Record {
     /// A message was published or refused.
     Published {
         /// The time of the call.
         now_ms: u64,
-        /// Its number among those accepted, if it was.
+        /// Its number among the accepted messages; 0 if it was not accepted.
         number: u64,
         /// The message to publish.
         publication: Publication,
-        /// Whether each worker that was to deliver it had room for it.
-        has_room: bool,
+        /// Whether the queue of each worker that follows the channel had capacity.
+        has_capacity: bool,
         /// The engine's answer.
         result: Result<Published, PublishError>,
-        /// The client for whom a worker asked.
+        /// The client on whose behalf a worker called.
         client: Option<usize>,
     },
-    /// One more subscription.
+    /// A subscription began.
     Followed {
         /// The time of the call.
         now_ms: u64,
         /// The channel that is followed.
         channel: ChannelName,
-        /// Where it is to start.
+        /// The requested start.
         start: StartAt,
-        /// Where it starts.
+        /// The actual start.
         cursor: MessageId,
-        /// Whether it is whole.
+        /// Whether it is recovered.
         is_recovered: Option<bool>,
         /// The ids of its backlog.
         backlog: Vec<MessageId>,
-        /// The client for whom a worker asked.
+        /// The client on whose behalf a worker called.
         client: Option<usize>,
     },
-    /// One subscription less.
+    /// A subscription ended.
     Unfollowed {
-        /// Of which channel; `None` if the engine does not know it.
+        /// The channel; `None` if the engine does not know it.
         channel: Option<ChannelName>,
     },
-    /// A page of history.
+    /// A page of history was read.
     Paged {
         /// The time of the call.
         now_ms: u64,
-        /// Of which channel.
+        /// The channel that is read.
         channel: ChannelName,
         /// The part of the log.
         query: HistoryQuery,
-        /// At most so many.
+        /// The maximum number of messages.
         limit: usize,
         /// The ids of its messages.
         ids: Vec<MessageId>,
-        /// Whether there are more.
+        /// Whether there are more messages.
         has_more: bool,
-        /// Whether it is whole.
+        /// Whether the page is recovered.
         is_recovered: Option<bool>,
-        /// The client for whom a worker asked.
+        /// The client on whose behalf a worker called.
         client: Option<usize>,
     },
 }
@@ -84,30 +84,30 @@ pub struct Recorder {
     engine: MemoryEngine,
     stamp: Arc<Stamp>,
     post: Mutex<Post>,
-    /// When the last message was published, if each is to have a time of its own.
+    /// When the last message was published, if each message must have a distinct time.
     last_ms: Option<AtomicU64>,
     records: Mutex<Vec<Record>>,
 }
 
 impl Recorder {
-    /// Records what is asked of `engine`, which posts to `post`. With `tells_apart` no two messages
-    /// have the same time: which of them is older must not depend on where the engine keeps them.
+    /// Records the calls of `engine`, which posts to `post`. With `has_distinct_times` no two
+    /// messages have the same time, so that their order of age does not depend on their shards.
     pub fn new(
         engine: MemoryEngine,
         stamp: &Arc<Stamp>,
         post: Post,
-        tells_apart: bool,
+        has_distinct_times: bool,
     ) -> Recorder {
         Recorder {
             engine,
             stamp: Arc::clone(stamp),
             post: Mutex::new(post),
-            last_ms: tells_apart.then(AtomicU64::default),
+            last_ms: has_distinct_times.then(AtomicU64::default),
             records: Mutex::default(),
         }
     }
 
-    /// What has been asked since the last call.
+    /// The calls recorded since the last `take`.
     pub fn take(&self) -> Vec<Record> {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -127,7 +127,7 @@ impl Engine for Recorder {
         let followers = self.engine.audience(&publication.channel).workers;
         let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
         post.look();
-        let has_room = followers.iter().all(|(worker, ..)| post.has_room(*worker));
+        let has_capacity = followers.iter().all(|(worker, ..)| post.has_capacity(*worker));
         let result = self.engine.publish(now_ms, publication.clone());
         let number = match result {
             Ok(Published { is_duplicate: false, .. }) => {
@@ -138,7 +138,14 @@ impl Engine for Recorder {
             _ => 0,
         };
         let client = self.stamp.touched();
-        self.record(Record::Published { now_ms, number, publication, has_room, result, client });
+        self.record(Record::Published {
+            now_ms,
+            number,
+            publication,
+            has_capacity,
+            result,
+            client,
+        });
         result
     }
 

@@ -1,4 +1,4 @@
-//! Seeds: which, how, and what is said of one that fails.
+//! Runs seeds, and reports the ones that fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -7,26 +7,27 @@ use crate::client::Tamper;
 use crate::notes::{Coverage, Notes};
 use crate::world::World;
 
-/// Seeds of a run, unless `THRONG_SEEDS` says otherwise.
+/// The default number of seeds; `THRONG_SEEDS` overrides it.
 pub const SEEDS: u64 = 256;
 
-/// What became of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed itself.
     pub seed: u64,
-    /// Tells its trace from others.
+    /// A hash of the trace.
     pub hash: u64,
     /// The events that happened.
     pub coverage: Coverage,
     /// The objection, and the end of the trace.
     pub failure: Option<(String, String)>,
-    /// Whether what a client received was spoilt, as asked.
-    pub is_spoilt: bool,
+    /// Whether a client's input was altered, as requested.
+    pub is_tampered: bool,
 }
 
 impl Outcome {
-    /// The failure, for people: what, the last steps, and how to see it again.
+    /// A readable report of the failure: the last steps, the objection, and the command that
+    /// replays it.
     pub fn report(&self) -> Option<String> {
         let (objection, tail) = self.failure.as_ref()?;
         let seed = self.seed;
@@ -37,11 +38,11 @@ impl Outcome {
     }
 }
 
-/// Plays one seed.
+/// Runs one seed.
 pub fn seed(seed: u64, tamper: Option<Tamper>) -> Outcome {
     let notes = Rc::new(Notes::default());
     let played = catch_unwind(AssertUnwindSafe(|| World::play(seed, &notes, tamper)));
-    let (result, is_spoilt) = match played {
+    let (result, is_tampered) = match played {
         Ok(played) => played,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -54,15 +55,15 @@ pub fn seed(seed: u64, tamper: Option<Tamper>) -> Outcome {
         hash: notes.hash(),
         coverage: notes.coverage(),
         failure: result.err().map(|objection| (objection, notes.tail())),
-        is_spoilt,
+        is_tampered,
     }
 }
 
-/// The seeds to play: `THRONG_SEED` names one, `THRONG_SEEDS` says how many.
+/// The seeds to run: the one in `THRONG_SEED`, or the first `THRONG_SEEDS`.
 pub fn seeds() -> std::ops::Range<u64> {
     let number = |name| {
         let text = std::env::var(name).ok()?;
-        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is `{text}`, and no number")))
+        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is `{text}`, not a number")))
     };
     match number("THRONG_SEED") {
         Some(one) => one..one + 1,
@@ -70,12 +71,12 @@ pub fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Plays many seeds, on two threads.
+/// Runs many seeds on two threads.
 pub fn all(seeds: std::ops::Range<u64>) -> Vec<Outcome> {
     let half = |odd: u64| seeds.clone().filter(move |seed| seed % 2 == odd);
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| half(1).map(|it| seed(it, None)).collect::<Vec<_>>());
-        let mut outcomes: Vec<_> = half(0).map(|it| seed(it, None)).collect();
+        let other = scope.spawn(|| half(1).map(|number| seed(number, None)).collect::<Vec<_>>());
+        let mut outcomes: Vec<_> = half(0).map(|number| seed(number, None)).collect();
         match other.join() {
             Ok(others) => outcomes.extend(others),
             Err(panic) => resume_unwind(panic),

@@ -1,17 +1,19 @@
-//! What sockets and engine have to know of the moment: both are called from within a worker.
+//! Simulated time, and the client on whose behalf a worker acts.
+//!
+//! Sockets and engine share it, because a worker calls both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stands for no client.
-const NOBODY: u64 = u64::MAX;
+const NO_CLIENT: u64 = u64::MAX;
 
-/// The moment, shared by everything in a world.
+/// The current moment, shared by all parts of a world.
 #[derive(Debug)]
 pub struct Stamp {
     now_ms: AtomicU64,
     published: AtomicU64,
     touched: AtomicU64,
-    /// The one before.
+    /// The client touched before `touched`.
     touched_before: AtomicU64,
 }
 
@@ -20,22 +22,22 @@ pub struct Stamp {
 pub struct Moment {
     /// Milliseconds since 1970.
     pub now_ms: u64,
-    /// Messages accepted before it.
+    /// The number of messages accepted before it.
     pub published: u64,
 }
 
 impl Stamp {
-    /// Starts at `now_ms`.
+    /// A stamp whose time starts at `now_ms`.
     pub fn new(now_ms: u64) -> Stamp {
         Stamp {
             now_ms: AtomicU64::new(now_ms),
             published: AtomicU64::new(0),
-            touched: AtomicU64::new(NOBODY),
-            touched_before: AtomicU64::new(NOBODY),
+            touched: AtomicU64::new(NO_CLIENT),
+            touched_before: AtomicU64::new(NO_CLIENT),
         }
     }
 
-    /// Time goes on.
+    /// Sets the current time.
     pub fn set_now(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -48,26 +50,26 @@ impl Stamp {
         }
     }
 
-    /// One more message has been accepted. Returns its number, counted from one.
+    /// Counts an accepted message. Returns its number, from one.
     pub fn count_published(&self) -> u64 {
         self.published.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A worker reads from or writes to the socket of a client: what it asks of the engine from now
-    /// on, it asks for that client.
+    /// Records that a worker reads from or writes to a client's socket. Its next calls to the
+    /// engine are on behalf of that client.
     pub fn touch(&self, client: Option<usize>) {
-        let client = client.map_or(NOBODY, |client| client as u64);
+        let client = client.map_or(NO_CLIENT, |client| client as u64);
         let before = self.touched.swap(client, Ordering::Relaxed);
         if before != client {
             self.touched_before.store(before, Ordering::Relaxed);
         }
     }
 
-    /// A client's socket is gone. If it was touched last, to give way to another, then that other
-    /// is the one for which the worker goes on.
+    /// Records that a client's socket is closed. If it was touched last, it was evicted for the
+    /// client touched before, on whose behalf the worker continues.
     pub fn forget(&self, client: usize) {
         let before = self.touched_before.load(Ordering::Relaxed);
-        // If it was not, nothing changes.
+        // Fails if another client was touched last; then nothing changes.
         let _ = self.touched.compare_exchange(
             client as u64,
             before,
@@ -79,6 +81,6 @@ impl Stamp {
     /// The client whose socket was touched last.
     pub fn touched(&self) -> Option<usize> {
         let touched = self.touched.load(Ordering::Relaxed);
-        (touched != NOBODY).then_some(touched as usize)
+        (touched != NO_CLIENT).then_some(touched as usize)
     }
 }

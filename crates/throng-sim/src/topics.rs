@@ -1,4 +1,4 @@
-//! The channels of a world: few, each with rules that make something happen.
+//! The channels of a world, each with a rule that provokes certain events.
 
 use throng_core::{ChannelName, Kind, LagPolicy, Retention, Rule, Rules};
 
@@ -7,21 +7,21 @@ use throng_core::{ChannelName, Kind, LagPolicy, Retention, Rule, Rules};
 pub struct Topic {
     /// Its public name.
     pub name: &'static str,
-    /// Which of the two.
+    /// Whether it is a channel or a user.
     pub kind: Kind,
-    /// What holds for it.
+    /// Its retention and lag limits.
     pub rule: Rule,
     /// Whether the world's witness follows it, so that the engine never forgets it.
     pub is_pinned: bool,
 }
 
 impl Topic {
-    /// The engine's name.
+    /// The name that the engine uses.
     pub fn channel_name(&self) -> ChannelName {
         ChannelName::new(self.kind, self.name)
     }
 
-    /// Whether subscribers that fall behind are told of a gap and go on.
+    /// Whether a subscriber beyond the lag limit skips messages, with a gap.
     pub fn skips(&self) -> bool {
         self.rule.lag_policy == LagPolicy::Skip
     }
@@ -29,18 +29,18 @@ impl Topic {
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// The channel that the engine may forget. Only one: which channels share a shard, and so raise
-/// each other's first offset when they are forgotten, differs from run to run.
+/// The channel that the engine may forget. There is only one: forgotten channels raise each other's
+/// first offset if they share a shard, and shards differ between runs.
 pub const BRIEF: usize = 6;
 
-/// The channel that everyone follows in a crowd.
+/// The channel that most clients of a crowd follow.
 pub const SQUARE: usize = 0;
 
-/// All of them. `is_kept` says whether the brief one keeps anything.
+/// All channels. `is_kept` says whether [`BRIEF`] retains messages.
 pub fn all(is_kept: bool) -> Vec<Topic> {
     use LagPolicy::{Close, Skip};
-    let channel = |name, kept, behind, policy| topic(Kind::Channel, name, kept, behind, policy);
-    let user = |name, kept, behind, policy| topic(Kind::User, name, kept, behind, policy);
+    let channel = |name, kept, lag, policy| topic(Kind::Channel, name, kept, lag, policy);
+    let user = |name, kept, lag, policy| topic(Kind::User, name, kept, lag, policy);
     let mut topics = vec![
         channel("square", 100, 1000, Close),
         channel("skipping/here", 3, 4, Skip),
@@ -60,7 +60,7 @@ pub fn all(is_kept: bool) -> Vec<Topic> {
     topics
 }
 
-/// Lets nothing grow too old but in a leap of the world's time.
+/// Makes messages expire only when simulated time leaps.
 pub fn keep_for_an_hour(topics: &mut [Topic]) {
     for topic in topics.iter_mut().filter(|topic| !topic.rule.retention.is_none()) {
         topic.rule.retention.age_ms_max = HOUR_MS;
@@ -85,7 +85,7 @@ fn topic(
     Topic { name, kind, rule, is_pinned: true }
 }
 
-/// The rules of all of them.
+/// The rules of all channels.
 pub fn rules(topics: &[Topic]) -> Rules {
     Rules::new(topics.iter().map(|topic| topic.rule.clone()).collect(), Rule::default())
 }

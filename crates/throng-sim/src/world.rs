@@ -1,15 +1,15 @@
-//! Engine, workers and clients, and the script that the seed writes for them.
+//! Engine, workers and clients, and the steps that the seed chooses for them.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `birth` | decides what kind of world it is |
-//! | `plans` | what clients ask for, what is published |
-//! | `script` | one step after the other, each chosen by chance |
-//! | `crowd` | a crowd comes, and changes places in the middle of fan-outs |
+//! | `birth` | chooses the kind and the settings of the world |
+//! | `plans` | chooses subscriptions and publications |
+//! | `script` | runs random steps |
+//! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
 //! | `seat` | a worker and its event loop |
-//! | `record` | what the engine was asked, into the model |
-//! | `rest` | everything is sent, handled and read: is everything there? |
-//! | `finale` | the end: all leave, or the server drains |
+//! | `record` | replays the engine's record into the model |
+//! | `rest` | lets all work finish, and checks that nothing is missing |
+//! | `finale` | the end: all clients leave, or the server drains |
 
 mod birth;
 mod crowd;
@@ -38,24 +38,24 @@ use crate::recorder::Recorder;
 use crate::stamp::{Moment, Stamp};
 use seat::Seat;
 
-/// When every world begins.
+/// The time at which every world begins.
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 
-/// However late the server is told to end, it has this long for what is under way.
-const GOODBYE_MS: u64 = 1000;
+/// The minimum time for a drain, even if the drain timeout has passed when it starts.
+const DRAIN_MS_MIN: u64 = 1000;
 
-/// What kind of world it is.
+/// The kind of a world.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
-    /// So many on one channel that a sweep takes several slices.
+    /// Whether a fan-out pass over one channel takes several slices.
     is_crowd: bool,
-    /// Clients go before the end only if the server closes them.
-    nobody_leaves: bool,
-    /// It ends by draining, at this step; otherwise all leave.
+    /// Whether only the server closes connections before the end.
+    clients_stay: bool,
+    /// The step at which the server drains; `None` if all clients leave instead.
     drains_at: Option<usize>,
     steps: usize,
     clients_max: usize,
-    /// How often some of a crowd still change places in the middle of a fan-out.
+    /// How many more times part of a crowd leaves and joins during a fan-out.
     stirs: usize,
 }
 
@@ -75,22 +75,22 @@ pub struct World {
     metrics: Metrics,
     terms: Terms,
     kind: Kind,
-    /// When the server was told to take nobody in any more.
+    /// When the server stopped accepting.
     stopped_accepting_ms: Option<u64>,
     drain: Option<Moment>,
     tamper: Option<Tamper>,
-    /// Bodies made so far.
+    /// The number of bodies made so far.
     bodies: u64,
-    /// Per channel, the last offset of which the witness has heard.
+    /// Per channel, the last offset that the witness received.
     witnessed: Vec<u64>,
     /// Publications of clients.
     spoken: u64,
-    /// Publications that were refused because a worker had too much notifications.
+    /// Publications refused because a worker queue was full.
     busy: u64,
 }
 
 impl World {
-    /// Plays the whole script of a seed. Returns whether `tamper` was applied.
+    /// Runs a seed from beginning to end. Also returns whether `tamper` was applied.
     pub fn play(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> (Check, bool) {
         let mut world = World::new(seed, notes, tamper);
         let result = world.live();
@@ -114,7 +114,7 @@ impl World {
         self.stamp.now().now_ms
     }
 
-    /// The time since the beginning, as the workers' threads see it.
+    /// The time since the beginning, by the workers' clock.
     fn now(&self) -> Duration {
         Duration::from_millis(self.now_ms() - BEGINNING_MS)
     }
@@ -123,18 +123,18 @@ impl World {
         self.metrics.workers().iter().map(|worker| worker.counters.get(counter)).sum()
     }
 
-    /// When the server gives up what it has not delivered: what closing its doors took of the
-    /// timeout is gone, but for a moment to say goodbye.
+    /// When the server gives up what it has not delivered: the drain timeout counts from the moment
+    /// it stopped accepting, but a drain has at least [`DRAIN_MS_MIN`].
     fn late_ms(&self) -> u64 {
         match (self.stopped_accepting_ms, self.drain) {
             (Some(closed_ms), Some(drain)) => {
-                (closed_ms + self.terms.drain_timeout_ms).max(drain.now_ms + GOODBYE_MS)
+                (closed_ms + self.terms.drain_timeout_ms).max(drain.now_ms + DRAIN_MS_MIN)
             }
             _ => u64::MAX,
         }
     }
 
-    /// What clients may look at.
+    /// The state that clients use for their checks.
     fn view(&self) -> View<'_> {
         View {
             model: &self.model,
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// A client, to change, and what it may look at meanwhile.
+    /// A mutable client, and the state that it uses for its checks.
     fn client(&mut self, number: usize) -> (&mut Client, View<'_>) {
         let view = View {
             model: &self.model,
@@ -161,7 +161,7 @@ impl World {
         (&mut self.clients[number], view)
     }
 
-    /// A client reads and judges what it read. Returns how much that was.
+    /// Lets a client read and check what it reads. Returns the number of bytes.
     fn read(&mut self, number: usize, bytes_max: usize) -> Check<usize> {
         let mut tamper = self.tamper.take();
         let (client, view) = self.client(number);

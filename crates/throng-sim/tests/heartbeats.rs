@@ -1,5 +1,5 @@
-//! When a parked connection gets a heartbeat or a ping, to the tick: one worker on fake sockets,
-//! and a clock that is moved by hand.
+//! The ticks at which parked connections get heartbeats and pings: one worker on fake sockets, with
+//! a clock that the test sets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,10 +19,10 @@ use throng_sim::stamp::Stamp;
 
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 const TICK_MS: u64 = 100;
-/// In ticks.
+/// The heartbeat interval in ticks.
 const HEARTBEAT: u32 = 250;
 const PING: u32 = 9 * HEARTBEAT;
-/// What a client has for its answer to a ping, in ticks.
+/// The time for the answer to a ping, in ticks.
 const ANSWER: u32 = 2 * HEARTBEAT;
 
 /// A worker, its channel, and the clients' ends.
@@ -35,7 +35,7 @@ struct Scene {
     tick: u32,
 }
 
-/// What came to a client in a tick.
+/// Received bytes, each with tick and client.
 type Seen = Vec<(u32, usize, Vec<u8>)>;
 
 const PONG: &[u8] = &[0x8a, 0];
@@ -104,12 +104,12 @@ impl Scene {
         self.engine.publish(self.stamp.now().now_ms, publication).expect("not busy");
     }
 
-    /// Lets fan-outs come to their end.
+    /// Runs all fan-outs to their end.
     fn deliver(&mut self) {
         while self.worker.work(true) || self.worker.is_fanning_out() {}
     }
 
-    /// The next tick.
+    /// Advances to the next tick.
     fn tick(&mut self) {
         self.tick += 1;
         let unix_ms = BEGINNING_MS + u64::from(self.tick) * TICK_MS;
@@ -118,7 +118,7 @@ impl Scene {
         self.worker.tick();
     }
 
-    /// Ticks go by, without any slice of a fan-out. Returns what came to whom, and when.
+    /// Advances by `ticks`, without fanning out. Returns what clients received.
     fn pass(&mut self, ticks: u32) -> Seen {
         let mut seen = Vec::new();
         for _ in 0..ticks {
@@ -185,19 +185,19 @@ fn an_idle_connection_gets_one_heartbeat_an_interval() {
 }
 
 #[test]
-fn what_is_written_to_needs_none() {
+fn a_connection_with_messages_gets_no_heartbeat() {
     let mut scene = Scene::new(HEARTBEAT, 0);
     scene.websocket("");
-    let mut beats = 0;
+    let mut heartbeats = 0;
     for _ in 0..40 {
         scene.publish();
         scene.deliver();
         let seen = scene.pass(HEARTBEAT / 2 - 5);
-        beats += kinds(&seen).iter().filter(|bytes| bytes.contains(&0x8a)).count();
+        heartbeats += kinds(&seen).iter().filter(|bytes| bytes.contains(&0x8a)).count();
     }
-    assert_eq!(beats, 0);
+    assert_eq!(heartbeats, 0);
     assert_eq!(scene.count(Counter::Heartbeats), 0);
-    // Silence is over within an interval, whenever it begins.
+    // A silence ends within an interval, at whatever tick it begins.
     for _ in 0..HEARTBEAT {
         scene.publish();
         scene.deliver();
@@ -239,15 +239,15 @@ fn deliveries_go_before_heartbeats() {
     (0..200).for_each(|_| _ = scene.websocket(""));
     scene.pass(4 * HEARTBEAT);
     scene.publish();
-    // It takes the message, and is not given a baton.
+    // It takes the message but gets no permit.
     scene.worker.work(true);
     assert!(scene.worker.is_fanning_out());
     scene.pipes.iter().for_each(|pipe| drop(scene.read(pipe)));
     let sent = scene.count(Counter::Heartbeats);
     scene.pass(HEARTBEAT);
     let more = scene.count(Counter::Heartbeats) - sent;
-    // Those who have the message already are silent for an interval at most; those who are about to
-    // get it get nothing else.
+    // Clients that have the message need a heartbeat within an interval; clients that wait for it
+    // get none.
     assert!(more <= 96, "{more} heartbeats before the message");
     assert!(scene.worker.is_fanning_out());
 }
@@ -258,20 +258,20 @@ fn late_heartbeats_come_without_a_burst() {
     let mut scene = Scene::new(HEARTBEAT, 0);
     (0..CLIENTS).for_each(|_| _ = scene.websocket(""));
     scene.pass(2 * HEARTBEAT);
-    // The worker is held up for four intervals.
+    // The worker is suspended for four intervals.
     scene.tick += 4 * HEARTBEAT;
     let sent: Vec<u32> = (0..HEARTBEAT).map(|_| scene.pass(1).len() as u32).collect();
-    // In a second at most what a second allows, twice the average, and what was kept before it.
+    // At most one second's allowance, which is twice the average, and the allowance saved before.
     let second = 10 * 2 * CLIENTS / HEARTBEAT;
     let most = sent.windows(10).map(|ticks| ticks.iter().sum::<u32>()).max();
     assert!(most <= Some(2 * second), "{most:?} in one second");
     let all: u32 = sent.iter().sum();
-    // What was missed is not made up for: each gets one, some the next.
+    // Missed heartbeats are not repeated: each client gets one, some get the next one too.
     assert!((CLIENTS..=2 * CLIENTS).contains(&all), "{all}");
 }
 
 #[test]
-fn a_websocket_is_pinged_now_and_then_and_closed_if_it_does_not_answer() {
+fn a_websocket_is_pinged_at_intervals_and_closed_if_it_does_not_answer() {
     let mut scene = Scene::new(HEARTBEAT, PING);
     let (answers, silent, stream) = (scene.websocket(""), scene.websocket(""), scene.connect(""));
     let v1 = scene.websocket(V1);
@@ -303,7 +303,7 @@ fn a_websocket_is_pinged_now_and_then_and_closed_if_it_does_not_answer() {
     assert_eq!(scene.count(Counter::ClosedSilent), 1);
 }
 
-/// Lets clients answer their pings up to a moment and then no more. Returns how much later each is
+/// Lets clients answer pings until the tick `silent_from`. Returns how many ticks later each is
 /// closed.
 fn closed_after(ping: u32, clients: usize, silent_from: impl Fn(usize) -> u32) -> Vec<Option<u32>> {
     let mut scene = Scene::new(HEARTBEAT, ping);
@@ -325,7 +325,7 @@ fn closed_after(ping: u32, clients: usize, silent_from: impl Fn(usize) -> u32) -
 }
 
 #[test]
-fn a_client_that_dies_is_found_within_a_ping_and_the_time_for_its_answer() {
+fn a_dead_client_is_detected_within_a_ping_interval_and_the_answer_time() {
     for (ping, answer) in [(PING, ANSWER), (2 * HEARTBEAT, ANSWER), (HEARTBEAT, HEARTBEAT)] {
         let silent_from = |number: usize| HEARTBEAT + number as u32 * 37 % PING;
         for (number, after) in closed_after(ping, 320, silent_from).into_iter().enumerate() {
@@ -336,7 +336,7 @@ fn a_client_that_dies_is_found_within_a_ping_and_the_time_for_its_answer() {
 }
 
 #[test]
-fn with_the_defaults_a_client_that_dies_is_found_within_five_minutes() {
+fn the_defaults_detect_a_dead_client_within_five_minutes() {
     let defaults = Settings::for_tests();
     let ticks = |ticks: u32| Duration::from_millis(u64::from(ticks) * TICK_MS);
     assert_eq!((defaults.heartbeat, defaults.ping_interval), (ticks(HEARTBEAT), ticks(PING)));
@@ -365,7 +365,7 @@ fn a_client_that_answers_just_in_time_stays() {
 }
 
 #[test]
-fn a_worker_that_was_held_up_closes_nobody_whose_answer_it_has_not_read() {
+fn a_suspended_worker_closes_no_client_whose_answer_it_has_not_read() {
     let mut scene = Scene::new(HEARTBEAT, PING);
     let number = scene.websocket("");
     while !scene.pass(1).iter().any(|(_, _, bytes)| bytes == PINGED) {}
@@ -379,7 +379,7 @@ fn a_worker_that_was_held_up_closes_nobody_whose_answer_it_has_not_read() {
 }
 
 #[test]
-fn pings_take_the_place_of_all_heartbeats_for_those_who_want_answers() {
+fn pings_replace_all_heartbeats_at_an_equal_interval() {
     let mut scene = Scene::new(HEARTBEAT, HEARTBEAT);
     scene.websocket("");
     let mut ticks = Vec::new();

@@ -1,4 +1,4 @@
-//! A seed decides everything: the same one gives the same trace.
+//! The same seed gives the same trace.
 
 use throng_sim::run;
 

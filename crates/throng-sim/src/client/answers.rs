@@ -139,7 +139,7 @@ impl Client {
         ensure!(is_behind, "{value}, but {} is within what one may be behind", cursor.at);
         cursor.at = to;
         self.gaps += 1;
-        view.notes.saw("behind: skipped");
+        view.notes.saw("lag: skipped");
         Ok(())
     }
 

@@ -76,7 +76,7 @@ impl Client {
             view.notes.saw("drain: too late for some");
             return Ok(());
         }
-        view.notes.saw("behind: stream closed");
+        view.notes.saw("lag: stream closed");
         self.judge_behind(end, view)
     }
 
@@ -190,7 +190,7 @@ impl Client {
                 check_busy_moment(reason)
             }
             4000 => {
-                view.notes.saw("behind: WebSocket closed");
+                view.notes.saw("lag: WebSocket closed");
                 self.judge_behind(end, view)
             }
             4001 => {

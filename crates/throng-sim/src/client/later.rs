@@ -47,7 +47,7 @@ impl Client {
         let is_given_up = end.is_full && may_end;
         if self.plan.way == Way::Sse {
             ensure!(self.has_retry || is_given_up, "refused without a retry");
-            view.notes.saw("refused: SSE told when to come back");
+            view.notes.saw("refused: SSE with a reconnect time");
             return Ok(());
         }
         let Some((code, reason)) = &self.close else {
@@ -57,7 +57,7 @@ impl Client {
         ensure!(matches!(code, 1012 | 1013), "refused with {code}");
         ensure!(*code == 1013 || view.has_stopped_accepting, "refused with {code}");
         let ms = moment_of(reason).ok_or_else(|| format!("the reason `{reason}`"))?;
-        view.notes.saw("refused: WebSocket told when to come back");
+        view.notes.saw("refused: WebSocket with a reconnect time");
         self.check_moment(ms, view)
     }
 

@@ -1,4 +1,4 @@
-//! Decides what kind of world it is.
+//! Chooses the kind and the settings of a world.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use crate::recorder::Recorder;
 use crate::stamp::Stamp;
 use crate::topics;
 
-/// More than all logs together ever keep.
+/// A limit that all logs together never reach.
 const LOGS_BYTES_MAX: usize = 1 << 30;
 
 impl World {
@@ -49,7 +49,7 @@ impl World {
         let epoch = Epoch::numbered(BEGINNING_MS);
         let rules = Arc::new(topics::rules(&topics));
         let mut queue_limits = vec![terms.queue; workers];
-        // The witness, which takes its notifications at once.
+        // The last queue is the witness's, which is emptied at once.
         queue_limits.push(QueueLimits::default());
         let woken: Vec<_> = queue_limits.iter().map(|_| Arc::new(AtomicBool::new(false))).collect();
         let queue = |(&limits, is_woken): (&QueueLimits, &Arc<AtomicBool>)| {
@@ -109,7 +109,7 @@ impl World {
         world
     }
 
-    /// The worker that stands for the witness.
+    /// The worker id of the witness.
     pub(super) fn witness(&self) -> WorkerId {
         WorkerId(self.seats.len() as u16)
     }
@@ -137,7 +137,7 @@ fn kind(random: &mut Random) -> Kind {
     let drains_at = steps - if random.percent(50) { 0 } else { random.below(steps / 2) };
     Kind {
         is_crowd,
-        nobody_leaves: random.percent(20),
+        clients_stay: random.percent(20),
         drains_at: drains.then_some(drains_at.min(steps - 1)),
         steps,
         stirs: if is_crowd { 8 } else { 0 },
@@ -158,19 +158,20 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),
         blocked_bytes_max: usize::MAX,
-        queue: match random.percent(25) {
-            true => QueueLimits {
+        queue: if random.percent(25) {
+            QueueLimits {
                 messages_max: random.between(1, 12),
                 bytes_max: random.pick(&[1500, 10_000]),
-            },
-            false => QueueLimits::default(),
+            }
+        } else {
+            QueueLimits::default()
         },
         logs_bytes_max: random.percent(25).then(|| random.between(1000, 12_000)),
         reserve: is_scarce.then(|| (random.between(1, 3) as u32, random.below(3) as u32)),
     }
 }
 
-/// So that every kind of overload comes about.
+/// Limits that cause every kind of overload.
 fn limits(random: &mut Random, terms: &Terms) -> Limits {
     let slice_bytes = random.pick(&[40, 1000, 256 << 10]);
     let message_timeout = Duration::from_millis(terms.message_ms);

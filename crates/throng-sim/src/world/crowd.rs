@@ -1,7 +1,7 @@
-//! A crowd comes, and changes places in the middle of fan-outs.
+//! Many clients on one channel, some of which leave and join during fan-outs.
 //!
-//! A slice of a fan-out is about a hundred visits: only with more subscribers than that on one
-//! channel does a sweep stand still between two of them, while others come and go.
+//! A slice of a fan-out covers about a hundred subscriptions. Only with more of them on one channel
+//! does a pass pause between two slices, while clients join and leave.
 
 use super::World;
 use super::seat::Batch;
@@ -9,7 +9,7 @@ use crate::Check;
 use crate::topics::SQUARE;
 
 impl World {
-    /// A crowd comes at once.
+    /// Connects most clients at once.
     pub(super) fn gather(&mut self) -> Check {
         for _ in 0..self.kind.clients_max * 2 / 3 {
             self.connect()?;
@@ -17,7 +17,7 @@ impl World {
         self.come_to_rest()
     }
 
-    /// In the middle of a fan-out some leave, and as many come.
+    /// During a fan-out some clients leave, and as many join.
     pub(super) fn stir(&mut self) -> Check {
         self.notes.trace("stir".into());
         self.kind.stirs -= 1;
@@ -26,7 +26,7 @@ impl World {
         for _ in 0..self.random.between(1, 2) {
             self.work(0)?;
         }
-        let share = if self.kind.nobody_leaves { 0 } else { self.random.between(5, 35) };
+        let share = if self.kind.clients_stay { 0 } else { self.random.between(5, 35) };
         let mut left = 0;
         for number in 0..self.clients.len() {
             if self.clients[number].is_here() && self.random.percent(share) {

@@ -1,4 +1,4 @@
-//! The end: all leave, or the server drains.
+//! The end: all clients leave, or the server drains.
 
 use throng_core::{Counter, Engine, Notification, Parked, WorkerId};
 
@@ -8,17 +8,17 @@ use crate::control::Control;
 use crate::topics::SQUARE;
 use crate::{Check, ensure};
 
-/// A connection that closes is given this long, and a little more.
+/// The time after which lingering closes have ended.
 const LINGER_MS: u64 = 2500;
 
-/// After the drain timeout a worker ends within this.
+/// The time within which a worker ends after the drain timeout.
 const LAST_MS: u64 = 3500;
 
 impl World {
     pub(super) fn finale(&mut self) -> Check {
         match self.drain {
             Some(_) => self.end_drain(),
-            None => self.everybody_leaves(),
+            None => self.all_clients_leave(),
         }?;
         self.note_counters();
         Ok(())
@@ -31,8 +31,8 @@ impl World {
         if self.random.percent(50) {
             self.stop_accepting()?;
         }
-        // Some read no more, and have more to read than they take: these cannot be sent home in
-        // time.
+        // Some clients stop reading with more pending than their sockets hold: the server cannot
+        // close these in time.
         if self.random.percent(40) {
             for number in 0..self.clients.len() {
                 self.clients[number].is_reading &= self.random.percent(60);
@@ -43,7 +43,7 @@ impl World {
                 }
             }
         }
-        // Something that is still to be delivered, to a crowd in several slices.
+        // Messages still to be delivered; to a crowd this takes several slices.
         for _ in 0..self.random.between(0, 3) {
             self.publish_on(SQUARE);
         }
@@ -59,9 +59,9 @@ impl World {
         self.pass(0)
     }
 
-    /// Before it drains the server takes nobody in any more; all else goes on for a while.
+    /// The server stops accepting some time before it drains.
     fn stop_accepting(&mut self) -> Check {
-        self.notes.trace("close doors".into());
+        self.notes.trace("stop accepting".into());
         let now_ms = self.now_ms();
         self.stopped_accepting_ms.get_or_insert(now_ms);
         for at in 0..self.seats.len() {
@@ -91,18 +91,18 @@ impl World {
             }
             self.pass(TICK_MS)?;
         }
-        // Their sockets are closed with the workers; those elsewhere are none of theirs.
+        // Dropping the workers closes their sockets; the control plane owns its own.
         self.seats.clear();
         self.control = Control::default();
         for number in 0..self.clients.len() {
             self.read(number, usize::MAX)?;
             let is_over = !self.clients[number].is_here();
-            ensure!(is_over, "client {number} was not sent home");
+            ensure!(is_over, "client {number} was not closed");
         }
         self.check_deliveries()
     }
 
-    fn everybody_leaves(&mut self) -> Check {
+    fn all_clients_leave(&mut self) -> Check {
         self.rest()?;
         for number in 0..self.clients.len() {
             if self.clients[number].is_here() {
@@ -125,7 +125,7 @@ impl World {
         self.check_engine()
     }
 
-    /// With its followers and its messages' time gone, the engine has forgotten everything.
+    /// Checks that the engine keeps nothing once all followers have left and all messages expired.
     fn check_engine(&mut self) -> Check {
         for (nth, topic) in self.model.topics.iter().enumerate() {
             let (subscribers, pinned) = (self.model.subscribers(nth), u64::from(topic.is_pinned));
@@ -138,20 +138,20 @@ impl World {
         }
         self.absorb()?;
         self.stamp.set_now(self.now_ms() + 2 * 3_600_000);
-        // Housekeeping takes a part at each call.
+        // Each tick covers part of the shards.
         for _ in 0..256 {
             self.engine.tick(self.now_ms());
         }
-        let figures = self.engine.metrics();
-        let is_empty = (figures.channels, figures.messages, figures.bytes) == (0, 0, 0);
-        ensure!(is_empty, "the engine keeps {figures:?}");
+        let metrics = self.engine.metrics();
+        let is_empty = (metrics.channels, metrics.messages, metrics.bytes) == (0, 0, 0);
+        ensure!(is_empty, "the engine keeps {metrics:?}");
         Ok(())
     }
 
     fn note_counters(&self) {
         for (event, counter) in [
             ("counter: blocked", Counter::Blocked),
-            ("counter: behind", Counter::ClosedBehind),
+            ("counter: lag", Counter::ClosedBehind),
             ("counter: silent", Counter::ClosedSilent),
             ("counter: idle", Counter::ClosedIdle),
             ("counter: draining", Counter::ClosedDraining),
@@ -159,9 +159,9 @@ impl World {
             ("counter: full", Counter::RefusedFull),
             ("counter: violation", Counter::ClosedForViolation),
             ("counter: deliveries", Counter::Deliveries),
-            ("counter: postponed", Counter::Postponed),
+            ("counter: deferred", Counter::Postponed),
             ("counter: overload", Counter::ClosedOverload),
-            ("counter: dropped for room", Counter::DroppedForRoom),
+            ("counter: dropped", Counter::DroppedForRoom),
         ] {
             self.notes.saw_times(event, self.count(counter));
         }

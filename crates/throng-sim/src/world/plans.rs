@@ -1,4 +1,4 @@
-//! What clients ask for, and what is published.
+//! Chooses subscriptions and publications.
 
 use throng_core::{Body, ConnectionName, Kind, Publication};
 
@@ -17,7 +17,7 @@ impl World {
         Plan {
             way,
             from,
-            // Without chunks, a line's end is the only one that can be seen.
+            // Without chunks, only line ends separate messages, and bodies may contain them.
             envelope: self.random.percent(30) || (way == Way::Stream && is_http10),
             welcome: self.random.percent(20).then(|| self.random.percent(50)),
             is_http10,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// A body that no other message has.
+    /// A body that no other message of the world has.
     pub(super) fn body(&mut self) -> Body {
         let length = match self.random.below(20) {
             0 => self.random.between(300, 2500),
@@ -90,7 +90,7 @@ impl World {
         self.body_of(length)
     }
 
-    /// One that is not sent in a moment.
+    /// A body long enough to be sent in several parts.
     pub(super) fn large_body(&mut self) -> Body {
         let length = self.random.between(800, 2500);
         self.body_of(length)
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// One of a few keys, so that they repeat.
+    /// Sometimes one of a few idempotency keys, so that keys repeat.
     pub(super) fn key(&mut self) -> Option<String> {
         self.random.percent(15).then(|| format!("key-{}", self.random.below(12)))
     }

@@ -1,4 +1,4 @@
-//! What the engine was asked, into the model; and what the witness heard.
+//! Replays the engine's record into the model, and checks what the witness received.
 
 use throng_core::{HistoryQuery, MessageId, Notification, Publication, Published, StartAt};
 
@@ -7,24 +7,24 @@ use crate::recorder::Record;
 use crate::{Check, ensure};
 
 impl World {
-    /// Replays what the engine was asked since the last time.
+    /// Replays the calls of the engine since the last time.
     pub(super) fn absorb(&mut self) -> Check {
         for record in self.engine.take() {
             self.replay(record)?;
         }
-        self.hear_witness()
+        self.check_witness()
     }
 
     fn replay(&mut self, record: Record) -> Check {
         match record {
-            Record::Published { now_ms, number, publication, has_room, result, client } => {
+            Record::Published { now_ms, number, publication, has_capacity, result, client } => {
                 let Ok(answer) = result else {
-                    ensure!(!has_room, "refused as busy, and every worker has room");
+                    ensure!(!has_capacity, "refused as busy, but every worker queue has capacity");
                     return self.is_busy_with(&publication, client);
                 };
                 ensure!(
-                    has_room || answer.is_duplicate,
-                    "accepted, although a worker that delivers it has no room"
+                    has_capacity || answer.is_duplicate,
+                    "accepted, but a worker queue is full"
                 );
                 self.replay_accepted(now_ms, number, &publication, &answer, client)?;
             }
@@ -57,7 +57,7 @@ impl World {
                 }
             }
             Record::Unfollowed { channel } => {
-                let channel = channel.ok_or("an unknown channel was left")?;
+                let channel = channel.ok_or("an unknown channel was unfollowed")?;
                 self.model.unfollowed(&channel)?;
             }
             Record::Paged {
@@ -72,8 +72,8 @@ impl World {
             } => {
                 let topic = self.model.topic(&channel)?;
                 let (offsets, more, whole) = self.model.page(now_ms, topic, query, limit);
-                let told: Vec<u64> = ids.iter().map(|id| id.offset).collect();
-                ensure!(told == offsets, "the page {told:?} instead of {offsets:?}");
+                let found: Vec<u64> = ids.iter().map(|id| id.offset).collect();
+                ensure!(found == offsets, "the page {found:?} instead of {offsets:?}");
                 ensure!(has_more == more, "the page has more: {has_more}");
                 let whole = whole.filter(|_| matches!(query, HistoryQuery::After(_)));
                 ensure!(is_recovered == whole, "the page is whole: {is_recovered:?}");
@@ -107,7 +107,7 @@ impl World {
         Ok(())
     }
 
-    /// A publication was refused, because a worker has too many notifications.
+    /// A publication was refused because a worker queue is full.
     fn is_busy_with(&mut self, publication: &Publication, client: Option<usize>) -> Check {
         self.notes.trace(format!("  {:?} is busy, for {}", publication.channel, text(client)));
         self.busy += 1;
@@ -120,9 +120,9 @@ impl World {
         }
     }
 
-    /// The witness follows every pinned channel and must hear everything in order: what was
-    /// accepted, and nothing else.
-    fn hear_witness(&mut self) -> Check {
+    /// The witness follows every pinned channel, and must receive exactly the accepted messages, in
+    /// order.
+    fn check_witness(&mut self) -> Check {
         let mut notifications = Vec::new();
         self.queues[self.seats.len()].take(&mut notifications);
         for notification in notifications {
@@ -130,13 +130,13 @@ impl World {
                 Notification::Message { message, .. } => {
                     let topic = self.model.topic(&message.channel)?;
                     let (heard, offset) = (self.witnessed[topic], message.id.offset);
-                    ensure!(offset == heard + 1, "the witness heard {offset} after {heard}");
+                    ensure!(offset == heard + 1, "the witness got {offset} after {heard}");
                     ensure!(message.previous == heard, "{offset} names {}", message.previous);
                     let is_accepted = self
                         .model
                         .entry(topic, offset)
                         .is_some_and(|entry| entry.body == message.body);
-                    ensure!(is_accepted, "the witness heard {offset}, which was refused");
+                    ensure!(is_accepted, "the witness got {offset}, which was refused");
                     self.witnessed[topic] = offset;
                 }
                 Notification::Presence { query, .. } => query.answer([], false),
@@ -144,7 +144,7 @@ impl World {
                 | Notification::Answer { .. }
                 | Notification::StopAccepting
                 | Notification::Drain => {
-                    return Err("the witness got notifications".into());
+                    return Err("the witness got a notification that is not for it".into());
                 }
             }
         }

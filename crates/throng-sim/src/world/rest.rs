@@ -1,4 +1,4 @@
-//! Everything is sent, handled and read: is everything there?
+//! Lets all work finish, and checks that nothing is missing.
 
 use throng_core::{Counter, Engine};
 
@@ -7,16 +7,16 @@ use super::seat::{Batch, TICK_MS};
 use crate::client::Client;
 use crate::{Check, ensure};
 
-/// Rounds after which a world that has not come to rest never will.
+/// The maximum number of rounds until a world is at rest.
 const ROUNDS_MAX: usize = 20_000;
 
-/// No message takes less on the wire.
+/// The minimum size of a message on the wire, in bytes.
 const MESSAGE_BYTES_MIN: usize = 6;
 
-/// A client that takes less than the server has.
+/// A client whose socket is full, with more pending in the server.
 struct Stuck {
     number: usize,
-    /// That wait for it to read them.
+    /// The bytes in its socket.
     bytes: usize,
     gaps: u64,
     /// Channel, the client's offset, and the head.
@@ -24,7 +24,7 @@ struct Stuck {
 }
 
 impl World {
-    /// Lets everything be sent, handled and read, and asks everybody whether they have everything.
+    /// Lets all bytes be sent, handled and read, and checks that no client misses a message.
     pub(super) fn rest(&mut self) -> Check {
         self.notes.trace("rest".into());
         self.rival.release();
@@ -43,23 +43,23 @@ impl World {
         self.check_counters()
     }
 
-    /// All logs together keep what they must, within their limit.
+    /// Checks that all logs together keep the expected messages, within their limit.
     fn check_logs(&self) -> Check {
-        let figures = self.engine.metrics();
+        let metrics = self.engine.metrics();
         let busy = self.busy;
-        ensure!(figures.busy == busy, "{busy} were refused as busy, {} are counted", figures.busy);
+        ensure!(metrics.busy == busy, "{busy} were refused as busy, {} are counted", metrics.busy);
         let evicted = self.model.evicted;
-        ensure!(figures.evicted == evicted, "{} were evicted, not {evicted}", figures.evicted);
+        ensure!(metrics.evicted == evicted, "{} were evicted, not {evicted}", metrics.evicted);
         if self.terms.logs_bytes_max.is_some() {
             let (messages, bytes) = self.model.kept(self.now_ms());
-            let is_it = (figures.messages, figures.bytes) == (messages, bytes as u64);
-            ensure!(is_it, "{figures:?}, and {messages} must be kept, {bytes} bytes");
+            let is_it = (metrics.messages, metrics.bytes) == (messages, bytes as u64);
+            ensure!(is_it, "{metrics:?}, and {messages} must be kept, {bytes} bytes");
         }
         Ok(())
     }
 
-    /// Lets the workers do everything that they can without the clients' help. Returns the clients
-    /// that are stuck then.
+    /// Lets the workers do all that they can while no client reads. Returns the clients that are
+    /// stuck then.
     fn let_servers_rest(&mut self) -> Check<Vec<Stuck>> {
         for _ in 0..2 {
             for at in 0..self.seats.len() {
@@ -67,7 +67,7 @@ impl World {
                     self.turn(at, Batch::ALL)?;
                 }
             }
-            // Whoever has fallen behind is found by the sweep over the connections.
+            // The timer scan finds subscriptions beyond the lag limit.
             self.pass(TICK_MS)?;
         }
         let stuck = |client: &Client| {
@@ -80,7 +80,7 @@ impl World {
         Ok(self.clients.iter().filter_map(stuck).collect())
     }
 
-    /// One who was stuck gets no more, without being told of a gap, than one may be behind.
+    /// Checks that a client that was stuck got, without a gap, no more than the lag limit.
     fn check_bounded(&self, stuck: &Stuck) -> Check {
         let client = &self.clients[stuck.number];
         if client.gaps != stuck.gaps {
@@ -89,7 +89,7 @@ impl World {
         for &(topic, at, head) in &stuck.cursors {
             let Some(offset) = client.offset(topic) else { continue };
             let rule = &self.model.topics[topic].rule;
-            // Those under way, and the one of which a part is.
+            // The messages in the socket, and the one that is partly in it.
             let sent = stuck.bytes / MESSAGE_BYTES_MIN + 1;
             let may_wait = rule.max_lag_messages.max(rule.retention.messages_max);
             let got = offset.min(head) - at;
@@ -98,7 +98,7 @@ impl World {
                 "client {} was kept {got} messages of {topic}, {sent} of them sent",
                 stuck.number
             );
-            self.notes.saw("behind: within bounds");
+            self.notes.saw("lag: within the limit");
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl World {
         self.seats[at].is_runnable(now)
     }
 
-    /// No worker sleeps although something waits for it: no wake-up was lost.
+    /// Checks that no worker sleeps with pending work: no wake-up was lost.
     fn check_asleep(&self) -> Check {
         for (at, seat) in self.seats.iter().enumerate() {
             seat.worker.check_invariants();
@@ -151,8 +151,8 @@ impl World {
         Ok(())
     }
 
-    /// What is counted as delivered is what was written in full, also to those who left before they
-    /// read it.
+    /// Checks that the counter of deliveries has each message written in full, including those to
+    /// clients that left before they read it.
     pub(super) fn check_deliveries(&self) -> Check {
         let received: u64 = self.clients.iter().map(|client| client.messages).sum();
         let delivered = self.count(Counter::Deliveries);
@@ -169,28 +169,28 @@ impl World {
         ensure!(taken == open + gone, "{taken} connections came, {gone} went, {open} are there");
         let sent: u64 = self.seats.iter_mut().map(|seat| seat.worker.net().sent_bytes).sum();
         let counted = self.count(Counter::SentBytes);
-        // What the answer to a long-poll or to a handshake takes is counted too.
+        // The answers to long-polls and handshakes count too.
         ensure!(counted == sent, "{counted} bytes are counted, {sent} were taken");
         let spoken = self.count(Counter::Published);
-        ensure!(spoken == self.spoken, "{spoken} counted as spoken, {} were", self.spoken);
+        ensure!(spoken == self.spoken, "{spoken} counted as published, {} were", self.spoken);
         self.check_deliveries()?;
         let gaps = self.clients.iter().map(|client| client.gaps + client.gaps_to_come()).sum();
-        let told = self.count(Counter::Gaps);
+        let counted_gaps = self.count(Counter::Gaps);
         let gaps: u64 = gaps;
-        ensure!(told >= gaps, "{gaps} gaps were told of, {told} are counted");
+        ensure!(counted_gaps >= gaps, "clients got {gaps} gaps, {counted_gaps} are counted");
         let overloads = self.count(Counter::ClosedOverload);
         let overloaded = self.clients.iter().filter(|client| client.is_overload).count() as u64;
         ensure!(
             self.drain.is_some() || overloads >= overloaded,
-            "{overloaded} gave way, {overloads} are counted"
+            "{overloaded} were evicted, {overloads} are counted"
         );
-        let may_hold_little = self.terms.held_bytes_floor.is_some();
+        let has_small_quota = self.terms.held_bytes_floor.is_some();
         let busy = self.clients.iter().filter(|client| client.is_busy).count() as u64;
         ensure!(overloads >= busy, "{busy} were closed as busy, {overloads} are counted");
-        ensure!(may_hold_little || overloads == busy, "{overloads} gave way for no reason");
+        ensure!(has_small_quota || overloads == busy, "{overloads} were evicted for no reason");
         let is_cut = self.clients.iter().any(|client| client.is_cut);
-        if self.kind.nobody_leaves && self.drain.is_none() && !is_cut {
-            ensure!(told == gaps, "{gaps} gaps were told of, {told} are counted");
+        if self.kind.clients_stay && self.drain.is_none() && !is_cut {
+            ensure!(counted_gaps == gaps, "clients got {gaps} gaps, {counted_gaps} are counted");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One step after the other, each chosen by chance.
+//! Runs random steps.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use crate::topics::SQUARE;
 
 impl World {
     pub(super) fn step(&mut self) -> Check {
-        // Those who come while the server drains are told so.
-        let has_room =
+        // While the server drains, clients still connect and are refused.
+        let has_capacity =
             self.clients.len() < self.kind.clients_max || self.stopped_accepting_ms.is_some();
-        let arrivals = if has_room { 16 } else { 0 };
-        let leaving = if self.kind.nobody_leaves { 0 } else { 2 };
+        let arrivals = if has_capacity { 16 } else { 0 };
+        let leaving = if self.kind.clients_stay { 0 } else { 2 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
         let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5];
         match self.random.weighted(&weights) {
@@ -100,10 +100,14 @@ impl World {
         Ok(())
     }
 
-    /// A client for which this holds, chosen by chance.
+    /// A random client that is fit.
     fn some(&mut self, is_fit: impl Fn(&Client) -> bool) -> Option<usize> {
-        let fit: Vec<usize> =
-            self.clients.iter().filter(|it| is_fit(it)).map(|it| it.number).collect();
+        let fit: Vec<usize> = self
+            .clients
+            .iter()
+            .filter(|client| is_fit(client))
+            .map(|client| client.number)
+            .collect();
         (!fit.is_empty()).then(|| self.random.pick(&fit))
     }
 
@@ -130,10 +134,8 @@ impl World {
                 client.is_reading && (pipe.has_news() || pipe.is_ended() && client.is_here())
             };
             let Some(number) = self.some(has_news) else { break };
-            let most = match self.random.percent(60) {
-                true => usize::MAX,
-                false => self.random.between(1, 100),
-            };
+            let most =
+                if self.random.percent(60) { usize::MAX } else { self.random.between(1, 100) };
             let count = self.read(number, most)?;
             self.notes.trace(format!("{number} reads {count}"));
         }
@@ -142,9 +144,10 @@ impl World {
 
     fn some_turn(&mut self) -> Check {
         let at = self.random.below(self.seats.len());
-        let batch = match self.random.percent(40) {
-            true => Batch::ALL,
-            false => Batch { events: self.random.below(5), sockets: self.random.below(3) },
+        let batch = if self.random.percent(40) {
+            Batch::ALL
+        } else {
+            Batch { events: self.random.below(5), sockets: self.random.below(3) }
         };
         self.notes.trace(format!("turn {at}, {} events", batch.events));
         self.turn(at, batch)
@@ -152,9 +155,10 @@ impl World {
 
     fn publish(&mut self, count: usize) -> Check {
         for _ in 0..count {
-            let topic = match self.kind.is_crowd && self.random.percent(80) {
-                true => SQUARE,
-                false => self.random.below(self.model.topics.len()),
+            let topic = if self.kind.is_crowd && self.random.percent(80) {
+                SQUARE
+            } else {
+                self.random.below(self.model.topics.len())
             };
             self.publish_on(topic);
         }
@@ -187,12 +191,12 @@ impl World {
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
         let is_v1 = self.clients[number].plan.way == Way::V1;
-        // Some leave off in the middle of a large one.
+        // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);
         let body = if halts { self.large_body() } else { self.body() };
         let (key, topic) = (self.key(), self.random.below(self.model.topics.len()));
         let is_echoed = self.random.percent(60);
-        let may_end = !self.kind.nobody_leaves;
+        let may_end = !self.kind.clients_stay;
         let mut random = self.random.clone();
         let (client, view) = self.client(number);
         match choice {
@@ -200,7 +204,7 @@ impl World {
             3..=4 if may_end => client.violate(&mut random),
             5..=40 if is_v1 => client.publish_v1(topic, body, key, is_echoed, view),
             _ if is_v1 => client.speak_v1(&mut random, view),
-            // Those who follow several channels may not: now and then is enough.
+            // A client of several channels may not publish; it rarely tries.
             _ if client.plan.targets.len() < 2 || (choice < 8 && may_end) => {
                 client.publish_plain(body, view);
             }
@@ -213,7 +217,7 @@ impl World {
         Ok(())
     }
 
-    /// The client sends all it has to say but the end.
+    /// The client sends all but the last bytes of its messages.
     fn halt(&mut self, number: usize) {
         let bytes = self.random.between(1, 60);
         let client = &mut self.clients[number];
@@ -256,37 +260,37 @@ impl World {
         client.leave(how, &mut self.random);
     }
 
-    /// Counts an event if some worker is in the middle of a fan-out.
+    /// Counts an event if a worker is fanning out.
     pub(super) fn saw_in_fan_out(&self, event: &'static str) {
         if self.seats.iter().any(|seat| seat.worker.is_fanning_out()) {
             self.notes.saw(event);
         }
     }
 
-    /// Housekeeping takes a part at each call: all of it, so that chance has no part in when a
-    /// channel is forgotten.
-    fn keep_house(&self) {
+    /// Ticks all shards of the engine, so that the shard of a channel does not determine when it is
+    /// forgotten.
+    fn tick_engine(&self) {
         for _ in 0..64 {
             self.engine.tick(self.now_ms());
         }
     }
 
-    /// Time goes on; everybody has a tick.
+    /// Advances the time by `ms`, and gives each worker a turn.
     pub(super) fn pass(&mut self, ms: u64) -> Check {
         self.notes.trace(format!("{ms} ms pass"));
         self.stamp.set_now(self.now_ms() + ms);
         if ms > 0 {
-            // No worker holds a permit for long while others wait.
+            // A real worker holds a permit only for a short time.
             self.rival.release();
         }
         if self.terms.logs_bytes_max.is_some() {
-            // Before anything is published: what is too old takes no more room.
-            self.keep_house();
+            // Expire messages before the next publication, which may evict others.
+            self.tick_engine();
         }
         for at in 0..self.seats.len() {
             self.turn(at, Batch { events: 2, sockets: 1 })?;
         }
-        self.keep_house();
+        self.tick_engine();
         if self.engine.metrics().channels < self.model.topics.len() as u64 {
             self.notes.saw("engine: a channel is forgotten");
         }

@@ -15,10 +15,10 @@ use crate::net::FakeNet;
 use crate::pipe::FakeSocket;
 use crate::{Check, ensure};
 
-/// Milliseconds between two ticks.
+/// The length of a tick in milliseconds.
 pub(super) const TICK_MS: u64 = 100;
 
-/// What one turn of the loop takes in, at most.
+/// The maximum numbers of events and sockets for one turn of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
     pub(super) events: usize,
@@ -29,20 +29,20 @@ impl Batch {
     pub(super) const ALL: Batch = Batch { events: usize::MAX, sockets: usize::MAX };
 }
 
-/// A worker, what waits for it, and where its loop stands.
+/// A worker, its incoming sockets, and the state of its event loop.
 pub(super) struct Seat {
     pub(super) worker: Worker<FakeNet>,
-    /// Connected, not yet accepted.
+    /// Sockets connected but not yet accepted.
     pub(super) backlog: VecDeque<FakeSocket>,
-    /// Handed over, not yet taken.
-    pub(super) inlet: VecDeque<(HandoffHeader, FakeSocket, Vec<u8>)>,
+    /// Hand-offs not yet received.
+    pub(super) handoffs: VecDeque<(HandoffHeader, FakeSocket, Vec<u8>)>,
     /// The real event loop's decisions.
     sleep: Sleep,
-    /// While the thread waits for events: when it stops waiting at the latest.
+    /// While the thread waits for events: its timeout.
     asleep_until: Option<Duration>,
     /// Set when another thread wakes the worker.
     is_woken: Arc<AtomicBool>,
-    /// Sockets taken in so far.
+    /// The number of sockets accepted or received so far.
     pub(super) taken: u64,
 }
 
@@ -51,7 +51,7 @@ impl Seat {
         Seat {
             worker,
             backlog: VecDeque::new(),
-            inlet: VecDeque::new(),
+            handoffs: VecDeque::new(),
             sleep,
             asleep_until: None,
             is_woken,
@@ -59,8 +59,8 @@ impl Seat {
         }
     }
 
-    /// Whether the worker's loop goes on without waiting: it is awake, or something has woken it.
-    /// What it retries without an event counts as well: the simulated time is too coarse for it.
+    /// Whether the worker's loop runs without waiting: it is awake, or an event has woken it.
+    /// Retries without an event count as well, because simulated time is too coarse for them.
     pub(super) fn is_runnable(&mut self, now: Duration) -> bool {
         !self.worker.is_ended()
             && (self.asleep_until.is_none_or(|until| until <= now)
@@ -68,10 +68,10 @@ impl Seat {
                 || self.worker.is_waiting()
                 || self.worker.net().has_events()
                 || !self.backlog.is_empty()
-                || !self.inlet.is_empty())
+                || !self.handoffs.is_empty())
     }
 
-    /// Lets the loop wait for events. Returns whether it goes on at once.
+    /// Lets the loop wait for events. Returns whether it continues at once.
     fn wait(&mut self, now: Duration) -> bool {
         if self.asleep_until.is_none() {
             let timeout = self.sleep.prepare_to_sleep(&self.worker, now);
@@ -80,7 +80,7 @@ impl Seat {
         self.is_runnable(now)
     }
 
-    /// The loop goes on.
+    /// Ends the loop's wait.
     fn wake(&mut self) {
         self.asleep_until = None;
         self.is_woken.store(false, Ordering::SeqCst);
@@ -89,7 +89,7 @@ impl Seat {
 }
 
 impl World {
-    /// One turn of a worker's loop: events, new sockets, the tick if it is time, a slice of work.
+    /// One turn of a worker's loop: events, new sockets, the tick if it is due, a slice of work.
     pub(super) fn turn(&mut self, at: usize, batch: Batch) -> Check {
         let (now_ms, now) = (self.now_ms(), self.now());
         let seat = &mut self.seats[at];
@@ -106,7 +106,7 @@ impl World {
         seat.wake();
         let tick = ((now_ms - BEGINNING_MS) / TICK_MS) as u32;
         seat.worker.set_now(Now { unix_ms: now_ms, tick });
-        // Where the reserve is small, a request that waits for the control plane would fill it.
+        // A small reserve would be filled by a request that waits for the control plane.
         seat.worker.net().refuses = self.random.percent(3) && !self.terms.is_tight();
         for event in seat.worker.net().wait(batch.events, &mut self.random) {
             if event.is_writable {
@@ -121,8 +121,8 @@ impl World {
             seat.taken += 1;
             seat.worker.accepted(socket);
         }
-        for _ in 0..batch.sockets.min(seat.inlet.len()) {
-            let Some((header, socket, mut bytes)) = seat.inlet.pop_front() else { break };
+        for _ in 0..batch.sockets.min(seat.handoffs.len()) {
+            let Some((header, socket, mut bytes)) = seat.handoffs.pop_front() else { break };
             if header.has_place && self.random.percent(4) {
                 self.notes.saw("to worker: lost on its way");
                 socket.0.borrow_mut().was_turned_away = true;
@@ -161,7 +161,7 @@ impl World {
             self.control.take(socket, bytes);
         }
         for (worker, socket, bytes) in to_workers {
-            self.seats[usize::from(worker.0)].inlet.push_back((
+            self.seats[usize::from(worker.0)].handoffs.push_back((
                 HandoffHeader::TO_WORKER,
                 socket,
                 bytes,
@@ -173,8 +173,9 @@ impl World {
 
     /// A place is kept for each connection on its way to a worker that has not ended, and no other.
     fn check_places(&self) -> Check {
-        for (at, seat) in self.seats.iter().enumerate().filter(|(_, it)| !it.worker.is_ended()) {
-            let coming = seat.inlet.iter().filter(|(header, ..)| header.has_place).count();
+        for (at, seat) in self.seats.iter().enumerate().filter(|(_, seat)| !seat.worker.is_ended())
+        {
+            let coming = seat.handoffs.iter().filter(|(header, ..)| header.has_place).count();
             let kept = self.metrics.workers()[at].places_kept();
             ensure!(kept as usize == coming, "worker {at} keeps {kept} places, {coming} come");
         }
@@ -201,7 +202,7 @@ impl World {
                 socket.0.borrow_mut().was_turned_away = true;
             } else {
                 let header = HandoffHeader::between_planes(Listener::Public);
-                self.seats[worker].inlet.push_back((header, socket, bytes));
+                self.seats[worker].handoffs.push_back((header, socket, bytes));
             }
         }
     }
