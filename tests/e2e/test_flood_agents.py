@@ -285,7 +285,7 @@ def test_an_agent_of_another_version_is_named(server, nats, flood, tmp_path):
         connection.sendall(b"PUB %s %d\r\n%s\r\n" % (reply, len(answer), answer))
         _, err = coordinator.communicate(timeout=PATIENCE_SECONDS)
     assert coordinator.returncode == 1
-    assert "the agent later is of version 99 (9.9.9) and this is version 1" in err
+    assert "the agent later is of version 99 (9.9.9) and this is version 2" in err
 
 
 def test_a_lost_nats_server_ends_the_run_with_a_report(server, tmp_path):
