@@ -17,8 +17,8 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both, in an order that alternates between runs, so that a drift of the machine affects both
-    /// equally.
+    /// Both sides, in an order that alternates from run to run: a machine that becomes slower
+    /// affects both alike.
     pub fn alternating(run: usize) -> [Self; 2] {
         if run.is_multiple_of(2) { [Self::Raw, Self::Throng] } else { [Self::Throng, Self::Raw] }
     }

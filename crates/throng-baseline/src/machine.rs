@@ -43,8 +43,8 @@ pub struct Used {
 }
 
 impl Machine {
-    /// Reads it now; `server` is a process of ours beside this one. `None` where the kernel does
-    /// not tell.
+    /// Reads the processor times of the machine and of programs other than this process and
+    /// `server`. `None` where `/proc` does not have them.
     pub fn read(server: u32) -> Option<Self> {
         let others = Programs::others(&[std::process::id(), server]);
         Some(Self { processors: Processors::read()?, others })
