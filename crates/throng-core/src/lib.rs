@@ -17,6 +17,7 @@
 //! | [`rules`] | retention and lag limits, by channel pattern |
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
+//! | `history_page` | a page of history as envelopes |
 //! | `conformance` | the tests that every engine passes (feature `conformance`) |
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
@@ -46,6 +47,7 @@ pub mod conformance;
 mod counters;
 pub mod engine;
 mod histogram;
+mod history_page;
 pub mod id;
 mod log;
 mod memory;

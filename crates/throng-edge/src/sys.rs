@@ -3,7 +3,7 @@
 //!
 //! | module | reason for `unsafe` |
 //! |---|---|
-//! | `process` | a thread gets a descriptor table of its own; one function of the C library |
+//! | `process` | one function of the C library |
 //! | `io_uring`, `linux_aio` | the kernel is given addresses |
 //! | `options` | socket options that no library sets |
 //! | `batch`, `epoll`, `handoff`, `listener`, `sockets` | none |

@@ -38,7 +38,7 @@ const STACK_BYTES: usize = 512 * 1024;
 ///
 /// Call it before the thread opens anything; the module's documentation says what must not cross
 /// threads afterwards.
-fn unshare() -> io::Result<()> {
+pub fn unshare() -> io::Result<()> {
     // SAFETY: the call touches no memory; callers keep the rules of the module's documentation.
     match unsafe { unshare_unsafe(UnshareFlags::FILES) } {
         Ok(()) => Ok(()),

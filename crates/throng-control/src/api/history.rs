@@ -1,9 +1,7 @@
 //! `GET /channels/{channel}/history`: a page of the messages that the log keeps.
 
-use std::sync::Arc;
-
 use http::request::Parts;
-use throng_core::{Action, HistoryQuery, Kind, Message, clock};
+use throng_core::{Action, HistoryQuery, Kind, clock};
 use throng_wire::v1;
 
 use super::parameters::{id, limit, permit, set_id};
@@ -11,12 +9,8 @@ use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{large_answer, names, query};
 
-/// Maximum size of the envelopes of a page; the rest is on the next page. Neither the limit on the
-/// number of messages nor the size of a log is tight enough: a byte may take six in JSON.
+/// Maximum size of the envelopes of a page; the rest is on the next page.
 const PAGE_BYTES_MAX: usize = 1 << 20;
-
-/// Approximate size of an envelope without the message's body.
-const ENVELOPE_BYTES: usize = 128;
 
 /// Approximate size of a response without its envelopes.
 const FRAME_BYTES: usize = 512;
@@ -39,23 +33,15 @@ pub(crate) fn answer(
             return Err(ApiError::parameter("`before` and `after` exclude each other"));
         }
     };
-    let history = control.engine.history(clock::now_ms(), &channel, requested, limit(query)?);
-    let envelopes = match requested {
-        HistoryQuery::After(_) => encode(history.messages.iter()),
-        HistoryQuery::Newest | HistoryQuery::Before(_) => {
-            let mut envelopes = encode(history.messages.iter().rev());
-            envelopes.reverse();
-            envelopes
-        }
-    };
-    let has_more = history.has_more || envelopes.len() < history.messages.len();
+    let mut history = control.engine.history(clock::now_ms(), &channel, requested, limit(query)?);
+    let envelopes = history.encode(requested, PAGE_BYTES_MAX);
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;
     let mut body = Vec::with_capacity(bytes);
     let page = v1::HistoryPage {
         target: &names::target(&channel),
         id: &history.head.to_string(),
-        has_more,
+        has_more: history.has_more,
         is_recovered: history.is_recovered,
     };
     let envelopes = envelopes.iter();
@@ -64,20 +50,4 @@ pub(crate) fn answer(
     let mut answer = large_answer::answer(answer::JSON, body, reservation);
     set_id(&mut answer, history.head);
     Ok(answer)
-}
-
-/// The envelopes of the first messages, up to the size of a page, and at least one.
-fn encode<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Vec<Vec<u8>> {
-    let mut bytes = 0;
-    let encoded = messages.map(|message| {
-        let mut envelope = Vec::with_capacity(message.body.bytes().len() + ENVELOPE_BYTES);
-        message.write_envelope(&mut envelope);
-        envelope
-    });
-    let fits = |envelope: &Vec<u8>| {
-        let is_first = bytes == 0;
-        bytes += envelope.len();
-        is_first || bytes <= PAGE_BYTES_MAX
-    };
-    encoded.take_while(fits).collect()
 }

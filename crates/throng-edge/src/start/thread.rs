@@ -65,8 +65,12 @@ impl Thread {
         }
     }
 
+    /// What the worker needs, made on its own thread. The private descriptor table comes first:
+    /// descriptors that the thread did not open itself (queue events, handoff sockets) were open
+    /// before, are shared by `Arc` and stay open while any worker runs, so that their numbers mean
+    /// the same in every table. Sockets cross threads only as messages of `sys/handoff.rs`.
     fn prepare(self) -> Result<(Worker<Sockets>, Sources, Sleep, SendMethod), StartError> {
-        crate::sys::process::unshare()
+        throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
         let settings = &self.setup.settings;
         let address = settings.listen;

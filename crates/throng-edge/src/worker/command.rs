@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Asker, Body, ChannelName, Counter, Decision, HistoryQuery, Kind, Listener, Message,
-    MessageId, Notification, Publication, StartAt,
+    Action, Asker, Body, ChannelName, Counter, Decision, HistoryQuery, Kind, Listener, MessageId,
+    Notification, Publication, StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
@@ -15,15 +15,12 @@ use super::subscribe::{name_of, write_subscribed};
 use crate::connection::ConnectionId;
 use crate::net::Net;
 
-/// Messages of one history page, and users of one presence answer, unless the client says.
+/// Default number of messages of a history page, and of users of a presence answer.
 const PAGE: usize = 100;
 
-/// Bytes of one history page, roughly; what does not fit is the next page's. Everybody else on this
-/// worker waits while it is made.
+/// Maximum size of the envelopes of a history page; the rest is on the next page. A quarter of the
+/// control plane's, because all connections of this worker wait while it is encoded.
 const PAGE_BYTES_MAX: usize = 256 << 10;
-
-/// About what a message's envelope measures beside its body.
-const ENVELOPE_BYTES: usize = 128;
 
 type Reference<'a> = Option<&'a RawValue>;
 
@@ -189,25 +186,17 @@ impl<N: Net> Worker<N> {
             (None, None) => HistoryQuery::Newest,
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let history = self.engine.history(self.now.unix_ms, &name, query, limit);
-        let all = history.messages.iter();
-        let kept = match query {
-            HistoryQuery::After(_) => envelopes(all),
-            _ => {
-                let mut newest = envelopes(all.rev());
-                newest.reverse();
-                newest
-            }
-        };
-        let has_more = history.has_more || kept.len() < history.messages.len();
+        let mut history = self.engine.history(self.now.unix_ms, &name, query, limit);
+        let envelopes = history.encode(query, PAGE_BYTES_MAX);
         let page = v1::HistoryPage {
             target,
             id: &history.head.to_string(),
-            has_more,
+            has_more: history.has_more,
             is_recovered: history.is_recovered,
         };
-        let envelopes = kept.iter().map(|kept| |out: &mut Vec<u8>| out.extend_from_slice(kept));
-        self.reply(id, |out| v1::history(out, page, envelopes, reference));
+        let writers = envelopes.iter();
+        let writers = writers.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
+        self.reply(id, |out| v1::history(out, page, writers, reference));
         Ok(())
     }
 
@@ -225,7 +214,8 @@ impl<N: Net> Worker<N> {
         let pending = own.io.as_ref().map_or(0, |io| io.pending_queries);
         // As many as it may follow channels: the queries of other connections have their turn, too.
         if pending as usize >= self.settings.max_channels_per_connection {
-            let message = format!("{pending} questions of this connection wait for their answers");
+            let message =
+                format!("{pending} presence queries of this connection are not answered yet");
             return Err(ErrorResponse::new(ErrorCode::Busy, message));
         }
         let engine = Arc::clone(&self.engine);
@@ -264,21 +254,4 @@ impl<N: Net> Worker<N> {
         write_frame(&mut frame, Opcode::Text, &json);
         self.send(id, &frame);
     }
-}
-
-/// The envelopes of as many messages as fit into a page. The first one always does, so that a page
-/// is never empty for want of room.
-fn envelopes<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Vec<Vec<u8>> {
-    let mut bytes = 0;
-    let encoded = messages.map(|message| {
-        let mut envelope = Vec::with_capacity(message.body.bytes().len() + ENVELOPE_BYTES);
-        message.write_envelope(&mut envelope);
-        envelope
-    });
-    let fits = |envelope: &Vec<u8>| {
-        let is_first = bytes == 0;
-        bytes += envelope.len();
-        is_first || bytes <= PAGE_BYTES_MAX
-    };
-    encoded.take_while(fits).collect()
 }
