@@ -15,22 +15,24 @@
 //! | `notifications` | acts on what engine and control plane tell the worker |
 //! | `shutdown` | drains: tells clients when to come back, and ends |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
-//! | `presence` | looks for the users of a channel |
-//! | `accept` | takes a connection in |
-//! | `writable` | goes on with a connection whose socket takes more |
-//! | `receive` | reads, and passes what came to the handler of the connection's state |
-//! | `frames`, `command` | WebSocket frames, and the commands of `throng.v1` in them |
-//! | `subscribe` | parks a connection: follows its channels, answers the request |
-//! | `heartbeat` | heartbeats and pings |
-//! | `fan_out` | one slice of the fan-outs: whom it visits, and what it writes together |
-//! | `deliver`, `long_poll`, `notice` | writes one subscriber what it lacks |
-//! | `evict` | closes those that buffer most |
+//! | `session/presence` | looks for the users of a channel |
+//! | `session/accept` | takes a connection in |
+//! | `delivery/writable` | goes on with a connection whose socket takes more |
+//! | `session/receive` | reads, and passes what came to the handler of the connection's state |
+//! | `session/frames` | WebSocket frames |
+//! | `session/command` | the commands of `throng.v1` in them |
+//! | `session/subscribe` | parks a connection: follows its channels, answers the request |
+//! | `delivery/heartbeat` | heartbeats and pings |
+//! | `delivery/fan_out` | one slice of the fan-outs: whom it visits, and what it writes together |
+//! | `delivery/deliver` | writes one subscriber what it lacks |
+//! | `delivery/long_poll`, `delivery/notice` | answers of long-polls; what is not a message |
+//! | `delivery/evict` | closes those that buffer most |
 //! | `close` | final responses, close frames, lingering |
 //! | `send` | writes everything that is not a message; blocked sockets |
-//! | `hand_off` | passes connections to the control plane and to other workers |
+//! | `session/hand_off` | passes connections to the control plane and to other workers |
 //! | `release` | frees a connection |
 //! | `lookup`, `deferred`, `error_response`, `log` | what the others build on |
-//! | `answer`, `batch`, `budget` | types without a worker |
+//! | `delivery/answer`, `delivery/batch`, `budget` | types without a worker |
 //!
 //! # Invariants
 //!
@@ -39,34 +41,20 @@
 //! * No method runs unbounded: fan-outs go in slices ([`Worker::work`]), reads in turns.
 //! * `Net::Socket`s are dropped only here, on the thread whose descriptor table they belong to.
 
-mod accept;
-mod answer;
-mod batch;
 mod budget;
 mod close;
-mod command;
 mod deferred;
-mod deliver;
+mod delivery;
 mod error_response;
-mod evict;
-mod fan_out;
-mod frames;
-mod hand_off;
-mod heartbeat;
 mod log;
-mod long_poll;
 mod lookup;
-mod notice;
 mod notifications;
-mod presence;
-mod receive;
 mod release;
 mod send;
+mod session;
 mod shutdown;
-mod subscribe;
 mod tick;
 mod turn;
-mod writable;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,11 +71,12 @@ use crate::connection::{Connections, Token};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;
-use batch::Batch;
 use budget::Budget;
-use frames::PendingClose;
-use heartbeat::Beats;
-use presence::PresenceScan;
+use delivery::batch::Batch;
+use delivery::fan_out::VISITS_PER_SLICE;
+use delivery::heartbeat::Beats;
+use session::frames::PendingClose;
+use session::presence::PresenceScan;
 use shutdown::Shutdown;
 
 /// Ticks per second: the unit of a connection's deadline, and the pace of the timer scan.
@@ -214,7 +203,7 @@ impl<N: Net> Worker<N> {
             scratch: Vec::new(),
             notifications: Vec::new(),
             batch: Batch::default(),
-            visits_per_slice: fan_out::VISITS_PER_SLICE,
+            visits_per_slice: VISITS_PER_SLICE,
             budget: Budget::new(limits.slice_bytes),
             deferred_reads: VecDeque::new(),
             deferred_deliveries: VecDeque::new(),

@@ -3,7 +3,7 @@
 use throng_core::{ConnectionName, Notification};
 
 use super::Worker;
-use super::presence::PresenceScan;
+use super::session::presence::PresenceScan;
 use crate::connection::{Flags, State};
 use crate::net::Net;
 

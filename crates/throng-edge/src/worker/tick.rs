@@ -6,7 +6,7 @@
 use throng_core::Counter;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::heartbeat::DEFERRED_TICKS_MAX;
+use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
 use super::{TICKS_PER_S, Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Io, State};

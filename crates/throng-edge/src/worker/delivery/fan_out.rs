@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use throng_core::{Message, SubscriptionId, Waiting};
 
-use super::Worker;
 use super::batch::Batch;
 use super::deliver::Outcome;
 use crate::connection::{ConnectionId, Flags, Partial};
 use crate::encoding::Encoding;
 use crate::net::{Net, Transfer, WriteRequest};
+use crate::worker::Worker;
 
 /// Visits of subscriptions in one slice: about a millisecond of writing, unless the messages are
 /// large.
-pub(super) const VISITS_PER_SLICE: u32 = 96;
+pub(in crate::worker) const VISITS_PER_SLICE: u32 = 96;
 
 /// The least number of visits in one slice, however large the messages are.
 const VISITS_PER_SLICE_MIN: u32 = 6;
@@ -27,7 +27,7 @@ const TOGETHER_MIN: usize = 4;
 
 impl<N: Net> Worker<N> {
     /// Does one slice of the fan-outs under way.
-    pub(super) fn fan_out(&mut self) {
+    pub(in crate::worker) fn fan_out(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
         self.budget.begin_slice();
         let mut visits = self.visits_per_slice;
@@ -114,7 +114,7 @@ impl<N: Net> Worker<N> {
 
     /// Records the latency of the messages whose fan-out ended with this slice. It reads the clock
     /// once: where each message has one subscriber, many end at once.
-    pub(super) fn record_completions(&mut self) {
+    pub(in crate::worker) fn record_completions(&mut self) {
         let mut completions = self.subscriptions.completions();
         let Some(first_us) = completions.next() else { return };
         let now_us = throng_core::clock::now_us();

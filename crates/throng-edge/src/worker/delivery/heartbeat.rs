@@ -30,11 +30,11 @@ use std::time::Duration;
 use throng_core::{Counter, Waiting};
 use throng_wire::sse;
 
-use super::{TICKS_PER_S, Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::encoding::Encoding;
 use crate::net::{Net, WriteRequest};
+use crate::worker::{TICKS_PER_S, Worker, ticks};
 use looks::Looks;
 
 /// Neighbours in the slab that are due in the same tick. Their sockets are neighbours in the
@@ -43,7 +43,7 @@ use looks::Looks;
 const RUN: u32 = 512;
 
 /// While a fan-out is under way, heartbeats wait for this long, in ticks.
-pub(super) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
+pub(in crate::worker) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
 
 /// A tick sends no more heartbeats, beside a run, than this many allow.
 const LATE_TICKS_MAX: u32 = TICKS_PER_S;
@@ -65,7 +65,7 @@ const V1_PING: &[u8] = b"\x89\0\x81\x14{\"type\":\"heartbeat\"}";
 
 /// The heartbeats and pings of a tick.
 #[derive(Debug)]
-pub(super) struct Beats {
+pub(in crate::worker) struct Beats {
     /// How many may be sent now: a token bucket, filled at each tick.
     left: u32,
     /// The tick at which it was last filled.
@@ -96,7 +96,7 @@ impl<N: Net> Worker<N> {
         Looks::new(run, ticks(self.settings.heartbeat), ticks(ping_interval))
     }
 
-    pub(super) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
+    pub(in crate::worker) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
         // Sending the response may have found the peer gone.
         let Some(connection) = self.connections.get(id) else { return };
         let due = self.looks(id, connection.has(Flags::WEBSOCKET)).next(self.now.tick);
@@ -110,7 +110,7 @@ impl<N: Net> Worker<N> {
     /// Allows heartbeats at twice the average rate at which they are due, so that late ones do not
     /// come all at once. What a tick does not use is kept for later ones, up to a run or what
     /// [`LATE_TICKS_MAX`] ticks allow, because a run is due in one tick.
-    pub(super) fn allow_beats(&mut self) {
+    pub(in crate::worker) fn allow_beats(&mut self) {
         let interval = ticks(self.settings.heartbeat).max(1);
         let elapsed = self.now.tick.saturating_sub(self.beats.filled_at).clamp(1, LATE_TICKS_MAX);
         let per_tick = (2 * self.connections.len() as u32 / interval).max(1);
@@ -127,7 +127,7 @@ impl<N: Net> Worker<N> {
     /// written, so that an idle connection gets the next one at home. One that is sent in the
     /// middle, because messages came in the half before, does not, so that heartbeats come home
     /// and stay spread after a message to all.
-    pub(super) fn heartbeat(&mut self, id: ConnectionId) {
+    pub(in crate::worker) fn heartbeat(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         if self.beats.left == 0 {
             // It stays due.
@@ -182,7 +182,7 @@ impl<N: Net> Worker<N> {
 
     /// Hands what is queued to the [`Net`] together: a reader that the first wakes finds the rest,
     /// too, instead of going to sleep and being woken for each.
-    pub(super) fn send_beats(&mut self) {
+    pub(in crate::worker) fn send_beats(&mut self) {
         if self.beats.queued.is_empty() {
             return;
         }

@@ -8,11 +8,11 @@ use throng_core::{
 };
 use throng_wire::{chunk, v1};
 
-use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Partial, State};
 use crate::encoding::Encoding;
 use crate::net::{Net, Transfer};
+use crate::worker::Worker;
 
 /// Messages in one write. The kernel takes 1024; far fewer already make the call's own cost small.
 const MESSAGES_PER_WRITE: usize = 64;
@@ -22,19 +22,19 @@ const BYTES_PER_WRITE: usize = 256 << 10;
 
 /// The result of a write to a subscriber.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(in crate::worker) struct Outcome {
     /// The offset up to which the cursor moves; `None` if it stays.
-    pub(super) advanced_to: Option<u64>,
-    pub(super) deliveries: u64,
-    pub(super) sent_bytes: u64,
-    pub(super) partial: Option<Partial>,
-    pub(super) is_blocked: bool,
-    pub(super) is_gone: bool,
+    pub(in crate::worker) advanced_to: Option<u64>,
+    pub(in crate::worker) deliveries: u64,
+    pub(in crate::worker) sent_bytes: u64,
+    pub(in crate::worker) partial: Option<Partial>,
+    pub(in crate::worker) is_blocked: bool,
+    pub(in crate::worker) is_gone: bool,
 }
 
 impl<N: Net> Worker<N> {
     /// Writes all of a connection's subscriptions what they lack, as far as the socket takes it.
-    pub(super) fn flush_subscriptions(&mut self, id: ConnectionId) {
+    pub(in crate::worker) fn flush_subscriptions(&mut self, id: ConnectionId) {
         let mut next =
             self.connections.get(id).and_then(|connection| connection.newest_subscription);
         while let Some(subscription) = next {
@@ -55,7 +55,11 @@ impl<N: Net> Worker<N> {
     /// Writes a subscription that a sweep visits what it lacks, as far as the socket and the slice
     /// take it, in one write at least. Returns whether it lacks more: a sweep comes back to it, as
     /// the replay buffer of one that takes all it is given must not drop anything.
-    pub(super) fn deliver(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+    pub(in crate::worker) fn deliver(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+    ) -> bool {
         while self.deliver_some(id, subscription) {
             if self.budget.is_slice_spent() && self.takes_more(id) {
                 let lacks_more =
@@ -79,7 +83,7 @@ impl<N: Net> Worker<N> {
 
     /// Writes a subscription what it lacks, as far as the socket and the slice take it; with what
     /// is left then the connection is postponed.
-    pub(super) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+    pub(in crate::worker) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
             if self.budget.is_slice_spent() && self.takes_more(id) {
                 // As long as it waits for its turn its replay buffer keeps what it lacks.
@@ -139,7 +143,7 @@ impl<N: Net> Worker<N> {
 
     /// Moves the cursor over what was written, counts it, and keeps the rest of a partly written
     /// message.
-    pub(super) fn conclude(
+    pub(in crate::worker) fn conclude(
         &mut self,
         id: ConnectionId,
         subscription: SubscriptionId,
@@ -213,7 +217,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Closes a blocked connection that has fallen behind, instead of waiting for its socket.
-    pub(super) fn check_blocked(&mut self, id: ConnectionId) {
+    pub(in crate::worker) fn check_blocked(&mut self, id: ConnectionId) {
         let has_gap = |subscription| {
             let waiting = self.subscriptions.waiting(subscription);
             matches!(waiting, Waiting::Gap { policy: LagPolicy::Close, .. })

@@ -9,14 +9,14 @@ use crate::net::Transfer;
 
 /// Memory that each slice uses anew.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(in crate::worker) struct Batch {
     /// Subscriptions that lack something, and the indices of their connections.
-    pub(super) visits: Vec<(SubscriptionId, u32)>,
+    pub(in crate::worker) visits: Vec<(SubscriptionId, u32)>,
     /// The visits that write one message together.
-    pub(super) together: Vec<(SubscriptionId, ConnectionId)>,
+    pub(in crate::worker) together: Vec<(SubscriptionId, ConnectionId)>,
     /// The long-polls that share answers, each with the number of its answer.
-    pub(super) polls: Vec<(ConnectionId, usize)>,
-    pub(super) answers: Vec<SharedAnswer>,
-    pub(super) transfers: Vec<Transfer>,
-    pub(super) outcomes: Vec<Outcome>,
+    pub(in crate::worker) polls: Vec<(ConnectionId, usize)>,
+    pub(in crate::worker) answers: Vec<SharedAnswer>,
+    pub(in crate::worker) transfers: Vec<Transfer>,
+    pub(in crate::worker) outcomes: Vec<Outcome>,
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use throng_core::{ChannelId, LocalId, PresenceQuery, SubscriptionId};
 
-use super::Worker;
 use crate::connection::ConnectionId;
 use crate::net::Net;
+use crate::worker::Worker;
 
 /// Subscriptions looked at in one slice, for all questions together: about a tenth of the time that
 /// a slice of a fan-out takes.
@@ -21,7 +21,7 @@ const LOOKS_PER_QUESTION: u32 = 8;
 
 /// A question, and how far the worker has come with it.
 #[derive(Debug)]
-pub(super) struct PresenceScan {
+pub(in crate::worker) struct PresenceScan {
     local: LocalId,
     channel: ChannelId,
     query: Arc<PresenceQuery>,
@@ -34,7 +34,7 @@ pub(super) struct PresenceScan {
 }
 
 impl PresenceScan {
-    pub(super) fn new(
+    pub(in crate::worker) fn new(
         local: LocalId,
         channel: ChannelId,
         query: Arc<PresenceQuery>,
@@ -59,7 +59,7 @@ impl PresenceScan {
 
 impl<N: Net> Worker<N> {
     /// Goes on with the questions for one slice, in turn.
-    pub(super) fn continue_presence_scans(&mut self) {
+    pub(in crate::worker) fn continue_presence_scans(&mut self) {
         let mut looks = LOOKS_PER_SLICE;
         while looks > 0
             && let Some(mut scan) = self.presence_scans.pop_front()

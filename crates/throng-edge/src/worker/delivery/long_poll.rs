@@ -11,17 +11,17 @@ use throng_wire::RetryAfter;
 
 use super::answer::{Answer, SharedAnswer, Terms};
 use super::batch::Batch;
-use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::{Net, WriteRequest};
+use crate::worker::{Worker, ticks};
 
 /// Bytes of shared answers that are held at once, roughly: with more, each is answered for itself.
 const SHARED_BYTES_MAX: usize = 4 << 20;
 
 impl<N: Net> Worker<N> {
     /// Answers with what has come, if something has.
-    pub(super) fn answer_long_poll(&mut self, id: ConnectionId) {
+    pub(in crate::worker) fn answer_long_poll(&mut self, id: ConnectionId) {
         let answer = self.collect(id);
         if answer.messages > 0 || answer.has_gap {
             self.write_long_poll(id, answer, None);
@@ -29,7 +29,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Answers although nothing has come. `retry_after` sends the client away for that long.
-    pub(super) fn answer_long_poll_empty(
+    pub(in crate::worker) fn answer_long_poll_empty(
         &mut self,
         id: ConnectionId,
         retry_after: Option<RetryAfter>,
@@ -41,7 +41,7 @@ impl<N: Net> Worker<N> {
     /// Answers a poll that begins with what the logs had for each of its subscriptions, if that is
     /// anything, or if the answer `is_due` although nothing has come. The replay buffers would not
     /// do: what is newer than they are is still in the queue, for seconds if the worker is behind.
-    pub(super) fn answer_from(
+    pub(in crate::worker) fn answer_from(
         &mut self,
         id: ConnectionId,
         backlogs: &[Vec<Arc<Message>>],
@@ -128,7 +128,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Answers those of the batch that can share an answer, and takes them out of it.
-    pub(super) fn answer_together(&mut self, batch: &mut Batch) {
+    pub(in crate::worker) fn answer_together(&mut self, batch: &mut Batch) {
         let Batch { visits, polls, answers, transfers, .. } = batch;
         visits.retain(|&(subscription, index)| {
             let id = ConnectionId::new(index);

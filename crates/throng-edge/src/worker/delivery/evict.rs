@@ -3,15 +3,15 @@
 use throng_core::Counter;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
+use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
     /// Closes connections that buffer much while all together buffer too much. Call it only at the
     /// end of an event or a slice: any connection may be gone afterwards.
-    pub(super) fn evict_excess(&mut self) {
+    pub(in crate::worker) fn evict_excess(&mut self) {
         while let Some(id) = self.connections.to_evict() {
             self.evict(id);
         }

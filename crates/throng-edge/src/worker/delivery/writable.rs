@@ -1,9 +1,9 @@
 //! Goes on with connections whose sockets take more.
 
-use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State, Token};
 use crate::net::Net;
+use crate::worker::{Worker, ticks};
 
 impl<N: Net> Worker<N> {
     /// The connection's socket may take more.
@@ -38,7 +38,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Goes on with connections whose deliveries were deferred.
-    pub(super) fn continue_deliveries(&mut self) {
+    pub(in crate::worker) fn continue_deliveries(&mut self) {
         for _ in 0..self.deferred_deliveries.len() {
             if self.budget.is_slice_spent() {
                 return;

@@ -3,11 +3,11 @@
 
 use throng_core::{Counter, WorkerId};
 
-use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, State};
 use crate::encoding::Encoding;
 use crate::net::Net;
+use crate::worker::{Worker, ticks};
 
 /// Connections that waited for the control plane and are handed off in one slice.
 const HANDOFFS_PER_SLICE: usize = 64;
@@ -16,7 +16,11 @@ impl<N: Net> Worker<N> {
     /// Hands the connection off to the control plane with what was read from it. If that takes no
     /// more, the connection stays, and [`Worker::retry_handoffs`] tries again. Returns whether it
     /// has gone.
-    pub(super) fn hand_off_to_control(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
+    pub(in crate::worker) fn hand_off_to_control(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> bool {
         let removed = self.connections.remove(id);
         debug_assert!(removed.is_some(), "the caller has just found it");
         let Some(Connection { socket, generation, mut flags, due, .. }) = removed else {
@@ -50,7 +54,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Tries again to hand off connections that the control plane did not take.
-    pub(super) fn retry_handoffs(&mut self) {
+    pub(in crate::worker) fn retry_handoffs(&mut self) {
         for _ in 0..self.awaiting_control.len().min(HANDOFFS_PER_SLICE) {
             let Some(token) = self.awaiting_control.pop_front() else { return };
             // It may have been closed or refused meanwhile.
@@ -66,7 +70,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Another worker that has room, if this one has none.
-    pub(super) fn worker_with_room(&self) -> Option<WorkerId> {
+    pub(in crate::worker) fn worker_with_room(&self) -> Option<WorkerId> {
         if !self.connections.is_full() {
             return None;
         }
@@ -75,7 +79,7 @@ impl<N: Net> Worker<N> {
 
     /// Hands a connection off to another worker, with what was read from it. Returns the socket if
     /// that takes no more.
-    pub(super) fn hand_off_to_worker(
+    pub(in crate::worker) fn hand_off_to_worker(
         &mut self,
         other: WorkerId,
         socket: N::Socket,
@@ -92,7 +96,7 @@ impl<N: Net> Worker<N> {
     /// Hands off a connection whose request, with which `bytes` begin, subscribes where there is no
     /// place for it. Returns its new id if it stays; `None` if it has gone. A connection that was
     /// itself handed off stays, so that none goes to and fro.
-    pub(super) fn hand_off_if_full(
+    pub(in crate::worker) fn hand_off_if_full(
         &mut self,
         id: ConnectionId,
         bytes: &[u8],
@@ -123,7 +127,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Asks for events of the connection; closes it if the kernel refuses.
-    pub(super) fn watch(&mut self, id: ConnectionId) {
+    pub(in crate::worker) fn watch(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let token = connection.token(id);
         if !self.net.watch(&connection.socket, token) {

@@ -2,15 +2,15 @@
 
 use throng_wire::{chunk, sse};
 
-use super::Worker;
 use crate::connection::{ConnectionId, Flags};
 use crate::encoding::Encoding;
 use crate::net::Net;
+use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
     /// Writes a JSON notice in the way of the connection's transport: a text frame, a named event,
     /// or a line.
-    pub(super) fn notify(
+    pub(in crate::worker) fn notify(
         &mut self,
         id: ConnectionId,
         event: &str,
@@ -26,7 +26,7 @@ impl<N: Net> Worker<N> {
 }
 
 /// Frames a JSON notice: a text frame, a named event, or a line.
-pub(super) fn frame_notice(
+pub(in crate::worker) fn frame_notice(
     out: &mut Vec<u8>,
     encoding: Encoding,
     is_chunked: bool,

@@ -4,10 +4,10 @@ use throng_core::Counter;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{self, Route};
 
-use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::net::{Net, Transfer};
+use crate::worker::{Worker, ticks};
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -38,7 +38,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Goes on with connections that had more to read than one turn took.
-    pub(super) fn continue_reads(&mut self) {
+    pub(in crate::worker) fn continue_reads(&mut self) {
         for _ in 0..self.deferred_reads.len().min(TURNS_PER_SLICE) {
             if self.budget.is_slice_spent() {
                 return;
@@ -61,7 +61,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Gives the connection a turn.
-    pub(super) fn read(&mut self, id: ConnectionId, is_ended: bool) {
+    pub(in crate::worker) fn read(&mut self, id: ConnectionId, is_ended: bool) {
         self.budget.begin_turn();
         self.read_more(id, is_ended);
     }
@@ -110,7 +110,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Bytes from the client, after those that were kept.
-    pub(super) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
+    pub(in crate::worker) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if !bytes.is_empty() {
             connection.flags.set(Flags::HEARD, true);

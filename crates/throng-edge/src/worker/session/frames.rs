@@ -4,10 +4,10 @@ use throng_core::{Action, Body, Counter, Kind, Publication, PublishError};
 use throng_wire::ErrorCode;
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
 
-use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State, Token};
 use crate::net::Net;
+use crate::worker::Worker;
 
 /// How much larger than a message a command of `throng.v1` may be: its JSON may escape every byte
 /// of a body as six.
@@ -17,7 +17,7 @@ const COMMAND_SLACK_BYTES: usize = 4096;
 
 /// A close frame of a client, to be answered behind the messages that were published before it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PendingClose {
+pub(in crate::worker) struct PendingClose {
     token: Token,
     /// The close code to answer with; `None` if the client gave none.
     code: Option<u16>,
@@ -25,7 +25,7 @@ pub(super) struct PendingClose {
 
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns how many bytes were consumed; all of them if nothing more counts.
-    pub(super) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
+    pub(in crate::worker) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
@@ -147,7 +147,7 @@ impl<N: Net> Worker<N> {
 
     /// Answers the close frames of clients, behind the messages that were published before. Call it
     /// once the notifications of that time have been taken.
-    pub(super) fn answer_close_frames(&mut self) {
+    pub(in crate::worker) fn answer_close_frames(&mut self) {
         for pending in std::mem::take(&mut self.pending_closes) {
             // The client may have gone without waiting for the answer.
             let Some(id) = self.connections.find(pending.token) else { continue };

@@ -5,10 +5,10 @@ use std::io::IoSlice;
 use throng_core::{Counter, Listener};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::{Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::Flags;
 use crate::net::{HandoffHeader, Net, Transfer};
+use crate::worker::{Worker, ticks};
 
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.

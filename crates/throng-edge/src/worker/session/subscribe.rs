@@ -10,17 +10,22 @@ use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, is_local, v1};
 
-use super::close::refused_counter;
-use super::notice::frame_notice;
-use super::{Worker, ticks};
 use crate::connection::{ConnectionId, Flags, LongPoll, State};
 use crate::encoding::Encoding;
 use crate::net::Net;
+use crate::worker::close::refused_counter;
+use crate::worker::delivery::notice::frame_notice;
+use crate::worker::{Worker, ticks};
 
 impl<N: Net> Worker<N> {
     /// Does what the request asks, or refuses it. `bytes` begin with the request. Returns whether
     /// the connection is still here: one for which there is no place goes to a worker that has one.
-    pub(super) fn subscribe(&mut self, id: ConnectionId, request: &Request, bytes: &[u8]) -> bool {
+    pub(in crate::worker) fn subscribe(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        bytes: &[u8],
+    ) -> bool {
         let checked = self.check(id, request);
         let (names, starts) = match checked {
             Ok(checked) => checked,
@@ -156,7 +161,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// One more subscription of the connection. Returns what the engine answered.
-    pub(super) fn follow(
+    pub(in crate::worker) fn follow(
         &mut self,
         id: ConnectionId,
         name: &ChannelName,
@@ -299,7 +304,7 @@ impl<N: Net> Worker<N> {
 }
 
 /// The engine's name of what a request names.
-pub(super) fn name_of(target: &Target) -> ChannelName {
+pub(in crate::worker) fn name_of(target: &Target) -> ChannelName {
     ChannelName::new(target.kind, &target.name)
 }
 
@@ -308,7 +313,7 @@ fn content_type(request: &Request) -> &'static str {
 }
 
 /// Says on `throng.v1` where a subscription begins, and up to where it is a backlog.
-pub(super) fn write_subscribed(
+pub(in crate::worker) fn write_subscribed(
     out: &mut Vec<u8>,
     target: &Target,
     followed: &Followed,

@@ -10,10 +10,10 @@ use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
-use super::Worker;
 use super::subscribe::{name_of, write_subscribed};
 use crate::connection::ConnectionId;
 use crate::net::Net;
+use crate::worker::Worker;
 
 /// Default number of messages of a history page, and of users of a presence answer.
 const PAGE: usize = 100;
@@ -26,7 +26,7 @@ type Reference<'a> = Option<&'a RawValue>;
 
 impl<N: Net> Worker<N> {
     /// Does what a client asks, and answers.
-    pub(super) fn command(&mut self, id: ConnectionId, text: &str) {
+    pub(in crate::worker) fn command(&mut self, id: ConnectionId, text: &str) {
         let received = v1::parse(text);
         let reference = received.reference.as_deref();
         let done = received.command.and_then(|command| self.execute(id, command, reference));
@@ -237,7 +237,11 @@ impl<N: Net> Worker<N> {
     }
 
     /// Fails unless the connection may do this.
-    pub(super) fn permit(&self, id: ConnectionId, action: Action<'_>) -> Result<(), ErrorResponse> {
+    pub(in crate::worker) fn permit(
+        &self,
+        id: ConnectionId,
+        action: Action<'_>,
+    ) -> Result<(), ErrorResponse> {
         let user = self.user_of(id);
         let user = user.as_ref().map(ChannelName::name);
         match self.access.may(&Asker { listener: Listener::Public, user }, action) {
@@ -247,7 +251,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Writes one JSON text as a frame.
-    pub(super) fn reply(&mut self, id: ConnectionId, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::worker) fn reply(&mut self, id: ConnectionId, write: impl FnOnce(&mut Vec<u8>)) {
         let mut json = Vec::new();
         write(&mut json);
         let mut frame = Vec::with_capacity(json.len() + 8);

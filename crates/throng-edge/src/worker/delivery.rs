@@ -1,0 +1,11 @@
+//! How messages reach subscribers, and what keeps those connections alive that get none.
+
+mod answer;
+pub(super) mod batch;
+mod deliver;
+mod evict;
+pub(super) mod fan_out;
+pub(super) mod heartbeat;
+mod long_poll;
+pub(super) mod notice;
+mod writable;
