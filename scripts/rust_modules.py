@@ -1,8 +1,8 @@
 """Dependencies among the modules of a crate, for scripts/tidy.
 
 Reads `use` declarations, paths that start with `crate::`, `super::` or `self::`, and paths that start
-with a child module. Comments, strings and test modules do not count. A `pub use` of a descendant is a
-re-export and no dependency.
+with a child module. Comments, strings, test modules and the paths of `pub(in path)` do not count. A
+`pub use` of a descendant is a re-export and no dependency.
 """
 
 import re
@@ -13,12 +13,13 @@ PATH = re.compile(r"\b(?:crate|super|self)(?:::(?:[A-Za-z_]\w*|\{))+")
 NOT_CODE = re.compile(
     r"""r(?P<hashes>#+)".*?"(?P=hashes)|r?"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|//[^\n]*""", re.S
 )
+VISIBILITY = re.compile(r"\bpub\(in [^)]*\)")
 REEXPORT = re.compile(r"\bpub(?:\([^)]*\))? use ([^;]*);", re.S)
 
 
 def code_of(text):
-    """The text without comments, strings and test modules."""
-    text = NOT_CODE.sub("", text)
+    """The text without comments, strings, visibilities and test modules."""
+    text = VISIBILITY.sub("pub", NOT_CODE.sub("", text))
     lines, kept, index = text.split("\n"), [], 0
     while index < len(lines):
         if TEST_MODULE.match(lines[index]):

@@ -1,55 +1,63 @@
-//! How much the data plane takes on before it waits, refuses or closes.
+//! The limits at which the data plane waits, refuses or closes.
 //!
-//! They are no settings of an operator's, but for [`Limits::max_buffered_bytes`]: the defaults suit
-//! every server. They are parameters because tests have to reach them.
+//! Only [`Limits::max_buffered_bytes`] is a setting that users see: the defaults of the others suit
+//! every server. They are fields, and not constants, because tests need small ones.
 
 use std::time::Duration;
 
-/// See [`Limits::heads_max`].
+use throng_core::ConnectionName;
+
+/// The most workers that a process starts: each takes three descriptors in every table.
+pub const WORKERS_MAX: usize = 1024;
+const _: () = assert!(WORKERS_MAX <= ConnectionName::WORKERS_MAX);
+
+/// The default of [`Limits::heads_max`].
 const HEADS_MAX: u32 = 64;
 
-/// See [`Limits::lingering_max`].
+/// The default of [`Limits::lingering_max`].
 const LINGERING_MAX: u32 = 64;
 
-/// See [`Limits::viewers_max`].
+/// The default of [`Limits::viewers_max`].
 const VIEWERS_MAX: u32 = 8;
 
-/// Connections of a worker beyond its room for subscribers, by default: they have descriptors of
-/// their own.
+/// The default number of connections that a worker holds beside its subscribers. Descriptors are
+/// set aside for them.
 pub(crate) const RESERVE: u32 = HEADS_MAX + LINGERING_MAX + VIEWERS_MAX;
 
-/// The limits of all workers; a worker has an equal share of what is said to be everybody's.
+/// The limits of the data plane. Of those for all workers, each worker has an equal share.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Half-read requests and messages, and unread answers, of all connections of all workers, in
-    /// bytes. Beyond its share a worker closes the connections that hold most.
+    /// Bytes of half-read requests and messages, and of unread answers, of all connections of all
+    /// workers. A worker beyond its share closes the connections that buffer most.
     pub max_buffered_bytes: usize,
-    /// A connection that holds fewer bytes is never closed for what all hold together: about what
-    /// the kernel takes for it anyway.
+    /// A connection that buffers fewer bytes is never closed for what all buffer together. The
+    /// kernel takes about as much for each connection anyway.
     pub held_bytes_floor: usize,
-    /// Bytes that may wait for one blocked connection, beside messages: answers to its own
-    /// commands. A client that asks without reading is closed beyond it.
+    /// Bytes of answers to its own commands that may wait for one blocked connection. A client that
+    /// asks for more without reading is closed.
     pub outbound_bytes_max: usize,
     /// Bytes of messages that the replay buffers of all workers may hold for subscribers that do
-    /// not read; beyond it the oldest are dropped.
+    /// not read. Beyond it the oldest are dropped.
     pub blocked_bytes_max: usize,
-    /// Bytes of messages that one worker takes from its queue before they have been offered to
-    /// everyone; beyond it notifications wait, and once the queue is full publishers are refused.
+    /// Bytes of messages that one worker takes from its queue before it has offered them to all
+    /// subscribers. Beyond it notifications stay in the queue; once that is full, publishers are
+    /// refused.
     pub pending_bytes_max: usize,
-    /// Heads that a worker reads while every other place is taken; at least one.
+    /// Connections without a complete head that a worker holds while every other place is taken; at
+    /// least one.
     pub heads_max: u32,
-    /// Closing connections of a worker that take no subscriber's place: they wait a moment for
-    /// their peers to read what was written last.
+    /// Closing connections of a worker that take no subscriber's place. They wait up to a few
+    /// seconds for their peers to read the final response.
     pub lingering_max: u32,
-    /// Viewers of the status page that a full worker still takes: an operator has to see the
+    /// Viewers of the status page that a full worker still accepts, so that an operator sees the
     /// overload. Further ones are refused like any other subscriber.
     pub viewers_max: u32,
-    /// Bytes that a worker writes to those who catch up, or answers to commands, before others have
-    /// their turn, roughly: some hundred microseconds of work.
+    /// Bytes that a worker writes in one slice to subscribers that lack messages, or as answers to
+    /// commands, roughly: some hundred microseconds of work.
     pub slice_bytes: usize,
-    /// A WebSocket message that has begun must be complete after this.
+    /// The time from the first byte of a WebSocket message to its last.
     pub message_timeout: Duration,
-    /// A client that takes some of an answer now and then has this long for all of it.
+    /// The time in which a client has to read an answer, if it reads some of it now and then.
     pub answer_timeout: Duration,
 }
 

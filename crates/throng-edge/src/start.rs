@@ -5,10 +5,12 @@
 //! | `capacity` | decides how many workers there are and how many connections each holds |
 //! | `send_method` | picks how a worker writes to many sockets |
 //! | `thread` | starts one worker's thread |
+//! | `error` | why the data plane cannot start |
 //! | `edge` | the running data plane, as the control plane and the binary see it |
 
 mod capacity;
 mod edge;
+mod error;
 mod send_method;
 mod thread;
 
@@ -29,70 +31,12 @@ use crate::settings::Settings;
 use crate::sys::handoff::{self, HandoffReceiver, HandoffSender};
 use crate::sys::listener::{self, PortReservation};
 use crate::worker::Setup;
-pub use capacity::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER, WORKERS_MAX};
+pub use capacity::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
 pub use edge::{ControlHandoffs, Edge, Handoff, WorkerBusyError, WorkerHandoffs};
+pub use error::StartError;
+use error::{cannot_listen, system};
 pub use send_method::SendMethod;
 use thread::Thread;
-
-/// Why the data plane cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The server cannot listen on an address.
-    #[error("cannot listen on {address}: {}", reason(.source, .flag))]
-    Listen {
-        /// The setting that names the address.
-        flag: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The descriptor limit is so low that the connections would take too many workers.
-    #[error(
-        "{connections} connections would take {workers} workers of {per_worker} descriptors each, \
-         and at most {WORKERS_MAX} can be; raise the descriptor limit (ulimit -n)"
-    )]
-    TooMany {
-        /// Connections that the settings ask for.
-        connections: usize,
-        /// Workers that these connections would take.
-        workers: usize,
-        /// Connections that one worker holds.
-        per_worker: usize,
-    },
-    /// The descriptor limit leaves no room for connections.
-    #[error(
-        "the descriptor limit is {0}, which leaves no room for connections; raise it (ulimit -n)"
-    )]
-    NoRoom(u64),
-    /// The kernel refused something else.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// The attempt, as the end of "cannot ...".
-        what: &'static str,
-        /// The kernel's error.
-        source: io::Error,
-    },
-}
-
-fn reason(error: &io::Error, flag: &str) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("another program listens there; choose another port with --{flag}")
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges".into(),
-        _ => error.to_string(),
-    }
-}
-
-fn cannot_listen(flag: &'static str, address: SocketAddr, source: io::Error) -> StartError {
-    StartError::Listen { flag, address, source }
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
-    move |source| StartError::System { what, source }
-}
 
 /// Opens a listener for the control plane. The connections that it accepts have the socket options
 /// that workers expect of a connection handed off to them.
@@ -121,7 +65,7 @@ impl Plan {
     /// Raises the descriptor limit as far as allowed, decides how many workers there are, and takes
     /// the port.
     pub fn new(settings: Settings) -> Result<Plan, StartError> {
-        let descriptors_max = capacity::raise_descriptor_limit();
+        let descriptors_max = capacity::descriptors_max();
         let capacities = capacity::capacities(&settings, descriptors_max)?;
         let port = PortReservation::take(settings.listen)
             .map_err(|source| cannot_listen("listen", settings.listen, source))?;

@@ -296,7 +296,8 @@ mod tests {
 
     #[test]
     fn the_machine_check_counts_descriptors_like_the_workers() {
-        use throng_edge::start::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER, WORKERS_MAX};
+        use throng_edge::limits::WORKERS_MAX;
+        use throng_edge::start::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
         let tables = Tables::server();
         assert_eq!(tables.threads_max, WORKERS_MAX as u64);
         assert_eq!(tables.apart, DESCRIPTORS_APART);

@@ -1,16 +1,12 @@
 //! How many workers there are, and how many connections each holds: from the cores, the descriptor
 //! limit and the settings.
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use throng_core::ConnectionName;
+use throng_host::environment::raise_descriptors;
 
-use super::StartError;
-use crate::limits::RESERVE;
+use super::error::StartError;
+use crate::limits::{RESERVE, WORKERS_MAX};
 use crate::settings::Settings;
-
-/// The most workers that a process starts: each takes three descriptors in every table.
-pub const WORKERS_MAX: usize = 1024;
-const _: () = assert!(WORKERS_MAX <= ConnectionName::WORKERS_MAX);
 
 /// Descriptors of a worker's table that are not subscribers: those of the process at the start,
 /// some to spare, and those of the reserve.
@@ -19,13 +15,12 @@ pub const DESCRIPTORS_APART: u64 = 56 + RESERVE as u64;
 /// Descriptors of each table for every worker that there is.
 pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 
-/// Raises the soft descriptor limit to the hard one. Returns the soft limit that holds then.
-pub(super) fn raise_descriptor_limit() -> u64 {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Where this fails, the server makes do with what it has.
-    let _ = setrlimit(Resource::Nofile, limit);
-    getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 30)
+/// A limit above this, or none, counts as this: the kernel's own (`fs.nr_open`) is at most 2^31.
+const DESCRIPTORS_MAX: u64 = 1 << 30;
+
+/// Raises the soft descriptor limit as far as allowed, and returns the size of a table.
+pub(super) fn descriptors_max() -> u64 {
+    raise_descriptors(0).min(DESCRIPTORS_MAX)
 }
 
 /// Subscribers that one of `workers` can hold with a table of `descriptors_max`.

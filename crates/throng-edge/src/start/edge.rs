@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use throng_core::{Listener, Notification, WorkerQueue};
 
-use super::SendMethod;
+use super::send_method::SendMethod;
 use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};

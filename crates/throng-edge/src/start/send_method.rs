@@ -1,6 +1,6 @@
 //! How a worker writes to many sockets: through io_uring, else Linux AIO, else a call for each.
 
-use super::{StartError, system};
+use super::error::{StartError, system};
 use crate::settings::IoUringSetting;
 use crate::sys::io_uring::IoUring;
 use crate::sys::linux_aio::LinuxAio;

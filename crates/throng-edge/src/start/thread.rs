@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use super::{SendMethod, StartError, cannot_listen, send_method, system};
+use super::error::{StartError, cannot_listen, system};
+use super::send_method::{self, SendMethod};
 use crate::event_loop::permits::PermitHolder;
 use crate::event_loop::sleep::Sleep;
 use crate::event_loop::steering::Steering;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_edge::HEAD_BYTES_MAX;
-use throng_edge::start::WORKERS_MAX;
+use throng_edge::limits::WORKERS_MAX;
 
 use super::channels::TABLES_MAX;
 use super::{Settings, SettingsError};

@@ -1,0 +1,73 @@
+//! Why the data plane cannot start.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::limits::WORKERS_MAX;
+
+/// Why the data plane cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The server cannot listen on an address.
+    #[error("cannot listen on {address}: {}", reason(.source, .flag))]
+    Listen {
+        /// The setting that names the address.
+        flag: &'static str,
+        /// The address to listen on.
+        address: SocketAddr,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The descriptor limit is so low that the connections would take more than [`WORKERS_MAX`]
+    /// workers.
+    #[error(
+        "{connections} connections would take {workers} workers of {per_worker} descriptors each, \
+         and at most {WORKERS_MAX} can be; raise the descriptor limit (ulimit -n)"
+    )]
+    TooMany {
+        /// Connections that the settings ask for.
+        connections: usize,
+        /// Workers that these connections would take.
+        workers: usize,
+        /// Connections that one worker holds.
+        per_worker: usize,
+    },
+    /// The descriptor limit leaves no room for connections.
+    #[error(
+        "the descriptor limit is {0}, which leaves no room for connections; raise it (ulimit -n)"
+    )]
+    NoRoom(u64),
+    /// The kernel refused something else.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// The attempt, as the end of "cannot ...".
+        what: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+fn reason(error: &io::Error, flag: &str) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("another program listens there; choose another port with --{flag}")
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// The error of a listener at the address that the setting `flag` names.
+pub(super) fn cannot_listen(
+    flag: &'static str,
+    address: SocketAddr,
+    source: io::Error,
+) -> StartError {
+    StartError::Listen { flag, address, source }
+}
+
+/// Wraps a kernel error; `what` ends the sentence "cannot ...".
+pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}
