@@ -1,21 +1,22 @@
 //! All connections of a worker, and the places that they take.
 //!
-//! A worker has room for a number of subscribers, its capacity, and for a few connections more: the
-//! reserve. Every connection begins there, without a place of its own, while its head is read. The
-//! request decides: a subscription needs a place among the subscribers, anything else goes to the
-//! control plane. So a full server still tells a publisher from a subscriber.
+//! A worker has room for a number of subscribers, its capacity, and for a few more connections: the
+//! reserve. Every connection begins there, without a place of its own, while its head is read. Then
+//! a request that subscribes needs a place among the subscribers, and any other goes to the control
+//! plane. So a full server still serves publishers.
 //!
-//! A few viewers of the status page may stay in the reserve, so that an operator sees a full server
-//! live.
+//! A few viewers of the status page may stay in the reserve, so that an operator can watch a full
+//! server.
 //!
 //! # Invariants
 //!
 //! * Subscribers, and closing connections beyond `lingering_max`, never exceed the capacity, and
 //!   viewers beyond it never exceed `viewers_max`. So at least `heads_max` places are left for
 //!   heads.
-//! * A new connection always gets a place: where none is left, the oldest unfinished head gives
-//!   way. Heads that do not end can therefore not keep out a client whose head comes at once.
-//! * The counts are those of the connections in the table ([`Connections::check_invariants`]), and
+//! * A new connection gets a place as long as one head is unfinished: if none is free, the oldest
+//!   unfinished head gives way. So heads that never end cannot keep out a client whose head comes
+//!   at once.
+//! * The counts agree with the connections in the table ([`Connections::check_invariants`]), and
 //!   other threads see the counts of the last change.
 
 use std::sync::atomic::Ordering;
@@ -36,20 +37,22 @@ use crate::metrics::{Metrics, WorkerMetrics};
 #[derive(Debug)]
 pub(crate) struct Connections<S> {
     worker: WorkerId,
-    /// Where other threads see how many places are taken.
+    /// Shows other threads how many places are taken.
     metrics: Metrics,
     limits: Limits,
     table: Slab<Connection<S>>,
-    /// The number of the newest connection's generation.
+    /// The generation of the newest connection.
     newest_generation: u32,
     /// Connections that subscribe or have subscribed: each has a place until it closes.
     admitted: u32,
-    /// Those of them whose places belong to the reserve: viewers, at most `viewers_max`.
+    /// Those of them with places in the reserve: viewers, at most `viewers_max`.
     viewers_in_reserve: u32,
     closing: u32,
-    /// What all of them buffer.
+    /// The memory that all of them buffer.
     quota: BufferQuota,
     unfinished_heads: UnfinishedHeads,
+    /// The index at which the timer scan goes on.
+    scan_index: u32,
 }
 
 impl<S> Connections<S> {
@@ -73,6 +76,7 @@ impl<S> Connections<S> {
             closing: 0,
             quota,
             unfinished_heads: UnfinishedHeads::default(),
+            scan_index: 0,
         }
     }
 
@@ -86,7 +90,8 @@ impl<S> Connections<S> {
         self.table.get_mut(id.index())
     }
 
-    /// A connection that nothing can have removed since the caller found it.
+    /// A connection that nothing can have removed since the caller found it. A release build that
+    /// finds it gone anyway does nothing for it.
     #[track_caller]
     pub(crate) fn expect_live(&self, id: ConnectionId) -> Option<&Connection<S>> {
         let connection = self.get(id);
@@ -94,7 +99,7 @@ impl<S> Connections<S> {
         connection
     }
 
-    /// A connection that nothing can have removed since the caller found it.
+    /// The same as [`Connections::expect_live`], to change it.
     #[track_caller]
     pub(crate) fn expect_live_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<S>> {
         let connection = self.table.get_mut(id.index());
@@ -145,6 +150,16 @@ impl<S> Connections<S> {
         self.table.extent()
     }
 
+    /// The next place of the timer scan, which passes all places again and again. Not every place
+    /// has a connection.
+    pub(crate) fn next_scanned(&mut self) -> ConnectionId {
+        if self.scan_index >= self.extent() {
+            self.scan_index = 0;
+        }
+        self.scan_index += 1;
+        ConnectionId::new(self.scan_index - 1)
+    }
+
     /// Adds a connection that awaits its head until the tick `due`.
     pub(crate) fn insert(&mut self, socket: S, flags: Flags, due: u32) -> ConnectionId {
         let generation = Generation::after(self.newest_generation);
@@ -163,7 +178,7 @@ impl<S> Connections<S> {
         ConnectionId::new(index)
     }
 
-    /// Removes a connection, whose place is free from then on.
+    /// Removes a connection and frees its place; `None` if it is gone already.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection<S>> {
         let connection = self.table.remove(id.index())?;
         self.quota.release(id, connection.buffered());
@@ -202,8 +217,8 @@ impl<S> Connections<S> {
         self.publish_load();
     }
 
-    /// The connection closes from now on, and gives up its place. Returns whether it may linger:
-    /// whether there is room for it until its peer has closed, too.
+    /// Sets the state `Closing` and gives up the place. Returns whether there is room for the
+    /// connection to linger until its peer has closed, too.
     pub(crate) fn begin_closing(&mut self, id: ConnectionId) -> bool {
         let Some(connection) = self.expect_live_mut(id) else { return false };
         debug_assert!(connection.state != State::Closing);
@@ -222,27 +237,31 @@ impl<S> Connections<S> {
         self.viewers_in_reserve -= u32::from(flags.has(Flags::IN_RESERVE));
     }
 
-    /// Connections that subscribe or have subscribed and do not close.
+    /// The number of connections that subscribe or have subscribed, without those that close.
     pub(crate) fn admitted(&self) -> u32 {
         self.admitted
     }
 
-    /// Whether there is no place for another subscriber.
+    /// Whether there is no place left for a subscriber.
     pub(crate) fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// Places left for subscribers, beside those kept for connections on their way here.
+    /// The number of places left for subscribers, without those kept for handoffs.
     pub(crate) fn room(&self) -> u32 {
         let kept = self.load().places_kept();
         self.capacity().saturating_sub(self.taken().saturating_add(kept))
     }
 
-    /// Whether the connection may subscribe: it has a place, or can have one. The places that are
-    /// kept are kept for handoffs.
-    pub(crate) fn has_place(&self, id: ConnectionId, is_handoff: bool) -> bool {
-        let is_served = self.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
-        is_served || if is_handoff { self.taken() < self.capacity() } else { !self.is_full() }
+    /// Whether the connection may subscribe: it has a place, or can have one. Only a connection
+    /// that was handed off may take a place that is kept.
+    pub(crate) fn has_place(&self, id: ConnectionId) -> bool {
+        let Some(connection) = self.expect_live(id) else { return false };
+        if connection.has(Flags::SERVED) {
+            return true;
+        }
+        let is_handoff = connection.has(Flags::HANDED_OFF);
+        if is_handoff { self.taken() < self.capacity() } else { !self.is_full() }
     }
 
     /// Whether the reserve has a place for another viewer.
@@ -250,25 +269,25 @@ impl<S> Connections<S> {
         self.viewers_in_reserve < self.limits.viewers_max
     }
 
-    /// Whether there is a place for a new connection, be it in the reserve.
+    /// Whether there is a place for a new connection, even if only in the reserve.
     pub(crate) fn has_room_for_head(&self) -> bool {
-        // Of the viewers' places only those that are taken: heads do not spread to the others.
+        // Free places of viewers do not count: heads may not take them.
         let limits = &self.limits;
         let reserve = limits.heads_max + limits.lingering_max + self.viewers_in_reserve;
         (self.table.len() as u32) < self.capacity().saturating_add(reserve)
     }
 
-    /// Subscribers that do not close and have places outside the reserve.
+    /// The number of subscribers with places outside the reserve, without those that close.
     fn subscribers(&self) -> u32 {
         self.admitted - self.viewers_in_reserve
     }
 
-    /// Places of subscribers that are taken.
+    /// The number of places for subscribers that are taken.
     fn taken(&self) -> u32 {
         self.subscribers() + self.closing.saturating_sub(self.limits.lingering_max)
     }
 
-    /// Whether one more closing connection, which had no place, may wait for its peer.
+    /// Whether one more closing connection that had no place may wait for its peer.
     fn may_linger(&self) -> bool {
         self.subscribers() + self.closing
             < self.capacity().saturating_add(self.limits.lingering_max)
@@ -282,24 +301,25 @@ impl<S> Connections<S> {
         self.metrics.worker(self.worker)
     }
 
-    /// Tells other threads how many connections there are, and how many places are taken.
+    /// Shows other threads how many connections there are, and how many places are taken.
     pub(crate) fn publish_load(&self) {
         let open = self.table.len() as u32 - self.closing;
         self.load().connections.store(open, Ordering::Relaxed);
         self.load().taken.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Counts what the connection buffers now.
+    /// Counts the bytes that the connection buffers now.
     pub(crate) fn update_buffered(&mut self, id: ConnectionId) {
+        // A connection that was evicted may be gone, and an idle one buffers nothing.
         let connection = self.table.get_mut(id.index());
         let Some(io) = connection.and_then(|connection| connection.io.as_mut()) else { return };
         let bytes = io.buffered_bytes();
         self.quota.set(id, &mut io.buffered, bytes);
     }
 
-    /// Frees what the connection does not need any more, and counts the rest.
+    /// Frees the buffers that the connection no longer needs, and counts the others.
     pub(crate) fn trim_buffers(&mut self, id: ConnectionId) {
-        // It may have been removed by what has just been done for it.
+        // The write or read before may have released it.
         let Some(connection) = self.table.get_mut(id.index()) else { return };
         match &connection.io {
             Some(io) if io.is_idle() => {
@@ -312,22 +332,24 @@ impl<S> Connections<S> {
         }
     }
 
-    /// The connection to evict next, while all together buffer too much.
+    /// The connection to evict next; `None` unless all together buffer too much.
     pub(crate) fn to_evict(&self) -> Option<ConnectionId> {
         self.quota.excess()
     }
 
-    /// Remembers the connection if its head is unfinished.
+    /// Lets the connection give way to new ones while its head is unfinished.
     pub(crate) fn watch_head(&mut self, id: ConnectionId) {
-        let Some(token) = self.token(id).filter(|&token| self.is_head_unfinished(token)) else {
+        let Some(connection) = self.expect_live(id) else { return };
+        if !connection.is_head_unfinished() {
             return;
-        };
+        }
+        let token = connection.token(id);
         let mut heads = std::mem::take(&mut self.unfinished_heads);
         heads.push(token, |token| self.is_head_unfinished(token));
         self.unfinished_heads = heads;
     }
 
-    /// The connection whose head has been unfinished for longest. It is not found again.
+    /// Takes the connection whose head has been unfinished for longest, if there is one.
     pub(crate) fn take_oldest_unfinished_head(&mut self) -> Option<ConnectionId> {
         let mut heads = std::mem::take(&mut self.unfinished_heads);
         let oldest = heads.pop(|token| self.is_head_unfinished(token));
@@ -415,8 +437,8 @@ mod tests {
         connections.admit_subscriber(ids[0], false);
         assert_eq!(connections.room(), 1, "a second request takes no second place");
         connections.admit_subscriber(ids[1], false);
-        assert!(connections.is_full() && !connections.has_place(ids[2], false));
-        assert!(connections.has_place(ids[0], false), "it has its place");
+        assert!(connections.is_full() && !connections.has_place(ids[2]));
+        assert!(connections.has_place(ids[0]), "it has its place");
         assert!(connections.begin_closing(ids[0]), "it lingers in the place that it had");
         connections.check_invariants();
         assert_eq!(connections.room(), 1, "one that lingers takes none");

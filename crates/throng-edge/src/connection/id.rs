@@ -1,5 +1,5 @@
-//! Identifies a worker's connections: by their place in its table, and by tokens, which outlive
-//! them.
+//! Identifies a worker's connections: by their places in its table, which are reused, and by
+//! tokens, which are not.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ pub struct ConnectionId(u32);
 
 impl ConnectionId {
     /// The place with this index.
-    pub(crate) fn new(index: u32) -> ConnectionId {
+    pub(crate) const fn new(index: u32) -> ConnectionId {
         ConnectionId(index)
     }
 
@@ -20,12 +20,12 @@ impl ConnectionId {
     }
 }
 
-/// Tells apart the connections that have one [`ConnectionId`], one after the other. Never zero.
+/// Distinguishes the connections that have the same [`ConnectionId`] one after another. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Generation(NonZeroU32);
 
 impl Generation {
-    /// The generation that follows on `number`; the numbers wrap around.
+    /// The generation that follows `number`; numbers wrap around.
     pub(super) fn after(number: u32) -> Generation {
         Generation(NonZeroU32::new(number.wrapping_add(1)).unwrap_or(NonZeroU32::MIN))
     }
@@ -35,7 +35,8 @@ impl Generation {
     }
 }
 
-/// Identifies one connection of a worker for good: events carry it, and lists that outlive a call.
+/// Identifies one connection of a worker, even after its place is reused. Events and lists that
+/// outlive a call hold tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     id: ConnectionId,
@@ -43,7 +44,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// The least value of [`Token::bits`]; smaller values are free for other sources of events.
+    /// The least value of [`Token::bits`]; smaller values identify other sources of events.
     pub(crate) const BITS_MIN: u64 = 1 << u32::BITS;
 
     pub(super) fn new(id: ConnectionId, generation: Generation) -> Token {

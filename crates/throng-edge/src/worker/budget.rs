@@ -3,6 +3,13 @@
 /// Heads and frames of one connection before others have their turn. Each may cost a write.
 const STEPS_PER_TURN: u32 = 32;
 
+/// Visits of subscriptions in one slice of a fan-out: about a millisecond of writing, unless the
+/// messages are large.
+const VISITS_PER_SLICE: u32 = 96;
+
+/// The least number of visits in one slice, however large the messages are.
+const VISITS_PER_SLICE_MIN: u32 = 6;
+
 /// An answer of this many bytes counts for one step of a connection's turn.
 const BYTES_PER_STEP: usize = 8 << 10;
 
@@ -14,16 +21,33 @@ pub(super) struct Budget {
     slice_bytes: usize,
     /// Heads and frames that the connection which is being read may still have.
     steps: u32,
+    /// Visits in the next slice of a fan-out.
+    visits: u32,
 }
 
 impl Budget {
     /// Nothing is left until a slice begins. A slice writes `slice_bytes_max`, roughly.
     pub(super) fn new(slice_bytes_max: usize) -> Budget {
-        Budget { slice_bytes_max, slice_bytes: 0, steps: 0 }
+        Budget { slice_bytes_max, slice_bytes: 0, steps: 0, visits: VISITS_PER_SLICE }
     }
 
     pub(super) fn begin_slice(&mut self) {
         self.slice_bytes = self.slice_bytes_max;
+    }
+
+    /// Begins a slice of a fan-out, and returns how many subscriptions it visits.
+    pub(super) fn begin_fan_out(&mut self) -> u32 {
+        self.begin_slice();
+        self.visits
+    }
+
+    /// Ends a slice of a fan-out. Where each visit writes much, the next slice has fewer.
+    pub(super) fn end_fan_out(&mut self) {
+        self.visits = if self.is_slice_spent() {
+            (self.visits / 2).max(VISITS_PER_SLICE_MIN)
+        } else {
+            (self.visits * 2).min(VISITS_PER_SLICE)
+        };
     }
 
     pub(super) fn is_slice_spent(&self) -> bool {
@@ -74,5 +98,20 @@ mod tests {
         assert!(budget.is_slice_spent() && budget.steps == STEPS_PER_TURN - 4);
         budget.charge(usize::MAX);
         assert!(!budget.has_steps());
+    }
+
+    #[test]
+    fn slices_of_large_messages_visit_fewer_subscriptions() {
+        let mut budget = Budget::new(100);
+        let mut slice = |bytes| {
+            let visits = budget.begin_fan_out();
+            budget.charge_slice(bytes);
+            budget.end_fan_out();
+            visits
+        };
+        let large: Vec<_> = (0..6).map(|_| slice(100)).collect();
+        assert_eq!(large, [96, 48, 24, 12, 6, 6]);
+        let small: Vec<_> = (0..6).map(|_| slice(99)).collect();
+        assert_eq!(small, [6, 12, 24, 48, 96, 96]);
     }
 }

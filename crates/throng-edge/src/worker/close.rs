@@ -10,8 +10,9 @@ use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::Worker;
+use super::clock::TICKS_PER_S;
 use super::send::LAST_READ_TICKS;
-use super::{TICKS_PER_S, Worker};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
@@ -23,11 +24,10 @@ impl<N: Net> Worker<N> {
     /// Answers a request that cannot be served, and closes.
     pub(super) fn refuse(&mut self, id: ConnectionId, error: &ErrorResponse, origin: Option<&str>) {
         let options = self.response_options(error.code, origin);
-        let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
+        let mut out = self.buffers.take_output();
         error.write_response(&mut out, &options);
         self.close_after(id, &out, CloseReason::Complete);
-        self.scratch = out;
+        self.buffers.return_output(out);
     }
 
     /// The control plane takes no more for now.
@@ -131,11 +131,11 @@ impl<N: Net> Worker<N> {
         if let Some(counter) = reason.counter() {
             self.count(counter);
         }
-        self.unsubscribe_all(id);
+        self.unfollow_all(id);
         self.count_unparked(id);
         let lingers = self.connections.begin_closing(id);
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        connection.due = self.now.tick.saturating_add(LAST_READ_TICKS);
+        connection.due = self.clock.deadline_ticks(LAST_READ_TICKS);
         if let Some(io) = &mut connection.io {
             io.long_poll = None;
             io.inbound = Vec::new();
@@ -160,7 +160,7 @@ impl<N: Net> Worker<N> {
         let is_written = !connection.has(Flags::BLOCKED);
         if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
             connection.flags.set(Flags::FINISHED, true);
-            connection.due = self.now.tick.saturating_add(LINGER_TICKS);
+            connection.due = self.clock.deadline_ticks(LINGER_TICKS);
             self.net.finish(&connection.socket);
         }
     }

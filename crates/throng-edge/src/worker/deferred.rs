@@ -1,28 +1,238 @@
-//! Lists of connections that go on when others have had their turn.
+//! Work that waits for a later slice, in the order in which it came.
+//!
+//! Connections are kept as tokens: one that has been released meanwhile, or whose place has a new
+//! connection, is passed over.
+//!
+//! # Invariants
+//!
+//! A live connection is in `reads` once if it has [`Flags::READ_DEFERRED`], and not otherwise; the
+//! same holds of `deliveries` and [`Flags::DELIVERY_DEFERRED`].
 
-use throng_core::Counter;
+use std::collections::VecDeque;
 
-use super::Worker;
-use crate::connection::{ConnectionId, Flags};
-use crate::net::Net;
+use super::session::presence_scan::PresenceScan;
+use crate::connection::{ConnectionId, Connections, Flags, Token};
 
-impl<N: Net> Worker<N> {
-    /// Gives the connection another turn in the next slice: it has more to read, or to act upon.
-    pub(super) fn defer_read(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        if !connection.has(Flags::READ_DEFERRED) {
-            connection.flags.set(Flags::READ_DEFERRED, true);
-            self.deferred_reads.push_back(connection.token(id));
-        }
+/// A close frame of a client, to be answered behind the messages that were published before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PendingClose {
+    pub(super) token: Token,
+    /// The close code to answer with; `None` if the client gave none.
+    pub(super) code: Option<u16>,
+}
+
+/// The lists of deferred work.
+#[derive(Debug, Default)]
+pub(super) struct Deferred {
+    /// Connections that have more to read, or to act upon, than one turn allows.
+    reads: VecDeque<Token>,
+    /// Connections that lack messages, and whose sockets may take more than one slice allows.
+    deliveries: VecDeque<Token>,
+    /// Connections that the control plane has not taken yet.
+    handoffs: VecDeque<Token>,
+    closes: Vec<PendingClose>,
+    presence_scans: VecDeque<PresenceScan>,
+}
+
+impl Deferred {
+    /// Gives the connection another turn in the next slice.
+    pub(super) fn defer_read<S>(&mut self, id: ConnectionId, connections: &mut Connections<S>) {
+        defer(&mut self.reads, Flags::READ_DEFERRED, id, connections);
     }
 
-    /// Lets the connection have what it lacks in the next slice.
-    pub(super) fn defer_delivery(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        if !connection.has(Flags::DELIVERY_DEFERRED) {
-            connection.flags.set(Flags::DELIVERY_DEFERRED, true);
-            self.deferred_deliveries.push_back(connection.token(id));
-            self.count(Counter::Postponed);
+    /// Lets the connection have what it lacks in the next slice. Returns whether it was not
+    /// deferred before.
+    pub(super) fn defer_delivery<S>(
+        &mut self,
+        id: ConnectionId,
+        connections: &mut Connections<S>,
+    ) -> bool {
+        defer(&mut self.deliveries, Flags::DELIVERY_DEFERRED, id, connections)
+    }
+
+    /// The number of connections in `reads`, released ones included.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// The number of connections in `deliveries`, released ones included.
+    pub(super) fn deliveries(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    /// Takes the connection whose read was deferred first.
+    pub(super) fn next_read<S>(
+        &mut self,
+        connections: &mut Connections<S>,
+    ) -> Option<ConnectionId> {
+        next(&mut self.reads, Flags::READ_DEFERRED, connections)
+    }
+
+    /// Takes the connection whose delivery was deferred first.
+    pub(super) fn next_delivery<S>(
+        &mut self,
+        connections: &mut Connections<S>,
+    ) -> Option<ConnectionId> {
+        next(&mut self.deliveries, Flags::DELIVERY_DEFERRED, connections)
+    }
+
+    /// Tries to hand the connection off again in the next slice.
+    pub(super) fn defer_handoff(&mut self, token: Token) {
+        self.handoffs.push_back(token);
+    }
+
+    /// The number of connections that wait for the control plane, released ones included.
+    pub(super) fn handoffs(&self) -> usize {
+        self.handoffs.len()
+    }
+
+    /// Takes the connection that has waited longest for the control plane. It may be gone, or
+    /// closing.
+    pub(super) fn next_handoff(&mut self) -> Option<Token> {
+        self.handoffs.pop_front()
+    }
+
+    /// Answers the close frame in a later slice.
+    pub(super) fn defer_close(&mut self, close: PendingClose) {
+        self.closes.push(close);
+    }
+
+    /// Takes all close frames that wait for their answers.
+    pub(super) fn take_closes(&mut self) -> Vec<PendingClose> {
+        std::mem::take(&mut self.closes)
+    }
+
+    /// Starts a scan, or lets it go on after the others.
+    pub(super) fn defer_presence_scan(&mut self, scan: PresenceScan) {
+        self.presence_scans.push_back(scan);
+    }
+
+    /// Takes the scan whose turn it is.
+    pub(super) fn next_presence_scan(&mut self) -> Option<PresenceScan> {
+        self.presence_scans.pop_front()
+    }
+
+    /// Whether a slice has something to do at once. Close frames are answered only while the worker
+    /// takes notifications, and the control plane tells by no event when it takes connections.
+    pub(super) fn has_work(&self, takes_notifications: bool) -> bool {
+        !self.reads.is_empty()
+            || !self.deliveries.is_empty()
+            || (takes_notifications && !self.closes.is_empty())
+            || !self.presence_scans.is_empty()
+    }
+
+    /// Panics unless lists and flags agree. For tests: it visits all connections.
+    pub(super) fn check_invariants<S>(&self, connections: &Connections<S>) {
+        let lists =
+            [(&self.reads, Flags::READ_DEFERRED), (&self.deliveries, Flags::DELIVERY_DEFERRED)];
+        for (list, flag) in lists {
+            let live = list.iter().filter_map(|&token| connections.find(token));
+            let mut listed: Vec<_> = live.collect();
+            listed.sort_unstable();
+            let all = (0..connections.extent()).map(ConnectionId::new);
+            let is_flagged =
+                |&id: &ConnectionId| connections.get(id).is_some_and(|found| found.has(flag));
+            assert_eq!(listed, all.filter(is_flagged).collect::<Vec<_>>(), "{flag:?}");
         }
+    }
+}
+
+/// Appends a connection to a list unless it is there. Returns whether it was not.
+fn defer<S>(
+    list: &mut VecDeque<Token>,
+    flag: Flags,
+    id: ConnectionId,
+    connections: &mut Connections<S>,
+) -> bool {
+    let Some(connection) = connections.expect_live_mut(id) else { return false };
+    let is_new = !connection.has(flag);
+    if is_new {
+        connection.flags.set(flag, true);
+        list.push_back(connection.token(id));
+    }
+    is_new
+}
+
+/// Takes the first connection of a list that is still there, and clears its flag.
+fn next<S>(
+    list: &mut VecDeque<Token>,
+    flag: Flags,
+    connections: &mut Connections<S>,
+) -> Option<ConnectionId> {
+    while let Some(token) = list.pop_front() {
+        if let Some(id) = connections.find(token)
+            && let Some(connection) = connections.get_mut(id)
+        {
+            debug_assert!(connection.has(flag), "a listed connection has the flag");
+            connection.flags.set(flag, false);
+            return Some(id);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::WorkerId;
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::metrics::Metrics;
+
+    /// Connections without sockets.
+    fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
+        let metrics = Metrics::new([100].into_iter());
+        let mut connections = Connections::new(WorkerId(0), metrics, Limits::default(), 0);
+        let ids = (0..count).map(|_| connections.insert((), Flags::default(), 0)).collect();
+        (connections, ids)
+    }
+
+    #[test]
+    fn a_connection_that_is_deferred_twice_has_one_turn() {
+        let (mut connections, ids) = connections(2);
+        let mut deferred = Deferred::default();
+        for id in [ids[1], ids[0], ids[1]] {
+            deferred.defer_read(id, &mut connections);
+        }
+        deferred.check_invariants(&connections);
+        assert!(deferred.has_work(false));
+        let mut next = || deferred.next_read(&mut connections);
+        let order = [next(), next(), next()];
+        assert_eq!(order, [Some(ids[1]), Some(ids[0]), None]);
+        assert!(!deferred.has_work(true));
+        deferred.check_invariants(&connections);
+    }
+
+    #[test]
+    fn a_connection_can_be_deferred_again_once_it_had_its_turn() {
+        let (mut connections, ids) = connections(1);
+        let mut deferred = Deferred::default();
+        assert!(deferred.defer_delivery(ids[0], &mut connections));
+        assert!(!deferred.defer_delivery(ids[0], &mut connections));
+        assert_eq!(deferred.next_delivery(&mut connections), Some(ids[0]));
+        assert!(deferred.defer_delivery(ids[0], &mut connections));
+    }
+
+    #[test]
+    fn a_new_connection_in_the_place_of_a_released_one_does_not_get_its_turn() {
+        let (mut connections, ids) = connections(1);
+        let mut deferred = Deferred::default();
+        deferred.defer_read(ids[0], &mut connections);
+        connections.remove(ids[0]);
+        let reused = connections.insert((), Flags::default(), 0);
+        assert_eq!(reused, ids[0]);
+        deferred.check_invariants(&connections);
+        assert_eq!(deferred.next_read(&mut connections), None);
+    }
+
+    #[test]
+    fn close_frames_wait_while_notifications_do() {
+        let (connections, ids) = connections(1);
+        let mut deferred = Deferred::default();
+        let token = connections.token(ids[0]).unwrap();
+        deferred.defer_close(PendingClose { token, code: None });
+        assert!(deferred.has_work(true) && !deferred.has_work(false));
+        assert_eq!(deferred.take_closes().len(), 1);
+        assert!(!deferred.has_work(true));
     }
 }

@@ -24,13 +24,12 @@ impl<N: Net> Worker<N> {
             keep_alive: false,
             allow_origin,
             retry_after: self.retry_after(code),
-            date: Some(self.date.get()),
+            date: Some(self.clock.date()),
         }
     }
 
     /// The next client's `Retry-After`, for a code that has one.
     pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
-        let window_ms = code.retry()?.window_ms(self.settings.drain_window);
-        Some(RetryAfter::from_ms(self.retry_schedule.next_ms(&window_ms)))
+        self.clock.retry_after(code, self.settings.drain_window)
     }
 }

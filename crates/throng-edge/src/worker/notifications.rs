@@ -3,7 +3,7 @@
 use throng_core::{ConnectionName, Notification};
 
 use super::Worker;
-use super::session::presence::PresenceScan;
+use super::session::presence_scan::PresenceScan;
 use crate::connection::{Flags, State};
 use crate::net::Net;
 
@@ -18,10 +18,11 @@ impl<N: Net> Worker<N> {
     /// for fan-outs. Returns whether it has taken all.
     pub(super) fn take_notifications(&mut self) -> bool {
         let takes_all = self.takes_notifications();
-        let mut notifications = std::mem::take(&mut self.notifications);
-        match takes_all {
-            true => self.queue.take(&mut notifications),
-            false => self.queue.take_urgent(&mut notifications),
+        let mut notifications = self.buffers.take_notifications();
+        if takes_all {
+            self.queue.take(&mut notifications);
+        } else {
+            self.queue.take_urgent(&mut notifications);
         }
         for notification in notifications.drain(..) {
             match notification {
@@ -29,17 +30,18 @@ impl<N: Net> Worker<N> {
                     self.subscriptions.append(local, channel, &message);
                 }
                 Notification::Presence { local, channel, query } => {
-                    self.presence_scans.push_back(PresenceScan::new(local, channel, query));
+                    let scan = PresenceScan::new(local, channel, query);
+                    self.deferred.defer_presence_scan(scan);
                 }
                 Notification::Follows { channel, connection, query } => {
                     (query.0)(self.follows(connection, channel));
                 }
                 Notification::Answer { connection, text } => self.late_answer(connection, &text),
-                Notification::StopAccepting => self.shutdown.stop_accepting(self.now.tick),
+                Notification::StopAccepting => self.shutdown.stop_accepting(self.clock.tick()),
                 Notification::Drain => self.start_drain(),
             }
         }
-        self.notifications = notifications;
+        self.buffers.return_notifications(notifications);
         takes_all
     }
 

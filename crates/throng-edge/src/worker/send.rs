@@ -5,7 +5,8 @@ use std::io::IoSlice;
 
 use throng_core::Counter;
 
-use super::{TICKS_PER_S, Worker, ticks};
+use super::Worker;
+use super::clock::{TICKS_PER_S, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Left, Progress, State};
 use crate::net::{Net, Transfer};
@@ -24,9 +25,10 @@ impl<N: Net> Worker<N> {
     /// them.
     pub(super) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
         let Some(connection) = self.connections.expect_live(id) else { return };
-        let transfer = match connection.has(Flags::BLOCKED) {
-            true => Transfer::Blocked,
-            false => self.net.write(&connection.socket, &[IoSlice::new(bytes)]),
+        let transfer = if connection.has(Flags::BLOCKED) {
+            Transfer::Blocked
+        } else {
+            self.net.write(&connection.socket, &[IoSlice::new(bytes)])
         };
         self.sent_messages(id, bytes, messages, transfer);
     }
@@ -53,12 +55,13 @@ impl<N: Net> Worker<N> {
         if self.connections.get(id).is_none() {
             return;
         }
-        self.counters.add(Counter::SentBytes, written as u64);
+        self.metrics.add(Counter::SentBytes, written as u64);
         self.budget.charge(bytes.len());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
+        // All of it is written.
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else {
-            return self.counters.add(connection.delivery_counter(), messages);
+            return self.metrics.add(connection.delivery_counter(), messages);
         };
         let outbound = connection.io_mut().outbound.get_or_insert_default();
         let bytes_max = self.settings.limits.outbound_bytes_max;
@@ -95,7 +98,7 @@ impl<N: Net> Worker<N> {
         let is_answer =
             |connection: &Connection<_>| matches!(connection.state, State::Head | State::Closing);
         if self.connections.get(id).is_some_and(is_answer) {
-            let progress = Progress { since: self.now.tick, left: self.left(id) };
+            let progress = Progress { since: self.clock.tick(), left: self.left(id) };
             let Some(connection) = self.connections.expect_live_mut(id) else { return };
             connection.io_mut().outbound.get_or_insert_default().progress = progress;
         }
@@ -115,14 +118,15 @@ impl<N: Net> Worker<N> {
             State::Streaming | State::LongPolling => return false,
         };
         let outbound = connection.io.as_mut().and_then(|io| io.outbound.as_mut());
+        debug_assert!(outbound.is_some(), "a client that awaits an answer has a deadline for it");
         let Some(outbound) = outbound else { return false };
         let until = ticks(self.settings.limits.answer_timeout);
         let until = outbound.progress.since.saturating_add(until);
-        if !left.is_less_than(outbound.progress.left) || until <= self.now.tick {
+        if !left.is_less_than(outbound.progress.left) || until <= self.clock.tick() {
             return false;
         }
         outbound.progress.left = left;
-        connection.due = self.now.tick.saturating_add(patience).min(until);
+        connection.due = self.clock.tick().saturating_add(patience).min(until);
         true
     }
 
@@ -151,6 +155,7 @@ impl<N: Net> Worker<N> {
             }
             let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
             let counter = connection.delivery_counter();
+            // The socket took nothing of a shared message, which is in the replay buffer.
             let Some(io) = &mut connection.io else { return true };
             let rest = match &io.partial {
                 Some(partial) => {
@@ -171,18 +176,18 @@ impl<N: Net> Worker<N> {
                     return false;
                 }
             };
-            self.counters.add(Counter::SentBytes, written as u64);
+            self.metrics.add(Counter::SentBytes, written as u64);
             self.budget.charge_slice(written);
             connection.flags.set(Flags::WRITTEN, true);
             match &mut io.partial {
                 Some(partial) if written < length => partial.from += written as u32,
                 Some(_) => {
                     io.partial = None;
-                    self.counters.add(counter, 1);
+                    self.metrics.add(counter, 1);
                 }
                 None => {
                     if let Some(outbound) = &mut io.outbound {
-                        self.counters.add(counter, outbound.advance(written));
+                        self.metrics.add(counter, outbound.advance(written));
                     }
                 }
             }

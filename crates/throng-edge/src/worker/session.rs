@@ -2,8 +2,9 @@
 
 mod accept;
 mod command;
-pub(super) mod frames;
+mod frames;
 mod hand_off;
-pub(super) mod presence;
+mod presence;
+pub(super) mod presence_scan;
 mod receive;
 mod subscribe;

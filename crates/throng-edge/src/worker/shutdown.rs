@@ -1,21 +1,16 @@
-//! The end of a worker: it delivers everything that was accepted, then tells each client when to
-//! come back, spread over the drain window, so that they do not all come at once.
+//! How far a worker's shutdown has come: it stops accepting, later drains, then ends.
+//!
+//! A drain passes over the table of connections again and again, a slice at a time, until all are
+//! closed or its time is over.
 //!
 //! A long-poll's client is between two polls again and again, and messages that were accepted
 //! meanwhile are in the log only, which ends with the server. So while such clients may be about,
 //! for the length of the window at most, the worker goes on to take connections: a poll for which
-//! something is ready is answered, and one for which nothing is ready is told when to come back.
+//! messages wait is answered, and one for which none wait is told when to come back.
 
-use std::sync::atomic::Ordering;
+use std::ops::Range;
 
-use throng_core::{Counter, Parked, retry};
-use throng_wire::{RetryAfter, chunk, sse};
-
-use super::{TICKS_PER_S, Worker, ticks};
-use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State};
-use crate::encoding::Encoding;
-use crate::net::Net;
+use super::clock::TICKS_PER_S;
 
 /// Connections closed in one slice.
 const DRAINED_PER_SLICE: u32 = 512;
@@ -26,8 +21,7 @@ const LATE_DRAIN_TICKS: u32 = TICKS_PER_S;
 /// After the drain timeout, closing connections have this long, in ticks.
 const LAST_TICKS: u32 = 3 * TICKS_PER_S;
 
-/// How far a worker's shutdown has come: it stops accepting, later drains, then ends. All times are
-/// ticks.
+/// The state of a worker's shutdown. All times are ticks.
 #[derive(Debug, Default)]
 pub(super) struct Shutdown {
     /// When accepting stopped; `None` while accepting.
@@ -40,12 +34,12 @@ pub(super) struct Shutdown {
 
 #[derive(Debug)]
 struct Drain {
-    /// What is not delivered by then is given up.
+    /// Messages that are not delivered by then are given up.
     deadline: u32,
     /// The index of the next connection to close in this pass over the table; `None` between two
     /// passes.
     next_index: Option<u32>,
-    /// A pass before then would find nothing new.
+    /// A pass before this tick would find nothing new.
     next_pass: u32,
     /// Clients that are between two long-polls are awaited until then.
     polls_until: u32,
@@ -54,9 +48,33 @@ struct Drain {
     is_ended: bool,
 }
 
+/// What a drain depends on, beside its own state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DrainInputs {
+    pub(super) tick: u32,
+    /// Whether connections that were served a long-poll and wait for nothing are open.
+    pub(super) has_idle: bool,
+    /// Whether everything that was accepted has been offered to every subscriber.
+    pub(super) is_delivered: bool,
+    /// All connections have indices below this; 0 if there are none.
+    pub(super) extent: u32,
+}
+
+/// What a drain does in a slice.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DrainStep {
+    /// There is nothing to do now.
+    Wait,
+    /// The connections with these indices are closed. If `is_late`, even those that lack messages;
+    /// unless `awaits_polls`, even those whose clients may ask for something.
+    Close { indices: Range<u32>, is_late: bool, awaits_polls: bool },
+    /// The worker has ended.
+    End,
+}
+
 impl Shutdown {
-    pub(super) fn stop_accepting(&mut self, now: u32) {
-        self.stopped_accepting.get_or_insert(now);
+    pub(super) fn stop_accepting(&mut self, tick: u32) {
+        self.stopped_accepting.get_or_insert(tick);
     }
 
     /// Whether new subscriptions are refused.
@@ -65,22 +83,22 @@ impl Shutdown {
     }
 
     /// A client had the answer to its long-poll, and is about to ask on another connection.
-    pub(super) fn note_long_poll_end(&mut self, now: u32) {
-        self.long_poll_ended = Some(now);
+    pub(super) fn note_long_poll_end(&mut self, tick: u32) {
+        self.long_poll_ended = Some(tick);
     }
 
-    /// Starts the drain, unless it has been started. The time since accepting stopped counts for
-    /// the `timeout`.
-    fn start_drain(&mut self, now: u32, timeout: u32, window: u32) {
-        self.stop_accepting(now);
-        let stopped = self.stopped_accepting.unwrap_or(now);
-        let deadline = stopped.saturating_add(timeout).max(now.saturating_add(LATE_DRAIN_TICKS));
+    /// Starts the drain, unless it has been started. The time since accepting stopped counts
+    /// towards the `timeout`.
+    pub(super) fn start_drain(&mut self, tick: u32, timeout: u32, window: u32) {
+        self.stop_accepting(tick);
+        let stopped = self.stopped_accepting.unwrap_or(tick);
+        let deadline = stopped.saturating_add(timeout).max(tick.saturating_add(LATE_DRAIN_TICKS));
         self.drain.get_or_insert(Drain {
             deadline,
             next_index: None,
             next_pass: 0,
-            polls_until: now.saturating_add(window).min(deadline),
-            polls_since: now.saturating_sub(window),
+            polls_until: tick.saturating_add(window).min(deadline),
+            polls_since: tick.saturating_sub(window),
             is_ended: false,
         });
     }
@@ -89,7 +107,8 @@ impl Shutdown {
         self.drain.is_some()
     }
 
-    fn is_ended(&self) -> bool {
+    /// Whether the drain is over.
+    pub(super) fn is_ended(&self) -> bool {
         self.drain.as_ref().is_some_and(|drain| drain.is_ended)
     }
 
@@ -100,130 +119,55 @@ impl Shutdown {
 
     /// Whether the worker drains and clients may be between two long-polls; `has_idle` says whether
     /// some of them have kept their connections.
-    fn awaits_polls(&self, now: u32, has_idle: bool) -> bool {
+    pub(super) fn awaits_polls(&self, tick: u32, has_idle: bool) -> bool {
+        // The worker does not drain.
         let Some(drain) = &self.drain else { return false };
         let has_left = self.long_poll_ended.is_some_and(|ended| ended >= drain.polls_since);
-        now < drain.polls_until && (has_idle || has_left)
-    }
-}
-
-impl<N: Net> Worker<N> {
-    /// Whether the worker was told to end and has.
-    pub fn is_ended(&self) -> bool {
-        self.shutdown.is_ended()
+        tick < drain.polls_until && (has_idle || has_left)
     }
 
-    /// Whether the listener is still needed: until the end of a drain's wait for long-polls.
-    pub fn takes_connections(&self) -> bool {
-        !self.shutdown.is_draining() || self.awaits_polls()
-    }
-
-    pub(super) fn start_drain(&mut self) {
-        let timeout = ticks(self.settings.drain_timeout);
-        let window = ticks(self.settings.drain_window);
-        self.shutdown.start_drain(self.now.tick, timeout, window);
-    }
-
-    fn awaits_polls(&self) -> bool {
-        let parked: u64 = Parked::ALL.iter().map(|&parked| self.counters.parked(parked)).sum();
-        let has_idle = u64::from(self.connections.admitted()) > parked;
-        self.shutdown.awaits_polls(self.now.tick, has_idle)
-    }
-
-    /// Goes on with a drain for one slice.
-    pub(super) fn continue_drain(&mut self) {
-        let now = self.now.tick;
-        let awaits_polls = self.awaits_polls();
-        let is_delivered = !self.subscriptions.is_fanning_out() && self.queue.is_empty();
-        let Some(drain) = &mut self.shutdown.drain else { return };
-        let is_late = now >= drain.deadline;
+    /// What the drain does now. A slice that closes connections ends a pass with the last one; the
+    /// next pass begins in a later tick.
+    pub(super) fn next_step(&mut self, inputs: DrainInputs) -> DrainStep {
+        let DrainInputs { tick, has_idle, is_delivered, extent } = inputs;
+        let awaits_polls = self.awaits_polls(tick, has_idle);
+        // The worker does not drain.
+        let Some(drain) = &mut self.drain else { return DrainStep::Wait };
         if !awaits_polls {
             // The listener is closed now: no poll can come later.
-            drain.polls_until = now;
+            drain.polls_until = tick;
         }
-        let is_over = now >= drain.deadline.saturating_add(LAST_TICKS);
-        if is_over || (self.connections.is_empty() && !awaits_polls) {
+        let is_over = tick >= drain.deadline.saturating_add(LAST_TICKS);
+        if is_over || (extent == 0 && !awaits_polls) {
             drain.is_ended = true;
-            self.metrics.worker(self.id).is_ended.store(true, Ordering::Release);
-            return;
+            return DrainStep::End;
         }
-        if !is_delivered && !is_late {
-            return;
-        }
+        let is_late = tick >= drain.deadline;
         let first = match drain.next_index {
+            _ if !is_delivered && !is_late => return DrainStep::Wait,
             Some(index) => index,
-            None if now >= drain.next_pass => 0,
-            None => return,
+            None if tick >= drain.next_pass => 0,
+            None => return DrainStep::Wait,
         };
-        let end = self.connections.extent().min(first + DRAINED_PER_SLICE);
-        drain.next_index = (end < self.connections.extent()).then_some(end);
-        drain.next_pass = now + 1;
-        for index in first..end {
-            self.drain_connection(ConnectionId::new(index), is_late, awaits_polls);
-        }
-    }
-
-    /// Closes one connection. If messages are under way to it, that waits until it is late; if it
-    /// may still ask for something, until no polls are awaited any more.
-    fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
-        // Not every place of the table is taken.
-        let Some(connection) = self.connections.get(id) else { return };
-        match connection.state {
-            State::Closing => {}
-            State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
-            State::Head if awaits_polls => {}
-            State::Head if connection.io.is_some() => self.refuse_draining(id),
-            State::Head => self.release(id, CloseReason::Draining),
-            _ if connection.has(Flags::BLOCKED) && !is_late => {}
-            _ if connection.has(Flags::DELIVERY_DEFERRED) && !is_late => {}
-            _ => self.drain_parked(id),
-        }
-    }
-
-    /// Tells a parked client when to come back, each at another moment of the drain window.
-    fn drain_parked(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        let retry_after = self.drain_retry(id);
-        let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
-        if connection.state == State::LongPolling {
-            self.count(Counter::ClosedDraining);
-            return self.answer_long_poll_empty(id, Some(retry_after));
-        }
-        let mut out = Vec::new();
-        match encoding {
-            Encoding::WebSocket | Encoding::WebSocketEnvelope => {
-                let message = retry_after.close_reason();
-                return self.close_websocket_with(id, CloseReason::Draining, &message);
-            }
-            Encoding::Sse | Encoding::SseEnvelope => {
-                let mut inner = Vec::new();
-                sse::write_retry(&mut inner, retry_after.ms());
-                if is_chunked {
-                    chunk::write_chunk(&mut out, &inner);
-                } else {
-                    out = inner;
-                }
-            }
-            Encoding::Line | Encoding::LineEnvelope => {}
-        }
-        if is_chunked {
-            out.extend_from_slice(chunk::LAST);
-        }
-        self.close_after(id, &out, CloseReason::Draining);
-    }
-
-    /// When the client of the connection is to come back.
-    fn drain_retry(&self, id: ConnectionId) -> RetryAfter {
-        let window_ms = self.settings.drain_window.as_millis() as u64;
-        let workers = self.metrics.workers().len() as u32;
-        let place = id.index().wrapping_mul(workers).wrapping_add(u32::from(self.id.0));
-        RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))
+        let end = extent.min(first.saturating_add(DRAINED_PER_SLICE));
+        drain.next_index = (end < extent).then_some(end);
+        drain.next_pass = tick + 1;
+        DrainStep::Close { indices: first..end, is_late, awaits_polls }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A worker of which everything is delivered, with connections below this index.
+    fn inputs(tick: u32, extent: u32) -> DrainInputs {
+        DrainInputs { tick, has_idle: false, is_delivered: true, extent }
+    }
+
+    fn closing(indices: Range<u32>) -> DrainStep {
+        DrainStep::Close { indices, is_late: false, awaits_polls: false }
+    }
 
     #[test]
     fn the_time_since_accepting_stopped_counts_for_the_drain_timeout() {
@@ -251,5 +195,49 @@ mod tests {
         shutdown.start_drain(1000, 100, 50);
         assert!(!shutdown.awaits_polls(1001, false), "its client has come back long ago");
         assert!(shutdown.awaits_polls(1001, true), "a client has kept its connection");
+    }
+
+    #[test]
+    fn a_worker_that_does_not_drain_has_nothing_to_do() {
+        let mut shutdown = Shutdown::default();
+        shutdown.stop_accepting(0);
+        assert_eq!(shutdown.next_step(inputs(1000, 5)), DrainStep::Wait);
+        assert!(shutdown.has_stopped_accepting() && !shutdown.has_work() && !shutdown.is_ended());
+    }
+
+    #[test]
+    fn a_pass_closes_all_connections_and_the_next_one_is_a_tick_later() {
+        let mut shutdown = Shutdown::default();
+        shutdown.start_drain(0, 100, 50);
+        let extent = DRAINED_PER_SLICE + 10;
+        assert_eq!(shutdown.next_step(inputs(1, extent)), closing(0..DRAINED_PER_SLICE));
+        assert!(shutdown.has_work());
+        assert_eq!(shutdown.next_step(inputs(1, extent)), closing(DRAINED_PER_SLICE..extent));
+        assert!(!shutdown.has_work());
+        assert_eq!(shutdown.next_step(inputs(1, 10)), DrainStep::Wait);
+        assert_eq!(shutdown.next_step(inputs(2, 10)), closing(0..10));
+        assert_eq!(shutdown.next_step(inputs(3, 0)), DrainStep::End);
+        assert!(shutdown.is_ended());
+    }
+
+    #[test]
+    fn undelivered_messages_are_awaited_until_the_deadline() {
+        let mut shutdown = Shutdown::default();
+        shutdown.start_drain(0, 100, 50);
+        let mut step =
+            |tick| shutdown.next_step(DrainInputs { is_delivered: false, ..inputs(tick, 10) });
+        assert_eq!(step(99), DrainStep::Wait);
+        let late = DrainStep::Close { indices: 0..10, is_late: true, awaits_polls: false };
+        assert_eq!(step(100), late);
+        assert_eq!(step(100 + LAST_TICKS), DrainStep::End, "although connections are left");
+    }
+
+    #[test]
+    fn no_poll_is_awaited_once_none_was() {
+        let mut shutdown = Shutdown::default();
+        shutdown.start_drain(0, 100, 50);
+        assert_eq!(shutdown.next_step(inputs(1, 10)), closing(0..10));
+        let idle = DrainInputs { has_idle: true, ..inputs(2, 10) };
+        assert_eq!(shutdown.next_step(idle), closing(0..10), "the listener is closed since");
     }
 }

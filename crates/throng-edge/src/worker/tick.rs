@@ -1,60 +1,56 @@
-//! The sweep over the slab: what has come due, and who has fallen behind.
+//! The timer scan: deadlines, heartbeats, and connections that lag.
 //!
-//! No connection owns a timer. Each has one moment at which something is to be done about it
-//! (`due`); the sweep passes every connection once a second and does what has come due.
+//! No connection owns a timer. Each has one deadline, `due`. The scan passes every connection once
+//! a second and acts on those that are due.
 
 use throng_core::Counter;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::Worker;
+use super::clock::{TICKS_PER_S, ticks};
 use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
-use super::{TICKS_PER_S, Worker, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Io, State};
 use crate::net::Net;
 
-/// Connections passed in one tick, at least: all of a small server's, so that its deadlines are met
-/// to the tick. With more, a large server of many workers would pass all its connections several
-/// times a second.
+/// The least number of connections passed in one tick. A small server passes all of them, so that
+/// its deadlines are met to the tick. With a higher number, a large server of many workers would
+/// pass all its connections several times a second.
 const VISITS_PER_TICK_MIN: u32 = 1024;
 
 impl<N: Net> Worker<N> {
-    /// To be called once per tick, after [`Worker::set_now`].
+    /// Does the work of a tick. Call it once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
-        // What others see of it is never older than a tick.
+        // The load that other threads see is never older than a tick.
         self.connections.publish_load();
-        let dropped = self.subscriptions.dropped();
-        self.counters.add(Counter::DroppedForRoom, dropped - self.dropped);
-        self.dropped = dropped;
-        let extent = self.connections.extent();
-        self.allow_beats();
+        self.metrics.set_total(Counter::DroppedForRoom, self.subscriptions.dropped());
+        self.allow_heartbeats();
         // Deliveries go before heartbeats.
         let deferred_ticks =
             if self.subscriptions.is_fanning_out() { DEFERRED_TICKS_MAX } else { 0 };
+        let extent = self.connections.extent();
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
-            if self.scan_index >= self.connections.extent() {
-                self.scan_index = 0;
-            }
-            let id = ConnectionId::new(self.scan_index);
-            self.scan_index += 1;
+            let id = self.connections.next_scanned();
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let is_parked = connection.state == State::Streaming;
-            let patience = if is_parked { deferred_ticks } else { 0 };
-            if connection.due.saturating_add(patience) <= self.now.tick {
+            let delay = if is_parked { deferred_ticks } else { 0 };
+            if connection.due.saturating_add(delay) <= self.clock.tick() {
                 self.due(id);
             } else if is_parked && connection.io.is_some() {
                 self.check_busy(id);
             }
         }
-        self.send_beats();
+        self.send_heartbeats();
     }
 
+    /// Acts on a connection whose deadline is over.
     fn due(&mut self, id: ConnectionId) {
         if self.makes_progress(id) {
             return;
         }
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         match connection.state {
             State::Streaming => self.heartbeat(id),
             State::LongPolling => self.answer_long_poll_empty(id, None),
@@ -74,21 +70,23 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Looks at a parked connection that is half read or half written: a message must not take for
-    /// ever, and one that has fallen behind does not wait for its socket.
+    /// Checks a streaming connection with unfinished input or output: a half-read message has a
+    /// deadline, and a connection that lags is closed without waiting for its socket.
     fn check_busy(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
         if connection.has(Flags::BLOCKED) {
             self.check_blocked(id);
         }
+        // If it lags, it is closing now, or released.
+        let Some(connection) = self.connections.get(id) else { return };
+        if connection.state != State::Streaming {
+            return;
+        }
         let timeout = self.settings.limits.message_timeout;
-        let (ticks, now) = (ticks(timeout), self.now.tick);
+        let (ticks, now) = (ticks(timeout), self.clock.tick());
         let is_late =
             |io: &Io| !io.reader.is_idle() && io.message_since.saturating_add(ticks) <= now;
-        let connection =
-            self.connections.get(id).filter(|connection| connection.state == State::Streaming);
-        let io = connection.and_then(|connection| connection.io.as_deref());
-        if io.is_some_and(is_late) {
+        if connection.io.as_deref().is_some_and(is_late) {
             let message = format!("a message must arrive within {} s", timeout.as_secs());
             let reason = CloseReason::Refused(ErrorCode::TooSlow);
             self.close_websocket_with(id, reason, &message);

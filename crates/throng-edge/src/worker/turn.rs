@@ -26,10 +26,6 @@ impl<N: Net> Worker<N> {
         self.continue_drain();
         // For the events of the next batch.
         self.budget.begin_slice();
-        !self.deferred_reads.is_empty()
-            || !self.deferred_deliveries.is_empty()
-            || (!self.pending_closes.is_empty() && self.takes_notifications())
-            || !self.presence_scans.is_empty()
-            || self.shutdown.has_work()
+        self.deferred.has_work(self.takes_notifications()) || self.shutdown.has_work()
     }
 }

@@ -14,13 +14,13 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// An answer that is being put together.
 #[derive(Default)]
-pub(in crate::worker) struct Answer {
+pub(super) struct Answer {
     body: Vec<u8>,
     content_type: Option<String>,
     /// How many messages it holds.
-    pub(in crate::worker) messages: u64,
+    pub(super) messages: u64,
     /// Whether messages before them are lost.
-    pub(in crate::worker) has_gap: bool,
+    pub(super) has_gap: bool,
 }
 
 impl Answer {
@@ -45,7 +45,7 @@ impl Answer {
 
     /// Adds messages, oldest first, as many as one answer holds, without those that exclude `name`.
     /// Returns the offset of the last message that it has considered.
-    pub(in crate::worker) fn add_all<'a>(
+    pub(super) fn add_all<'a>(
         &mut self,
         messages: impl Iterator<Item = &'a Arc<Message>>,
         name: ConnectionName,
@@ -65,7 +65,7 @@ impl Answer {
     }
 
     /// The response as it goes over the wire, to a client that is at `position` after it.
-    pub(in crate::worker) fn encode(
+    pub(super) fn encode(
         &self,
         position: &Position,
         poll: Option<&LongPoll>,
@@ -94,16 +94,16 @@ impl Answer {
 
 /// What an answer depends on, among kept connections that wait for one channel only.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::worker) struct Terms {
-    pub(in crate::worker) cursor: u64,
-    pub(in crate::worker) encoding: Encoding,
-    pub(in crate::worker) poll: Option<Box<LongPoll>>,
+pub(super) struct Terms {
+    pub(super) cursor: u64,
+    pub(super) encoding: Encoding,
+    pub(super) poll: Option<Box<LongPoll>>,
 }
 
 /// One answer for all long-polls with the same terms.
 #[derive(Debug)]
-pub(in crate::worker) struct SharedAnswer {
-    pub(in crate::worker) terms: Terms,
-    pub(in crate::worker) bytes: Vec<u8>,
-    pub(in crate::worker) messages: u64,
+pub(super) struct SharedAnswer {
+    pub(super) terms: Terms,
+    pub(super) bytes: Vec<u8>,
+    pub(super) messages: u64,
 }

@@ -3,20 +3,33 @@
 use throng_core::SubscriptionId;
 
 use super::answer::SharedAnswer;
-use super::deliver::Outcome;
+use super::outcome::Outcome;
 use crate::connection::ConnectionId;
 use crate::net::Transfer;
 
-/// Memory that each slice uses anew.
+/// Lists that each slice uses anew.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Batch {
     /// Subscriptions that lack something, and the indices of their connections.
-    pub(in crate::worker) visits: Vec<(SubscriptionId, u32)>,
+    pub(super) visits: Vec<(SubscriptionId, u32)>,
     /// The visits that write one message together.
-    pub(in crate::worker) together: Vec<(SubscriptionId, ConnectionId)>,
+    pub(super) together: Vec<(SubscriptionId, ConnectionId)>,
     /// The long-polls that share answers, each with the number of its answer.
-    pub(in crate::worker) polls: Vec<(ConnectionId, usize)>,
-    pub(in crate::worker) answers: Vec<SharedAnswer>,
-    pub(in crate::worker) transfers: Vec<Transfer>,
-    pub(in crate::worker) outcomes: Vec<Outcome>,
+    pub(super) polls: Vec<(ConnectionId, usize)>,
+    pub(super) answers: Vec<SharedAnswer>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+impl Batch {
+    /// Whether all lists are empty, as between two slices.
+    pub(in crate::worker) fn is_empty(&self) -> bool {
+        let Batch { visits, together, polls, answers, transfers, outcomes } = self;
+        visits.is_empty()
+            && together.is_empty()
+            && polls.is_empty()
+            && answers.is_empty()
+            && transfers.is_empty()
+            && outcomes.is_empty()
+    }
 }

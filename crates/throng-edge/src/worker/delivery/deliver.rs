@@ -1,46 +1,26 @@
 //! Writes a subscriber what it lacks: everything between its cursor and the head in one call.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
-use throng_core::{
-    ConnectionName, Counter, LagPolicy, Message, MessageId, SubscriptionId, Waiting,
-};
+use throng_core::{Counter, LagPolicy, Message, MessageId, SubscriptionId, Waiting};
 use throng_wire::{chunk, v1};
 
+use super::outcome::{self, Outcome};
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, Partial, State};
+use crate::connection::{ConnectionId, Flags, State};
 use crate::encoding::Encoding;
-use crate::net::{Net, Transfer};
+use crate::net::Net;
 use crate::worker::Worker;
-
-/// Messages in one write. The kernel takes 1024; far fewer already make the call's own cost small.
-const MESSAGES_PER_WRITE: usize = 64;
-
-/// Bytes in one write, roughly.
-const BYTES_PER_WRITE: usize = 256 << 10;
-
-/// The result of a write to a subscriber.
-#[derive(Debug, Default)]
-pub(in crate::worker) struct Outcome {
-    /// The offset up to which the cursor moves; `None` if it stays.
-    pub(in crate::worker) advanced_to: Option<u64>,
-    pub(in crate::worker) deliveries: u64,
-    pub(in crate::worker) sent_bytes: u64,
-    pub(in crate::worker) partial: Option<Partial>,
-    pub(in crate::worker) is_blocked: bool,
-    pub(in crate::worker) is_gone: bool,
-}
 
 impl<N: Net> Worker<N> {
     /// Writes all of a connection's subscriptions what they lack, as far as the socket takes it.
     pub(in crate::worker) fn flush_subscriptions(&mut self, id: ConnectionId) {
-        let mut next =
-            self.connections.get(id).and_then(|connection| connection.newest_subscription);
+        let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
             // Once it takes no more this blocks the rest, so that their replay buffers keep what
             // they lack.
             self.catch_up(id, subscription);
+            // A failed write has released it.
             let Some(connection) = self.connections.get(id) else { return };
             if connection.state != State::Streaming {
                 return;
@@ -96,8 +76,16 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// Lets the connection have what it lacks in the next slice.
+    pub(in crate::worker) fn defer_delivery(&mut self, id: ConnectionId) {
+        if self.deferred.defer_delivery(id, &mut self.connections) {
+            self.count(Counter::Postponed);
+        }
+    }
+
     /// Writes a subscription some of what it lacks. Returns whether to go on.
     fn deliver_some(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        // The write before, or an earlier visit of the slice, has released it.
         let Some(connection) = self.connections.get(id) else { return false };
         if connection.has(Flags::BLOCKED) {
             self.subscriptions.block(subscription);
@@ -119,7 +107,9 @@ impl<N: Net> Worker<N> {
                 self.gap(id, subscription, missed, resume_at, policy);
             }
             Waiting::Messages(mut messages) if is_composed => {
-                let Some(message) = messages.next().cloned() else { return false };
+                let message = messages.next().cloned();
+                debug_assert!(message.is_some(), "`Messages` has at least one");
+                let Some(message) = message else { return false };
                 self.deliver_composed(id, subscription, &message);
             }
             Waiting::Messages(_) => self.deliver_shared(id, subscription),
@@ -132,10 +122,12 @@ impl<N: Net> Worker<N> {
         let Worker { subscriptions, connections, net, .. } = self;
         let Some(connection) = connections.expect_live(id) else { return };
         let name = connections.name_of(id, connection);
-        let Waiting::Messages(messages) = subscriptions.waiting(subscription) else { return };
+        let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
+            return debug_assert!(false, "the caller has seen messages");
+        };
         let is_chunked = connection.has(Flags::CHUNKED);
         let encode = |message| Encoding::encode(connection.encoding, message, is_chunked);
-        let outcome = write(net, &connection.socket, messages, name, encode);
+        let outcome = outcome::write(net, &connection.socket, messages, name, encode);
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
         self.subscriptions.drop_encodings(subscription, from);
@@ -158,8 +150,8 @@ impl<N: Net> Worker<N> {
         if outcome.partial.is_some() {
             connection.io_mut().partial = outcome.partial;
         }
-        self.counters.add(connection.delivery_counter(), outcome.deliveries);
-        self.counters.add(Counter::SentBytes, outcome.sent_bytes);
+        self.metrics.add(connection.delivery_counter(), outcome.deliveries);
+        self.metrics.add(Counter::SentBytes, outcome.sent_bytes);
         self.budget.charge_slice(outcome.sent_bytes as usize);
         if outcome.is_gone {
             self.release(id, CloseReason::Peer);
@@ -208,8 +200,10 @@ impl<N: Net> Worker<N> {
             LagPolicy::Skip => {
                 self.subscriptions.advance(subscription, resume_at.offset);
                 self.count(Counter::Gaps);
-                self.counters.add(Counter::MissedMessages, missed.unwrap_or(0));
-                let Some(target) = self.target_of(subscription) else { return };
+                self.metrics.add(Counter::MissedMessages, missed.unwrap_or(0));
+                let target = self.target_of(subscription);
+                debug_assert!(target.is_some(), "a channel with subscribers has a name");
+                let Some(target) = target else { return };
                 let message_id = resume_at.to_string();
                 self.notify(id, "gap", |out| v1::gap(out, &target, missed, &message_id));
             }
@@ -226,64 +220,4 @@ impl<N: Net> Worker<N> {
             self.close_lagging(id);
         }
     }
-}
-
-/// Writes messages in one call, without those that are not for `name`.
-fn write<'a, N: Net>(
-    net: &mut N,
-    socket: &N::Socket,
-    messages: impl Iterator<Item = &'a Arc<Message>>,
-    name: ConnectionName,
-    encode: impl Fn(&'a Message) -> &'a [u8],
-) -> Outcome {
-    let mut slices = [IoSlice::new(&[]); MESSAGES_PER_WRITE];
-    let mut chosen: [Option<&Arc<Message>>; MESSAGES_PER_WRITE] = [None; MESSAGES_PER_WRITE];
-    let (mut count, mut bytes) = (0, 0);
-    let mut outcome = Outcome::default();
-    for message in messages {
-        if message.excluded != Some(name) {
-            if count == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
-                break;
-            }
-            let encoded = encode(message);
-            slices[count] = IoSlice::new(encoded);
-            chosen[count] = Some(message);
-            bytes += encoded.len();
-            count += 1;
-        }
-        outcome.advanced_to = Some(message.id.offset);
-    }
-    if count == 0 {
-        return outcome;
-    }
-    let written = match net.write(socket, &slices[..count]) {
-        Transfer::Bytes(written) => written,
-        Transfer::Blocked => 0,
-        Transfer::End | Transfer::Gone => {
-            outcome.is_gone = true;
-            return outcome;
-        }
-    };
-    outcome.sent_bytes = written as u64;
-    if written == bytes {
-        outcome.deliveries = count as u64;
-        return outcome;
-    }
-    outcome.is_blocked = true;
-    outcome.advanced_to = None;
-    let mut left = written;
-    for (slice, message) in slices[..count].iter().zip(chosen.iter().flatten()) {
-        if left < slice.len() {
-            if left > 0 {
-                // The rest of it belongs to this connection now: the cursor is past it.
-                outcome.advanced_to = Some(message.id.offset);
-                outcome.partial = Some(Partial { message: Arc::clone(message), from: left as u32 });
-            }
-            break;
-        }
-        left -= slice.len();
-        outcome.advanced_to = Some(message.id.offset);
-        outcome.deliveries += 1;
-    }
-    outcome
 }

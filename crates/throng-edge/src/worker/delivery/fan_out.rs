@@ -9,18 +9,11 @@ use std::sync::Arc;
 use throng_core::{Message, SubscriptionId, Waiting};
 
 use super::batch::Batch;
-use super::deliver::Outcome;
-use crate::connection::{ConnectionId, Flags, Partial};
+use super::outcome::Outcome;
+use crate::connection::{ConnectionId, Flags};
 use crate::encoding::Encoding;
-use crate::net::{Net, Transfer, WriteRequest};
+use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
-
-/// Visits of subscriptions in one slice: about a millisecond of writing, unless the messages are
-/// large.
-pub(in crate::worker) const VISITS_PER_SLICE: u32 = 96;
-
-/// The least number of visits in one slice, however large the messages are.
-const VISITS_PER_SLICE_MIN: u32 = 6;
 
 /// Fewer visits than this are written one by one: hardly anything shares the call.
 const TOGETHER_MIN: usize = 4;
@@ -28,9 +21,8 @@ const TOGETHER_MIN: usize = 4;
 impl<N: Net> Worker<N> {
     /// Does one slice of the fan-outs under way.
     pub(in crate::worker) fn fan_out(&mut self) {
-        let mut batch = std::mem::take(&mut self.batch);
-        self.budget.begin_slice();
-        let mut visits = self.visits_per_slice;
+        let mut batch = self.buffers.take_batch();
+        let mut visits = self.budget.begin_fan_out();
         loop {
             self.subscriptions.next_batch(&mut visits, &mut batch.visits);
             if batch.visits.is_empty() {
@@ -47,13 +39,8 @@ impl<N: Net> Worker<N> {
                 }
             }
         }
-        // Where each visit writes much, the next slice has fewer.
-        self.visits_per_slice = if self.budget.is_slice_spent() {
-            (self.visits_per_slice / 2).max(VISITS_PER_SLICE_MIN)
-        } else {
-            (self.visits_per_slice * 2).min(VISITS_PER_SLICE)
-        };
-        self.batch = batch;
+        self.budget.end_fan_out();
+        self.buffers.return_batch(batch);
     }
 
     /// Writes to the visits of the batch that lack one and the same message, and takes them out of
@@ -84,7 +71,8 @@ impl<N: Net> Worker<N> {
         net.write_each(&requests, transfers);
         let lengths = requests.iter().map(|request| request.bytes.len());
         let written = lengths.zip(transfers.drain(..));
-        outcomes.extend(written.map(|(length, transfer)| outcome(transfer, length, &message)));
+        let of_message = |(length, transfer)| Outcome::of_message(&message, length, transfer);
+        outcomes.extend(written.map(of_message));
         debug_assert_eq!(together.len(), outcomes.len());
         for ((subscription, id), outcome) in together.drain(..).zip(outcomes.drain(..)) {
             let is_blocked = outcome.is_blocked;
@@ -116,31 +104,11 @@ impl<N: Net> Worker<N> {
     /// once: where each message has one subscriber, many end at once.
     pub(in crate::worker) fn record_completions(&mut self) {
         let mut completions = self.subscriptions.completions();
+        // No fan-out has ended.
         let Some(first_us) = completions.next() else { return };
         let now_us = throng_core::clock::now_us();
         for accepted_us in std::iter::once(first_us).chain(completions) {
-            self.counters.latency.record(now_us.saturating_sub(accepted_us));
+            self.metrics.record_latency(now_us.saturating_sub(accepted_us));
         }
-    }
-}
-
-/// What writing `length` bytes of a message came to.
-fn outcome(transfer: Transfer, length: usize, message: &Arc<Message>) -> Outcome {
-    let written = match transfer {
-        Transfer::Bytes(written) => written,
-        Transfer::Blocked => 0,
-        Transfer::End | Transfer::Gone => return Outcome { is_gone: true, ..Outcome::default() },
-    };
-    let is_whole = written == length;
-    let partial = (written > 0 && !is_whole)
-        .then(|| Partial { message: Arc::clone(message), from: written as u32 });
-    Outcome {
-        // Of a part the rest belongs to the connection: the cursor is past it.
-        advanced_to: (written > 0).then_some(message.id.offset),
-        deliveries: u64::from(is_whole),
-        sent_bytes: written as u64,
-        partial,
-        is_blocked: !is_whole,
-        is_gone: false,
     }
 }

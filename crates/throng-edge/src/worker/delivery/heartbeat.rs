@@ -8,22 +8,23 @@
 //!
 //! # Invariants
 //!
-//! * A connection that takes what it is sent is never silent for longer than the interval, but for
-//!   what a look may be late: [`DEFERRED_TICKS_MAX`] and one pass of the sweep.
-//! * Looks are spread evenly over the interval, whenever connections came and whatever they were
-//!   sent. Neighbours in the slab, which mostly are neighbours in the kernel's memory, are looked
-//!   at together.
+//! * A connection that takes what it is sent is never silent for longer than the interval, beside
+//!   the time by which a check may be late: [`DEFERRED_TICKS_MAX`] and one pass of the timer scan.
+//! * A connection is checked twice in each interval. The checks are spread evenly over the
+//!   interval, whenever connections came and whatever was sent to them. Neighbours in the table,
+//!   which mostly are neighbours in the kernel's memory, are checked together.
 //! * `HEARD` is cleared by a ping that is sent, and set by anything that is read, and while the
-//!   connection takes nothing. A look closes a connection without `HEARD` if the moment of the last
-//!   ping was [`Looks::answer`] ago or earlier: two intervals, 20 s if that is longer, the ping
+//!   socket takes nothing. A check closes a connection without `HEARD` if the last ping was due at
+//!   least [`CheckSchedule::answer_ticks`] ago: two intervals, 20 s if that is longer, the ping
 //!   interval if that is shorter.
-//! * So a client that says nothing any more is closed within the ping interval, the time for the
-//!   answer, and what that look may be late.
-//! * So a client has at least three quarters of the time for its answer, because a ping that is
-//!   late by more than a quarter of it is left out. A look that is later closes no one: what came
-//!   meanwhile may not be read yet.
+//! * So a silent client is closed within the ping interval, the time to answer, and the time by
+//!   which that check is late.
+//! * So a client has at least three quarters of the time to answer, because a ping that is late by
+//!   more than a quarter of it is left out. A check that is later than that closes no connection:
+//!   what the client sent meanwhile may not be read yet.
 
-mod looks;
+pub(in crate::worker) mod queue;
+mod schedule;
 
 use std::time::Duration;
 
@@ -34,22 +35,13 @@ use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::encoding::Encoding;
 use crate::net::{Net, WriteRequest};
-use crate::worker::{TICKS_PER_S, Worker, ticks};
-use looks::Looks;
-
-/// Neighbours in the slab that are due in the same tick. Their sockets are neighbours in the
-/// kernel's memory, and on one machine a client that the first heartbeat wakes finds the others:
-/// with 512 a heartbeat costs a tenth less than with 64. Writing to all of them takes some 5 ms.
-const RUN: u32 = 512;
+use crate::worker::Worker;
+use crate::worker::clock::{TICKS_PER_S, ticks};
+use queue::Heartbeat;
+use schedule::{CheckSchedule, GROUP};
 
 /// While a fan-out is under way, heartbeats wait for this long, in ticks.
 pub(in crate::worker) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
-
-/// A tick sends no more heartbeats, beside a run, than this many allow.
-const LATE_TICKS_MAX: u32 = TICKS_PER_S;
-
-/// Heartbeats that are sent together, at most.
-const BEATS_TOGETHER: usize = 128;
 
 /// An unsolicited pong without payload.
 const PONG: &[u8] = &[0x8a, 0];
@@ -63,152 +55,122 @@ const V1_HEARTBEAT: &[u8] = b"\x81\x14{\"type\":\"heartbeat\"}";
 /// A ping, which no page can see, and a heartbeat, which it can.
 const V1_PING: &[u8] = b"\x89\0\x81\x14{\"type\":\"heartbeat\"}";
 
-/// The heartbeats and pings of a tick.
-#[derive(Debug)]
-pub(in crate::worker) struct Beats {
-    /// How many may be sent now: a token bucket, filled at each tick.
-    left: u32,
-    /// The tick at which it was last filled.
-    filled_at: u32,
-    /// Those that are about to be sent.
-    queued: Vec<Beat>,
-}
-
-impl Default for Beats {
-    fn default() -> Beats {
-        Beats { left: RUN, filled_at: 0, queued: Vec::new() }
-    }
-}
-
-/// A heartbeat or ping that is about to be sent.
-#[derive(Debug, Clone, Copy)]
-struct Beat {
-    id: ConnectionId,
-    bytes: &'static [u8],
-    /// Whether it counts as written.
-    is_home: bool,
-}
-
 impl<N: Net> Worker<N> {
-    fn looks(&self, id: ConnectionId, is_websocket: bool) -> Looks {
-        let run = (id.index() / RUN).wrapping_add(u32::from(self.id.0));
+    /// When the connection is checked. Workers start at different groups, so that they do not write
+    /// their heartbeats at the same time.
+    fn check_schedule(&self, id: ConnectionId, is_websocket: bool) -> CheckSchedule {
+        let group = (id.index() / GROUP).wrapping_add(u32::from(self.metrics.worker().0));
         let ping_interval = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
-        Looks::new(run, ticks(self.settings.heartbeat), ticks(ping_interval))
+        CheckSchedule::new(group, ticks(self.settings.heartbeat), ticks(ping_interval))
     }
 
+    /// Schedules the first check of a connection that begins to stream.
     pub(in crate::worker) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
         // Sending the response may have found the peer gone.
         let Some(connection) = self.connections.get(id) else { return };
-        let due = self.looks(id, connection.has(Flags::WEBSOCKET)).next(self.now.tick);
-        if let Some(connection) = self.connections.get_mut(id)
+        let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
+        let due = schedule.next(self.clock.tick());
+        if let Some(connection) = self.connections.expect_live_mut(id)
             && connection.state == State::Streaming
         {
             connection.due = due;
         }
     }
 
-    /// Allows heartbeats at twice the average rate at which they are due, so that late ones do not
-    /// come all at once. What a tick does not use is kept for later ones, up to a run or what
-    /// [`LATE_TICKS_MAX`] ticks allow, because a run is due in one tick.
-    pub(in crate::worker) fn allow_beats(&mut self) {
-        let interval = ticks(self.settings.heartbeat).max(1);
-        let elapsed = self.now.tick.saturating_sub(self.beats.filled_at).clamp(1, LATE_TICKS_MAX);
-        let per_tick = (2 * self.connections.len() as u32 / interval).max(1);
-        self.beats.filled_at = self.now.tick;
-        let kept_max = RUN.max(per_tick * LATE_TICKS_MAX);
-        self.beats.left = (self.beats.left + per_tick * elapsed).min(kept_max);
+    /// Lets as many heartbeats be sent in this tick as [`HeartbeatQueue`](queue::HeartbeatQueue)
+    /// allows.
+    pub(in crate::worker) fn allow_heartbeats(&mut self) {
+        let interval = ticks(self.settings.heartbeat);
+        self.heartbeats.refill(self.clock.tick(), self.connections.len(), interval);
     }
 
-    /// The moment of a parked connection has come: it gets a heartbeat if it needs one, or a ping.
-    /// A WebSocket that has not answered the last ping in its time is closed.
+    /// Checks a streaming connection that is due: it gets a heartbeat if it needs one, or a ping. A
+    /// WebSocket that has not answered the last ping in its time is closed.
     ///
-    /// Each look takes note of what was written since the one before, half an interval ago. If
-    /// there was nothing, the connection gets a heartbeat. One that is sent at home counts as
-    /// written, so that an idle connection gets the next one at home. One that is sent in the
-    /// middle, because messages came in the half before, does not, so that heartbeats come home
-    /// and stay spread after a message to all.
+    /// A check sees what was written since the one before, half an interval ago. If that is
+    /// nothing, the connection gets a heartbeat. One that is sent at a regular check counts as
+    /// written, so that an idle connection gets the next one at the next regular check. One that is
+    /// sent at a halfway check, because messages came in the half before, does not count: so
+    /// heartbeats return to the regular checks, and stay spread after a message to all.
     pub(in crate::worker) fn heartbeat(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
-        if self.beats.left == 0 {
+        if !self.heartbeats.has_allowance() {
             // It stays due.
             return;
         }
-        let (tick, due) = (self.now.tick, connection.due);
-        let looks = self.looks(id, connection.has(Flags::WEBSOCKET));
+        let (tick, due) = (self.clock.tick(), connection.due);
+        let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
         let is_written_soon = self.is_written_soon(id);
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        connection.due = looks.next(tick);
-        // If a look was missed nobody knows how long ago that was.
-        let was_written = connection.has(Flags::WRITTEN) && !looks.is_missed(due, tick);
+        connection.due = schedule.next(tick);
+        // If a check was missed, that may have been written more than half an interval ago.
+        let was_written = connection.has(Flags::WRITTEN) && !schedule.is_missed(due, tick);
         connection.flags.set(Flags::WRITTEN, false);
         if connection.has(Flags::BLOCKED) {
             // No ping gets through to be answered. If the peer takes nothing at all, the kernel
-            // finds out.
+            // closes the socket (`TCP_USER_TIMEOUT`).
             connection.flags.set(Flags::HEARD, true);
             return self.check_blocked(id);
         }
-        // What waits for its turn to be read may be the answer.
+        // Input that waits for a turn to be read may be the answer.
         let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::READ_DEFERRED);
-        if is_unheard && looks.is_answer_due(due, tick) {
+        if is_unheard && schedule.is_answer_due(due, tick) {
             return self.close_websocket(id, CloseReason::Silent);
         }
-        if looks.is_ping(due, tick) {
+        if schedule.is_ping(due, tick) {
             return self.ping(id);
         }
         if was_written || is_written_soon {
             return;
         }
-        let bytes = beat(connection);
+        let bytes = heartbeat_bytes(connection);
+        let counts_as_written = schedule.is_regular(tick);
         self.count(Counter::Heartbeats);
-        self.queue_beat(Beat { id, bytes, is_home: looks.is_home(tick) });
+        self.queue_heartbeat(Heartbeat { id, bytes, counts_as_written });
     }
 
-    /// Asks for an answer.
+    /// Requests an answer from the client.
     fn ping(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.flags.set(Flags::HEARD, false);
         let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
         self.count(Counter::Pings);
-        self.queue_beat(Beat { id, bytes, is_home: true });
+        self.queue_heartbeat(Heartbeat { id, bytes, counts_as_written: true });
     }
 
-    fn queue_beat(&mut self, beat: Beat) {
-        self.beats.left = self.beats.left.saturating_sub(1);
-        self.beats.queued.push(beat);
-        if self.beats.queued.len() >= BEATS_TOGETHER {
-            self.send_beats();
+    fn queue_heartbeat(&mut self, heartbeat: Heartbeat) {
+        if self.heartbeats.push(heartbeat) {
+            self.send_heartbeats();
         }
     }
 
-    /// Hands what is queued to the [`Net`] together: a reader that the first wakes finds the rest,
-    /// too, instead of going to sleep and being woken for each.
-    pub(in crate::worker) fn send_beats(&mut self) {
-        if self.beats.queued.is_empty() {
+    /// Hands what is queued to the [`Net`] together: a client that the first write wakes finds the
+    /// rest, too, instead of going to sleep and being woken for each.
+    pub(in crate::worker) fn send_heartbeats(&mut self) {
+        if self.heartbeats.is_empty() {
             return;
         }
-        let mut beats = std::mem::take(&mut self.beats.queued);
-        let mut transfers = std::mem::take(&mut self.batch.transfers);
+        let (mut heartbeats, mut transfers) = self.heartbeats.take();
         let Worker { connections, net, .. } = self;
-        // Indices are not used anew within a tick, but what has come due since may have closed one.
-        let takes = |connection: &Connection<N::Socket>| {
-            connection.state == State::Streaming && !connection.has(Flags::BLOCKED)
+        // No place is reused within a tick, but a check that came later may have closed one.
+        heartbeats.retain(|heartbeat| {
+            connections.get(heartbeat.id).is_some_and(Connection::takes_messages)
+        });
+        let request = |heartbeat: &Heartbeat| {
+            let socket = &connections.expect_live(heartbeat.id)?.socket;
+            Some(WriteRequest { socket, bytes: heartbeat.bytes })
         };
-        beats.retain(|beat| connections.get(beat.id).is_some_and(takes));
-        let parcels: Vec<_> = beats
-            .iter()
-            .filter_map(|beat| {
-                let socket = &connections.get(beat.id)?.socket;
-                Some(WriteRequest { socket, bytes: beat.bytes })
-            })
-            .collect();
-        net.write_each(&parcels, &mut transfers);
-        for (beat, transfer) in beats.drain(..).zip(transfers.drain(..)) {
-            self.sent(beat.id, beat.bytes, transfer);
-            if let Some(connection) = self.connections.get_mut(beat.id) {
-                connection.flags.set(Flags::WRITTEN, beat.is_home);
+        let requests: Vec<_> = heartbeats.iter().filter_map(request).collect();
+        net.write_each(&requests, &mut transfers);
+        debug_assert_eq!(heartbeats.len(), transfers.len());
+        for (heartbeat, transfer) in heartbeats.drain(..).zip(transfers.drain(..)) {
+            self.sent(heartbeat.id, heartbeat.bytes, transfer);
+            // A failed write has released it.
+            if let Some(connection) = self.connections.get_mut(heartbeat.id) {
+                connection.flags.set(Flags::WRITTEN, heartbeat.counts_as_written);
             }
         }
-        (self.beats.queued, self.batch.transfers) = (beats, transfers);
+        self.heartbeats.return_buffers(heartbeats, transfers);
     }
 
     /// Whether a fan-out that is under way is about to write to the connection.
@@ -223,8 +185,8 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// A sign of life that wants no answer. But on `throng.v1` the client need not notice it.
-fn beat<S>(connection: &Connection<S>) -> &'static [u8] {
+/// A heartbeat in the framing of the connection, which needs no answer.
+fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
     let is_chunked = connection.has(Flags::CHUNKED);
     match connection.encoding {
         Encoding::WebSocket | Encoding::WebSocketEnvelope if connection.has(Flags::V1) => {

@@ -14,7 +14,7 @@ use super::batch::Batch;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::{Net, WriteRequest};
-use crate::worker::{Worker, ticks};
+use crate::worker::Worker;
 
 /// Bytes of shared answers that are held at once, roughly: with more, each is answered for itself.
 const SHARED_BYTES_MAX: usize = 4 << 20;
@@ -93,7 +93,7 @@ impl<N: Net> Worker<N> {
         answer: Answer,
         retry_after: Option<RetryAfter>,
     ) {
-        let (position, date) = (self.position(id), self.date.get());
+        let (position, date) = (self.position(id), self.clock.date());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
@@ -101,7 +101,7 @@ impl<N: Net> Worker<N> {
         self.end_long_poll(id);
         if !is_kept {
             if retry_after.is_none() {
-                self.shutdown.note_long_poll_end(self.now.tick);
+                self.shutdown.note_long_poll_end(self.clock.tick());
             }
             self.close_after_messages(id, &out, answer.messages, CloseReason::Complete);
             return;
@@ -111,7 +111,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get(id) else { return };
         if connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
             // A request came while this one waited: it has its turn in the next slice.
-            self.defer_read(id);
+            self.deferred.defer_read(id, &mut self.connections);
         } else {
             self.connections.trim_buffers(id);
         }
@@ -119,11 +119,11 @@ impl<N: Net> Worker<N> {
 
     /// The long-poll has its answer: from now on the connection awaits the next request.
     fn end_long_poll(&mut self, id: ConnectionId) {
-        self.unsubscribe_all(id);
+        self.unfollow_all(id);
         self.count_unparked(id);
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.state = State::Head;
-        connection.due = self.now.tick.saturating_add(ticks(self.settings.idle_timeout));
+        connection.due = self.clock.deadline(self.settings.idle_timeout);
         connection.flags.set(Flags::SERVED, true);
     }
 
@@ -191,7 +191,7 @@ impl<N: Net> Worker<N> {
         let known = answers.iter().position(|shared| shared.terms == terms);
         Some(known.unwrap_or_else(|| {
             let answer = self.collect(id);
-            let (position, date) = (self.position(id), self.date.get());
+            let (position, date) = (self.position(id), self.clock.date());
             let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
             answers.push(SharedAnswer { terms, bytes, messages: answer.messages });
             answers.len() - 1

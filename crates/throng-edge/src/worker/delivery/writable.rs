@@ -3,7 +3,7 @@
 use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State, Token};
 use crate::net::Net;
-use crate::worker::{Worker, ticks};
+use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
     /// The connection's socket may take more.
@@ -26,8 +26,7 @@ impl<N: Net> Worker<N> {
             State::Streaming => self.flush_subscriptions(id),
             State::Head => {
                 // It has its answer, and is idle from now on.
-                let idle_timeout = ticks(self.settings.idle_timeout);
-                connection.due = self.now.tick.saturating_add(idle_timeout);
+                connection.due = self.clock.deadline(self.settings.idle_timeout);
                 self.input(id, &mut []);
             }
             State::Closing => self.half_close(id),
@@ -39,16 +38,15 @@ impl<N: Net> Worker<N> {
 
     /// Goes on with connections whose deliveries were deferred.
     pub(in crate::worker) fn continue_deliveries(&mut self) {
-        for _ in 0..self.deferred_deliveries.len() {
+        for _ in 0..self.deferred.deliveries() {
             if self.budget.is_slice_spent() {
                 return;
             }
-            let Some(token) = self.deferred_deliveries.pop_front() else { return };
-            let Some(id) = self.connections.find(token) else { continue };
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.flags.set(Flags::DELIVERY_DEFERRED, false);
+            // The others have been released meanwhile.
+            let Some(id) = self.deferred.next_delivery(&mut self.connections) else { return };
+            let Some(connection) = self.connections.expect_live(id) else { continue };
             if connection.has(Flags::BLOCKED) {
-                self.writable(token);
+                self.writable(connection.token(id));
             } else {
                 self.flush_subscriptions(id);
             }

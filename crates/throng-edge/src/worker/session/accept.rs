@@ -8,7 +8,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use crate::close_reason::CloseReason;
 use crate::connection::Flags;
 use crate::net::{HandoffHeader, Net, Transfer};
-use crate::worker::{Worker, ticks};
+use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.
@@ -35,11 +35,9 @@ impl<N: Net> Worker<N> {
     /// that it may.
     pub fn handed_off(&mut self, header: HandoffHeader, socket: N::Socket, bytes: &mut [u8]) {
         let is_viewer = header.listener == Listener::Admin;
-        let flags = Flags::default().with(Flags::VIEWER, is_viewer);
+        let flags = Flags::default().with(Flags::HANDED_OFF, true).with(Flags::VIEWER, is_viewer);
         self.give_back_place(header);
-        self.is_handoff = true;
         self.admit(flags, socket, bytes);
-        self.is_handoff = false;
         self.evict_excess();
     }
 
@@ -52,7 +50,7 @@ impl<N: Net> Worker<N> {
     /// Frees the place that was kept for the handoff.
     fn give_back_place(&self, header: HandoffHeader) {
         if header.has_place {
-            drop(self.metrics.worker(self.id).kept_place());
+            self.metrics.give_back_place();
         }
     }
 
@@ -61,9 +59,10 @@ impl<N: Net> Worker<N> {
         if !self.make_room() {
             return self.refuse_without_place(&socket);
         }
-        let due = self.now.tick.saturating_add(ticks(self.settings.head_timeout));
+        let due = self.clock.deadline(self.settings.head_timeout);
         let id = self.connections.insert(socket, flags, due);
-        let Some(token) = self.connections.token(id) else { return };
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let token = connection.token(id);
         if !bytes.is_empty() {
             self.budget.begin_turn();
             self.input(id, bytes);
@@ -88,6 +87,7 @@ impl<N: Net> Worker<N> {
         if self.connections.has_room_for_head() {
             return true;
         }
+        // All heads are complete, and their connections wait for the control plane.
         let Some(id) = self.connections.take_oldest_unfinished_head() else { return false };
         if let Some(connection) = self.connections.expect_live(id) {
             let mut out = Vec::new();
@@ -96,7 +96,7 @@ impl<N: Net> Worker<N> {
             // The place is needed now: what the socket does not take at once is not sent.
             if let Transfer::Bytes(sent) = self.net.write(&connection.socket, &[IoSlice::new(&out)])
             {
-                self.counters.add(Counter::SentBytes, sent as u64);
+                self.metrics.add(Counter::SentBytes, sent as u64);
             }
         }
         self.release(id, CloseReason::Evicted);
@@ -110,9 +110,11 @@ impl<N: Net> Worker<N> {
         let mut out = Vec::new();
         self.write_error(ErrorCode::Busy, &mut out);
         // Its request is read first: closing a socket with unread bytes resets it.
-        let _ = self.net.read(socket, &mut self.buffer);
+        let mut input = self.buffers.take_input();
+        let _ = self.net.read(socket, &mut input);
+        self.buffers.return_input(input);
         if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
-            self.counters.add(Counter::SentBytes, sent as u64);
+            self.metrics.add(Counter::SentBytes, sent as u64);
         }
         self.count(Counter::Closed);
     }

@@ -15,77 +15,76 @@ use crate::connection::ConnectionId;
 use crate::net::Net;
 use crate::worker::Worker;
 
-/// Default number of messages of a history page, and of users of a presence answer.
+/// The default number of messages of a history page, and of users of a presence answer.
 const PAGE: usize = 100;
 
 /// Maximum size of the envelopes of a history page; the rest is on the next page. A quarter of the
 /// control plane's, because all connections of this worker wait while it is encoded.
 const PAGE_BYTES_MAX: usize = 256 << 10;
 
-type Reference<'a> = Option<&'a RawValue>;
+/// A command that awaits its answer.
+#[derive(Debug, Clone, Copy)]
+struct Call<'a> {
+    /// The connection that sent it.
+    id: ConnectionId,
+    /// The client's own name for it, which the answer repeats.
+    reference: Option<&'a RawValue>,
+}
 
 impl<N: Net> Worker<N> {
-    /// Does what a client asks, and answers.
+    /// Executes a command of a client, and answers it.
     pub(in crate::worker) fn command(&mut self, id: ConnectionId, text: &str) {
         let received = v1::parse(text);
-        let reference = received.reference.as_deref();
-        let done = received.command.and_then(|command| self.execute(id, command, reference));
+        let call = Call { id, reference: received.reference.as_deref() };
+        let done = received.command.and_then(|command| self.execute(call, command));
         if let Err(error) = done {
             self.count(Counter::RefusedCommand);
-            self.reply(id, |out| v1::error(out, &error, reference));
+            self.reply(id, |out| v1::error(out, &error, call.reference));
         }
     }
 
-    fn execute(
-        &mut self,
-        id: ConnectionId,
-        command: Command,
-        reference: Reference<'_>,
-    ) -> Result<(), ErrorResponse> {
+    fn execute(&mut self, call: Call<'_>, command: Command) -> Result<(), ErrorResponse> {
         match command {
             Command::Subscribe { target, since, history } => {
-                self.subscribe_more(id, &target, since.as_deref(), history, reference)
+                self.subscribe_command(call, &target, since.as_deref(), history)
             }
-            Command::Unsubscribe { target } => self.unsubscribe(id, &target, reference),
+            Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
-                self.publish_command(id, &target, publication, echo, reference)
+                self.publish_command(call, &target, publication, echo)
             }
             Command::History { target, limit, before, after } => {
-                self.history(id, &target, limit, before.as_deref(), after.as_deref(), reference)
+                let range = (before.as_deref(), after.as_deref());
+                self.history_command(call, &target, range, limit)
             }
-            Command::Presence { target, limit } => self.presence(id, target, limit, reference),
+            Command::Presence { target, limit } => self.presence_command(call, target, limit),
             Command::Ping => {
-                self.reply(id, |out| v1::pong(out, reference));
+                self.reply(call.id, |out| v1::pong(out, call.reference));
                 Ok(())
             }
         }
     }
 
-    fn subscribe_more(
+    fn subscribe_command(
         &mut self,
-        id: ConnectionId,
+        call: Call<'_>,
         target: &Target,
         since: Option<&str>,
         history: Option<u32>,
-        reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
+        let id = call.id;
         let name = name_of(target);
         self.permit(id, Action::Subscribe(&name))?;
-        let own = self.subscriptions_in_order(id);
-        if own.len() >= self.settings.max_channels_per_connection {
-            return Err(ErrorResponse::too_many_channels(
-                self.settings.max_channels_per_connection,
-            ));
+        let channels_max = self.settings.max_channels_per_connection;
+        if self.subscriptions(id).count() >= channels_max {
+            return Err(ErrorResponse::too_many_channels(channels_max));
         }
         if self.find_subscription(id, &name).is_some() {
-            let sentence = format!("this connection follows {} already", target.name);
-            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, sentence));
+            let message = format!("this connection follows {} already", target.name);
+            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, message));
         }
         if name.kind() == Kind::User && self.user_of(id).is_some() {
-            return Err(ErrorResponse::new(
-                ErrorCode::BadRequest,
-                "a connection belongs to at most one user",
-            ));
+            let message = "a connection belongs to at most one user";
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
         }
         let start = match (since, history) {
             (Some(since), _) => StartAt::After(since.parse::<MessageId>()?),
@@ -96,48 +95,38 @@ impl<N: Net> Worker<N> {
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
-        self.reply(id, |out| write_subscribed(out, target, &followed, reference));
-        if let Some(first) =
-            self.connections.get(id).and_then(|connection| connection.newest_subscription)
-        {
-            self.catch_up(id, first);
-            self.subscriptions.trim_channel_of(first);
+        self.reply(id, |out| write_subscribed(out, target, &followed, call.reference));
+        // A failed write has released the connection, and with it the new subscription.
+        if let Some(newest) = self.newest_subscription(id) {
+            self.catch_up(id, newest);
+            self.subscriptions.trim_channel_of(newest);
         }
         Ok(())
     }
 
-    fn unsubscribe(
+    fn unsubscribe_command(
         &mut self,
-        id: ConnectionId,
+        call: Call<'_>,
         target: &Target,
-        reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
-        let Some(subscription) = self.find_subscription(id, &name_of(target)) else {
-            let sentence = format!("this connection does not follow {}", target.name);
-            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, sentence));
+        let Some(subscription) = self.find_subscription(call.id, &name_of(target)) else {
+            let message = format!("this connection does not follow {}", target.name);
+            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
         };
-        let first = self.connections.get(id).and_then(|connection| connection.newest_subscription);
-        let first = self.subscriptions.unchain(first, subscription);
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.newest_subscription = first;
-        }
-        if let Some(left) = self.subscriptions.leave(subscription) {
-            self.engine.unfollow(self.now.unix_ms, left.channel, self.id);
-        }
-        self.reply(id, |out| v1::unsubscribed(out, target, reference));
+        self.unfollow(call.id, subscription);
+        self.reply(call.id, |out| v1::unsubscribed(out, target, call.reference));
         Ok(())
     }
 
     fn publish_command(
         &mut self,
-        id: ConnectionId,
+        call: Call<'_>,
         target: &Target,
         publication: v1::Publication,
         is_echoed: bool,
-        reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(id, Action::Publish(&name))?;
+        self.permit(call.id, Action::Publish(&name))?;
         let bytes_max = self.settings.max_message_bytes;
         if publication.body.len() > bytes_max {
             return Err(ErrorResponse::message_too_large(bytes_max));
@@ -149,44 +138,44 @@ impl<N: Net> Worker<N> {
             body,
             content_type,
             idempotency_key: publication.key.map(Into::into),
-            excluded: if is_echoed { None } else { self.connections.name(id) },
+            excluded: if is_echoed { None } else { self.connections.name(call.id) },
         };
-        let is_spared = !is_echoed && self.find_subscription(id, &publication.channel).is_some();
-        let published = self.engine.publish(self.now.unix_ms, publication)?;
+        // The answer counts the subscribers that get the message: not the sender without an echo.
+        let is_excluded =
+            !is_echoed && self.find_subscription(call.id, &publication.channel).is_some();
+        let published = self.engine.publish(self.clock.unix_ms(), publication)?;
         self.count(Counter::Published);
         let message_id = published.id.to_string();
-        self.reply(id, |out| {
-            let subscribers = published.subscribers.saturating_sub(u64::from(is_spared));
+        self.reply(call.id, |out| {
+            let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
             let is_duplicate = published.is_duplicate;
-            v1::published(out, target, &message_id, subscribers, is_duplicate, reference);
+            v1::published(out, target, &message_id, subscribers, is_duplicate, call.reference);
         });
         Ok(())
     }
 
-    fn history(
+    /// Answers with a page of the messages before or after an id, which `range` gives in this
+    /// order.
+    fn history_command(
         &mut self,
-        id: ConnectionId,
+        call: Call<'_>,
         target: &Target,
+        range: (Option<&str>, Option<&str>),
         limit: Option<u32>,
-        before: Option<&str>,
-        after: Option<&str>,
-        reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(id, Action::ReadHistory(&name))?;
-        let query = match (before, after) {
+        self.permit(call.id, Action::ReadHistory(&name))?;
+        let query = match range {
             (Some(_), Some(_)) => {
-                return Err(ErrorResponse::new(
-                    ErrorCode::BadRequest,
-                    "give either before or after",
-                ));
+                let message = "give either before or after";
+                return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
             }
             (Some(before), None) => HistoryQuery::Before(before.parse::<MessageId>()?),
             (None, Some(after)) => HistoryQuery::After(after.parse::<MessageId>()?),
             (None, None) => HistoryQuery::Newest,
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let mut history = self.engine.history(self.now.unix_ms, &name, query, limit);
+        let mut history = self.engine.history(self.clock.unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);
         let page = v1::HistoryPage {
             target,
@@ -196,31 +185,33 @@ impl<N: Net> Worker<N> {
         };
         let writers = envelopes.iter();
         let writers = writers.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
-        self.reply(id, |out| v1::history(out, page, writers, reference));
+        self.reply(call.id, |out| v1::history(out, page, writers, call.reference));
         Ok(())
     }
 
-    fn presence(
+    /// Starts a presence query. The answer comes in a notification, after other workers have
+    /// scanned their subscriptions.
+    fn presence_command(
         &mut self,
-        id: ConnectionId,
+        call: Call<'_>,
         target: Target,
         limit: Option<u32>,
-        reference: Reference<'_>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(&target);
-        self.permit(id, Action::ReadPresence(&name))?;
+        self.permit(call.id, Action::ReadPresence(&name))?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let Some(own) = self.connections.expect_live(id) else { return Ok(()) };
+        let Some(own) = self.connections.expect_live(call.id) else { return Ok(()) };
         let pending = own.io.as_ref().map_or(0, |io| io.pending_queries);
-        // As many as it may follow channels: the queries of other connections have their turn, too.
+        // The limit is that of channels, so that one client cannot fill every worker's list of
+        // scans.
         if pending as usize >= self.settings.max_channels_per_connection {
             let message =
                 format!("{pending} presence queries of this connection are not answered yet");
             return Err(ErrorResponse::new(ErrorCode::Busy, message));
         }
         let engine = Arc::clone(&self.engine);
-        let (worker, connection) = (self.id, self.connections.name_of(id, own));
-        let reference = reference.map(ToOwned::to_owned);
+        let (worker, connection) = (self.metrics.worker(), self.connections.name_of(call.id, own));
+        let reference = call.reference.map(ToOwned::to_owned);
         let done = move |presence: throng_core::Presence| {
             let mut out = Vec::new();
             let reference = reference.as_deref();
@@ -229,8 +220,8 @@ impl<N: Net> Worker<N> {
             let text = String::from_utf8(out).unwrap_or_default();
             engine.post(worker, Notification::Answer { connection, text });
         };
-        self.engine.presence(self.now.unix_ms, &name, limit, Box::new(done))?;
-        if let Some(connection) = self.connections.expect_live_mut(id) {
+        self.engine.presence(self.clock.unix_ms(), &name, limit, Box::new(done))?;
+        if let Some(connection) = self.connections.expect_live_mut(call.id) {
             connection.io_mut().pending_queries += 1;
         }
         Ok(())

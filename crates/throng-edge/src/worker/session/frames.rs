@@ -5,23 +5,16 @@ use throng_wire::ErrorCode;
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State, Token};
+use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::deferred::PendingClose;
 
 /// How much larger than a message a command of `throng.v1` may be: its JSON may escape every byte
 /// of a body as six.
 const COMMAND_FACTOR: usize = 6;
 /// And room for its other fields, in bytes.
 const COMMAND_SLACK_BYTES: usize = 4096;
-
-/// A close frame of a client, to be answered behind the messages that were published before it.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::worker) struct PendingClose {
-    token: Token,
-    /// The close code to answer with; `None` if the client gave none.
-    code: Option<u16>,
-}
 
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns how many bytes were consumed; all of them if nothing more counts.
@@ -30,9 +23,10 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
-        let bytes_max = match connection.has(Flags::V1) {
-            true => self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES,
-            false => self.settings.max_message_bytes,
+        let bytes_max = if connection.has(Flags::V1) {
+            self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
+        } else {
+            self.settings.max_message_bytes
         };
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
@@ -75,7 +69,7 @@ impl<N: Net> Worker<N> {
             let io = connection.io_mut();
             io.reader = reader;
             if is_new {
-                io.message_since = self.now.tick;
+                io.message_since = self.clock.tick();
             }
         }
     }
@@ -93,7 +87,7 @@ impl<N: Net> Worker<N> {
                 let Some(connection) = self.connections.expect_live_mut(id) else { return };
                 connection.flags.set(Flags::PEER_CLOSED, true);
                 let token = connection.token(id);
-                self.pending_closes.push(PendingClose { token, code });
+                self.deferred.defer_close(PendingClose { token, code });
             }
         }
     }
@@ -136,7 +130,7 @@ impl<N: Net> Worker<N> {
             idempotency_key: None,
             excluded: None,
         };
-        match self.engine.publish(self.now.unix_ms, publication) {
+        match self.engine.publish(self.clock.unix_ms(), publication) {
             Ok(_) => self.count(Counter::Published),
             Err(PublishError::Busy) => {
                 self.count(Counter::RefusedBusy);
@@ -148,14 +142,14 @@ impl<N: Net> Worker<N> {
     /// Answers the close frames of clients, behind the messages that were published before. Call it
     /// once the notifications of that time have been taken.
     pub(in crate::worker) fn answer_close_frames(&mut self) {
-        for pending in std::mem::take(&mut self.pending_closes) {
+        for pending in self.deferred.take_closes() {
             // The client may have gone without waiting for the answer.
             let Some(id) = self.connections.find(pending.token) else { continue };
             self.flush_subscriptions(id);
             // A failed write has released it.
             let Some(connection) = self.connections.get(id) else { continue };
             if connection.has(Flags::DELIVERY_DEFERRED) {
-                self.pending_closes.push(pending);
+                self.deferred.defer_close(pending);
                 continue;
             }
             match pending.code {

@@ -7,7 +7,7 @@ use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, State};
 use crate::encoding::Encoding;
 use crate::net::Net;
-use crate::worker::{Worker, ticks};
+use crate::worker::Worker;
 
 /// Connections that waited for the control plane and are handed off in one slice.
 const HANDOFFS_PER_SLICE: usize = 64;
@@ -29,7 +29,7 @@ impl<N: Net> Worker<N> {
         let socket = match self.net.to_control(socket, bytes) {
             Ok(()) => {
                 if flags.has(Flags::SERVED) {
-                    self.shutdown.note_long_poll_end(self.now.tick);
+                    self.shutdown.note_long_poll_end(self.clock.tick());
                 }
                 self.count(Counter::HandedToControl);
                 return true;
@@ -38,28 +38,30 @@ impl<N: Net> Worker<N> {
         };
         let is_first_try = !flags.has(Flags::AWAITS_CONTROL);
         flags.set(Flags::AWAITS_CONTROL, true);
-        let timeout = self.now.tick.saturating_add(ticks(self.settings.head_timeout));
+        let deadline = self.clock.deadline(self.settings.head_timeout);
         let id = self.connections.put_back(Connection {
             socket,
             generation,
-            due: if is_first_try { timeout } else { due },
+            due: if is_first_try { deadline } else { due },
             newest_subscription: None,
             io: Some(Box::new(Io::with_inbound(bytes))),
             state: State::Head,
             encoding: Encoding::WebSocket,
             flags,
         });
-        self.awaiting_control.extend(self.connections.token(id));
+        if let Some(token) = self.connections.token(id) {
+            self.deferred.defer_handoff(token);
+        }
         false
     }
 
     /// Tries again to hand off connections that the control plane did not take.
     pub(in crate::worker) fn retry_handoffs(&mut self) {
-        for _ in 0..self.awaiting_control.len().min(HANDOFFS_PER_SLICE) {
-            let Some(token) = self.awaiting_control.pop_front() else { return };
+        for _ in 0..self.deferred.handoffs().min(HANDOFFS_PER_SLICE) {
+            let Some(token) = self.deferred.next_handoff() else { return };
             // It may have been closed or refused meanwhile.
             let Some(id) = self.connections.find(token) else { continue };
-            let Some(connection) = self.connections.get_mut(id) else { continue };
+            let Some(connection) = self.connections.expect_live_mut(id) else { continue };
             let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
             let Some(io) = connection.io.as_mut().filter(|_| may_go) else { continue };
             let bytes = std::mem::take(&mut io.inbound);
@@ -74,7 +76,7 @@ impl<N: Net> Worker<N> {
         if !self.connections.is_full() {
             return None;
         }
-        self.metrics.least_loaded_with_room().filter(|&other| other != self.id)
+        self.metrics.other_with_room()
     }
 
     /// Hands a connection off to another worker, with what was read from it. Returns the socket if
@@ -86,7 +88,7 @@ impl<N: Net> Worker<N> {
         bytes: &[u8],
     ) -> Result<(), N::Socket> {
         // Before the handoff: afterwards the other worker may have taken it already.
-        let place = self.metrics.worker(other).keep_place();
+        let place = self.metrics.keep_place(other);
         self.net.to_worker(other, socket, bytes)?;
         place.travel();
         self.count(Counter::HandedToWorker);
@@ -101,7 +103,8 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         bytes: &[u8],
     ) -> Option<ConnectionId> {
-        if self.is_handoff {
+        let connection = self.connections.expect_live(id)?;
+        if connection.has(Flags::HANDED_OFF) {
             return Some(id);
         }
         let Some(other) = self.worker_with_room() else { return Some(id) };

@@ -7,7 +7,7 @@ use throng_wire::subscribe::{self, Route};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::net::{Net, Transfer};
-use crate::worker::{Worker, ticks};
+use crate::worker::Worker;
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -30,7 +30,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         if self.budget.is_slice_spent() {
-            self.defer_read(id);
+            self.deferred.defer_read(id, &mut self.connections);
         } else {
             self.read(id, is_ended);
         }
@@ -39,18 +39,18 @@ impl<N: Net> Worker<N> {
 
     /// Goes on with connections that had more to read than one turn took.
     pub(in crate::worker) fn continue_reads(&mut self) {
-        for _ in 0..self.deferred_reads.len().min(TURNS_PER_SLICE) {
+        for _ in 0..self.deferred.reads().min(TURNS_PER_SLICE) {
             if self.budget.is_slice_spent() {
                 return;
             }
-            let Some(token) = self.deferred_reads.pop_front() else { return };
-            // It may have been released meanwhile.
-            let Some(id) = self.connections.find(token) else { continue };
-            let Some(connection) = self.connections.expect_live_mut(id) else { continue };
-            connection.flags.set(Flags::READ_DEFERRED, false);
+            // The others have been released meanwhile.
+            let Some(id) = self.deferred.next_read(&mut self.connections) else { return };
+            let Some(connection) = self.connections.expect_live(id) else { continue };
+            let token = connection.token(id);
             self.net.resume(&connection.socket);
             self.budget.begin_turn();
             self.input(id, &mut []);
+            // Its input may have made the worker release it.
             let Some(id) = self.connections.find(token) else { continue };
             let Some(connection) = self.connections.expect_live(id) else { continue };
             if !connection.has(Flags::READ_DEFERRED) {
@@ -67,8 +67,9 @@ impl<N: Net> Worker<N> {
     }
 
     fn read_more(&mut self, id: ConnectionId, is_ended: bool) {
-        let Some(token) = self.connections.token(id) else { return };
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let token = connection.token(id);
+        let mut buffer = self.buffers.take_input();
         let mut is_more = true;
         for _ in 0..READS_PER_TURN {
             let connection = self.connections.find(token).and_then(|id| self.connections.get(id));
@@ -103,15 +104,15 @@ impl<N: Net> Worker<N> {
                 break;
             }
         }
-        self.buffer = buffer;
+        self.buffers.return_input(buffer);
         if is_more && self.connections.find(token).is_some() {
-            self.defer_read(id);
+            self.deferred.defer_read(id, &mut self.connections);
         }
     }
 
     /// Bytes from the client, after those that were kept.
     pub(in crate::worker) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         if !bytes.is_empty() {
             connection.flags.set(Flags::HEARD, true);
         }
@@ -126,6 +127,7 @@ impl<N: Net> Worker<N> {
             let consumed = self.consume(id, &mut kept);
             (&kept[consumed.min(kept.len())..], consumed > 0 || bytes.is_empty())
         };
+        // Its input may have made the worker release it, and its place may have been reused.
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.generation != generation {
             return;
@@ -135,14 +137,13 @@ impl<N: Net> Worker<N> {
             let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
             if is_new && is_awaited && connection.has(Flags::SERVED) {
                 // It is idle no longer: from here on it may be slow.
-                let head_timeout = ticks(self.settings.head_timeout);
-                connection.due = self.now.tick.saturating_add(head_timeout);
+                connection.due = self.clock.deadline(self.settings.head_timeout);
             }
         }
         let is_cut = !rest.is_empty() && !self.budget.has_steps();
         self.connections.trim_buffers(id);
         if is_cut {
-            self.defer_read(id);
+            self.deferred.defer_read(id, &mut self.connections);
         }
     }
 
@@ -152,6 +153,7 @@ impl<N: Net> Worker<N> {
         let mut at = 0;
         while at < bytes.len() && self.budget.has_steps() {
             self.budget.take_step();
+            // The step before may have released it.
             let Some(connection) = self.connections.get(id) else { return bytes.len() };
             let step = match connection.state {
                 State::Closing => return bytes.len(),
@@ -198,10 +200,13 @@ impl<N: Net> Worker<N> {
             }
         };
         match route {
-            Ok(Route::Subscribe(request)) => match self.subscribe(id, &request, bytes) {
-                true => length,
-                false => bytes.len(),
-            },
+            Ok(Route::Subscribe(request)) => {
+                if self.subscribe(id, &request, bytes) {
+                    length
+                } else {
+                    bytes.len()
+                }
+            }
             Ok(Route::Other) => {
                 self.hand_off_to_control(id, bytes);
                 bytes.len()
@@ -223,7 +228,7 @@ impl<N: Net> Worker<N> {
 
     /// The client has ended its side. Whoever only listens is taken to be gone.
     fn peer_ended(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let is_answered = matches!(connection.state, State::Head | State::Closing);
         if is_answered && connection.has(Flags::BLOCKED) {
             // It has said all it has to say, and still reads the answer.
@@ -232,7 +237,7 @@ impl<N: Net> Worker<N> {
         }
         if connection.state == State::Head && connection.has(Flags::SERVED) {
             // Many clients never use a connection twice, whatever they have said.
-            self.shutdown.note_long_poll_end(self.now.tick);
+            self.shutdown.note_long_poll_end(self.clock.tick());
         }
         let reason = match connection.state {
             State::Head if connection.has(Flags::SERVED) => CloseReason::Idle,

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Asker, ChannelName, Counter, Decision, Follow, Followed, Listener, Message, Parked,
-    Position, StartAt,
+    Action, Asker, ChannelName, Counter, Decision, Followed, Listener, Message, Parked, Position,
+    StartAt,
 };
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
-use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, is_local, v1};
+use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
 use crate::connection::{ConnectionId, Flags, LongPoll, State};
 use crate::encoding::Encoding;
 use crate::net::Net;
+use crate::worker::Worker;
+use crate::worker::clock::ticks;
 use crate::worker::close::refused_counter;
 use crate::worker::delivery::notice::frame_notice;
-use crate::worker::{Worker, ticks};
 
 impl<N: Net> Worker<N> {
     /// Does what the request asks, or refuses it. `bytes` begin with the request. Returns whether
@@ -46,8 +47,9 @@ impl<N: Net> Worker<N> {
             return true;
         }
         let mut id = id;
-        let is_in_reserve = !self.connections.has_place(id, self.is_handoff);
+        let is_in_reserve = !self.connections.has_place(id);
         if is_in_reserve {
+            // It has gone to a worker with a place.
             let Some(stays) = self.hand_off_if_full(id, bytes) else { return false };
             id = stays;
             if !(request.is_status() && self.connections.has_viewer_place()) {
@@ -156,32 +158,8 @@ impl<N: Net> Worker<N> {
             Transport::LongPoll { .. } => (Counter::SubscribedPoll, Parked::Poll),
         };
         self.count(counter);
-        self.counters.park(parked);
+        self.metrics.park(parked);
         self.connections.publish_load();
-    }
-
-    /// One more subscription of the connection. Returns what the engine answered.
-    pub(in crate::worker) fn follow(
-        &mut self,
-        id: ConnectionId,
-        name: &ChannelName,
-        start: StartAt,
-    ) -> Followed {
-        let follow = Follow {
-            channel: name,
-            worker: self.id,
-            local_if_new: self.subscriptions.next_local(),
-            start,
-        };
-        let followed = self.engine.follow(self.now.unix_ms, follow);
-        let is_user = name.kind() == Kind::User;
-        let sibling =
-            self.connections.get(id).and_then(|connection| connection.newest_subscription);
-        let subscription = self.subscriptions.join(id.index(), &followed, is_user, sibling);
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.newest_subscription = Some(subscription);
-        }
-        followed
     }
 
     /// While a long-poll waits nothing is written to it: the kernel finds out whether it is there.
@@ -202,7 +180,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.state = State::LongPolling;
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
-        connection.due = self.now.tick.saturating_add(ticks(wait).max(1));
+        connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
         if request.origin.is_some() || is_recovered.is_some() {
             let origin = request.origin.clone();
             connection.io_mut().long_poll = Some(Box::new(LongPoll { origin, is_recovered }));
@@ -230,17 +208,16 @@ impl<N: Net> Worker<N> {
     ) {
         let position =
             Position(followed.iter().map(|followed| followed.cursor).collect()).to_string();
-        let Some(name) = self.connections.name(id) else { return };
-        let connection_name = name.to_string();
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection_name = self.connections.name_of(id, connection).to_string();
         let headers = SubscriptionHeaders {
             id: &position,
             recovered: is_recovered,
             connection: Some(&connection_name),
             allow_origin: request.origin.as_deref(),
-            date: Some(self.date.get()),
+            date: Some(self.clock.date()),
         };
-        let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
+        let mut out = self.buffers.take_output();
         let is_chunked = !request.is_http10;
         match &request.transport {
             Transport::WebSocket { accept, is_v1 } => {
@@ -251,7 +228,7 @@ impl<N: Net> Worker<N> {
         }
         self.greet(id, &mut out, request, followed, &headers);
         self.send(id, &out);
-        self.scratch = out;
+        self.buffers.return_output(out);
         self.schedule_first_heartbeat(id);
         if self.connections.get(id).is_some_and(|connection| connection.state == State::Streaming) {
             self.flush_subscriptions(id);

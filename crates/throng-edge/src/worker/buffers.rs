@@ -1,0 +1,102 @@
+//! Memory that a worker uses for one event after another, so that an idle connection needs none.
+//!
+//! A buffer is taken for the time in which other parts of the worker are called, and returned
+//! afterwards. Taking one that is in use is a bug: nothing that takes a buffer calls itself.
+
+use throng_core::Notification;
+
+use super::delivery::batch::Batch;
+
+/// Size of the input buffer. Larger than any head, and than most WebSocket messages, so that these
+/// are handled in place.
+const INPUT_BYTES: usize = 64 << 10;
+
+/// The buffers of a worker.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    notifications: Vec<Notification>,
+    batch: Batch,
+}
+
+impl Buffers {
+    pub(super) fn new() -> Buffers {
+        Buffers {
+            input: vec![0; INPUT_BYTES],
+            output: Vec::new(),
+            notifications: Vec::new(),
+            batch: Batch::default(),
+        }
+    }
+
+    /// The buffer that all sockets are read into, of [`INPUT_BYTES`].
+    pub(super) fn take_input(&mut self) -> Vec<u8> {
+        debug_assert_eq!(self.input.len(), INPUT_BYTES, "the input buffer is in use");
+        std::mem::take(&mut self.input)
+    }
+
+    pub(super) fn return_input(&mut self, input: Vec<u8>) {
+        debug_assert!(self.input.is_empty(), "only the taken buffer is returned");
+        self.input = input;
+    }
+
+    /// An empty buffer for a head or a notice on its way out.
+    pub(super) fn take_output(&mut self) -> Vec<u8> {
+        let mut output = std::mem::take(&mut self.output);
+        output.clear();
+        output
+    }
+
+    pub(super) fn return_output(&mut self, output: Vec<u8>) {
+        self.output = output;
+    }
+
+    /// An empty list for what is taken from the worker's queue.
+    pub(super) fn take_notifications(&mut self) -> Vec<Notification> {
+        std::mem::take(&mut self.notifications)
+    }
+
+    pub(super) fn return_notifications(&mut self, notifications: Vec<Notification>) {
+        debug_assert!(notifications.is_empty(), "every notification is acted upon");
+        self.notifications = notifications;
+    }
+
+    /// The lists of a slice of a fan-out, all empty.
+    pub(super) fn take_batch(&mut self) -> Batch {
+        let batch = std::mem::take(&mut self.batch);
+        debug_assert!(batch.is_empty(), "a slice leaves nothing behind");
+        batch
+    }
+
+    pub(super) fn return_batch(&mut self, batch: Batch) {
+        self.batch = batch;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_come_back_with_their_memory_and_without_their_content() {
+        let mut buffers = Buffers::new();
+        let mut output = buffers.take_output();
+        output.extend_from_slice(&[1; 1000]);
+        buffers.return_output(output);
+        let output = buffers.take_output();
+        assert!(output.is_empty() && output.capacity() >= 1000);
+        let input = buffers.take_input();
+        buffers.return_input(input);
+        assert_eq!(buffers.take_input().len(), INPUT_BYTES);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "in use")]
+    fn the_input_buffer_is_not_taken_twice() {
+        let mut buffers = Buffers::new();
+        let _input = buffers.take_input();
+        buffers.take_input();
+    }
+}

@@ -1,0 +1,119 @@
+//! A worker's time. It stands still while the worker handles an event.
+
+use std::time::Duration;
+
+use throng_core::retry::RetrySchedule;
+use throng_wire::{CurrentDate, Date, ErrorCode, RetryAfter};
+
+/// Ticks per second: the unit of a connection's deadline, and the pace of the timer scan.
+pub const TICKS_PER_S: u32 = 10;
+
+/// The moment at which something happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Milliseconds since 1970; never goes back.
+    pub unix_ms: u64,
+    /// Ticks since the worker's start.
+    pub tick: u32,
+}
+
+/// The current time, as a tick for deadlines and as a date for responses, and the times at which
+/// refused clients should come back.
+#[derive(Debug)]
+pub(super) struct Clock {
+    now: Now,
+    date: CurrentDate,
+    /// Spreads the times at which refused clients come back.
+    retry_schedule: RetrySchedule,
+}
+
+impl Clock {
+    /// A clock at tick 0. Its retry times differ from those of clocks with other numbers.
+    pub(super) fn new(number: u32) -> Clock {
+        let retry_schedule = RetrySchedule::numbered(number);
+        Clock { now: Now::default(), date: CurrentDate::default(), retry_schedule }
+    }
+
+    /// Sets the time. Deadlines count on ticks that never go back.
+    pub(super) fn set(&mut self, now: Now) {
+        debug_assert!(now.tick >= self.now.tick, "ticks go back: {now:?} after {:?}", self.now);
+        self.now = now;
+        self.date.set_ms(throng_core::clock::wall_ms(now.unix_ms));
+    }
+
+    /// The current time in milliseconds since 1970, for the engine.
+    pub(super) fn unix_ms(&self) -> u64 {
+        self.now.unix_ms
+    }
+
+    /// The current tick.
+    pub(super) fn tick(&self) -> u32 {
+        self.now.tick
+    }
+
+    /// The deadline of something that may take `duration`, as a tick.
+    pub(super) fn deadline(&self, duration: Duration) -> u32 {
+        self.deadline_ticks(ticks(duration))
+    }
+
+    /// The deadline of something that may take `ticks`, as a tick.
+    pub(super) fn deadline_ticks(&self, ticks: u32) -> u32 {
+        self.now.tick.saturating_add(ticks)
+    }
+
+    /// The current date, as responses give it.
+    pub(super) fn date(&self) -> Date {
+        self.date.get()
+    }
+
+    /// The next client's `Retry-After`; `None` for a code without one. `drain_window` is the time
+    /// over which a shutdown spreads its clients.
+    pub(super) fn retry_after(
+        &self,
+        code: ErrorCode,
+        drain_window: Duration,
+    ) -> Option<RetryAfter> {
+        let window_ms = code.retry()?.window_ms(drain_window);
+        Some(RetryAfter::from_ms(self.retry_schedule.next_ms(&window_ms)))
+    }
+}
+
+/// The whole ticks in a duration, at most half of the range of a `u32`, so that sums of a tick and
+/// a duration stay far from `u32::MAX`, which means "never".
+pub(super) fn ticks(duration: Duration) -> u32 {
+    let ticks = duration.as_millis() * u128::from(TICKS_PER_S) / 1000;
+    u32::try_from(ticks).unwrap_or(u32::MAX / 2).min(u32::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_as_many_ticks_from_now_as_the_duration_has() {
+        let mut clock = Clock::new(0);
+        clock.set(Now { unix_ms: 0, tick: 70 });
+        assert_eq!(clock.deadline(Duration::from_secs(3)), 70 + 3 * TICKS_PER_S);
+        assert_eq!(clock.deadline(Duration::from_millis(99)), 70, "part of a tick does not count");
+        assert_eq!(clock.deadline(Duration::MAX), 70 + u32::MAX / 2);
+        assert_eq!(clock.deadline_ticks(u32::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn clients_that_are_refused_at_once_come_back_at_different_times() {
+        let clock = Clock::new(3);
+        let next = || clock.retry_after(ErrorCode::Busy, Duration::from_secs(10));
+        let (first, second) = (next(), next());
+        assert!(first.is_some() && first.map(RetryAfter::ms) != second.map(RetryAfter::ms));
+        assert!(clock.retry_after(ErrorCode::BadRequest, Duration::from_secs(10)).is_none());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "ticks go back")]
+    fn ticks_do_not_go_back() {
+        let mut clock = Clock::new(0);
+        clock.set(Now { unix_ms: 0, tick: 2 });
+        clock.set(Now { unix_ms: 0, tick: 1 });
+    }
+}

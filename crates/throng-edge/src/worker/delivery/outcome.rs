@@ -1,0 +1,251 @@
+//! Writes messages to a socket, and what a write means for the subscription and its connection.
+//!
+//! # Invariants
+//!
+//! A cursor is never past a message that is not written in full, unless the connection keeps the
+//! rest of that message as its [`Partial`]. At most one message is partly written.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use throng_core::{ConnectionName, Message};
+
+use crate::connection::Partial;
+use crate::net::{Net, Transfer};
+
+/// Messages in one write. The kernel takes 1024 (`UIO_MAXIOV`); far fewer already make the cost of
+/// the call small.
+const MESSAGES_PER_WRITE: usize = 64;
+
+/// Bytes in one write, roughly.
+const BYTES_PER_WRITE: usize = 256 << 10;
+
+/// The result of a write to a subscriber.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Outcome {
+    /// The offset up to which the cursor moves; `None` if it stays.
+    pub(in crate::worker) advanced_to: Option<u64>,
+    /// Messages that were written in full.
+    pub(in crate::worker) deliveries: u64,
+    pub(in crate::worker) sent_bytes: u64,
+    /// The message that was written in part.
+    pub(in crate::worker) partial: Option<Partial>,
+    /// Whether the socket takes no more for now.
+    pub(in crate::worker) is_blocked: bool,
+    /// Whether the peer has gone.
+    pub(in crate::worker) is_gone: bool,
+}
+
+impl Outcome {
+    fn gone() -> Outcome {
+        Outcome { is_gone: true, ..Outcome::default() }
+    }
+
+    /// The outcome of writing one message, whose encoding has `length` bytes.
+    pub(in crate::worker) fn of_message(
+        message: &Arc<Message>,
+        length: usize,
+        transfer: Transfer,
+    ) -> Outcome {
+        let written = match transfer {
+            Transfer::Bytes(written) => written,
+            Transfer::Blocked => 0,
+            Transfer::End | Transfer::Gone => return Outcome::gone(),
+        };
+        debug_assert!(written <= length, "more was written than there was");
+        let is_whole = written == length;
+        let partial = (written > 0 && !is_whole)
+            .then(|| Partial { message: Arc::clone(message), from: written as u32 });
+        Outcome {
+            // The connection keeps the rest of a partly written message: the cursor is past it.
+            advanced_to: (written > 0).then_some(message.id.offset),
+            deliveries: u64::from(is_whole),
+            sent_bytes: written as u64,
+            partial,
+            is_blocked: !is_whole,
+            is_gone: false,
+        }
+    }
+}
+
+/// Writes messages in one call, as `encode` frames them, without those that exclude `name`. Writes
+/// as many as one call takes; the caller calls again while the subscriber lacks more.
+pub(super) fn write<'a, N: Net>(
+    net: &mut N,
+    socket: &N::Socket,
+    messages: impl Iterator<Item = &'a Arc<Message>>,
+    name: ConnectionName,
+    encode: impl Fn(&'a Message) -> &'a [u8],
+) -> Outcome {
+    let mut slices = [IoSlice::new(&[]); MESSAGES_PER_WRITE];
+    let mut chosen: [Option<&Arc<Message>>; MESSAGES_PER_WRITE] = [None; MESSAGES_PER_WRITE];
+    let (mut count, mut bytes) = (0, 0);
+    let mut outcome = Outcome::default();
+    for message in messages {
+        if message.excluded != Some(name) {
+            if count == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
+                break;
+            }
+            let encoded = encode(message);
+            slices[count] = IoSlice::new(encoded);
+            chosen[count] = Some(message);
+            bytes += encoded.len();
+            count += 1;
+        }
+        outcome.advanced_to = Some(message.id.offset);
+    }
+    if count == 0 {
+        return outcome;
+    }
+    let written = match net.write(socket, &slices[..count]) {
+        Transfer::Bytes(written) => written,
+        Transfer::Blocked => 0,
+        Transfer::End | Transfer::Gone => return Outcome::gone(),
+    };
+    outcome.sent_bytes = written as u64;
+    if written == bytes {
+        outcome.deliveries = count as u64;
+        return outcome;
+    }
+    // Excluded messages behind the last one that was written are looked at again.
+    outcome.is_blocked = true;
+    outcome.advanced_to = None;
+    let mut left = written;
+    for (slice, message) in slices[..count].iter().zip(chosen.iter().flatten()) {
+        if left < slice.len() {
+            if left > 0 {
+                // The rest of it belongs to this connection now: the cursor is past it.
+                outcome.advanced_to = Some(message.id.offset);
+                outcome.partial = Some(Partial { message: Arc::clone(message), from: left as u32 });
+            }
+            break;
+        }
+        left -= slice.len();
+        outcome.advanced_to = Some(message.id.offset);
+        outcome.deliveries += 1;
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::{Body, ChannelName, Epoch, MessageId, WorkerId};
+
+    use super::*;
+    use crate::connection::Token;
+
+    /// A net whose sockets take this many bytes in each write.
+    struct Narrow(usize);
+
+    impl Net for Narrow {
+        type Socket = ();
+
+        fn read(&mut self, (): &(), _: &mut [u8]) -> Transfer {
+            Transfer::Blocked
+        }
+
+        fn write(&mut self, (): &(), slices: &[IoSlice<'_>]) -> Transfer {
+            let length = slices.iter().map(|slice| slice.len()).sum::<usize>();
+            if self.0 == 0 { Transfer::Blocked } else { Transfer::Bytes(length.min(self.0)) }
+        }
+
+        fn watch(&mut self, (): &(), _: Token) -> bool {
+            true
+        }
+
+        fn watch_writable(&mut self, (): &(), _: Token) -> bool {
+            true
+        }
+
+        fn unacknowledged_bytes(&self, (): &()) -> usize {
+            0
+        }
+
+        fn keep_alive(&mut self, (): &()) {}
+
+        fn finish(&mut self, (): &()) {}
+
+        fn to_control(&mut self, (): (), _: &[u8]) -> Result<(), ()> {
+            Err(())
+        }
+
+        fn to_worker(&mut self, _: WorkerId, (): (), _: &[u8]) -> Result<(), ()> {
+            Err(())
+        }
+    }
+
+    fn name(number: u32) -> ConnectionName {
+        ConnectionName::new(WorkerId(0), 1, number)
+    }
+
+    /// Messages of four bytes at offsets from 1; those in `excluding` are not for the subscriber.
+    fn messages(count: u64, excluding: &[u64]) -> Vec<Arc<Message>> {
+        let message = |offset| {
+            let id = MessageId { epoch: Epoch::numbered(1), offset };
+            let excluded = excluding.contains(&offset).then(|| name(7));
+            let body = Body::Text("four".into());
+            let channel = ChannelName::channel("c");
+            Arc::new(Message::new(id, offset - 1, 0, channel, body, None, excluded))
+        };
+        (1..=count).map(message).collect()
+    }
+
+    fn written(messages: &[Arc<Message>], taken: usize) -> Outcome {
+        fn encode(message: &Message) -> &[u8] {
+            message.body.bytes()
+        }
+        write(&mut Narrow(taken), &(), messages.iter(), name(7), encode)
+    }
+
+    #[test]
+    fn the_cursor_moves_over_whole_messages_and_one_partly_written() {
+        let messages = messages(3, &[]);
+        let outcome = |taken| {
+            let outcome = written(&messages, taken);
+            let rest = outcome.partial.map(|partial| (partial.message.id.offset, partial.from));
+            (outcome.advanced_to, outcome.deliveries, rest, outcome.is_blocked)
+        };
+        assert_eq!(outcome(0), (None, 0, None, true));
+        assert_eq!(outcome(3), (Some(1), 0, Some((1, 3)), true));
+        assert_eq!(outcome(4), (Some(1), 1, None, true));
+        assert_eq!(outcome(9), (Some(3), 2, Some((3, 1)), true));
+        assert_eq!(outcome(12), (Some(3), 3, None, false));
+    }
+
+    #[test]
+    fn excluded_messages_are_passed_over_and_not_written() {
+        let outcome = written(&messages(4, &[1, 3, 4]), 100);
+        assert_eq!((outcome.advanced_to, outcome.sent_bytes), (Some(4), 4));
+        let outcome = written(&messages(2, &[1, 2]), 0);
+        assert_eq!((outcome.advanced_to, outcome.is_blocked), (Some(2), false), "nothing to write");
+        let outcome = written(&messages(4, &[2, 3]), 6);
+        assert_eq!(outcome.advanced_to, Some(4), "partly written");
+        let outcome = written(&messages(4, &[2, 3]), 4);
+        assert_eq!(outcome.advanced_to, Some(1), "those behind are looked at again");
+    }
+
+    #[test]
+    fn a_write_has_a_limited_number_of_messages() {
+        let outcome = written(&messages(100, &[]), usize::MAX);
+        assert_eq!((outcome.deliveries, outcome.is_blocked), (MESSAGES_PER_WRITE as u64, false));
+        assert_eq!(outcome.advanced_to, Some(MESSAGES_PER_WRITE as u64));
+    }
+
+    #[test]
+    fn one_message_has_the_same_outcome_alone() {
+        let messages = messages(1, &[]);
+        for (taken, transfer) in
+            [(0, Transfer::Blocked), (1, Transfer::Bytes(1)), (4, Transfer::Bytes(4))]
+        {
+            let alone = Outcome::of_message(&messages[0], 4, transfer);
+            let among = written(&messages, taken);
+            assert_eq!(
+                (alone.advanced_to, alone.deliveries, alone.sent_bytes, alone.is_blocked),
+                (among.advanced_to, among.deliveries, among.sent_bytes, among.is_blocked)
+            );
+            let from = |outcome: Outcome| outcome.partial.map(|partial| partial.from);
+            assert_eq!(from(alone), from(among));
+        }
+        assert!(Outcome::of_message(&messages[0], 4, Transfer::Gone).is_gone);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a worker counts, and through the metrics that all workers share, how full the others are.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use throng_core::{Counter, Counters, Parked, WorkerId};
+
+use crate::metrics::{KeptPlace, Metrics, WorkerMetrics};
+
+/// One worker's part in the metrics of all workers.
+#[derive(Debug)]
+pub(super) struct OwnMetrics {
+    worker: WorkerId,
+    /// The counters of `worker` in `all`: looked up once.
+    counters: Arc<Counters>,
+    all: Metrics,
+}
+
+impl OwnMetrics {
+    pub(super) fn new(worker: WorkerId, all: Metrics) -> OwnMetrics {
+        let counters = Arc::clone(&all.worker(worker).counters);
+        OwnMetrics { worker, counters, all }
+    }
+
+    /// The number of the worker.
+    pub(super) fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// The number of all workers.
+    pub(super) fn workers(&self) -> usize {
+        self.all.workers().len()
+    }
+
+    /// Adds to a counter.
+    pub(super) fn add(&self, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
+    }
+
+    /// Sets a counter to a total that is counted elsewhere, and that never decreases.
+    pub(super) fn set_total(&self, counter: Counter, total: u64) {
+        let counted = self.counters.get(counter);
+        debug_assert!(total >= counted, "a total decreases: {counter:?}");
+        self.counters.add(counter, total.saturating_sub(counted));
+    }
+
+    /// Counts one more parked connection.
+    pub(super) fn park(&self, parked: Parked) {
+        self.counters.park(parked);
+    }
+
+    /// Counts one parked connection less.
+    pub(super) fn unpark(&self, parked: Parked) {
+        self.counters.unpark(parked);
+    }
+
+    /// The number of parked connections.
+    pub(super) fn parked(&self) -> u64 {
+        Parked::ALL.iter().map(|&parked| self.counters.parked(parked)).sum()
+    }
+
+    /// Records the time from the acceptance of a message to the end of its fan-out.
+    pub(super) fn record_latency(&self, us: u64) {
+        self.counters.latency.record(us);
+    }
+
+    /// The other worker with the most room, if it has any.
+    pub(super) fn other_with_room(&self) -> Option<WorkerId> {
+        self.all.least_loaded_with_room().filter(|&other| other != self.worker)
+    }
+
+    /// Keeps a place at another worker for a connection that is about to be handed off to it.
+    pub(super) fn keep_place(&self, other: WorkerId) -> KeptPlace<'_> {
+        debug_assert!(other != self.worker, "a worker hands nothing off to itself");
+        self.all.worker(other).keep_place()
+    }
+
+    /// Frees the place that another worker has kept here: its handoff has arrived.
+    pub(super) fn give_back_place(&self) {
+        drop(self.own().kept_place());
+    }
+
+    /// Tells the other workers that this one takes no more connections.
+    pub(super) fn set_ended(&self) {
+        self.own().is_ended.store(true, Ordering::Release);
+    }
+
+    fn own(&self) -> &WorkerMetrics {
+        self.all.worker(self.worker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: WorkerId = WorkerId(0);
+    const SECOND: WorkerId = WorkerId(1);
+
+    #[test]
+    fn a_kept_place_is_free_again_once_its_handoff_has_arrived() {
+        let all = Metrics::new([1, 2].into_iter());
+        let (first, second) =
+            (OwnMetrics::new(FIRST, all.clone()), OwnMetrics::new(SECOND, all.clone()));
+        first.keep_place(SECOND).travel();
+        assert_eq!(all.worker(SECOND).places_kept(), 1);
+        second.give_back_place();
+        assert_eq!(all.worker(SECOND).places_kept(), 0);
+    }
+
+    #[test]
+    fn a_worker_hands_off_only_to_another_one_that_has_room_and_has_not_ended() {
+        let all = Metrics::new([1, 2].into_iter());
+        let (first, second) =
+            (OwnMetrics::new(FIRST, all.clone()), OwnMetrics::new(SECOND, all.clone()));
+        assert_eq!(first.other_with_room(), Some(SECOND));
+        assert_eq!(second.other_with_room(), None, "it has the most room itself");
+        second.set_ended();
+        assert_eq!((first.other_with_room(), second.other_with_room()), (None, Some(FIRST)));
+    }
+
+    #[test]
+    fn a_total_is_not_added_twice() {
+        let metrics = OwnMetrics::new(FIRST, Metrics::new([1].into_iter()));
+        for total in [3, 3, 10] {
+            metrics.set_total(Counter::DroppedForRoom, total);
+            assert_eq!(metrics.counters.get(Counter::DroppedForRoom), total);
+        }
+    }
+
+    #[test]
+    fn parked_connections_are_counted_over_all_kinds() {
+        let metrics = OwnMetrics::new(FIRST, Metrics::new([1].into_iter()));
+        metrics.park(Parked::Sse);
+        metrics.park(Parked::Poll);
+        metrics.unpark(Parked::Sse);
+        assert_eq!(metrics.parked(), 1);
+    }
+}

@@ -1,0 +1,202 @@
+//! A worker's part of a presence query: the users among a channel's subscribers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use throng_core::{ChannelId, Engine, LocalId, PresenceQuery, SubscriptionId, SubscriptionTable};
+
+/// Subscriptions that one scan examines. Further users are not found, and the answer says so.
+const EXAMINED_MAX: u32 = 4096;
+
+/// The inbox of a connection that a scan examines.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::worker) struct Inbox {
+    /// The channel of the connection's user; `None` if it belongs to no user.
+    pub(in crate::worker) channel: Option<ChannelId>,
+    /// Subscriptions examined to find it.
+    pub(in crate::worker) examined: u32,
+}
+
+/// A query, and how far the worker has come with it.
+#[derive(Debug)]
+pub(in crate::worker) struct PresenceScan {
+    local: LocalId,
+    channel: ChannelId,
+    query: Arc<PresenceQuery>,
+    /// The channel's subscription that comes next; the first one at the beginning.
+    next: Option<SubscriptionId>,
+    /// The number of the channel's subscriptions that were visited, from the first one on.
+    visited: u32,
+    /// Subscriptions that may still be examined.
+    examinable: u32,
+    users: BTreeSet<Arc<str>>,
+}
+
+impl PresenceScan {
+    /// A scan of a channel's subscriptions in this worker, from the first one.
+    pub(in crate::worker) fn new(
+        local: LocalId,
+        channel: ChannelId,
+        query: Arc<PresenceQuery>,
+    ) -> PresenceScan {
+        PresenceScan {
+            local,
+            channel,
+            query,
+            next: None,
+            visited: 0,
+            examinable: EXAMINED_MAX,
+            users: BTreeSet::new(),
+        }
+    }
+
+    /// Examines subscriptions until the `allowance` of the slice is used up. Answers the query if
+    /// it has visited all, or as many as one scan may; otherwise returns the scan, which goes on in
+    /// a later slice.
+    pub(in crate::worker) fn advance(
+        mut self,
+        subscriptions: &SubscriptionTable,
+        engine: &dyn Engine,
+        inbox_of: impl Fn(u32) -> Inbox,
+        allowance: &mut u32,
+    ) -> Option<PresenceScan> {
+        let is_complete = self.visit(subscriptions, engine, inbox_of, allowance);
+        let is_cut = self.examinable == 0 || self.users.len() > self.query.users_max();
+        if !is_complete && !is_cut {
+            return Some(self);
+        }
+        self.query.answer(self.users, !is_complete);
+        None
+    }
+
+    /// Returns whether all subscriptions have been visited.
+    fn visit(
+        &mut self,
+        subscriptions: &SubscriptionTable,
+        engine: &dyn Engine,
+        inbox_of: impl Fn(u32) -> Inbox,
+        allowance: &mut u32,
+    ) -> bool {
+        let mut inboxes = Vec::new();
+        let mut is_complete = false;
+        while *allowance > 0 && self.examinable > 0 && !is_complete {
+            let Some(member) = subscriptions.member(self.local, self.channel, self.next) else {
+                // The channel is not followed here any more.
+                is_complete = true;
+                break;
+            };
+            self.visited = if member.is_first { 1 } else { self.visited + 1 };
+            let inbox = inbox_of(member.connection);
+            inboxes.extend(inbox.channel);
+            *allowance = allowance.saturating_sub(inbox.examined);
+            self.examinable = self.examinable.saturating_sub(inbox.examined);
+            self.next = member.next;
+            // Fewer visited than there are: `next` had ended, and its id was reused by one that
+            // joined, which is last. Then the scan starts again from the first one.
+            is_complete = member.next.is_none() && self.visited >= member.count;
+        }
+        // Many connections of one user share an inbox, whose name is asked for once.
+        inboxes.sort_unstable_by_key(|inbox| inbox.0);
+        inboxes.dedup();
+        engine.names(&mut inboxes, &mut |name| {
+            if !self.users.contains(name.name()) {
+                self.users.insert(name.name().into());
+            }
+        });
+        is_complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use throng_core::{
+        ChannelName, Epoch, Follow, MemoryEngine, Notification, Presence, Rules, StartAt, WorkerId,
+        WorkerQueue,
+    };
+
+    use super::*;
+
+    /// A channel with one subscription of each of `users` connections, in order, and a query about
+    /// it. Each connection belongs to a user of its own.
+    struct Room {
+        engine: MemoryEngine,
+        table: SubscriptionTable,
+        inboxes: Vec<ChannelId>,
+        scan: PresenceScan,
+        answer: mpsc::Receiver<Presence>,
+    }
+
+    fn room(users: u32, users_max: usize) -> Room {
+        let queue = Arc::new(WorkerQueue::new(|| {}));
+        let rules = Arc::new(Rules::default());
+        let queues = vec![Arc::clone(&queue)];
+        let engine = MemoryEngine::new(Epoch::numbered(1), Arc::clone(&rules), queues, 1 << 30);
+        let mut table = SubscriptionTable::new(rules);
+        let channel = ChannelName::channel("c");
+        let mut follow = |name: &ChannelName, connection, is_user| {
+            let local_if_new = table.next_local();
+            let follow =
+                Follow { channel: name, worker: WorkerId(0), local_if_new, start: StartAt::Live };
+            let followed = engine.follow(1, follow);
+            let subscription = table.join(connection, &followed, is_user, None);
+            table.channel(subscription).unwrap().0
+        };
+        let mut inboxes = Vec::new();
+        for connection in 0..users {
+            follow(&channel, connection, false);
+            let name = ChannelName::new(throng_core::Kind::User, &format!("user-{connection:04}"));
+            inboxes.push(follow(&name, connection, true));
+        }
+        let (sender, answer) = mpsc::channel();
+        let done = Box::new(move |presence| sender.send(presence).unwrap());
+        engine.presence(1, &channel, users_max, done).unwrap();
+        let mut posted = Vec::new();
+        queue.take(&mut posted);
+        let Some(Notification::Presence { local, channel, query }) = posted.pop() else {
+            panic!("the engine asks the worker that follows the channel");
+        };
+        Room { engine, table, inboxes, scan: PresenceScan::new(local, channel, query), answer }
+    }
+
+    /// Examines `examined` subscriptions for each connection, and `per_slice` in each slice.
+    /// Returns the answer and the number of slices.
+    fn finish(room: Room, examined: u32, per_slice: u32) -> (Presence, usize) {
+        let Room { engine, table, inboxes, scan, answer } = room;
+        let inbox_of =
+            |connection: u32| Inbox { channel: Some(inboxes[connection as usize]), examined };
+        let (mut scan, mut slices) = (Some(scan), 0);
+        while let Some(unfinished) = scan {
+            slices += 1;
+            scan = unfinished.advance(&table, &engine, inbox_of, &mut { per_slice });
+        }
+        (answer.try_recv().expect("a finished scan answers"), slices)
+    }
+
+    #[test]
+    fn a_scan_finds_every_user_over_several_slices() {
+        let (presence, slices) = finish(room(10, 100), 1, 3);
+        let expected: Vec<_> = (0..10).map(|number| format!("user-{number:04}")).collect();
+        assert_eq!(
+            presence.users.iter().map(|user| user.to_string()).collect::<Vec<_>>(),
+            expected
+        );
+        assert!(!presence.is_cut);
+        assert_eq!(slices, 4);
+    }
+
+    #[test]
+    fn a_scan_ends_once_it_has_more_users_than_the_answer_names() {
+        let (presence, slices) = finish(room(10, 2), 1, 1);
+        assert!(presence.is_cut && presence.users.len() == 2);
+        assert_eq!(slices, 3);
+    }
+
+    #[test]
+    fn a_scan_that_may_examine_no_more_says_that_users_are_missing() {
+        let (presence, _) = finish(room(10, 100), EXAMINED_MAX / 4, u32::MAX);
+        assert!(presence.is_cut);
+        assert_eq!(presence.users.len(), 4);
+    }
+}

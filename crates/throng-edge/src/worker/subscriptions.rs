@@ -1,0 +1,141 @@
+//! A connection's subscriptions: begins them, ends them, and finds what they are about.
+//!
+//! # Invariants
+//!
+//! * A connection links to its own subscriptions only: to the newest one, and each to the one
+//!   before.
+//! * The engine knows as many followers of a channel in this worker as the table has subscriptions
+//!   of it.
+
+use throng_core::{
+    ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, StartAt,
+    SubscriptionId,
+};
+use throng_wire::Target;
+
+use super::Worker;
+use crate::connection::ConnectionId;
+use crate::net::Net;
+
+impl<N: Net> Worker<N> {
+    /// Subscribes the connection to one more channel. Returns the engine's answer.
+    pub(super) fn follow(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+        start: StartAt,
+    ) -> Followed {
+        let worker = self.metrics.worker();
+        let local_if_new = self.subscriptions.next_local();
+        let follow = Follow { channel: name, worker, local_if_new, start };
+        let followed = self.engine.follow(self.clock.unix_ms(), follow);
+        let is_user = name.kind() == Kind::User;
+        if let Some(connection) = self.connections.expect_live_mut(id) {
+            let newest = connection.newest_subscription;
+            let joined = self.subscriptions.join(id.index(), &followed, is_user, newest);
+            connection.newest_subscription = Some(joined);
+        }
+        followed
+    }
+
+    /// Ends one subscription of the connection.
+    pub(super) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let newest = connection.newest_subscription;
+        connection.newest_subscription = self.subscriptions.unchain(newest, subscription);
+        self.leave(subscription);
+    }
+
+    /// Ends all subscriptions of the connection, if it is still there.
+    pub(super) fn unfollow_all(&mut self, id: ConnectionId) {
+        // A failed write has released it, and ended its subscriptions.
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let mut next = connection.newest_subscription.take();
+        while let Some(subscription) = next {
+            next = self.leave(subscription);
+        }
+    }
+
+    /// Ends a subscription for the table and the engine. Returns the connection's next one.
+    fn leave(&mut self, subscription: SubscriptionId) -> Option<SubscriptionId> {
+        let left = self.subscriptions.leave(subscription);
+        debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
+        let left = left?;
+        self.engine.unfollow(self.clock.unix_ms(), left.channel, self.metrics.worker());
+        left.sibling
+    }
+
+    /// The connection's newest subscription; `None` without subscriptions, or if the connection is
+    /// gone.
+    pub(super) fn newest_subscription(&self, id: ConnectionId) -> Option<SubscriptionId> {
+        self.connections.get(id)?.newest_subscription
+    }
+
+    /// The connection's subscriptions, the newest first; none if the connection is gone.
+    pub(super) fn subscriptions(&self, id: ConnectionId) -> impl Iterator<Item = SubscriptionId> {
+        let sibling = |&subscription: &SubscriptionId| self.subscriptions.sibling(subscription);
+        std::iter::successors(self.newest_subscription(id), sibling)
+    }
+
+    /// The connection's subscriptions in the order in which the request named their channels.
+    pub(super) fn subscriptions_in_order(&self, id: ConnectionId) -> Vec<SubscriptionId> {
+        let mut all: Vec<_> = self.subscriptions(id).collect();
+        all.reverse();
+        all
+    }
+
+    /// The connection's subscription to a channel, if it has one.
+    pub(super) fn find_subscription(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+    ) -> Option<SubscriptionId> {
+        self.subscriptions(id).find(|&subscription| {
+            let channel = self.subscriptions.channel(subscription);
+            channel.and_then(|(channel, _)| self.engine.name(channel)).as_ref() == Some(name)
+        })
+    }
+
+    /// The user to whom a connection belongs; `None` without a user.
+    pub(super) fn user_of(&self, id: ConnectionId) -> Option<ChannelName> {
+        self.subscriptions(id).find_map(|subscription| {
+            match self.subscriptions.channel(subscription)? {
+                (channel, true) => self.engine.name(channel),
+                _ => None,
+            }
+        })
+    }
+
+    /// The channel or user of a subscription; `None` if the subscription has ended.
+    pub(super) fn target_of(&self, subscription: SubscriptionId) -> Option<Target> {
+        let (channel, _) = self.subscriptions.channel(subscription)?;
+        let name = self.engine.name(channel)?;
+        Some(Target { kind: name.kind(), name: name.name().to_owned() })
+    }
+
+    /// Whether a connection of this worker follows a channel; false if the connection is gone.
+    pub(super) fn follows(&self, connection: ConnectionName, channel: ChannelId) -> bool {
+        let is_of = |subscription| {
+            let followed = self.subscriptions.channel(subscription);
+            followed.is_some_and(|(followed, _)| followed == channel)
+        };
+        let id = self.connections.find_name(connection);
+        id.is_some_and(|id| self.subscriptions(id).any(is_of))
+    }
+
+    /// The connection's cursors in all of its channels, in the order of the request.
+    pub(super) fn position(&self, id: ConnectionId) -> Position {
+        let subscriptions = self.subscriptions_in_order(id).into_iter();
+        Position(subscriptions.filter_map(|id| self.subscriptions.position(id)).collect())
+    }
+
+    /// Drops from the replay buffers of the connection's channels what no subscriber lacks any
+    /// more.
+    pub(super) fn trim_replay_buffers(&mut self, id: ConnectionId) {
+        let mut next = self.newest_subscription(id);
+        while let Some(subscription) = next {
+            self.subscriptions.trim_channel_of(subscription);
+            next = self.subscriptions.sibling(subscription);
+        }
+    }
+}
