@@ -2,10 +2,10 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `id` | a connection's place, and tokens, which outlive it |
+//! | `id` | places in the table, which are reused, and tokens, which are not |
 //! | `flags` | facts about a connection, one bit each |
 //! | `outbound` | bytes that wait for a socket, beside messages |
-//! | `buffers` | the limit on what all connections buffer |
+//! | `buffers` | the limit on the memory that all connections buffer |
 //! | `io` | what a connection owns only while something is unfinished |
 //! | `state` | one connection |
 //! | `unfinished_heads` | connections that give way to new ones |

@@ -1,4 +1,4 @@
-//! What the workers tell about themselves.
+//! The workers' metrics, which any thread may read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,22 +8,22 @@ use throng_core::{Counters, WorkerId};
 /// One worker's metrics.
 #[derive(Debug, Default)]
 pub struct WorkerMetrics {
-    /// Open connections.
+    /// The number of open connections, without those that close.
     pub connections: AtomicU32,
-    /// Places of subscribers that are taken.
+    /// The number of places for subscribers that are taken.
     pub taken: AtomicU32,
-    /// Places that others keep for connections which they are passing on to it.
+    /// The number of places that other workers keep here for connections that they are handing off.
     reserved: AtomicU32,
-    /// Subscribers that it has room for.
+    /// The number of subscribers that it has room for.
     pub capacity: u32,
-    /// Whether it has ended: it takes no more connections.
+    /// Whether it has ended, and takes no more connections.
     pub is_ended: AtomicBool,
-    /// What it counts.
+    /// What the worker counts.
     pub counters: Arc<Counters>,
 }
 
 impl WorkerMetrics {
-    /// Subscribers that may be added.
+    /// The number of subscribers that may be added.
     pub fn room(&self) -> u32 {
         if self.is_ended.load(Ordering::Acquire) {
             return 0;
@@ -33,34 +33,34 @@ impl WorkerMetrics {
         self.capacity.saturating_sub(taken.saturating_add(reserved))
     }
 
-    /// Keeps a place for a connection that is about to be passed on to it, so that a burst does
-    /// not all go one way.
+    /// Keeps a place for a connection that is about to be handed off to it, so that a burst is
+    /// spread over the workers.
     pub(crate) fn keep_place(&self) -> KeptPlace<'_> {
         self.reserved.fetch_add(1, Ordering::Relaxed);
         KeptPlace(self)
     }
 
-    /// The place that was kept for a connection whose hand-over has come.
+    /// The place that was kept for a connection whose handoff has arrived.
     pub(crate) fn kept_place(&self) -> KeptPlace<'_> {
         KeptPlace(self)
     }
 
-    /// Places that are kept now.
+    /// The number of places that are kept now.
     pub fn places_kept(&self) -> u32 {
         self.reserved.load(Ordering::Relaxed)
     }
 }
 
-/// A place kept at a worker for one connection on its way there. Dropping it gives it back.
+/// A place kept at a worker for one connection on its way there. Dropping it frees the place.
 ///
 /// While the connection is on its way, the handoff's header stands for the place
-/// ([`has_place`](crate::net::HandoffHeader::has_place)): its receiver has the place again.
+/// ([`has_place`](crate::net::HandoffHeader::has_place)), and the receiver owns it again.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct KeptPlace<'a>(&'a WorkerMetrics);
 
 impl KeptPlace<'_> {
-    /// The hand-over is sent: whoever receives it has the place.
+    /// The handoff is sent: its receiver owns the place.
     pub(crate) fn travel(self) {
         std::mem::forget(self);
     }
@@ -69,7 +69,7 @@ impl KeptPlace<'_> {
 impl Drop for KeptPlace<'_> {
     fn drop(&mut self) {
         let before = self.0.reserved.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "a place was given back that was not kept");
+        debug_assert!(before > 0, "a place was freed that was not kept");
     }
 }
 
@@ -78,10 +78,10 @@ impl Drop for KeptPlace<'_> {
 pub struct Metrics(Arc<[WorkerMetrics]>);
 
 impl Metrics {
-    /// Metrics of workers that have room for so many connections each.
+    /// Metrics of workers with these capacities.
     pub fn new(capacities: impl Iterator<Item = u32>) -> Metrics {
-        let of = |capacity| WorkerMetrics { capacity, ..WorkerMetrics::default() };
-        Metrics(capacities.map(of).collect())
+        let of_worker = |capacity| WorkerMetrics { capacity, ..WorkerMetrics::default() };
+        Metrics(capacities.map(of_worker).collect())
     }
 
     /// Each worker's metrics.
@@ -94,16 +94,16 @@ impl Metrics {
         &self.0[usize::from(worker.0)]
     }
 
-    /// The worker with the most room, or any if none has some: one that has not ended, if there is
-    /// one.
+    /// The worker with the most room; if none has room, any that has not ended; if all have ended,
+    /// any.
     pub fn least_loaded(&self) -> WorkerId {
-        let is_there = |worker: &WorkerMetrics| !worker.is_ended.load(Ordering::Acquire);
-        let rooms = self.0.iter().map(|worker| (is_there(worker), worker.room()));
+        let is_running = |worker: &WorkerMetrics| !worker.is_ended.load(Ordering::Acquire);
+        let rooms = self.0.iter().map(|worker| (is_running(worker), worker.room()));
         let most = rooms.enumerate().max_by_key(|&(_, room)| room);
-        WorkerId(most.map_or(0, |(at, _)| at as u16))
+        WorkerId(most.map_or(0, |(index, _)| index as u16))
     }
 
-    /// The worker with the most room, if any has some.
+    /// The worker with the most room; `None` if none has room.
     pub fn least_loaded_with_room(&self) -> Option<WorkerId> {
         let worker = self.least_loaded();
         (self.worker(worker).room() > 0).then_some(worker)
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_handed_to_a_worker_that_has_ended() {
+    fn no_connection_is_handed_off_to_a_worker_that_has_ended() {
         let metrics = Metrics::new([2, 3].into_iter());
         metrics.worker(WorkerId(1)).is_ended.store(true, Ordering::Release);
         assert_eq!(
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_place_is_given_back_once_wherever_its_hand_over_ends() {
+    fn a_kept_place_is_freed_once_wherever_its_handoff_ends() {
         let metrics = Metrics::new([2].into_iter());
         let worker = metrics.worker(WorkerId(0));
         drop(worker.keep_place());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_roomiest_has_room() {
+    fn the_least_loaded_worker_has_the_most_room() {
         let metrics = Metrics::new([2, 3].into_iter());
         let fill = |worker| {
             metrics.worker(WorkerId(worker)).taken.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(
             metrics.least_loaded_with_room(),
             None,
-            "one that is on its way may be one too many"
+            "a connection on its way may take more than the capacity"
         );
     }
 }

@@ -1,6 +1,7 @@
-//! What a worker needs of the world: sockets, and somebody to hand them to.
+//! A worker's interface to the kernel and to other threads: sockets, and handoffs.
 //!
-//! The real one is in `sys`; the simulation has one whose sockets block, take half, and reset.
+//! `sys` has the real implementation. That of the simulation has sockets that block, take part of a
+//! write, and reset.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -9,20 +10,20 @@ use throng_core::{Listener, WorkerId};
 
 use crate::connection::Token;
 
-/// What became of a read or write.
+/// The result of a read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
-    /// So many bytes, at least one.
+    /// The number of bytes transferred, at least one.
     Bytes(usize),
-    /// Nothing now: an event will tell when.
+    /// The socket has or takes nothing now. An event follows when it does.
     Blocked,
-    /// The peer has ended its side (reads only).
+    /// The peer has finished sending (reads only).
     End,
     /// The connection is gone.
     Gone,
 }
 
-/// Bytes for one socket.
+/// Bytes to write to one socket.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRequest<'a, S> {
     /// The socket to write to.
@@ -31,12 +32,12 @@ pub struct WriteRequest<'a, S> {
     pub bytes: &'a [u8],
 }
 
-/// What goes with a connection that is handed over.
+/// What travels with a connection that is handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoffHeader {
-    /// Where it came in.
+    /// The listener that accepted it.
     pub listener: Listener,
-    /// Whether a place is kept for it where it goes.
+    /// Whether its receiver keeps a place for it.
     pub has_place: bool,
 }
 
@@ -59,10 +60,10 @@ pub trait Net {
     /// Reads into `buffer`.
     fn read(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> Transfer;
 
-    /// Writes from `slices`, in order, as much as the socket takes.
+    /// Writes `slices`, in order, as far as the socket takes them.
     fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
 
-    /// Writes each request, in order, as much as its socket takes, and appends one transfer for
+    /// Writes each request, in order, as far as its socket takes it, and appends one transfer for
     /// each to `transfers`. The requests are for different sockets.
     fn write_each(
         &mut self,
@@ -74,37 +75,38 @@ pub trait Net {
         }
     }
 
-    /// From now on reports with `token` when the socket becomes readable or its peer goes. Returns
-    /// whether that worked.
+    /// Reports events of the socket with `token` from now on: that it is readable, or that its peer
+    /// has gone. Events are edge-triggered. Returns false if the kernel refuses.
     fn watch(&mut self, socket: &Self::Socket, token: Token) -> bool;
 
-    /// From now on reports also when the socket becomes writable, and does so at once if it is.
+    /// Also reports when the socket becomes writable, and at once if it is. Returns false if the
+    /// kernel refuses.
     fn watch_writable(&mut self, socket: &Self::Socket, token: Token) -> bool;
 
-    /// Bytes that the socket has taken and its peer has not acknowledged.
+    /// The number of bytes that the socket has taken and its peer has not acknowledged.
     fn unacknowledged_bytes(&self, socket: &Self::Socket) -> usize;
 
-    /// From now on finds out by itself whether the peer of a silent socket is there.
+    /// Turns on TCP keepalive, which finds a dead peer of a socket that nothing is written to.
     fn keep_alive(&mut self, socket: &Self::Socket);
 
-    /// Who is at the other end, for the log.
+    /// The peer's address, for the log; `None` if it is not known.
     fn peer(&self, _: &Self::Socket) -> Option<SocketAddr> {
         None
     }
 
-    /// The worker is about to act on input of the socket that it read earlier. Does nothing, unless
-    /// someone records for whom the worker acts.
+    /// The worker is about to act on input that it read from the socket earlier. Does nothing by
+    /// default; the simulation records on whose behalf the worker acts.
     fn resume(&mut self, _: &Self::Socket) {}
 
-    /// Tells the peer that nothing more comes.
+    /// Shuts down the sending side: the peer reads the end of the stream after what was written.
     fn finish(&mut self, socket: &Self::Socket);
 
-    /// Hands the socket, and what was read from it, to the control plane; returns it if that takes
-    /// no more.
+    /// Hands the socket off to the control plane, with the `bytes` that were read from it. Returns
+    /// the socket if the control plane takes no more for now.
     fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
 
-    /// Hands the socket, and what was read from it, to another worker as
-    /// [`HandoffHeader::TO_WORKER`]; returns it if that takes no more.
+    /// Hands the socket off to another worker with [`HandoffHeader::TO_WORKER`] and the `bytes`
+    /// that were read from it. Returns the socket if that worker takes no more for now.
     fn to_worker(
         &mut self,
         worker: WorkerId,

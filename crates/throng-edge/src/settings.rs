@@ -1,4 +1,4 @@
-//! What the data plane can be told.
+//! The settings of the data plane.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,66 +7,69 @@ use throng_wire::OriginPolicy;
 
 use crate::limits::Limits;
 
-/// The most that [`Settings::max_head_bytes`] may be: a head travels between threads in one piece,
-/// with what was read behind it, and an ordinary socket takes no piece of more than 208 KiB.
+/// The maximum of [`Settings::max_head_bytes`]. A head is handed off between threads in one
+/// datagram, with the input behind it, and by default a socket takes datagrams of at most 208 KiB
+/// (`net.core.wmem_default`).
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Whether fan-outs go through io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoUringSetting {
-    /// Where the kernel has it and allows it.
+    /// If the kernel has it and allows it.
     #[default]
     Auto,
-    /// Always: without it the data plane does not start.
+    /// Always; without io_uring the data plane does not start.
     On,
-    /// Never.
+    /// Never, even if the kernel has it.
     Off,
 }
 
 /// Settings of the data plane; see `docs/reference/settings.md`.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Address and port; port 0 takes a free one.
+    /// The address and port to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Whether the status is shown at another listener, and not at this one.
+    /// Whether the status page is served at a listener of its own, and not at this one.
     pub has_admin_listener: bool,
-    /// Worker threads, at least; 0 for as many as cores.
+    /// The least number of worker threads; 0 for the number of cores.
     pub workers: usize,
-    /// Open connections; 0 for what `workers` hold. More than they hold start further workers.
+    /// The number of connections to have room for; 0 for as many as `workers` hold. If they hold
+    /// fewer, further workers are started.
     pub max_connections: usize,
     /// Whether fan-outs go through io_uring.
     pub io_uring: IoUringSetting,
-    /// Origins whose pages may connect, beside the server's own.
+    /// Origins whose pages may connect, beside the server's own origin.
     pub allowed_origins: Vec<String>,
-    /// Host names under which it answers, beside addresses and those of these origins.
+    /// Host names that a request may give, beside addresses and the hosts of `allowed_origins`.
     pub allowed_hosts: Vec<String>,
-    /// A connection is not silent for longer: it gets a pong, a comment or a blank chunk. Zero for
-    /// none, and no pings.
+    /// The longest silence on a connection: after it the connection gets a pong, a comment or a
+    /// blank line. Zero for no heartbeats and no pings.
     pub heartbeat: Duration,
-    /// Interval of pings; a WebSocket that does not answer one in time is closed. Zero for none.
+    /// The interval of pings; a WebSocket that does not answer one in time is closed. Zero for
+    /// none.
     pub ping_interval: Duration,
-    /// Greet each subscription.
+    /// Whether each subscription begins with a `welcome` notice.
     pub welcome: bool,
-    /// A request head must be there by then.
+    /// The time from the start of a request head, or of its connection, to the end of the head.
     pub head_timeout: Duration,
-    /// A kept-alive connection without a request is closed after this.
+    /// The time after which a kept-alive connection without a request is closed.
     pub idle_timeout: Duration,
-    /// On stop, clients are told to come back at a moment spread over this.
+    /// The time over which a shutdown spreads the clients that it tells to come back.
     pub drain_window: Duration,
-    /// On stop, undelivered messages are given this long.
+    /// The time that a shutdown gives undelivered messages.
     pub drain_timeout: Duration,
-    /// Request line and headers.
+    /// The size of a request line with its headers.
     pub max_head_bytes: usize,
-    /// One message.
+    /// The size of one message.
     pub max_message_bytes: usize,
-    /// Channels of one connection.
+    /// The number of channels that one connection may follow.
     pub max_channels_per_connection: usize,
-    /// How much is taken on before anything is refused or closed.
+    /// Limits that users do not set, but for one.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Who may talk to the server.
+    /// Which pages may send requests, and to which hosts.
     pub(crate) fn origin_policy(&self) -> OriginPolicy<'_> {
         OriginPolicy {
             listen: self.listen.ip(),

@@ -1,33 +1,34 @@
 //! Limits the memory that clients make a worker hold: half-read requests, unread answers.
 //!
-//! A worker's share of [`Limits::max_buffered_bytes`](crate::limits::Limits) is used up by the
-//! connections that buffer much: these are evicted, whichever asked last. Among connections that
-//! buffer about the same, to a power of two, the one that has buffered something longest goes
-//! first: a client whose answer is being written right now outlasts those that do not read theirs.
+//! When all connections together exceed the worker's share of
+//! [`Limits::max_buffered_bytes`](crate::limits::Limits), those that buffer most are evicted, not
+//! the one that asked last. Of connections that buffer about the same, to a power of two, the one
+//! that has been buffering longest goes first: a client whose answer is being written outlasts
+//! those that do not read theirs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::id::ConnectionId;
 
-/// What is counted for one connection.
+/// The bytes that the quota counts for one connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Buffered {
     bytes: usize,
-    /// When it began to buffer something: the number of connections of this worker that had.
+    /// The value of [`BufferQuota::begun`] when it began to buffer something.
     since: u64,
 }
 
-/// A connection that may be evicted. The greatest goes first.
+/// A connection that may be evicted. The greatest is evicted first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// The number of bits of the number of bytes it buffers.
+    /// The number of bits of its buffered bytes: their logarithm.
     size: u32,
     since: Reverse<u64>,
     id: ConnectionId,
 }
 
-/// What all connections of a worker buffer.
+/// The memory that all connections of a worker buffer.
 ///
 /// Invariant: `places` has one entry for each connection that buffers the floor or more, and
 /// `bytes` is the sum of what is counted for all.
@@ -36,7 +37,7 @@ pub(super) struct BufferQuota {
     bytes: usize,
     bytes_max: usize,
     floor_bytes: usize,
-    /// How often a connection has begun to buffer something.
+    /// The number of times that a connection has begun to buffer something.
     begun: u64,
     places: BTreeSet<Place>,
 }
@@ -58,7 +59,7 @@ impl BufferQuota {
         BufferQuota { bytes: 0, bytes_max, floor_bytes, begun: 0, places: BTreeSet::new() }
     }
 
-    /// The connection, for which `buffered` was counted, now buffers `bytes`.
+    /// Counts `bytes` for the connection, for which `buffered` was counted before.
     pub(super) fn set(&mut self, id: ConnectionId, buffered: &mut Buffered, bytes: usize) {
         let before = self.place(id, *buffered);
         self.bytes = self.bytes - buffered.bytes + bytes;
@@ -87,8 +88,8 @@ impl BufferQuota {
         (buffered.bytes >= self.floor_bytes.max(1)).then_some(place)
     }
 
-    /// The connection to evict next; `None` while all together stay within the limit, or each
-    /// buffers little.
+    /// The connection to evict next; `None` while all together stay within the limit, or each is
+    /// below the floor.
     pub(super) fn excess(&self) -> Option<ConnectionId> {
         self.places.last().filter(|_| self.bytes > self.bytes_max).map(|place| place.id)
     }

@@ -8,11 +8,11 @@ use throng_wire::websocket::Reader;
 use super::buffers::Buffered;
 use super::outbound::Outbound;
 
-/// What a connection owns while something is half read or half written, or asked and not answered,
-/// and what a long-poll with an origin owns.
+/// What a connection owns while something is half read, half written or unanswered, and what a
+/// long-poll with an origin owns.
 #[derive(Debug, Default)]
 pub(crate) struct Io {
-    /// Bytes read that are not yet complete enough to act on.
+    /// Input that is not complete enough to act on.
     pub(crate) inbound: Vec<u8>,
     /// The WebSocket message that is half read.
     pub(crate) reader: Reader,
@@ -48,13 +48,13 @@ pub(crate) struct LongPoll {
 }
 
 impl Io {
-    /// Of a connection that has sent `bytes` which are not handled yet.
+    /// The state of a connection whose input `bytes` is not handled yet.
     pub(crate) fn with_inbound(bytes: &[u8]) -> Io {
         Io { inbound: bytes.to_vec(), ..Io::default() }
     }
 
-    /// Memory that no other connection shares: of half-read input, of answers that wait to be
-    /// written, and of a long-poll's origin, which is as long as its client likes.
+    /// Memory that no other connection shares, in bytes: of half-read input, of answers that wait
+    /// to be written, and of a long-poll's origin, whose length the client chooses.
     pub(super) fn buffered_bytes(&self) -> usize {
         let outbound = self.outbound.as_ref().map_or(0, |outbound| outbound.capacity_bytes());
         let origin = self.long_poll.as_ref().and_then(|poll| poll.origin.as_ref());

@@ -1,7 +1,7 @@
 //! Bytes that wait for a socket, beside messages.
 //!
-//! They are kept in pieces, so that what is written is given back, and nothing is copied to make
-//! room or to close up.
+//! They are kept in pieces, so that the memory of what is written is freed at once, and no bytes
+//! are moved to grow the buffer or to remove its front.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,15 @@ const PIECE_BYTES: usize = 4 << 10;
 pub(crate) struct Outbound {
     /// None of them is empty.
     pieces: VecDeque<Vec<u8>>,
-    /// How much of the first piece is written.
+    /// The number of bytes of the first piece that are written.
     written: usize,
     /// Bytes that have been written of all that were ever added.
     written_in_all: u64,
     /// Answers that hold messages, in order.
     deliveries: VecDeque<Delivery>,
-    /// What the pieces take.
+    /// The memory of the pieces.
     capacity_bytes: usize,
-    /// How far the client had come with its answer when that was last looked at.
+    /// How far the client had read its answer when that was last examined.
     pub(crate) progress: Progress,
 }
 
@@ -33,26 +33,27 @@ struct Delivery {
     messages: u64,
 }
 
-/// How much of an answer was left, and since when the client has been taking it.
+/// How much of an answer was left, and since when the client has been reading it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
-    /// In ticks.
+    /// The tick since which the client has had this answer to take.
     pub(crate) since: u32,
+    /// What was left when that was last examined.
     pub(crate) left: Left,
 }
 
 /// What a client has not taken yet, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
-    /// Not written.
+    /// Bytes that are not written to the socket.
     pub(crate) here: usize,
-    /// Written, and not acknowledged.
+    /// Bytes that are written, and not acknowledged by the peer.
     pub(crate) in_kernel: usize,
 }
 
 impl Left {
-    /// Whether it was more before. It counts that the socket has taken some, which it may do long
-    /// after the client, and that the client has, which it may do long before the socket.
+    /// Whether less is left than `before`: whether the socket has taken some, or the client has
+    /// acknowledged some. Either may happen long before the other.
     pub(crate) fn is_less_than(self, before: Left) -> bool {
         self.here < before.here || self.here + self.in_kernel < before.here + before.in_kernel
     }
@@ -70,7 +71,7 @@ impl Outbound {
             last.extend_from_slice(bytes);
             return;
         }
-        // A first one often stays alone: it takes no more than it has to.
+        // The first piece is often the only one: it takes no more than it needs.
         let least = if self.pieces.is_empty() { 0 } else { PIECE_BYTES };
         let mut piece = Vec::with_capacity(bytes.len().max(least));
         piece.extend_from_slice(bytes);
@@ -78,7 +79,7 @@ impl Outbound {
         self.pieces.push_back(piece);
     }
 
-    /// Adds bytes that end with the last of some `messages`.
+    /// Adds bytes that end with the last of `messages` messages.
     pub(crate) fn push_messages(&mut self, bytes: &[u8], messages: u64) {
         self.push(bytes);
         if messages > 0 {
@@ -87,13 +88,13 @@ impl Outbound {
         }
     }
 
-    /// What is to be written next; empty if nothing is left.
+    /// The bytes to write next; empty if nothing is left.
     pub(crate) fn front(&self) -> &[u8] {
         self.pieces.front().map_or(&[], |piece| &piece[self.written..])
     }
 
-    /// So many bytes of [`Outbound::front`] have been written. Returns how many messages are
-    /// delivered with them.
+    /// Removes the first `bytes` of [`Outbound::front`], which have been written. Returns the
+    /// number of messages that are delivered with them.
     pub(crate) fn advance(&mut self, bytes: usize) -> u64 {
         self.written += bytes;
         self.written_in_all += bytes as u64;
@@ -118,14 +119,14 @@ impl Outbound {
         self.pieces.is_empty()
     }
 
-    /// The memory that it takes.
+    /// The memory that it takes, in bytes.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
             + self.pieces.capacity() * size_of::<Vec<u8>>()
             + self.deliveries.capacity() * size_of::<Delivery>()
     }
 
-    /// Bytes that are left.
+    /// The number of bytes that are left.
     pub(crate) fn bytes(&self) -> usize {
         self.pieces.iter().map(Vec::len).sum::<usize>() - self.written
     }

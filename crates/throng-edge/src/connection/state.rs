@@ -22,23 +22,24 @@ pub enum State {
     Closing,
 }
 
-/// A connection. There may be a million: what only some of them need is in [`Io`].
+/// A connection. There may be a million: state that only some of them need is in [`Io`].
 #[derive(Debug)]
 pub struct Connection<S> {
     /// The client's end. Dropping it closes the connection.
     pub(crate) socket: S,
-    /// Makes a [`Token`](super::Token) of this connection unlike those of others in its place.
+    /// Distinguishes the [`Token`](super::Token) of this connection from those of earlier and later
+    /// ones in the same place.
     pub(crate) generation: Generation,
-    /// The tick at which its one deadline is over: that of its head, its answer, its heartbeat or
-    /// its close, as `state` says.
+    /// The tick of its one deadline: of its head, its answer, its next heartbeat check or its
+    /// close, depending on `state`.
     pub(crate) due: u32,
-    /// Its newest subscription; each links to the one before.
+    /// Its newest subscription, which links to the one before, and so on.
     pub(crate) newest_subscription: Option<SubscriptionId>,
     /// `None` for an idle connection, which owns no buffers.
     pub(crate) io: Option<Box<Io>>,
     /// Changed to `Closing` only by [`Connections::begin_closing`](super::Connections).
     pub(crate) state: State,
-    /// How messages look on it, once it is parked.
+    /// The framing of messages, once it is parked.
     pub(crate) encoding: Encoding,
     pub(crate) flags: Flags,
 }
@@ -52,7 +53,7 @@ impl<S> Connection<S> {
         self.flags.has(flag)
     }
 
-    /// What outlives the connection, which is in this place.
+    /// The token of the connection, which is in the place `id`.
     pub(crate) fn token(&self, id: ConnectionId) -> Token {
         Token::new(id, self.generation)
     }

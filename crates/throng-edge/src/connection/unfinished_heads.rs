@@ -1,24 +1,24 @@
-//! Connections whose first request head is incomplete, the oldest first: these give way when a new
-//! connection finds no place.
+//! Connections whose first request head is incomplete, oldest first. They give way when there is no
+//! place for a new connection.
 
 use std::collections::VecDeque;
 
 use super::id::Token;
 
-/// Shorter queues are not worth cleaning.
+/// Shorter queues are not cleaned.
 const CLEAN_MIN: usize = 128;
 
-/// Connections whose first head had not come whole when it was looked for, the oldest first.
+/// Connections whose first head was incomplete when they were added, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct UnfinishedHeads {
     tokens: VecDeque<Token>,
-    /// The length after the finished heads were last taken out.
+    /// The length after finished heads were last removed.
     cleaned: usize,
 }
 
 impl UnfinishedHeads {
-    /// Adds a connection. Those for which `is_unfinished` no longer holds are taken out now and
-    /// then, so that the queue is never much longer than twice the number of unfinished heads.
+    /// Adds a connection. When the queue has doubled, removes those for which `is_unfinished` no
+    /// longer holds, so that its length stays below about twice the number of unfinished heads.
     pub(super) fn push(&mut self, token: Token, is_unfinished: impl Fn(Token) -> bool) {
         if self.tokens.len() >= CLEAN_MIN.max(2 * self.cleaned) {
             self.tokens.retain(|&token| is_unfinished(token));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_heads_are_taken_out() {
+    fn finished_heads_are_removed() {
         let mut heads = UnfinishedHeads::default();
         for index in 0..100_000 {
             heads.push(token(index), |found| found == token(0) || found == token(index));

@@ -89,6 +89,7 @@ impl FanOutPermits {
     /// Grants a permit that its holder gives up to the worker that has waited longest.
     fn give_back(&self) {
         let mut state = self.lock();
+        // The next worker that asks finds it free.
         let Some(next) = state.waiting.pop_front() else {
             state.free += 1;
             return;

@@ -1,10 +1,10 @@
-//! Which workers take new connections.
+//! Steers new connections to a few workers at a time.
 //!
-//! Where a low descriptor limit asks for more workers than cores, the kernel would spread
-//! connections over all of them. Then each worker's connections are scattered over all of the
-//! kernel's memory, and a message to everybody costs nearly twice the processor time: sockets that
-//! were made one after the other share cache lines, pages and entries of the page tables. So
-//! workers fill up a group at a time, with as many in a group as there would be without the limit.
+//! With more workers than cores, as a low descriptor limit requires, the kernel would spread
+//! connections over all of them. Then each worker's sockets are scattered over all of the kernel's
+//! memory, and a message to all subscribers costs nearly twice the processor time: sockets that
+//! were created one after the other share cache lines, pages and page-table entries. So workers
+//! fill up in groups, each as large as the number of workers would be without the limit.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,37 +13,37 @@ use std::sync::{Mutex, PoisonError};
 use crate::metrics::{Metrics, WorkerMetrics};
 use crate::sys::listener;
 
-/// A group is worth moving to if each of its workers has room for so many connections.
+/// The least room of each worker of a group that takes connections next.
 const ROOM_MIN: u32 = 64;
 
-/// With this many places left a worker counts as full here: the connection that it is about to
-/// answer takes them.
+/// A worker with this many places left counts as full: the connection that it is about to answer
+/// takes them.
 pub(crate) const LAST_PLACES: u32 = 1;
 
-/// All workers' agreement.
+/// The group of workers that takes new connections, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Steering {
     metrics: Metrics,
-    /// Workers that take connections at the same time.
+    /// The size of a group.
     together: usize,
-    /// Those that do; `None` in the beginning.
+    /// The group that takes connections; `None` before the first update.
     current: Mutex<Option<Range<usize>>>,
 }
 
 impl Steering {
-    /// For `together` workers at a time.
+    /// Groups of `together` workers, at least one.
     pub(crate) fn new(metrics: Metrics, together: usize) -> Steering {
         Steering { metrics, together: together.max(1), current: Mutex::default() }
     }
 
-    /// Lets others take what comes from now on, if one of those that do is full. To be called in
-    /// the beginning, when a worker is about to be full, and now and then, as room may have come
-    /// back. `listener` is any of those that share the port, all of which listen.
+    /// Moves on to another group if a worker of the current one is full. Call it once all listeners
+    /// are open, when a worker is about to be full, and once a tick, because connections may have
+    /// closed. `listener` is any of those that share the port.
     pub(crate) fn update(&self, listener: &OwnedFd) {
         if self.metrics.workers().len() <= self.together {
             return;
         }
-        // Held while the kernel is told, so that what it is told last is what is remembered.
+        // Held during the system call, so that `current` is the group that the kernel has got last.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let room = |worker: usize| self.metrics.workers()[worker].room();
         if current.as_ref().is_some_and(|group| goes_on(group, self.together, room)) {
@@ -52,29 +52,29 @@ impl Steering {
         let rooms: Vec<u32> = self.metrics.workers().iter().map(WorkerMetrics::room).collect();
         let chosen = choose(&rooms, self.together);
         if current.as_ref() != Some(&chosen) {
-            // A kernel that cannot be told spreads connections over all workers, which is correct
-            // as well. It is asked again with the next change.
+            // A kernel without `SO_ATTACH_REUSEPORT_CBPF` spreads connections over all workers,
+            // which is correct as well. The next change tries again.
             let _ = listener::steer(listener, &chosen);
             *current = Some(chosen);
         }
     }
 }
 
-/// Whether those who take connections are to go on: a group is, until one of it is full. Workers
-/// that were full before may still accept what waited for them, which is no reason to move again.
+/// Whether the current workers go on taking connections: a group does until one of its workers is
+/// full, and all workers together do not.
 fn goes_on(current: &Range<usize>, together: usize, room: impl Fn(usize) -> u32) -> bool {
     current.len() == together && current.clone().all(|worker| room(worker) > LAST_PLACES)
 }
 
-/// The group with the most room, and of equals the first; everybody if there is hardly any left.
+/// The group with the most room, the first of equals; all workers if no group has [`ROOM_MIN`].
 fn choose(rooms: &[u32], together: usize) -> Range<usize> {
     let groups = (0..rooms.len()).step_by(together).map(|first| {
-        // The last one would be smaller.
+        // The last group overlaps the one before rather than being smaller.
         let first = first.min(rooms.len() - together);
         first..first + together
     });
     let room = |group: &Range<usize>| rooms[group.clone()].iter().copied().min().unwrap_or(0);
-    // Of equals the last one counts as the greatest.
+    // `max_by_key` returns the last of equals.
     match groups.rev().max_by_key(room) {
         Some(group) if room(&group) >= ROOM_MIN => group,
         _ => 0..rooms.len(),
@@ -101,8 +101,8 @@ mod tests {
     }
 
     #[test]
-    fn where_room_has_come_back_there_are_groups_again() {
-        assert!(!goes_on(&(0..4), 2, |_| 9), "everybody is no group, whatever room there is");
+    fn workers_form_groups_again_once_connections_have_closed() {
+        assert!(!goes_on(&(0..4), 2, |_| 9), "all workers are no group, whatever room there is");
         assert_eq!(choose(&[9, 9, 9, 9], 2), 0..4);
         assert_eq!(choose(&[9, 9, 90, 90], 2), 2..4);
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn where_room_is_scarce_everybody_takes_part() {
+    fn all_workers_take_connections_if_room_is_scarce() {
         assert_eq!(choose(&[0, 63, 63, 64], 2), 0..4);
     }
 }
