@@ -1,254 +1,118 @@
-//! A client: what it asks, decodes and believes.
+//! A client: it sends requests, decodes what the server sends, and checks it against the model.
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`view`] | the state of the world that the checks depend on |
 //! | [`plan`] | the request |
-//! | `receive` | what the server sends, piece by piece |
-//! | [`message`] | one message, held against the log |
-//! | `answers` | the answers of `throng.v1` and the notices |
-//! | `poll` | the answers to long-polls |
-//! | `later` | refusals that pass |
-//! | `speak` | what it says on a WebSocket |
-//! | `ending` | whether the server was right to end, and what must have come by then |
+//! | `expected` | requests, commands and publications that await an answer |
+//! | `receive` | handles what the server sends, piece by piece |
+//! | [`message`] | compares a message with the model's log |
+//! | `answers` | answers of `throng.v1`, notices, and error responses |
+//! | `poll` | long polls |
+//! | `reconnect` | subscriptions that are refused with a time to reconnect |
+//! | `websocket` | publications and commands on a WebSocket |
+//! | `ending` | whether the server may end the connection, and whether a message is missing |
 
 mod answers;
 mod ending;
-mod later;
-pub mod message;
-pub mod plan;
+mod expected;
+pub(crate) mod message;
+pub(crate) mod plan;
 mod poll;
 mod receive;
-mod speak;
+mod reconnect;
+pub(crate) mod view;
+mod websocket;
 
 use std::collections::VecDeque;
 
-use throng_core::QueueLimits;
-
 use crate::decode::Decoder;
 use crate::decode::http::Head;
-use crate::model::{Begin, Model};
-use crate::notes::Notes;
+use crate::model::Begin;
 use crate::pipe::SharedPipe;
 use crate::random::Random;
 use crate::stamp::Moment;
-use plan::{Plan, Way};
+use expected::{Command, Cursor, EngineAnswers, Greeting, Outgoing, Request};
+use plan::{Plan, Transport};
 pub use receive::Tamper;
-pub use speak::{MESSAGE_BYTES_MAX, Violation};
-
-/// What a client may look at to judge the server.
-#[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    /// What is true.
-    pub model: &'a Model,
-    /// What is remembered.
-    pub notes: &'a Notes,
-    /// The current moment.
-    pub now: Moment,
-    /// The server's settings.
-    pub terms: &'a Terms,
-    /// Whether the server was told to take nobody in any more.
-    pub has_stopped_accepting: bool,
-    /// When the server was told to end.
-    pub drain: Option<Moment>,
-    /// What is not delivered by then is given up.
-    pub late_ms: u64,
-}
-
-/// Settings that clients can feel.
-#[derive(Debug, Clone)]
-pub struct Terms {
-    /// Interval of heartbeats; 0 for none, and no pings.
-    pub heartbeat_ms: u64,
-    /// Interval of pings; 0 for none.
-    pub ping_ms: u64,
-    /// A head must be there by then.
-    pub head_ms: u64,
-    /// A connection without request is closed after this.
-    pub idle_ms: u64,
-    /// Who does not say gets a welcome.
-    pub welcome: bool,
-    /// Clients sent home come back within this.
-    pub drain_window_ms: u64,
-    /// What is not delivered by then is given up.
-    pub drain_timeout_ms: u64,
-    /// Whether workers may be full.
-    pub is_scarce: bool,
-    /// A WebSocket message that has begun must be complete after this.
-    pub message_ms: u64,
-    /// Where so little may be held that it is too much now and then: those who hold fewer bytes
-    /// are spared all the same.
-    pub held_bytes_floor: Option<usize>,
-    /// Each worker may hold this much for those who do not read.
-    pub blocked_bytes_max: usize,
-    /// What may wait in a worker's queue.
-    pub queue: QueueLimits,
-    /// All logs together may keep this much, if it is less than their channels' rules add up to.
-    pub logs_bytes_max: Option<usize>,
-    /// Places beyond a worker's room, if they are few: for heads, and for those that close.
-    pub reserve: Option<(u32, u32)>,
-}
-
-impl View<'_> {
-    /// Whether a worker may hold too much of one who has half sent so many bytes.
-    fn may_be_much(&self, bytes: usize) -> bool {
-        // A buffer may have twice the room of what is in it.
-        self.terms.held_bytes_floor.is_some_and(|floor| bytes * 2 >= floor)
-    }
-
-    /// Whether a message may have been dropped because a worker held too much for all who do not
-    /// read.
-    fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {
-        self.model.held_bytes_max(topic, offset) > self.terms.blocked_bytes_max
-    }
-}
-
-impl Terms {
-    /// Whether heads that do not end may have to give way.
-    pub fn is_tight(&self) -> bool {
-        self.reserve.is_some()
-    }
-}
-
-impl Terms {
-    /// From one ping to the next, in milliseconds: a multiple of the heartbeat's interval. 0 for no
-    /// pings.
-    pub fn ping_interval_ms(&self) -> u64 {
-        if self.heartbeat_ms == 0 || self.ping_ms == 0 {
-            return 0;
-        }
-        let every = (self.ping_ms + self.heartbeat_ms / 2) / self.heartbeat_ms;
-        every.max(1) * self.heartbeat_ms
-    }
-
-    /// The time that a client has for its answer to a ping, in milliseconds: two heartbeats or
-    /// 20 s, whichever is longer, within the ping interval.
-    pub fn answer_ms(&self) -> u64 {
-        let heartbeats = 20_000_u64.div_ceil(self.heartbeat_ms.max(1)).max(2);
-        (heartbeats * self.heartbeat_ms).min(self.ping_interval_ms())
-    }
-}
-
-/// A response that is awaited.
-#[derive(Debug, Clone)]
-enum Asked {
-    /// Of the control plane.
-    Page,
-    /// To a request that subscribes.
-    Subscription(Plan),
-}
-
-/// A subscription as the client knows it.
-#[derive(Debug, Clone, Copy)]
-struct Cursor {
-    topic: usize,
-    /// The offset of the last message that came.
-    at: u64,
-}
-
-/// What stands before the first message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Greeting {
-    Resumed(bool),
-    Welcome,
-    WelcomeV1,
-    Subscribed(Begin),
-}
-
-/// A command whose answer is awaited.
-#[derive(Debug, Clone)]
-enum Command {
-    Subscribe(usize),
-    Unsubscribe(usize),
-    Publish(usize),
-    History(usize),
-    Presence(usize),
-    Ping,
-    /// One that must be refused with this code.
-    Refused(&'static str),
-}
-
-/// What the engine answered to this client's worker, for the client to hold its own answer against.
-#[derive(Debug, Default)]
-struct Known {
-    begins: VecDeque<(Begin, Moment)>,
-    published: VecDeque<Option<(String, u64, bool)>>,
-    pages: VecDeque<(Vec<u64>, bool)>,
-}
+use view::View;
 
 /// A simulated client.
 #[derive(Debug)]
-pub struct Client {
-    /// Its place among the clients of its world.
-    pub number: usize,
+pub(crate) struct Client {
+    /// Its index among the clients of its world.
+    pub(crate) number: usize,
     /// Its end of the connection.
-    pub pipe: SharedPipe,
-    /// What it asked for.
-    pub plan: Plan,
-    /// Whether it takes what comes.
-    pub is_reading: bool,
+    pub(crate) pipe: SharedPipe,
+    /// Its first request that subscribes.
+    pub(crate) plan: Plan,
+    /// Whether it reads what arrives.
+    pub(crate) is_reading: bool,
     /// Whether it answers pings.
-    pub answers_pings: bool,
-    /// Bytes it wants to send.
-    outgoing: VecDeque<u8>,
-    /// Whether it has sent some of what it wants to send.
+    pub(crate) answers_pings: bool,
+    /// Bytes to send.
+    unsent: VecDeque<u8>,
+    /// Whether it has sent a part of what it has to send.
     is_mid_message: bool,
-    /// When it sent the first byte that may belong to something that the server has not got whole.
+    /// When it sent the first byte of what the server may not have read completely.
     message_ms: u64,
     decoder: Decoder,
-    asked: VecDeque<Asked>,
-    /// A long-poll's head that waits for its body.
+    requests: VecDeque<Request>,
+    /// The head of a response to a long poll whose body has not arrived.
     poll_head: Option<(Head, Vec<Begin>)>,
-    known: Known,
+    engine: EngineAnswers,
     greetings: VecDeque<Greeting>,
     cursors: Vec<Cursor>,
-    /// What the server calls the connection.
+    /// The name that the server gave the connection.
     name: Option<u64>,
-    /// Where the last long-poll ended.
+    /// The offsets, one for each channel, that the last long poll returned.
     position: Vec<u64>,
+    /// Commands that await an answer, by their `ref`.
     commands: Vec<(u64, Command)>,
     next_reference: u64,
-    /// What it will follow once its commands are done.
+    /// The channels that it follows once its commands are done.
     will_follow: Vec<usize>,
-    /// What it has said on a WebSocket and the engine has not heard.
-    publishing: VecDeque<speak::Said>,
-    /// The number of the last message that it published.
-    spoken: u64,
+    /// Publications sent on a WebSocket that the engine has not received.
+    publications: VecDeque<Outgoing>,
+    /// The world's number of the last message that it published.
+    last_published: u64,
     opened_ms: u64,
-    /// It has ended, reset or vanished.
+    /// Whether it has half-closed, reset or closed the connection.
     has_left: bool,
-    /// It has sent a close frame, or something that must be answered with this close code.
-    said: Option<speak::Violation>,
-    refused: bool,
-    /// It was to subscribe, and was told to come back, in the form of its transport.
-    is_turned_away: bool,
-    /// Its first request was there, whole, when it was accepted.
-    pub is_prompt: bool,
+    /// Set once the server must close with this code: the client sent a close frame, or violated
+    /// the protocol.
+    expected_close: Option<u16>,
+    is_refused: bool,
+    /// Whether its subscription was refused in the form of its transport, with a time to reconnect.
+    must_reconnect: bool,
+    /// Whether its first request was complete when it was accepted.
+    pub(crate) is_prompt: bool,
     has_last_chunk: bool,
     has_retry: bool,
+    /// Code and reason of the server's close frame.
     close: Option<(u16, String)>,
-    /// The connection is over for the client.
-    is_over: bool,
-    /// The server has given up what it had for the client.
-    pub is_cut: bool,
+    /// Whether the client has seen the end of the connection.
+    has_ended: bool,
+    /// Whether the server gave up messages that it had for the client.
+    pub(crate) is_given_up: bool,
     /// The number of messages received.
-    pub messages: u64,
-    /// Gaps told of.
-    pub gaps: u64,
-    /// The number of bytes received.
-    pub received_bytes: u64,
-    /// Where in all that it sends each request and frame ends.
+    pub(crate) messages: u64,
+    /// The number of gaps that the server reported.
+    pub(crate) gaps: u64,
+    /// The positions, in all that it sends, at which each request and frame ends.
     sent_ends: Vec<usize>,
-    /// A worker has refused to publish what it said, and is to close the connection.
-    pub is_busy: bool,
-    /// It leaves off in the middle of what it sends.
-    pub is_halting: bool,
-    /// The server has closed the connection for holding much.
-    pub is_overload: bool,
+    /// Whether the engine refused a publication that only a close frame can answer.
+    pub(crate) is_busy: bool,
+    /// Whether it stopped sending in the middle of a message.
+    pub(crate) is_halting: bool,
+    /// Whether the server evicted it for what it buffered.
+    pub(crate) is_evicted: bool,
 }
 
 impl Client {
-    /// A client that is about to ask for `plan`; first for a page, if `visits_control`.
-    pub fn new(
+    /// A client that sends `plan` as its first request, after a request for a page if
+    /// `visits_control`.
+    pub(crate) fn new(
         number: usize,
         pipe: SharedPipe,
         plan: Plan,
@@ -261,13 +125,13 @@ impl Client {
             plan: plan.clone(),
             is_reading: true,
             answers_pings: true,
-            outgoing: VecDeque::new(),
+            unsent: VecDeque::new(),
             is_mid_message: false,
             message_ms: view.now.now_ms,
             decoder: Decoder::default(),
-            asked: VecDeque::new(),
+            requests: VecDeque::new(),
             poll_head: None,
-            known: Known::default(),
+            engine: EngineAnswers::default(),
             greetings: VecDeque::new(),
             cursors: Vec::new(),
             name: None,
@@ -275,94 +139,94 @@ impl Client {
             commands: Vec::new(),
             next_reference: 1,
             will_follow: plan.targets.clone(),
-            publishing: VecDeque::new(),
-            spoken: 0,
+            publications: VecDeque::new(),
+            last_published: 0,
             opened_ms: view.now.now_ms,
             has_left: false,
-            said: None,
-            refused: false,
-            is_turned_away: false,
+            expected_close: None,
+            is_refused: false,
+            must_reconnect: false,
             is_prompt: false,
             has_last_chunk: false,
             has_retry: false,
             close: None,
-            is_over: false,
-            is_cut: false,
+            has_ended: false,
+            is_given_up: false,
             messages: 0,
             gaps: 0,
-            received_bytes: 0,
             sent_ends: Vec::new(),
             is_busy: false,
             is_halting: false,
-            is_overload: false,
+            is_evicted: false,
         };
         if visits_control {
             client.queue(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            client.asked.push_back(Asked::Page);
+            client.requests.push_back(Request::Page);
         }
-        client.ask(plan, view);
+        client.request(plan, view);
         client
     }
 
-    fn ask(&mut self, plan: Plan, view: View<'_>) {
+    /// Queues a request that subscribes.
+    fn request(&mut self, plan: Plan, view: View<'_>) {
         self.queue(plan.request(view.model).as_bytes());
-        self.asked.push_back(Asked::Subscription(plan));
+        self.requests.push_back(Request::Subscription(plan));
     }
 
-    /// Something whole, to be sent.
+    /// Queues a complete request or frame.
     fn queue(&mut self, bytes: &[u8]) {
-        self.outgoing.extend(bytes);
+        self.unsent.extend(bytes);
         let before = self.sent_ends.last().copied().unwrap_or_default();
         self.sent_ends.push(before + bytes.len());
     }
 
-    /// Whether it still takes part.
-    pub fn is_here(&self) -> bool {
-        !self.has_left && !self.is_over
+    /// Whether neither side has ended the connection.
+    pub(crate) fn is_here(&self) -> bool {
+        !self.has_left && !self.has_ended
     }
 
-    /// Whether it follows channels on a WebSocket, and may speak.
-    pub fn may_speak(&self) -> bool {
+    /// Whether it has a WebSocket on which it may publish and send commands.
+    pub(crate) fn may_speak(&self) -> bool {
         self.is_here()
-            && self.asked.is_empty()
+            && self.requests.is_empty()
             && self.plan.is_websocket()
-            && self.said.is_none()
+            && self.expected_close.is_none()
             && !self.is_busy
-            && !self.refused
+            && !self.is_refused
             && self.close.is_none()
             && self.greetings.is_empty()
     }
 
-    /// What the server calls the connection, if it follows something.
-    pub fn name(&self) -> Option<u64> {
+    /// The name that the server gave the connection, once it is subscribed.
+    pub(crate) fn name(&self) -> Option<u64> {
         self.name
     }
 
-    /// Whether bytes wait to be sent.
-    pub fn has_outgoing(&self) -> bool {
-        !self.outgoing.is_empty() && !self.has_left
+    /// Whether it has bytes to send.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() && !self.has_left
     }
 
-    /// Sends at most so many bytes.
-    pub fn send(&mut self, bytes_max: usize) {
-        let count = bytes_max.min(self.outgoing.len());
-        let bytes: Vec<u8> = self.outgoing.drain(..count).collect();
+    /// Sends at most `bytes_max` bytes.
+    pub(crate) fn send(&mut self, bytes_max: usize) {
+        let count = bytes_max.min(self.unsent.len());
+        let bytes: Vec<u8> = self.unsent.drain(..count).collect();
         let mut pipe = self.pipe.borrow_mut();
-        // What is begun after the server has ended is not judged.
+        // A message that begins after the server has ended its side does not count.
         if !self.is_mid_message && !pipe.has_unread() && !pipe.is_ended() {
             self.message_ms = pipe.now_ms();
         }
-        self.is_mid_message = !self.outgoing.is_empty();
+        self.is_mid_message = !self.unsent.is_empty();
         pipe.client_sends(bytes);
     }
 
-    /// Sends all but the last so many bytes.
-    pub fn send_all_but(&mut self, bytes: usize) {
-        self.send(self.outgoing.len().saturating_sub(bytes));
+    /// Sends all but the last `bytes` bytes.
+    pub(crate) fn send_all_but(&mut self, bytes: usize) {
+        self.send(self.unsent.len().saturating_sub(bytes));
     }
 
-    /// Leaves: half-closes, resets or vanishes.
-    pub fn leave(&mut self, how: Leave, random: &mut Random) {
+    /// Leaves without a close frame.
+    pub(crate) fn leave(&mut self, how: Leave, random: &mut Random) {
         self.has_left = true;
         let mut pipe = self.pipe.borrow_mut();
         match how {
@@ -372,50 +236,50 @@ impl Client {
         }
     }
 
-    /// The engine has let one of this client's subscriptions begin.
-    pub fn begins(&mut self, begin: Begin, now: Moment) {
-        self.known.begins.push_back((begin, now));
+    /// Records that the engine began one of this client's subscriptions.
+    pub(crate) fn add_begin(&mut self, begin: Begin, now: Moment) {
+        self.engine.begins.push_back((begin, now));
     }
 
-    /// Gaps of subscriptions whose answer has not come.
-    pub fn gaps_to_come(&self) -> u64 {
-        let mut begins = self.known.begins.iter();
-        // Only long-polls wait, and one after the other.
+    /// Records that the engine answered this client's request for a page of history.
+    pub(crate) fn add_page(&mut self, offsets: Vec<u64>, has_more: bool) {
+        self.engine.pages.push_back((offsets, has_more));
+    }
+
+    /// Gaps of subscriptions whose answer has not arrived.
+    pub(crate) fn pending_gaps(&self) -> u64 {
+        let mut begins = self.engine.begins.iter();
+        // Only long polls wait for their answer, one after the other.
         u64::from(begins.any(|(begin, _)| begin.is_recovered == Some(false)))
     }
 
-    /// If the server has more for it than it takes: the bytes that wait, and channels with the
-    /// offsets at which it stands.
-    pub fn stuck(&self) -> Option<(usize, Vec<(usize, u64)>)> {
+    /// If its socket is full and the server has more: the bytes in the socket, and the client's
+    /// channels with their offsets.
+    pub(crate) fn stuck(&self) -> Option<(usize, Vec<(usize, u64)>)> {
         let bytes = self.pipe.borrow().stuck_bytes().filter(|_| self.is_here())?;
-        let at = self.cursors.iter().map(|cursor| (cursor.topic, cursor.at)).collect();
-        Some((bytes, at))
+        let cursors = self.cursors.iter().map(|cursor| (cursor.topic, cursor.offset)).collect();
+        Some((bytes, cursors))
     }
 
-    /// How far it stands in a channel.
-    pub fn offset(&self, topic: usize) -> Option<u64> {
-        self.cursors.iter().find(|cursor| cursor.topic == topic).map(|cursor| cursor.at)
+    /// The offset of the last message of a channel that it follows.
+    pub(crate) fn offset(&self, topic: usize) -> Option<u64> {
+        self.cursors.iter().find(|cursor| cursor.topic == topic).map(|cursor| cursor.offset)
     }
 
-    /// The engine has answered this client's page.
-    pub fn pages(&mut self, offsets: Vec<u64>, has_more: bool) {
-        self.known.pages.push_back((offsets, has_more));
-    }
-
-    /// Whether the next long-poll may be asked.
-    pub fn may_poll(&self) -> bool {
+    /// Whether it may send its next long poll.
+    pub(crate) fn may_poll(&self) -> bool {
         self.is_here()
-            && self.plan.way == Way::Poll
-            && self.asked.is_empty()
-            && !self.refused
+            && self.plan.transport == Transport::Poll
+            && self.requests.is_empty()
+            && !self.is_refused
             && !self.position.is_empty()
             && !self.pipe.borrow().is_ended()
     }
 }
 
-/// A way to leave without a word.
+/// A way to leave without a close frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
+pub(crate) enum Leave {
     /// Sends no more, and still reads.
     HalfClose,
     /// Closes the socket.

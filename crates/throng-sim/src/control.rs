@@ -1,14 +1,14 @@
-//! A fake control plane: answers every page with two letters, and gives a connection that asks to
-//! subscribe back.
+//! A fake control plane: it answers each request for a page with `ok`, and hands connections that
+//! subscribe back to the workers.
 
 use throng_edge::net::Transfer;
 
 use crate::notes::Notes;
 use crate::pipe::FakeSocket;
 
-/// The connections it has.
+/// The connections of the control plane.
 #[derive(Debug, Default)]
-pub struct Control {
+pub(crate) struct Control {
     held: Vec<Held>,
 }
 
@@ -19,18 +19,19 @@ struct Held {
 }
 
 impl Control {
-    /// A connection from a worker, with what was read of it.
-    pub fn take(&mut self, socket: FakeSocket, bytes: Vec<u8>) {
+    /// Takes a connection from a worker, with the bytes already read.
+    pub(crate) fn take(&mut self, socket: FakeSocket, bytes: Vec<u8>) {
         self.held.push(Held { socket, bytes });
     }
 
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
+    /// Whether it has no connections.
+    pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Reads, answers, and returns the connections to give back, with what was read of them.
-    pub fn turn(&mut self, notes: &Notes) -> Vec<(FakeSocket, Vec<u8>)> {
+    /// Reads and answers requests. Returns the connections to hand back, with the bytes already
+    /// read.
+    pub(crate) fn turn(&mut self, notes: &Notes) -> Vec<(FakeSocket, Vec<u8>)> {
         let mut back = Vec::new();
         for mut held in std::mem::take(&mut self.held) {
             let is_open = held.read();
@@ -54,7 +55,7 @@ impl Control {
 }
 
 impl Held {
-    /// Reads what there is. Returns whether more may come.
+    /// Reads all available bytes. Returns whether more may follow.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 256];
         loop {
@@ -66,7 +67,7 @@ impl Held {
         }
     }
 
-    /// The length of the head at the beginning, if it is whole.
+    /// The length of the head at the beginning, if it is complete.
     fn head(&self) -> Option<usize> {
         let end = self.bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         Some(end + 4)

@@ -1,19 +1,19 @@
 //! The client's side of HTTP/1.1, chunks, SSE and WebSocket, written from the standards.
 //!
-//! A [`Decoder`] takes bytes as they come, cut anywhere, and returns the pieces that are whole.
+//! A [`Decoder`] takes bytes in parts of any size, and returns the pieces that are complete.
 
-pub mod events;
-pub mod frames;
-pub mod http;
+pub(crate) mod events;
+pub(crate) mod frames;
+pub(crate) mod http;
 
 use crate::{Check, ensure};
 use events::{Event, Events};
 use frames::Frame;
 use http::Head;
 
-/// A whole piece of what the server sends.
+/// A complete piece of what the server sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub(crate) enum Piece {
     /// The head of a response.
     Head(Head),
     /// The body of a response of known length.
@@ -28,28 +28,29 @@ pub enum Piece {
     LastChunk,
 }
 
-/// What comes next.
+/// What the next bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Head,
     Body(usize),
     Frames,
-    Chunks(Inside),
+    Chunks(Content),
     /// A body that ends with the connection.
-    Plain(Inside),
-    Over,
+    Plain(Content),
+    /// After the last chunk.
+    Ended,
 }
 
-/// What is inside of a body that does not end.
+/// The content of a body of unknown length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum Content {
     Events,
     Lines,
 }
 
-/// Cuts bytes into pieces.
+/// Splits bytes into pieces.
 #[derive(Debug)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     mode: Mode,
     bytes: Vec<u8>,
     events: Events,
@@ -62,8 +63,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Takes bytes, returns what is whole now.
-    pub fn feed(&mut self, bytes: &[u8]) -> Check<Vec<Piece>> {
+    /// Takes more bytes. Returns the pieces that they complete.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Check<Vec<Piece>> {
         self.bytes.extend_from_slice(bytes);
         let mut pieces = Vec::new();
         let mut at = 0;
@@ -74,9 +75,9 @@ impl Decoder {
         Ok(pieces)
     }
 
-    /// Whether nothing has begun that is not whole.
-    pub fn is_at_rest(&self) -> bool {
-        self.bytes.is_empty() && self.events.is_empty()
+    /// Whether no piece is incomplete.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.bytes.is_empty() && self.events.is_at_rest()
     }
 
     fn step(&mut self, at: usize, pieces: &mut Vec<Piece>) -> Check<Option<usize>> {
@@ -102,59 +103,61 @@ impl Decoder {
                 pieces.push(Piece::Frame(frame));
                 Ok(Some(length))
             }
-            Mode::Chunks(inside) => {
+            Mode::Chunks(content) => {
                 let Some((chunk, length)) = http::chunk(rest)? else { return Ok(None) };
                 if chunk.is_empty() {
-                    ensure!(self.events.is_empty(), "the body ends within an event");
+                    ensure!(self.events.is_at_rest(), "the body ends within an event");
                     pieces.push(Piece::LastChunk);
-                    self.mode = Mode::Over;
+                    self.mode = Mode::Ended;
                     return Ok(Some(length));
                 }
-                match inside {
-                    Inside::Events => self.events.feed(chunk, pieces)?,
-                    Inside::Lines => {
+                match content {
+                    Content::Events => {
+                        pieces.extend(self.events.feed(chunk)?.into_iter().map(Piece::Event))
+                    }
+                    Content::Lines => {
                         let line = chunk.strip_suffix(b"\n").ok_or("a chunk is not a line")?;
                         pieces.push(Piece::Line(line.to_vec()));
                     }
                 }
                 Ok(Some(length))
             }
-            Mode::Plain(Inside::Events) => {
+            Mode::Plain(Content::Events) => {
                 let length = rest.len();
-                self.events.feed(rest, pieces)?;
+                pieces.extend(self.events.feed(rest)?.into_iter().map(Piece::Event));
                 Ok(Some(length))
             }
-            Mode::Plain(Inside::Lines) => {
+            Mode::Plain(Content::Lines) => {
                 let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
                     return Ok(None);
                 };
                 pieces.push(Piece::Line(rest[..end].to_vec()));
                 Ok(Some(end + 1))
             }
-            Mode::Over => Err("more comes after the end of the body".into()),
+            Mode::Ended => Err("bytes follow the last chunk".into()),
         }
     }
 }
 
-/// What follows a head.
+/// What follows the head of a response.
 fn after(head: &Head) -> Check<Mode> {
     if head.status == 101 {
         return Ok(Mode::Frames);
     }
     if head.status == 204 {
-        ensure!(head.header("content-length").is_none(), "a 204 with a length");
+        ensure!(head.header("content-length").is_none(), "a 204 with Content-Length");
         return Ok(Mode::Head);
     }
     if let Some(length) = head.header("content-length") {
-        let length = length.parse().map_err(|_| format!("the length `{length}`"))?;
+        let length = length.parse().map_err(|_| format!("Content-Length `{length}`"))?;
         return Ok(if length == 0 { Mode::Head } else { Mode::Body(length) });
     }
     let is_events = head.header("content-type") == Some("text/event-stream");
-    let inside = if is_events { Inside::Events } else { Inside::Lines };
+    let content = if is_events { Content::Events } else { Content::Lines };
     match head.header("transfer-encoding") {
-        Some("chunked") => Ok(Mode::Chunks(inside)),
-        Some(other) => Err(format!("the transfer coding `{other}`")),
-        None if head.header("connection") == Some("close") => Ok(Mode::Plain(inside)),
-        None => Err("a body without length".into()),
+        Some("chunked") => Ok(Mode::Chunks(content)),
+        Some(other) => Err(format!("Transfer-Encoding `{other}`")),
+        None if head.header("connection") == Some("close") => Ok(Mode::Plain(content)),
+        None => Err("a body without a length".into()),
     }
 }

@@ -10,15 +10,15 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`run`] | runs seeds, and reports the ones that fail |
-//! | [`world`] | engine, workers and clients, and the steps that the seed chooses for them |
-//! | [`client`] | a client: its requests, and its checks of the responses |
-//! | [`decode`] | the client's side of HTTP, chunks, SSE and WebSocket |
-//! | [`model`] | the expected logs and subscriptions |
-//! | [`topics`] | the channels and their rules |
-//! | [`recorder`] | the real engine, with a record of all calls |
-//! | [`post`] | the expected lengths of the worker queues |
+//! | `world` | engine, workers and clients, and the steps that the seed chooses for them |
+//! | `client` | a client: its requests, and its checks of the responses |
+//! | `decode` | the client's side of HTTP, chunks, SSE and WebSocket |
+//! | `model` | the expected logs and subscriptions |
+//! | `topics` | the channels and their rules |
+//! | `recorder` | the real engine, with a record of all calls |
+//! | `post` | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
-//! | [`control`] | a fake control plane |
+//! | `control` | a fake control plane |
 //! | [`stamp`], [`notes`], [`random`] | simulated time, trace and coverage, random numbers |
 //!
 //! # Invariants
@@ -29,26 +29,27 @@
 //! * An error of the server is a value (`Err`), so that a test can expect it. Only misuse of a
 //!   socket by the worker panics.
 
-pub mod client;
-pub mod control;
-pub mod decode;
-pub mod model;
+mod client;
+mod control;
+mod decode;
+mod model;
 pub mod net;
 pub mod notes;
 pub mod pipe;
-pub mod post;
+mod post;
 pub mod random;
-pub mod recorder;
+mod recorder;
 pub mod run;
 pub mod stamp;
-pub mod topics;
-pub mod world;
+mod topics;
+mod world;
+
+pub use client::Tamper;
 
 /// The result of a check: the objection is one sentence.
-pub type Check<T = ()> = Result<T, String>;
+type Check<T = ()> = Result<T, String>;
 
 /// Returns an objection unless a condition holds.
-#[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($objection:tt)+) => {
         if !$condition {
@@ -56,3 +57,5 @@ macro_rules! ensure {
         }
     };
 }
+
+use ensure;

@@ -1,8 +1,8 @@
-//! What must be true: every channel's log as the contract has it, kept apart from the engine's.
+//! The expected logs and subscriptions, kept independently of the engine.
 //!
-//! The model keeps every message for ever and works out from the rules what may still be asked for.
-//! It learns of publications, subscriptions and pages from the engine's record, checks each answer,
-//! and is asked by clients whether what they were told is what they were promised.
+//! The model keeps all messages, and computes from the rules which of them the engine still has. It
+//! learns of publications, subscriptions and pages from the engine's record, and checks each of the
+//! engine's answers. Clients check against it what the server sends.
 
 use std::collections::HashMap;
 
@@ -13,51 +13,56 @@ use throng_core::{Body, ChannelName, HistoryQuery, MessageId, Publication, Publi
 use crate::topics::Topic;
 use crate::{Check, ensure};
 
-/// A message as it was accepted.
+/// A message that was accepted.
 #[derive(Debug)]
-pub struct Entry {
-    /// Its number among all messages of the world.
-    pub number: u64,
+pub(crate) struct Entry {
+    /// Its offset in its channel.
+    pub(crate) offset: u64,
+    /// Its number among all messages of the world, from one.
+    number: u64,
     /// When it was published.
-    pub time_ms: u64,
+    pub(crate) time_ms: u64,
     /// The published body.
-    pub body: Body,
-    /// Its content type, unless it is the usual one.
-    pub content_type: Option<Box<str>>,
+    pub(crate) body: Body,
+    /// Its content type; `None` for the usual one of its kind.
+    pub(crate) content_type: Option<Box<str>>,
     /// The connection that does not get it.
-    pub excluded: Option<u64>,
-    /// What it counts for.
+    pub(crate) excluded: Option<u64>,
     weight_bytes: usize,
 }
 
-/// A channel's log: the message with offset `n` is `entries[n - 1]`.
+/// A channel's log, with all messages since the beginning.
 #[derive(Debug, Default)]
 struct Log {
+    /// In the order of offsets.
     entries: Vec<Entry>,
     subscribers: u64,
-    /// The offset of the newest message that had to go because all logs together kept too much.
-    evicted: u64,
+    /// The number of the oldest messages that were dropped because all logs together exceeded their
+    /// limit.
+    evicted: usize,
     /// Whether a subscription ever began before the newest message.
     has_backlogs: bool,
+    /// Offset and time of the message with each idempotency key.
     keys: HashMap<Box<str>, (u64, u64)>,
 }
 
 /// The logs of all channels.
 #[derive(Debug)]
-pub struct Model {
+pub(crate) struct Model {
     /// The world's channels.
-    pub topics: Vec<Topic>,
-    /// The epoch, as it is written in ids.
-    pub epoch: String,
-    /// Messages that had to go because all logs together kept too much.
-    pub evicted: u64,
-    /// All logs together may keep so many bytes.
+    pub(crate) topics: Vec<Topic>,
+    /// The epoch, as ids have it.
+    epoch: String,
+    /// The number of messages dropped because all logs together exceeded their limit.
+    pub(crate) evicted: u64,
+    /// The bytes that all logs together may keep.
     logs_bytes_max: usize,
+    /// By the index of their channel.
     logs: Vec<Log>,
 }
 
-/// What a publication counts for, in bytes.
-pub fn weight_bytes(publication: &Publication) -> usize {
+/// What a publication counts against limits, in bytes.
+pub(crate) fn weight_bytes(publication: &Publication) -> usize {
     let texts = [
         publication.body.bytes().len(),
         publication.channel.key().len(),
@@ -66,118 +71,181 @@ pub fn weight_bytes(publication: &Publication) -> usize {
     texts.iter().sum::<usize>() + OVERHEAD_BYTES
 }
 
-/// Where a subscription starts, according to the model.
+/// The expected start of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begin {
+pub(crate) struct Begin {
     /// The index of the channel.
-    pub topic: usize,
-    /// After which offset.
-    pub cursor: u64,
-    /// What was promised to one who resumes.
-    pub is_recovered: Option<bool>,
+    pub(crate) topic: usize,
+    /// The subscription gets the messages after this offset.
+    pub(crate) cursor: u64,
+    /// For a subscription that resumes: whether it gets all messages after the id that it named.
+    pub(crate) is_recovered: Option<bool>,
+}
+
+/// A page of history that the engine must return.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// The offsets of its messages.
+    pub(crate) offsets: Vec<u64>,
+    /// Whether the next page has messages.
+    pub(crate) has_more: bool,
+    /// With [`HistoryQuery::After`]: whether the log has all messages after that id.
+    pub(crate) is_recovered: Option<bool>,
+}
+
+impl Log {
+    /// The offset of the newest message; 0 without messages.
+    fn head(&self) -> u64 {
+        self.before(self.entries.len())
+    }
+
+    /// The offset of the message before the one at `index`.
+    fn before(&self, index: usize) -> u64 {
+        index.checked_sub(1).map_or(0, |index| self.entries[index].offset)
+    }
+
+    /// The index of the first message after an offset.
+    fn index_after(&self, offset: u64) -> usize {
+        self.entries.partition_point(|entry| entry.offset <= offset)
+    }
 }
 
 impl Model {
-    /// Empty logs, which together may keep so many bytes.
-    pub fn new(topics: Vec<Topic>, epoch: String, logs_bytes_max: usize) -> Model {
+    /// Empty logs, which together may keep `logs_bytes_max`.
+    pub(crate) fn new(topics: Vec<Topic>, epoch: String, logs_bytes_max: usize) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
         Model { topics, epoch, evicted: 0, logs_bytes_max, logs }
     }
 
-    /// The channel that the engine calls so.
-    pub fn topic(&self, name: &ChannelName) -> Result<usize, String> {
-        let is_it = |topic: &Topic| topic.kind == name.kind() && topic.name == name.name();
-        self.topics.iter().position(is_it).ok_or_else(|| format!("{name:?} is no channel of ours"))
+    /// The index of the channel with this name.
+    pub(crate) fn topic(&self, name: &ChannelName) -> Check<usize> {
+        let is_same = |topic: &Topic| topic.kind == name.kind() && topic.name == name.name();
+        self.topics.iter().position(is_same).ok_or_else(|| format!("there is no channel {name:?}"))
     }
 
-    /// The newest message's offset.
-    pub fn head(&self, topic: usize) -> u64 {
-        self.logs[topic].entries.len() as u64
+    /// The offset of the newest message; 0 without messages.
+    pub(crate) fn head(&self, topic: usize) -> u64 {
+        self.logs[topic].head()
     }
 
     /// The newest offset among the first `number` messages of the world.
-    pub fn head_at(&self, topic: usize, number: u64) -> u64 {
-        self.logs[topic].entries.partition_point(|entry| entry.number <= number) as u64
+    pub(crate) fn head_at(&self, topic: usize, number: u64) -> u64 {
+        let log = &self.logs[topic];
+        log.before(log.entries.partition_point(|entry| entry.number <= number))
+    }
+
+    /// The number of messages since the beginning.
+    pub(crate) fn len(&self, topic: usize) -> usize {
+        self.logs[topic].entries.len()
+    }
+
+    /// The offset of the channel's `count`th message, from one; 0 for 0. If there are fewer
+    /// messages, an offset beyond the head.
+    pub(crate) fn nth_offset(&self, topic: usize, count: usize) -> u64 {
+        let log = &self.logs[topic];
+        log.before(count.min(log.entries.len())) + count.saturating_sub(log.entries.len()) as u64
     }
 
     /// The message with an offset.
-    pub fn entry(&self, topic: usize, offset: u64) -> Option<&Entry> {
-        self.logs[topic].entries.get(usize::try_from(offset.checked_sub(1)?).ok()?)
+    pub(crate) fn entry(&self, topic: usize, offset: u64) -> Option<&Entry> {
+        let entries = &self.logs[topic].entries;
+        let at = entries.binary_search_by_key(&offset, |entry| entry.offset).ok()?;
+        Some(&entries[at])
     }
 
-    /// The offset of the newest message that is no longer kept.
-    pub fn floor(&self, topic: usize, now_ms: u64) -> u64 {
-        self.retained(topic, now_ms).max(self.logs[topic].evicted)
+    /// The offset of the message before the one with this offset.
+    pub(crate) fn previous(&self, topic: usize, offset: u64) -> u64 {
+        let log = &self.logs[topic];
+        log.before(log.entries.partition_point(|entry| entry.offset < offset))
     }
 
-    /// The offset of the newest message that retention no longer covers.
-    fn retained(&self, topic: usize, now_ms: u64) -> u64 {
+    /// The messages after `from` up to `to`.
+    pub(crate) fn between(&self, topic: usize, from: u64, to: u64) -> &[Entry] {
+        let log = &self.logs[topic];
+        &log.entries[log.index_after(from)..log.index_after(to).max(log.index_after(from))]
+    }
+
+    /// The offset of the newest message that the engine no longer keeps.
+    fn floor(&self, topic: usize, now_ms: u64) -> u64 {
+        self.logs[topic].before(self.first_kept(topic, now_ms))
+    }
+
+    /// The index of the oldest message that the engine keeps.
+    fn first_kept(&self, topic: usize, now_ms: u64) -> usize {
+        self.first_retained(topic, now_ms).max(self.logs[topic].evicted)
+    }
+
+    /// The index of the oldest message that the channel's rule retains.
+    fn first_retained(&self, topic: usize, now_ms: u64) -> usize {
         let retention = &self.topics[topic].rule.retention;
         let entries = &self.logs[topic].entries;
         let (mut count, mut bytes) = (0, 0);
         if !retention.is_none() {
             for entry in entries.iter().rev() {
                 bytes += entry.weight_bytes;
-                let is_old = entry.time_ms + retention.age_ms_max <= now_ms;
-                if is_old || count == retention.messages_max || bytes > retention.bytes_max {
+                let is_expired = entry.time_ms + retention.age_ms_max <= now_ms;
+                if is_expired || count == retention.messages_max || bytes > retention.bytes_max {
                     break;
                 }
                 count += 1;
             }
         }
-        (entries.len() - count) as u64
+        entries.len() - count
     }
 
-    /// Subscriptions of a channel, in all.
-    pub fn subscribers(&self, topic: usize) -> u64 {
+    /// The number of subscriptions of a channel, on all workers.
+    pub(crate) fn subscribers(&self, topic: usize) -> u64 {
         self.logs[topic].subscribers
     }
 
-    /// An id of this world.
-    pub fn id(&self, offset: u64) -> String {
+    /// The id with an offset of this world.
+    pub(crate) fn id(&self, offset: u64) -> String {
         format!("{}-{offset}", self.epoch)
     }
 
-    /// The offset that an id of this world names.
-    pub fn offset(&self, id: &str) -> Result<u64, String> {
+    /// The offset of an id of this world.
+    pub(crate) fn offset(&self, id: &str) -> Check<u64> {
         let offset = id.strip_prefix(&self.epoch).and_then(|rest| rest.strip_prefix('-'));
         offset
             .and_then(|digits| digits.parse().ok())
             .ok_or_else(|| format!("`{id}` is not an id of epoch {}", self.epoch))
     }
 
-    /// The next message after `cursor` that is for the connection `name`, and its offset.
-    pub fn next_for(&self, topic: usize, cursor: u64, name: Option<u64>) -> Option<(u64, &Entry)> {
-        let mut offset = cursor;
-        loop {
-            offset += 1;
-            let entry = self.entry(topic, offset)?;
-            if entry.excluded.is_none() || entry.excluded != name {
-                return Some((offset, entry));
-            }
-        }
+    /// The first message after `cursor` that the connection `name` gets, and its offset.
+    pub(crate) fn next_for(
+        &self,
+        topic: usize,
+        cursor: u64,
+        name: Option<u64>,
+    ) -> Option<(u64, &Entry)> {
+        let log = &self.logs[topic];
+        let is_for = |entry: &&Entry| entry.excluded.is_none() || entry.excluded != name;
+        let next = log.entries[log.index_after(cursor)..].iter().find(is_for)?;
+        Some((next.offset, next))
     }
 
-    /// Whether everything after `cursor` up to `to` is not for the connection `name`.
-    pub fn is_only_excepted(&self, topic: usize, cursor: u64, to: u64, name: Option<u64>) -> bool {
+    /// Whether all messages after `cursor` up to `to` exclude the connection `name`.
+    pub(crate) fn is_only_excluded(
+        &self,
+        topic: usize,
+        cursor: u64,
+        to: u64,
+        name: Option<u64>,
+    ) -> bool {
         cursor <= to && self.next_for(topic, cursor, name).is_none_or(|(offset, _)| offset > to)
     }
 
-    /// Whether one who stands at `cursor` when the head is `head` has fallen so far behind that the
-    /// policy may speak.
-    pub fn may_be_behind(&self, topic: usize, cursor: u64, head: u64) -> bool {
+    /// Whether a subscription at `cursor` exceeds the lag limit when the head is `head`.
+    pub(crate) fn exceeds_lag(&self, topic: usize, cursor: u64, head: u64) -> bool {
         let rule = &self.topics[topic].rule;
-        let waiting = (cursor + 1..=head).filter_map(|offset| self.entry(topic, offset));
-        let (mut count, mut bytes) = (0, 0);
-        for entry in waiting {
-            count += 1;
-            bytes += entry.weight_bytes;
-        }
-        count > rule.max_lag_messages || bytes > rule.max_lag_bytes
+        let pending = self.between(topic, cursor, head);
+        let bytes: usize = pending.iter().map(|entry| entry.weight_bytes).sum();
+        pending.len() > rule.max_lag_messages || bytes > rule.max_lag_bytes
     }
 
-    /// A message was accepted, or a repeated key recognised.
-    pub fn published(
+    /// Checks the engine's answer to a publication that it did not refuse, and adds the message
+    /// unless its key is known. Returns the index of the channel.
+    pub(crate) fn published(
         &mut self,
         now_ms: u64,
         number: u64,
@@ -191,23 +259,24 @@ impl Model {
         let head = self.head(topic);
         let offset = self.offset(&answer.id.to_string())?;
         if let Some((first, _)) = known {
-            ensure!(answer.is_duplicate, "the key {key:?} was not recognised");
-            ensure!(offset == first, "the key {key:?} stands for {first}, answered {offset}");
+            ensure!(answer.is_duplicate, "the key {key:?} was not recognized");
+            ensure!(offset == first, "the key {key:?} is that of {first}, answered {offset}");
             return Ok(topic);
         }
-        ensure!(!answer.is_duplicate, "the key {key:?} is new, and was called a duplicate");
-        ensure!(offset == head + 1, "offset {offset} came after {head}");
+        ensure!(!answer.is_duplicate, "the key {key:?} is new, but called a duplicate");
+        ensure!(offset == head + 1, "offset {offset} after {head}");
         let log = &mut self.logs[topic];
         let subscribers = answer.subscribers;
         ensure!(
             subscribers == log.subscribers,
-            "{subscribers} subscribers were told of, and there are {}",
+            "the answer has {subscribers} subscribers, there are {}",
             log.subscribers
         );
         if let Some(key) = key {
             log.keys.insert(key.into(), (offset, now_ms));
         }
         log.entries.push(Entry {
+            offset,
             weight_bytes: weight_bytes(publication),
             number,
             time_ms: now_ms,
@@ -215,15 +284,15 @@ impl Model {
             content_type: publication.content_type.clone(),
             excluded: publication.excluded.map(|name| name.0),
         });
-        self.make_room(now_ms);
+        self.evict(now_ms);
         Ok(topic)
     }
 
-    /// Messages of all logs together, and their bytes.
-    pub fn kept(&self, now_ms: u64) -> (u64, usize) {
+    /// The number of messages in all logs, and their bytes.
+    pub(crate) fn kept(&self, now_ms: u64) -> (u64, usize) {
         let (mut messages, mut bytes) = (0, 0);
         for (topic, log) in self.logs.iter().enumerate() {
-            for entry in &log.entries[self.floor(topic, now_ms) as usize..] {
+            for entry in &log.entries[self.first_kept(topic, now_ms)..] {
                 messages += 1;
                 bytes += entry.weight_bytes;
             }
@@ -231,37 +300,42 @@ impl Model {
         (messages, bytes)
     }
 
-    /// The oldest messages of the server go while all logs together keep too much.
-    fn make_room(&mut self, now_ms: u64) {
+    /// Drops the oldest messages of all logs while these exceed their limit.
+    fn evict(&mut self, now_ms: u64) {
         let (_, mut bytes) = self.kept(now_ms);
         while bytes > self.logs_bytes_max {
-            let floors = (0..self.logs.len()).map(|topic| (topic, self.floor(topic, now_ms)));
-            let oldest = floors.filter_map(|(topic, floor)| {
-                let entry = self.entry(topic, floor + 1)?;
-                Some((entry.time_ms, topic, floor + 1, entry.weight_bytes))
+            let oldest = (0..self.logs.len()).filter_map(|topic| {
+                let first = self.first_kept(topic, now_ms);
+                let entry = self.logs[topic].entries.get(first)?;
+                Some((entry.time_ms, topic, first, entry.weight_bytes))
             });
-            let Some((_, topic, offset, weight_bytes)) = oldest.min() else { return };
-            self.logs[topic].evicted = offset;
+            let Some((_, topic, first, weight_bytes)) = oldest.min() else { return };
+            self.logs[topic].evicted = first + 1;
             self.evicted += 1;
             bytes -= weight_bytes;
         }
     }
 
-    /// Whether one who stands at `offset` would be whole, were there room for all logs.
-    pub fn lacks_evicted(&self, topic: usize, offset: u64, now_ms: u64) -> bool {
-        (self.retained(topic, now_ms)..self.floor(topic, now_ms)).contains(&offset)
+    /// Whether a subscription that resumes after `offset` lacks messages only because of the limit
+    /// of all logs together.
+    pub(crate) fn lacks_evicted(&self, topic: usize, offset: u64, now_ms: u64) -> bool {
+        let retained = self.logs[topic].before(self.first_retained(topic, now_ms));
+        (retained..self.floor(topic, now_ms)).contains(&offset)
     }
 
-    /// The most that a worker may have held for those who do not read when it dropped this message,
-    /// in bytes. Of what it holds the oldest go first: but for backlogs, it held nothing older.
-    pub fn held_bytes_max(&self, topic: usize, offset: u64) -> usize {
-        let Some(number) = self.entry(topic, offset).map(|entry| entry.number) else { return 0 };
+    /// The most bytes that a worker's replay buffers may have kept when it dropped the message with
+    /// this offset, or the first one after it. They drop the oldest messages first, so that they
+    /// kept nothing older, except for backlogs.
+    pub(crate) fn buffered_bytes_max(&self, topic: usize, offset: u64) -> usize {
+        let dropped = self.next_for(topic, offset.saturating_sub(1), None);
+        let Some((_, dropped)) = dropped else { return 0 };
         let of_topic = |(topic, log): (&Topic, &Log)| {
-            let from = log.entries.partition_point(|entry| entry.number < number);
+            let from = log.entries.partition_point(|entry| entry.number < dropped.number);
             let rule = &topic.rule;
-            let older = match log.has_backlogs {
-                true => rule.max_lag_messages.max(rule.retention.messages_max),
-                false => 0,
+            let older = if log.has_backlogs {
+                rule.max_lag_messages.max(rule.retention.messages_max)
+            } else {
+                0
             };
             let entries = &log.entries[from.saturating_sub(older)..];
             entries.iter().map(|entry| entry.weight_bytes).sum::<usize>()
@@ -269,59 +343,70 @@ impl Model {
         self.topics.iter().zip(&self.logs).map(of_topic).sum()
     }
 
-    /// A subscription has begun: where it must start.
-    pub fn followed(&mut self, now_ms: u64, channel: &ChannelName, start: StartAt) -> Check<Begin> {
+    /// Adds a subscription. Returns its expected start.
+    pub(crate) fn followed(
+        &mut self,
+        now_ms: u64,
+        channel: &ChannelName,
+        start: StartAt,
+    ) -> Check<Begin> {
         let topic = self.topic(channel)?;
-        self.logs[topic].subscribers += 1;
         let (head, floor) = (self.head(topic), self.floor(topic, now_ms));
+        let log = &mut self.logs[topic];
+        log.subscribers += 1;
         let (cursor, is_recovered) = match start {
             StartAt::Live => (head, None),
-            StartAt::Last(count) => (head.saturating_sub(count as u64).max(floor), None),
+            StartAt::Last(count) => {
+                let first = log.entries.len().saturating_sub(count);
+                (log.before(first).max(floor), None)
+            }
             StartAt::After(id) => self.after(topic, floor, id),
         };
         self.logs[topic].has_backlogs |= cursor < head;
         Ok(Begin { topic, cursor, is_recovered })
     }
 
+    /// Where a client that resumes after `id` starts, and whether it is recovered.
     fn after(&self, topic: usize, floor: u64, id: MessageId) -> (u64, Option<bool>) {
-        let is_ours = self.offset(&id.to_string()).is_ok() && id.offset <= self.head(topic);
-        if is_ours && id.offset >= floor { (id.offset, Some(true)) } else { (floor, Some(false)) }
+        let is_known = self.offset(&id.to_string()).is_ok() && id.offset <= self.head(topic);
+        let is_recovered = is_known && id.offset >= floor;
+        (if is_recovered { id.offset } else { floor }, Some(is_recovered))
     }
 
-    /// A subscription has ended.
-    pub fn unfollowed(&mut self, channel: &ChannelName) -> Check {
+    /// Removes a subscription.
+    pub(crate) fn unfollowed(&mut self, channel: &ChannelName) -> Check {
         let topic = self.topic(channel)?;
         let subscribers = &mut self.logs[topic].subscribers;
-        ensure!(*subscribers > 0, "one more has left {channel:?} than had come");
+        ensure!(*subscribers > 0, "{channel:?} is unfollowed more often than followed");
         *subscribers -= 1;
         Ok(())
     }
 
-    /// The page of history that must be answered: its offsets, whether there are more, and whether
-    /// it is whole.
-    pub fn page(
+    /// The expected page of history.
+    pub(crate) fn page(
         &self,
         now_ms: u64,
         topic: usize,
         query: HistoryQuery,
         limit: usize,
-    ) -> (Vec<u64>, bool, Option<bool>) {
-        let (head, floor) = (self.head(topic), self.floor(topic, now_ms));
-        match query {
-            HistoryQuery::After(id) => {
-                let (from, is_recovered) = self.after(topic, floor, id);
-                let all: Vec<u64> = (from + 1..=head).collect();
-                (all[..all.len().min(limit)].to_vec(), all.len() > limit, is_recovered)
-            }
-            HistoryQuery::Newest | HistoryQuery::Before(_) => {
-                let end = match query {
-                    HistoryQuery::Before(id) if self.offset(&id.to_string()).is_ok() => id.offset,
-                    _ => u64::MAX,
-                };
-                let all: Vec<u64> = (floor + 1..=head).filter(|&offset| offset < end).collect();
-                let skipped = all.len().saturating_sub(limit);
-                (all[skipped..].to_vec(), skipped > 0, None)
-            }
+    ) -> Page {
+        let log = &self.logs[topic];
+        let first_kept = self.first_kept(topic, now_ms);
+        let offsets = |entries: &[Entry]| entries.iter().map(|entry| entry.offset).collect();
+        if let HistoryQuery::After(id) = query {
+            let (cursor, is_recovered) = self.after(topic, log.before(first_kept), id);
+            let later = &log.entries[log.index_after(cursor)..];
+            let page = &later[..later.len().min(limit)];
+            let has_more = later.len() > limit;
+            return Page { offsets: offsets(page), has_more, is_recovered };
         }
+        let end = match query {
+            HistoryQuery::Before(id) if self.offset(&id.to_string()).is_ok() => id.offset,
+            _ => u64::MAX,
+        };
+        let end = log.index_after(end.saturating_sub(1)).max(first_kept);
+        let earlier = &log.entries[first_kept..end];
+        let skipped = earlier.len().saturating_sub(limit);
+        Page { offsets: offsets(&earlier[skipped..]), has_more: skipped > 0, is_recovered: None }
     }
 }

@@ -17,13 +17,13 @@ pub struct FakeNet {
     notes: Rc<Notes>,
     watched: Vec<SharedPipe>,
     /// Hand-offs to the control plane, with the bytes already read.
-    pub to_control: Vec<(FakeSocket, Vec<u8>)>,
+    pub(crate) to_control: Vec<(FakeSocket, Vec<u8>)>,
     /// Hand-offs to other workers, with the bytes already read.
-    pub to_workers: Vec<(WorkerId, FakeSocket, Vec<u8>)>,
+    pub(crate) to_workers: Vec<(WorkerId, FakeSocket, Vec<u8>)>,
     /// Whether hand-offs are refused for now.
-    pub refuses: bool,
+    pub(crate) refuses: bool,
     /// The number of bytes that sockets accepted.
-    pub sent_bytes: u64,
+    pub(crate) sent_bytes: u64,
 }
 
 impl FakeNet {
@@ -40,7 +40,7 @@ impl FakeNet {
     }
 
     /// Whether an event is pending.
-    pub fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         self.watched.iter().any(|pipe| pipe.borrow().has_edge())
     }
 
@@ -138,7 +138,7 @@ impl Net for FakeNet {
         socket.0.borrow_mut().unwatch();
         if self.refuses {
             self.notes.saw("to control: refused");
-            socket.0.borrow_mut().was_turned_away = true;
+            socket.0.borrow_mut().handoff_failed = true;
             return Err(socket);
         }
         self.to_control.push((socket, bytes.to_vec()));

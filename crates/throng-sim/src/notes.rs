@@ -28,7 +28,7 @@ impl Default for Trace {
 
 impl Notes {
     /// Adds a line to the trace.
-    pub fn trace(&self, line: String) {
+    pub(crate) fn trace(&self, line: String) {
         let mut trace = self.trace.borrow_mut();
         for byte in line.bytes().chain([b'\n']) {
             // FNV-1a.
@@ -43,30 +43,30 @@ impl Notes {
     }
 
     /// Counts an interesting event.
-    pub fn saw(&self, event: &'static str) {
+    pub(crate) fn saw(&self, event: &'static str) {
         self.coverage.borrow_mut().add(event, 1);
     }
 
     /// Counts an interesting event that happened `times` times.
-    pub fn saw_times(&self, event: &'static str, times: u64) {
+    pub(crate) fn saw_times(&self, event: &'static str, times: u64) {
         if times > 0 {
             self.coverage.borrow_mut().add(event, times);
         }
     }
 
     /// A hash of the trace.
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.trace.borrow().hash
     }
 
     /// The last lines of the trace.
-    pub fn tail(&self) -> String {
+    pub(crate) fn tail(&self) -> String {
         let trace = self.trace.borrow();
         trace.tail.iter().map(|line| format!("{line}\n")).collect()
     }
 
     /// The coverage so far.
-    pub fn coverage(&self) -> Coverage {
+    pub(crate) fn coverage(&self) -> Coverage {
         self.coverage.borrow().clone()
     }
 }

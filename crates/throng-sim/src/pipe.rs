@@ -1,10 +1,10 @@
-//! A fake socket: two byte queues between a client and whoever serves it.
+//! A fake socket: two byte queues between a client and a worker or the control plane.
 //!
-//! The server's end behaves like a non-blocking TCP socket under edge-triggered epoll: an *edge* is
-//! raised when bytes arrive, when the peer goes, when room is made after a write that was not taken
-//! whole, and when watching begins while something is ready. What is ready is looked up when the
-//! edge is delivered, as the kernel does, so that an event about bytes also says "writable" if the
-//! socket is.
+//! The server's end behaves like a non-blocking TCP socket under edge-triggered epoll. An *edge* is
+//! raised when bytes arrive, when the peer ends or resets, when the socket has room after a short
+//! write, and when watching begins while the socket is ready. As in the kernel, an event reports
+//! what is ready when it is delivered: one raised by bytes also reports that the socket is
+//! writable.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,49 +17,56 @@ use throng_edge::net::Transfer;
 
 use crate::stamp::{Moment, Stamp};
 
-/// What fits into a widened pipe.
+/// The capacity of a widened pipe.
 const WIDE_BYTES: usize = 4096;
 
 /// A pipe shared by its two ends.
 pub type SharedPipe = Rc<RefCell<Pipe>>;
 
-/// The queues and what became of the ends.
+/// The queues, and the state of both ends.
 #[derive(Debug)]
 pub struct Pipe {
     /// The client's number.
-    pub client: usize,
+    pub(crate) client: usize,
     stamp: Arc<Stamp>,
+    /// Bytes for the server.
     inbound: VecDeque<u8>,
+    /// Bytes for the client.
     outbound: VecDeque<u8>,
-    /// Bytes that the server's end takes before the client reads.
+    /// The maximum length of `outbound`.
     capacity: usize,
-    /// The server hears of room when there is so much.
+    /// The socket is writable while at least this much of the capacity is free.
     low_water: usize,
+    /// Whether an edge is due as soon as the socket is writable.
     lacks_room: bool,
+    /// Whether the client sends no more.
     is_peer_ended: bool,
+    /// Whether the client has closed its socket.
     is_peer_gone: bool,
     is_reset: bool,
+    /// Whether the server sends no more.
     is_finished: bool,
+    /// Whether the server has closed its socket.
     is_closed: bool,
     watch: Option<Watch>,
-    /// When and how the server finished or closed its end.
+    /// When the server finished or closed its end, and the state of the pipe then.
     ended: Option<End>,
-    /// When the server last read something.
-    heard_ms: u64,
-    /// Bytes that the server has read.
+    /// When the server last read bytes.
+    last_read_ms: u64,
+    /// The number of bytes that the server has read.
     read_bytes: usize,
-    /// When the server last wrote something.
+    /// When the server last wrote bytes.
     written_ms: u64,
-    /// The server asked the kernel to look after a silent peer.
-    pub is_kept_alive: bool,
-    /// The last write did not fit.
+    /// Whether the server has turned on TCP keepalive.
+    pub(crate) is_kept_alive: bool,
+    /// Whether the last write was short or blocked.
     is_full: bool,
-    /// When something first did not fit.
+    /// When a write was first short or blocked.
     full_since_ms: Option<u64>,
-    /// When something was last written or taken.
-    taken_ms: u64,
-    /// The way to the control plane was full when it was to be handed over.
-    pub was_turned_away: bool,
+    /// When the server last wrote bytes, or the client last read some.
+    moved_ms: u64,
+    /// Whether a hand-off failed, so that the server closes the connection without a response.
+    pub(crate) handoff_failed: bool,
 }
 
 #[derive(Debug)]
@@ -69,34 +76,34 @@ struct Watch {
     has_edge: bool,
 }
 
-/// The end of the server's side.
+/// The state of a pipe when the server ended its side.
 #[derive(Debug, Clone, Copy)]
-pub struct End {
+pub(crate) struct End {
     /// The moment of the end.
-    pub at: Moment,
-    /// For how long the server had read nothing.
-    pub silent_ms: u64,
-    /// Bytes that the server had read.
-    pub read_bytes: usize,
-    /// How long ago something first did not fit, if ever.
-    pub full_ms: Option<u64>,
-    /// Whether something did not fit to the end.
-    pub is_full: bool,
-    /// For how long nothing has been written or taken.
-    pub stuck_ms: u64,
+    pub(crate) at: Moment,
+    /// How long ago the server had last read bytes.
+    pub(crate) silent_ms: u64,
+    /// The number of bytes that the server had read.
+    pub(crate) read_bytes: usize,
+    /// How long ago a write was first short or blocked, if ever.
+    pub(crate) full_ms: Option<u64>,
+    /// Whether the last write was short or blocked.
+    pub(crate) is_full: bool,
+    /// How long ago bytes were last written or read.
+    pub(crate) stuck_ms: u64,
 }
 
-/// What is ready on a socket.
+/// An event of a socket: what is ready.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
-    /// What the worker watches the socket as.
+    /// The token that the worker watches the socket with.
     pub token: Token,
-    /// Something can be read, or the peer has gone.
-    pub is_readable: bool,
-    /// The peer has ended its side, or is gone.
+    /// Bytes can be read, or the peer has ended or reset.
+    pub(crate) is_readable: bool,
+    /// The peer has ended its side or reset.
     pub is_ended: bool,
-    /// Something can be written.
-    pub is_writable: bool,
+    /// Bytes can be written.
+    pub(crate) is_writable: bool,
 }
 
 impl Pipe {
@@ -117,14 +124,14 @@ impl Pipe {
             is_closed: false,
             watch: None,
             ended: None,
-            heard_ms: stamp.now().now_ms,
+            last_read_ms: stamp.now().now_ms,
             read_bytes: 0,
             written_ms: stamp.now().now_ms,
             is_kept_alive: false,
             is_full: false,
             full_since_ms: None,
-            taken_ms: stamp.now().now_ms,
-            was_turned_away: false,
+            moved_ms: stamp.now().now_ms,
+            handoff_failed: false,
         }
     }
 
@@ -143,23 +150,23 @@ impl Pipe {
     }
 
     /// The current time in milliseconds.
-    pub fn now_ms(&self) -> u64 {
+    pub(crate) fn now_ms(&self) -> u64 {
         self.stamp.now().now_ms
     }
 
-    /// Bytes that the server has read.
-    pub fn read_bytes(&self) -> usize {
+    /// The number of bytes that the server has read.
+    pub(crate) fn read_bytes(&self) -> usize {
         self.read_bytes
     }
 
-    /// Whether the server has not read all that was sent.
-    pub fn has_unread(&self) -> bool {
+    /// Whether the client has sent bytes that the server has not read.
+    pub(crate) fn has_unread(&self) -> bool {
         !self.inbound.is_empty()
     }
 
     // The client's end.
 
-    /// Bytes from the client.
+    /// The client sends bytes. They are lost if the server has closed the socket.
     pub fn client_sends(&mut self, bytes: impl IntoIterator<Item = u8>) {
         if !self.is_closed && !self.is_reset {
             self.inbound.extend(bytes);
@@ -167,12 +174,12 @@ impl Pipe {
         }
     }
 
-    /// Bytes for the client, at most so many.
+    /// The client reads at most `bytes_max` bytes.
     pub fn client_reads(&mut self, bytes_max: usize) -> Vec<u8> {
         let count = bytes_max.min(self.outbound.len());
         let bytes = self.outbound.drain(..count).collect();
         if count > 0 {
-            self.taken_ms = self.stamp.now().now_ms;
+            self.moved_ms = self.stamp.now().now_ms;
         }
         if self.lacks_room && self.has_room() {
             self.lacks_room = false;
@@ -181,27 +188,28 @@ impl Pipe {
         bytes
     }
 
-    /// From now on more fits: a world that comes to rest would otherwise take for ever.
-    pub fn widen(&mut self) {
+    /// Gives the pipe a large capacity, so that a world comes to rest soon.
+    pub(crate) fn widen(&mut self) {
         self.capacity = self.capacity.max(WIDE_BYTES);
         self.client_reads(0);
     }
 
     /// The client sends no more.
-    pub fn client_ends(&mut self) {
+    pub(crate) fn client_ends(&mut self) {
         self.is_peer_ended = true;
         self.raise_edge();
     }
 
-    /// The client has closed its socket: whatever is written to it from now on is answered with a
-    /// reset. What the socket took stays here, so that it can be held against what is counted.
-    pub fn client_vanishes(&mut self) {
+    /// The client closes its socket: the next write is answered with a reset. The bytes written
+    /// stay here, so that they can be compared with the server's counters.
+    pub(crate) fn client_vanishes(&mut self) {
         self.is_peer_gone = true;
         self.client_ends();
     }
 
-    /// The client resets the connection. What it sent before may or may not have been read.
-    pub fn client_resets(&mut self, keeps_inbound: bool) {
+    /// The client resets the connection. Unread bytes that it sent before stay readable with
+    /// `keeps_inbound`.
+    pub(crate) fn client_resets(&mut self, keeps_inbound: bool) {
         self.is_reset = true;
         if !keeps_inbound {
             self.inbound.clear();
@@ -209,38 +217,38 @@ impl Pipe {
         self.raise_edge();
     }
 
-    /// Whether bytes wait for the client.
-    pub fn has_news(&self) -> bool {
+    /// Whether the client can read bytes.
+    pub(crate) fn has_unread_outbound(&self) -> bool {
         !self.outbound.is_empty()
     }
 
-    /// When the server ended, once the client has read everything before.
-    pub fn end_seen(&self) -> Option<End> {
+    /// The end of the server's side, once the client has read all bytes before it.
+    pub(crate) fn end_seen(&self) -> Option<End> {
         self.ended.filter(|_| self.outbound.is_empty())
     }
 
-    /// Whether the server has dropped its end.
-    pub fn is_closed(&self) -> bool {
+    /// Whether the server has closed its socket.
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether the server has ended its side or dropped its end.
-    pub fn is_ended(&self) -> bool {
+    /// Whether the server has ended its side or closed its socket.
+    pub(crate) fn is_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// When the server last wrote something.
-    pub fn written_ms(&self) -> u64 {
+    /// When the server last wrote bytes.
+    pub(crate) fn written_ms(&self) -> u64 {
         self.written_ms
     }
 
-    /// Whether the server has ever had more than fitted.
-    pub fn was_full(&self) -> bool {
+    /// Whether a write was ever short or blocked.
+    pub(crate) fn was_full(&self) -> bool {
         self.full_since_ms.is_some()
     }
 
-    /// Bytes that wait for the client while the server has more, if it has.
-    pub fn stuck_bytes(&self) -> Option<usize> {
+    /// If the last write was short or blocked: the number of bytes that the client can read.
+    pub(crate) fn stuck_bytes(&self) -> Option<usize> {
         self.is_full.then_some(self.outbound.len())
     }
 
@@ -258,11 +266,11 @@ impl Pipe {
         let at = self.stamp.now();
         self.ended.get_or_insert(End {
             at,
-            silent_ms: at.now_ms - self.heard_ms,
+            silent_ms: at.now_ms - self.last_read_ms,
             read_bytes: self.read_bytes,
             full_ms: self.full_since_ms.map(|since_ms| at.now_ms - since_ms),
             is_full: self.is_full,
-            stuck_ms: at.now_ms - self.taken_ms,
+            stuck_ms: at.now_ms - self.moved_ms,
         });
     }
 
@@ -273,7 +281,7 @@ impl Pipe {
             for (to, from) in buffer.iter_mut().zip(self.inbound.drain(..count)) {
                 *to = from;
             }
-            self.heard_ms = self.stamp.now().now_ms;
+            self.last_read_ms = self.stamp.now().now_ms;
             self.read_bytes += count;
             return Transfer::Bytes(count);
         }
@@ -285,7 +293,7 @@ impl Pipe {
 
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> Transfer {
         self.touch();
-        assert!(!self.is_finished, "a write after the end");
+        assert!(!self.is_finished, "a write after finishing");
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         assert!(total > 0, "an empty write");
         if self.is_reset {
@@ -307,21 +315,21 @@ impl Pipe {
         if room == 0 {
             return Transfer::Blocked;
         }
-        self.taken_ms = self.stamp.now().now_ms;
+        self.moved_ms = self.stamp.now().now_ms;
         self.written_ms = self.stamp.now().now_ms;
         let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
         self.outbound.extend(bytes.take(room));
         Transfer::Bytes(room.min(total))
     }
 
-    /// What the control plane writes; it waits for room in its own way.
+    /// The control plane writes bytes, whatever the capacity: it awaits room on its own.
     pub(crate) fn write_anyway(&mut self, bytes: &[u8]) {
         self.outbound.extend(bytes);
     }
 
     pub(crate) fn watch(&mut self, token: Token, is_writable_too: bool) {
         let known = self.watch.as_ref().map(|watch| watch.is_writable_too);
-        // Adding what is there already changes nothing.
+        // The socket is watched already.
         if known.is_some() && !is_writable_too {
             return;
         }
@@ -344,7 +352,7 @@ impl Pipe {
         self.watch.as_ref().is_some_and(|watch| watch.has_edge) && !self.is_closed
     }
 
-    /// Delivers the edge.
+    /// Delivers the edge as an event; `None` if nothing is ready any more.
     pub(crate) fn ready(&mut self) -> Option<Ready> {
         let (is_readable, has_room) = (self.is_readable(), self.has_room());
         let is_ended = self.is_peer_ended || self.is_reset;
@@ -356,7 +364,7 @@ impl Pipe {
     }
 }
 
-/// The server's end, closed when it is dropped.
+/// The server's end of a pipe. Dropping it closes the socket.
 #[derive(Debug)]
 pub struct FakeSocket(pub SharedPipe);
 

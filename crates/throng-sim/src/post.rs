@@ -9,7 +9,7 @@ use throng_core::{QueueLimits, WorkerId, WorkerQueue};
 /// A worker takes all of its notifications at once, so a posted message waits until the queue is
 /// empty. Call [`Post::look`] before each post: a queue that was emptied is noticed in time.
 #[derive(Debug)]
-pub struct Post(Vec<Waiting>);
+pub(crate) struct Post(Vec<Waiting>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -21,26 +21,26 @@ struct Waiting {
 
 impl Post {
     /// Empty queues and their limits, in the order of the workers.
-    pub fn new(queues: impl IntoIterator<Item = (Arc<WorkerQueue>, QueueLimits)>) -> Post {
+    pub(crate) fn new(queues: impl IntoIterator<Item = (Arc<WorkerQueue>, QueueLimits)>) -> Post {
         let waiting = |(queue, limits)| Waiting { queue, limits, messages: 0, bytes: 0 };
         Post(queues.into_iter().map(waiting).collect())
     }
 
     /// Resets the counts of the queues that are empty.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         for waiting in self.0.iter_mut().filter(|waiting| waiting.queue.is_empty()) {
             (waiting.messages, waiting.bytes) = (0, 0);
         }
     }
 
     /// Whether a worker's queue accepts another message.
-    pub fn has_capacity(&self, worker: WorkerId) -> bool {
+    pub(crate) fn has_capacity(&self, worker: WorkerId) -> bool {
         let Waiting { limits, messages, bytes, .. } = &self.0[usize::from(worker.0)];
         *messages < limits.messages_max && *bytes < limits.bytes_max
     }
 
     /// Counts a message posted to a worker.
-    pub fn add(&mut self, worker: WorkerId, bytes: usize) {
+    pub(crate) fn add(&mut self, worker: WorkerId, bytes: usize) {
         let waiting = &mut self.0[usize::from(worker.0)];
         waiting.messages += 1;
         waiting.bytes += bytes;

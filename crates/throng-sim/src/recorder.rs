@@ -19,7 +19,7 @@ use crate::stamp::Stamp;
 
 /// A call of the engine, and its result.
 #[derive(Debug)]
-pub enum Record {
+pub(crate) enum Record {
     /// A message was published or refused.
     Published {
         /// The time of the call.
@@ -80,7 +80,7 @@ pub enum Record {
 
 /// The engine under test, with its record.
 #[derive(Debug)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     engine: MemoryEngine,
     stamp: Arc<Stamp>,
     post: Mutex<Post>,
@@ -92,7 +92,7 @@ pub struct Recorder {
 impl Recorder {
     /// Records the calls of `engine`, which posts to `post`. With `has_distinct_times` no two
     /// messages have the same time, so that their order of age does not depend on their shards.
-    pub fn new(
+    pub(crate) fn new(
         engine: MemoryEngine,
         stamp: &Arc<Stamp>,
         post: Post,
@@ -108,7 +108,7 @@ impl Recorder {
     }
 
     /// The calls recorded since the last `take`.
-    pub fn take(&self) -> Vec<Record> {
+    pub(crate) fn take(&self) -> Vec<Record> {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -23,7 +23,7 @@ pub struct Moment {
     /// Milliseconds since 1970.
     pub now_ms: u64,
     /// The number of messages accepted before it.
-    pub published: u64,
+    pub(crate) published: u64,
 }
 
 impl Stamp {
@@ -51,13 +51,13 @@ impl Stamp {
     }
 
     /// Counts an accepted message. Returns its number, from one.
-    pub fn count_published(&self) -> u64 {
+    pub(crate) fn count_published(&self) -> u64 {
         self.published.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Records that a worker reads from or writes to a client's socket. Its next calls to the
     /// engine are on behalf of that client.
-    pub fn touch(&self, client: Option<usize>) {
+    pub(crate) fn touch(&self, client: Option<usize>) {
         let client = client.map_or(NO_CLIENT, |client| client as u64);
         let before = self.touched.swap(client, Ordering::Relaxed);
         if before != client {
@@ -67,7 +67,7 @@ impl Stamp {
 
     /// Records that a client's socket is closed. If it was touched last, it was evicted for the
     /// client touched before, on whose behalf the worker continues.
-    pub fn forget(&self, client: usize) {
+    pub(crate) fn forget(&self, client: usize) {
         let before = self.touched_before.load(Ordering::Relaxed);
         // Fails if another client was touched last; then nothing changes.
         let _ = self.touched.compare_exchange(
@@ -79,7 +79,7 @@ impl Stamp {
     }
 
     /// The client whose socket was touched last.
-    pub fn touched(&self) -> Option<usize> {
+    pub(crate) fn touched(&self) -> Option<usize> {
         let touched = self.touched.load(Ordering::Relaxed);
         (touched != NO_CLIENT).then_some(touched as usize)
     }

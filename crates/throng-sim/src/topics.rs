@@ -4,25 +4,25 @@ use throng_core::{ChannelName, Kind, LagPolicy, Retention, Rule, Rules};
 
 /// A channel or a user.
 #[derive(Debug)]
-pub struct Topic {
+pub(crate) struct Topic {
     /// Its public name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Whether it is a channel or a user.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Its retention and lag limits.
-    pub rule: Rule,
+    pub(crate) rule: Rule,
     /// Whether the world's witness follows it, so that the engine never forgets it.
-    pub is_pinned: bool,
+    pub(crate) is_pinned: bool,
 }
 
 impl Topic {
     /// The name that the engine uses.
-    pub fn channel_name(&self) -> ChannelName {
+    pub(crate) fn channel_name(&self) -> ChannelName {
         ChannelName::new(self.kind, self.name)
     }
 
     /// Whether a subscriber beyond the lag limit skips messages, with a gap.
-    pub fn skips(&self) -> bool {
+    pub(crate) fn skips(&self) -> bool {
         self.rule.lag_policy == LagPolicy::Skip
     }
 }
@@ -31,13 +31,13 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// The channel that the engine may forget. There is only one: forgotten channels raise each other's
 /// first offset if they share a shard, and shards differ between runs.
-pub const BRIEF: usize = 6;
+pub(crate) const BRIEF: usize = 6;
 
 /// The channel that most clients of a crowd follow.
-pub const SQUARE: usize = 0;
+pub(crate) const SQUARE: usize = 0;
 
 /// All channels. `is_kept` says whether [`BRIEF`] retains messages.
-pub fn all(is_kept: bool) -> Vec<Topic> {
+pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
     use LagPolicy::{Close, Skip};
     let channel = |name, kept, lag, policy| topic(Kind::Channel, name, kept, lag, policy);
     let user = |name, kept, lag, policy| topic(Kind::User, name, kept, lag, policy);
@@ -61,7 +61,7 @@ pub fn all(is_kept: bool) -> Vec<Topic> {
 }
 
 /// Makes messages expire only when simulated time leaps.
-pub fn keep_for_an_hour(topics: &mut [Topic]) {
+pub(crate) fn keep_for_an_hour(topics: &mut [Topic]) {
     for topic in topics.iter_mut().filter(|topic| !topic.rule.retention.is_none()) {
         topic.rule.retention.age_ms_max = HOUR_MS;
     }
@@ -86,6 +86,6 @@ fn topic(
 }
 
 /// The rules of all channels.
-pub fn rules(topics: &[Topic]) -> Rules {
+pub(crate) fn rules(topics: &[Topic]) -> Rules {
     Rules::new(topics.iter().map(|topic| topic.rule.clone()).collect(), Rule::default())
 }

@@ -6,7 +6,8 @@
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
-//! | `seat` | a worker and its event loop |
+//! | `seat` | a worker and the state of its event loop |
+//! | `turns` | turns of the event loops and of the control plane |
 //! | `record` | replays the engine's record into the model |
 //! | `rest` | lets all work finish, and checks that nothing is missing |
 //! | `finale` | the end: all clients leave, or the server drains |
@@ -19,6 +20,7 @@ mod record;
 mod rest;
 mod script;
 mod seat;
+mod turns;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ use throng_edge::Metrics;
 use throng_edge::event_loop::permits::PermitHolder;
 
 use crate::Check;
-use crate::client::{Client, Tamper, Terms, View};
+use crate::client::view::{Terms, View};
+use crate::client::{Client, Tamper};
 use crate::control::Control;
 use crate::model::Model;
 use crate::notes::Notes;
@@ -60,7 +63,7 @@ struct Kind {
 }
 
 /// A server with its clients.
-pub struct World {
+pub(crate) struct World {
     random: Random,
     notes: Rc<Notes>,
     stamp: Arc<Stamp>,
@@ -91,7 +94,7 @@ pub struct World {
 
 impl World {
     /// Runs a seed from beginning to end. Also returns whether `tamper` was applied.
-    pub fn play(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> (Check, bool) {
+    pub(crate) fn play(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> (Check, bool) {
         let mut world = World::new(seed, notes, tamper);
         let result = world.live();
         (result, tamper.is_some() && world.tamper.is_none())
@@ -169,7 +172,7 @@ impl World {
         self.tamper = tamper;
         result.map_err(|objection| {
             let plan = &self.clients[number].plan;
-            format!("client {number}, {:?} of {:?}: {objection}", plan.way, plan.targets)
+            format!("client {number}, {:?} of {:?}: {objection}", plan.transport, plan.targets)
         })
     }
 }

@@ -1,7 +1,6 @@
 //! The checks can fail: each test alters what a client receives, and a check must object.
 
-use throng_sim::client::Tamper;
-use throng_sim::run;
+use throng_sim::{Tamper, run};
 
 /// Runs seeds that each alter one message. Returns how many were altered, and how many of these
 /// failed.

@@ -1,36 +1,37 @@
-//! One message, held against the log.
+//! Compares a received message with the model's log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use throng_core::{Body, Kind};
 
-use super::{Client, Cursor, View};
+use super::Client;
+use super::expected::Cursor;
+use super::view::View;
 use crate::model::{Entry, Model};
 use crate::{Check, ensure};
 
-/// A message as it came.
+/// A message as the client received it.
 #[derive(Debug, Clone)]
-pub struct Received {
-    /// The id that came with it, on SSE.
-    pub id: Option<String>,
-    /// The content of the message.
-    pub content: Content,
+pub(super) struct Received {
+    /// The id of the event, on SSE.
+    pub(super) id: Option<String>,
+    pub(super) content: Content,
 }
 
-/// What came of a message.
+/// What a transport preserves of a message.
 #[derive(Debug, Clone)]
-pub enum Content {
-    /// What was published; whether it was marked as binary, where a transport can say so.
+pub(super) enum Content {
+    /// The published bytes; whether they are marked as binary, where the transport can mark them.
     Exact(Vec<u8>, Option<bool>),
-    /// What was published, with every line break turned into a line feed.
+    /// The published text, with each line break as a line feed.
     Lines(String),
     /// A message in an envelope.
     Envelope(Value),
 }
 
 impl Client {
-    /// A message has come: it must be the next one of a channel that the client follows.
+    /// Checks that a message is the next one of a channel that the client follows.
     pub(super) fn message(&mut self, received: &Received, view: View<'_>) -> Check {
         ensure!(self.greetings.is_empty(), "a message came before {:?}", self.greetings);
         let Some((nth, offset)) = self.find(received, view.model) else {
@@ -38,10 +39,10 @@ impl Client {
                 self.cursors.iter().map(|cursor| self.expected(cursor, view.model)).collect();
             return Err(format!("got {received:?}, expected one of {expected:?}"));
         };
-        let topic = self.cursors[nth].topic;
-        let skipped = offset - self.cursors[nth].at - 1;
-        view.notes.saw_times("message: left out for its publisher", skipped);
-        self.cursors[nth].at = offset;
+        let Cursor { topic, offset: before } = self.cursors[nth];
+        let excluded = view.model.between(topic, before, offset).len() as u64 - 1;
+        view.notes.saw_times("message: left out for its publisher", excluded);
+        self.cursors[nth].offset = offset;
         self.messages += 1;
         match &received.id {
             Some(id) => self.check_id(id, nth, view.model),
@@ -50,19 +51,19 @@ impl Client {
         .map_err(|objection| format!("{objection}, on offset {offset} of {topic}"))
     }
 
-    /// The subscription whose next message this is.
+    /// The index of the cursor whose next message this is, and the message's offset.
     fn find(&self, received: &Received, model: &Model) -> Option<(usize, u64)> {
         self.cursors.iter().enumerate().find_map(|(nth, cursor)| {
-            let (offset, entry) = model.next_for(cursor.topic, cursor.at, self.name)?;
-            is_it(received, model, cursor.topic, offset, entry).then_some((nth, offset))
+            let (offset, entry) = model.next_for(cursor.topic, cursor.offset, self.name)?;
+            is_same(received, model, cursor.topic, entry).then_some((nth, offset))
         })
     }
 
     fn expected(&self, cursor: &Cursor, model: &Model) -> String {
         let name = model.topics[cursor.topic].name;
-        match model.next_for(cursor.topic, cursor.at, self.name) {
+        match model.next_for(cursor.topic, cursor.offset, self.name) {
             Some((offset, entry)) => format!("{name} {offset}: {:?}", entry.body),
-            None => format!("nothing on {name} after {}", cursor.at),
+            None => format!("nothing on {name} after {}", cursor.offset),
         }
     }
 
@@ -72,42 +73,43 @@ impl Client {
         ensure!(ids.len() == self.cursors.len(), "the id `{id}` of {} channels", ids.len());
         for (at, (id, cursor)) in ids.into_iter().zip(&self.cursors).enumerate() {
             let offset = model.offset(id)?;
-            // Others may have moved over messages that are not for this connection.
-            let is_it = match at == nth {
-                true => offset == cursor.at,
-                false => model.is_only_excepted(cursor.topic, cursor.at, offset, self.name),
+            // Other cursors may have passed messages that exclude this connection.
+            let is_expected = if at == nth {
+                offset == cursor.offset
+            } else {
+                model.is_only_excluded(cursor.topic, cursor.offset, offset, self.name)
             };
-            ensure!(is_it, "the id `{id}` where the cursor is at {}", cursor.at);
+            ensure!(is_expected, "the id `{id}`, but the cursor is {}", cursor.offset);
         }
         Ok(())
     }
 }
 
-fn is_it(received: &Received, model: &Model, topic: usize, offset: u64, entry: &Entry) -> bool {
+fn is_same(received: &Received, model: &Model, topic: usize, entry: &Entry) -> bool {
     match &received.content {
         Content::Exact(bytes, is_binary) => {
-            let is_marked = matches!(entry.body, Body::Binary(_));
-            bytes == entry.body.bytes() && is_binary.is_none_or(|is| is == is_marked)
+            let was_binary = matches!(entry.body, Body::Binary(_));
+            bytes == entry.body.bytes() && is_binary.is_none_or(|is_binary| is_binary == was_binary)
         }
         Content::Lines(text) => match &entry.body {
-            Body::Text(body) | Body::Json(body) => *text == lines(body),
+            Body::Text(body) | Body::Json(body) => *text == with_line_feeds(body),
             Body::Binary(_) => false,
         },
-        Content::Envelope(value) => *value == envelope(model, topic, offset, entry),
+        Content::Envelope(value) => *value == envelope(model, topic, entry),
     }
 }
 
-fn lines(body: &str) -> String {
+fn with_line_feeds(body: &str) -> String {
     body.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// The envelope that the reference asks for.
-pub(super) fn envelope(model: &Model, topic: usize, offset: u64, entry: &Entry) -> Value {
+/// The envelope of a message, as the reference specifies it.
+pub(super) fn envelope(model: &Model, topic: usize, entry: &Entry) -> Value {
     let named = &model.topics[topic];
     let mut value = json!({
         "type": "message",
         noun(named.kind): named.name,
-        "id": model.id(offset),
+        "id": model.id(entry.offset),
         "time": entry.time_ms,
     });
     match (&entry.content_type, &entry.body) {

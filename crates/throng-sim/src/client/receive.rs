@@ -1,12 +1,14 @@
-//! What the server sends, piece by piece.
+//! Handles what the server sends, piece by piece.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::Client;
+use super::expected::{Cursor, Greeting, Request};
 use super::message::{Content, Received};
-use super::plan::{ACCEPT, Plan, Way};
-use super::{Asked, Client, Cursor, Greeting, View};
+use super::plan::{ACCEPT, Plan, Transport};
+use super::view::View;
 use crate::decode::Piece;
 use crate::decode::events::Event;
 use crate::decode::frames::{self, Frame};
@@ -14,59 +16,60 @@ use crate::decode::http::Head;
 use crate::model::Begin;
 use crate::{Check, ensure};
 
-/// A way to spoil what a client received, to see that it objects.
+/// A way to alter what a client received, which its checks must notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tamper {
     /// A message is lost.
     Drop,
     /// A message comes twice.
     Repeat,
-    /// Two messages of a channel change places.
+    /// Two messages of a channel are swapped.
     Swap,
-    /// A byte of a message is another one.
+    /// One byte of a message differs.
     Change,
 }
 
-/// A piece, seen with the eyes of this client.
-enum Told {
+/// A piece, as this client understands it.
+enum Item {
     Message(Received),
+    /// A JSON object that is not a message.
     Notice(Value),
     Other(Piece),
 }
 
 impl Client {
-    /// Reads at most so many bytes and judges them. `tamper` is taken when it has been applied.
-    pub fn read(
+    /// Reads at most `bytes_max` bytes and checks them. Takes `tamper` once it is applied. Returns
+    /// the number of bytes.
+    pub(crate) fn read(
         &mut self,
         bytes_max: usize,
         tamper: &mut Option<Tamper>,
         view: View<'_>,
     ) -> Check<usize> {
         let bytes = self.pipe.borrow_mut().client_reads(bytes_max);
-        self.received_bytes += bytes.len() as u64;
         let pieces = self.decoder.feed(&bytes)?;
-        let mut told = Vec::new();
+        let mut items = Vec::new();
         for piece in pieces {
-            told.push(self.tell(piece)?);
+            items.push(self.interpret(piece)?);
         }
-        // Between several channels there is no order to be spoilt.
-        if self.plan.targets.len() == 1 && self.plan.way != Way::V1 {
-            spoil(&mut told, tamper);
+        // Messages of several channels have no order that a swap could violate.
+        if self.plan.targets.len() == 1 && self.plan.transport != Transport::V1 {
+            alter(&mut items, tamper);
         }
-        for piece in told {
-            self.hear(piece, view)?;
+        for item in items {
+            self.handle(item, view)?;
         }
         let end = self.pipe.borrow().end_seen();
         if let Some(end) = end
-            && !self.is_over
+            && !self.has_ended
         {
-            self.is_over = true;
-            self.judge_end(end, view)?;
+            self.has_ended = true;
+            self.check_end(end, view)?;
         }
         Ok(bytes.len())
     }
 
-    fn tell(&self, piece: Piece) -> Check<Told> {
+    fn interpret(&self, piece: Piece) -> Check<Item> {
         let is_message = |value: &Value| value["type"] == "message";
         Ok(match piece {
             Piece::Frame(Frame { opcode: opcode @ (frames::TEXT | frames::BINARY), payload }) => {
@@ -75,7 +78,7 @@ impl Client {
                     Some(value) if self.plan.has_envelopes() && is_message(&value) => {
                         message(None, Content::Envelope(value))
                     }
-                    Some(value) => Told::Notice(value),
+                    Some(value) => Item::Notice(value),
                     None => message(None, Content::Exact(payload, Some(is_binary))),
                 }
             }
@@ -83,7 +86,7 @@ impl Client {
                 Some(value) if self.plan.envelope && is_message(&value) => {
                     message(None, Content::Envelope(value))
                 }
-                Some(value) => Told::Notice(value),
+                Some(value) => Item::Notice(value),
                 None => message(None, Content::Exact(line, None)),
             },
             Piece::Event(Event { id: Some(id), name, data: Some(data), .. }) => {
@@ -104,51 +107,53 @@ impl Client {
                 let mut value: Value =
                     serde_json::from_str(&data).map_err(|error| format!("{error}: {data}"))?;
                 let kind = value.get("type").and_then(Value::as_str);
-                ensure!(kind.is_none_or(|kind| kind == name), "the event `{name}` holds {data}");
+                ensure!(kind.is_none_or(|kind| kind == name), "the event `{name}` has {data}");
                 value["type"] = Value::from(name);
-                Told::Notice(value)
+                Item::Notice(value)
             }
-            other => Told::Other(other),
+            other => Item::Other(other),
         })
     }
 
-    fn hear(&mut self, told: Told, view: View<'_>) -> Check {
-        match told {
-            Told::Message(received) => self.message(&received, view),
-            Told::Notice(value) if self.plan.way == Way::V1 && value["type"] == "heartbeat" => {
-                ensure!(value == json!({"type": "heartbeat"}), "a heartbeat says {value}");
+    fn handle(&mut self, item: Item, view: View<'_>) -> Check {
+        match item {
+            Item::Message(received) => self.message(&received, view),
+            Item::Notice(value)
+                if self.plan.transport == Transport::V1 && value["type"] == "heartbeat" =>
+            {
+                ensure!(value == json!({"type": "heartbeat"}), "a heartbeat with {value}");
                 self.heartbeat(view)
             }
-            Told::Notice(value) => self.notice(&value, view),
-            Told::Other(Piece::Head(head)) => self.head(head, view),
-            Told::Other(Piece::Body(body)) => self.body(&body, view),
-            Told::Other(Piece::Frame(frame)) => self.control_frame(&frame, view),
-            Told::Other(Piece::LastChunk) => {
+            Item::Notice(value) => self.notice(&value, view),
+            Item::Other(Piece::Head(head)) => self.head(head, view),
+            Item::Other(Piece::Body(body)) => self.body(&body, view),
+            Item::Other(Piece::Frame(frame)) => self.control_frame(&frame, view),
+            Item::Other(Piece::LastChunk) => {
                 self.has_last_chunk = true;
                 Ok(())
             }
-            Told::Other(Piece::Line(_)) => self.heartbeat(view),
-            Told::Other(Piece::Event(Event {
+            Item::Other(Piece::Line(_)) => self.heartbeat(view),
+            Item::Other(Piece::Event(Event {
                 retry_ms: Some(ms), id: None, data: None, ..
             })) => {
                 self.has_retry = true;
-                self.check_moment(ms, view)
+                self.check_reconnect_ms(ms, view)
             }
-            Told::Other(Piece::Event(Event { is_comment: true, id: None, data: None, .. })) => {
+            Item::Other(Piece::Event(Event { is_comment: true, id: None, data: None, .. })) => {
                 self.heartbeat(view)
             }
-            Told::Other(Piece::Event(event)) => Err(format!("{event:?}")),
+            Item::Other(Piece::Event(event)) => Err(format!("{event:?}")),
         }
     }
 
     fn heartbeat(&mut self, view: View<'_>) -> Check {
-        view.notes.saw(match self.plan.way {
-            Way::V1 => "heartbeat: throng.v1",
-            Way::Plain => "heartbeat: WebSocket",
-            Way::Sse => "heartbeat: SSE",
-            Way::Stream | Way::Poll => "heartbeat: stream",
+        view.notes.saw(match self.plan.transport {
+            Transport::V1 => "heartbeat: throng.v1",
+            Transport::Plain => "heartbeat: WebSocket",
+            Transport::Sse => "heartbeat: SSE",
+            Transport::Stream | Transport::Poll => "heartbeat: stream",
         });
-        ensure!(view.terms.heartbeat_ms > 0, "a heartbeat where there are none");
+        ensure!(view.terms.heartbeat_ms > 0, "a heartbeat, but they are off");
         ensure!(self.greetings.is_empty(), "a heartbeat before {:?}", self.greetings);
         Ok(())
     }
@@ -158,15 +163,16 @@ impl Client {
             frames::PING => {
                 view.notes.saw("ping");
                 let has_pings = view.terms.heartbeat_ms > 0 && view.terms.ping_ms > 0;
-                ensure!(has_pings, "a ping where there are none");
-                if self.answers_pings && self.said.is_none() {
-                    self.say(frames::PONG, &frame.payload);
+                ensure!(has_pings, "a ping, but they are off");
+                if self.answers_pings && self.expected_close.is_none() {
+                    self.send_frame(frames::PONG, &frame.payload);
                 }
                 Ok(())
             }
-            // No client asks for one: it is a sign of life. A page could not see it.
+            // A heartbeat: no client sends pings. Scripts do not see pongs, so `throng.v1` has
+            // none.
             frames::PONG => {
-                ensure!(self.plan.way == Way::Plain, "a pong on throng.v1");
+                ensure!(self.plan.transport == Transport::Plain, "a pong on throng.v1");
                 ensure!(frame.payload.is_empty(), "a pong with a payload");
                 self.heartbeat(view)
             }
@@ -184,37 +190,37 @@ impl Client {
     }
 
     fn head(&mut self, head: Head, view: View<'_>) -> Check {
-        match self.asked.front().cloned() {
+        match self.requests.front().cloned() {
             None => {
-                // Nobody asked: only a refusal of what came so far says something all the same.
-                ensure!(head.status >= 400, "an answer to nothing: {head:?}");
+                // Only an error may answer a request that is not complete.
+                ensure!(head.status >= 400, "a response without a request: {head:?}");
                 self.refusal(&head, None, view)
             }
             _ if head.status >= 400 => {
-                let asked = self.asked.pop_front();
-                let plan = match &asked {
-                    Some(Asked::Subscription(plan)) => Some(plan),
+                let request = self.requests.pop_front();
+                let plan = match &request {
+                    Some(Request::Subscription(plan)) => Some(plan),
                     _ => None,
                 };
                 self.refusal(&head, plan, view)
             }
-            Some(Asked::Page) => {
+            Some(Request::Page) => {
                 ensure!(head.status == 200, "the page was answered with {head:?}");
                 Ok(())
             }
-            Some(Asked::Subscription(plan)) => {
+            Some(Request::Subscription(plan)) => {
                 let objection = plan.refusal();
                 ensure!(objection.is_none(), "not refused with {objection:?}: {head:?}");
-                if plan.way != Way::Poll && head.header("throng-connection").is_none() {
-                    return self.turned_away(&head, &plan, view);
+                if plan.transport != Transport::Poll && head.header("throng-connection").is_none() {
+                    return self.refused_with_reconnect(&head, &plan, view);
                 }
                 let begins = self.take_begins(&plan)?;
                 check_recovered(&head, &plan, &begins, view)?;
                 self.gaps += u64::from(all_recovered(&begins) == Some(false));
-                if plan.way == Way::Poll {
+                if plan.transport == Transport::Poll {
                     return self.poll_head(head, begins, view);
                 }
-                self.asked.pop_front();
+                self.requests.pop_front();
                 self.start(&head, &plan, begins, view)
             }
         }
@@ -223,9 +229,9 @@ impl Client {
     fn take_begins(&mut self, plan: &Plan) -> Check<Vec<Begin>> {
         let mut begins = Vec::new();
         for &target in &plan.targets {
-            let begin = self.known.begins.pop_front().map(|(begin, _)| begin);
-            let begin = begin.ok_or("answered without a subscription")?;
-            ensure!(begin.topic == target, "subscribed to {} for {target}", begin.topic);
+            let begin = self.engine.begins.pop_front().map(|(begin, _)| begin);
+            let begin = begin.ok_or("answered, but the engine began no subscription")?;
+            ensure!(begin.topic == target, "subscribed to {} instead of {target}", begin.topic);
             begins.push(begin);
         }
         Ok(begins)
@@ -241,38 +247,38 @@ impl Client {
         let name = u64::from_str_radix(name, 16).map_err(|_| format!("the name `{name}`"))?;
         self.name = Some(name);
         let recovered = all_recovered(&begins);
-        if plan.way == Way::V1 {
+        if plan.transport == Transport::V1 {
             self.greetings.push_back(Greeting::WelcomeV1);
             self.greetings.extend(begins.iter().copied().map(Greeting::Subscribed));
         } else {
-            if let Some(recovered) = recovered.filter(|_| plan.way == Way::Sse) {
+            if let Some(recovered) = recovered.filter(|_| plan.transport == Transport::Sse) {
                 self.greetings.push_back(Greeting::Resumed(recovered));
             }
             if plan.welcome.unwrap_or(view.terms.welcome) {
                 self.greetings.push_back(Greeting::Welcome);
             }
         }
-        let cursor = |begin: &Begin| Cursor { topic: begin.topic, at: begin.cursor };
+        let cursor = |begin: &Begin| Cursor { topic: begin.topic, offset: begin.cursor };
         self.cursors = begins.iter().map(cursor).collect();
         Ok(())
     }
 
     fn body(&mut self, body: &[u8], view: View<'_>) -> Check {
-        if self.is_turned_away {
-            return self.events_of_refusal(body, view);
+        if self.must_reconnect {
+            return self.reconnect_events(body, view);
         }
-        if self.refused {
+        if self.is_refused {
             let value: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-            let is_whole = value["error"].is_string() && value["message"].is_string();
-            ensure!(is_whole, "the refusal says {value}");
+            let is_complete = value["error"].is_string() && value["message"].is_string();
+            ensure!(is_complete, "an error without a code or message: {value}");
             let expected = self.plan.refusal();
             let is_bad = value["error"] == "bad_id";
             ensure!(!is_bad || expected.is_some(), "refused for {value}");
             return Ok(());
         }
-        match self.asked.front() {
-            Some(Asked::Page) => {
-                self.asked.pop_front();
+        match self.requests.front() {
+            Some(Request::Page) => {
+                self.requests.pop_front();
                 view.notes.saw("control: page answered");
                 Ok(())
             }
@@ -281,32 +287,35 @@ impl Client {
     }
 }
 
-/// The head is that of the transport that was asked for.
+/// Checks that a head begins the requested transport.
 pub(super) fn check_upgrade(head: &Head, plan: &Plan) -> Check {
     if plan.is_websocket() {
         ensure!(head.status == 101, "no upgrade: {head:?}");
-        ensure!(head.header("sec-websocket-accept") == Some(ACCEPT), "the accept: {head:?}");
-        let protocol = (plan.way == Way::V1).then_some("throng.v1");
+        ensure!(
+            head.header("sec-websocket-accept") == Some(ACCEPT),
+            "Sec-WebSocket-Accept: {head:?}"
+        );
+        let protocol = (plan.transport == Transport::V1).then_some("throng.v1");
         ensure!(head.header("sec-websocket-protocol") == protocol, "protocol: {head:?}");
     } else {
         ensure!(head.status == 200, "no stream: {head:?}");
         let is_events = head.header("content-type") == Some("text/event-stream");
-        ensure!(is_events == (plan.way == Way::Sse), "the content type: {head:?}");
+        ensure!(is_events == (plan.transport == Transport::Sse), "the content type: {head:?}");
     }
     Ok(())
 }
 
-/// Whether an id was given, and every channel is whole.
+/// Whether all channels are recovered; `None` if the request had no ids.
 pub(super) fn all_recovered(begins: &[Begin]) -> Option<bool> {
     begins.iter().filter_map(|begin| begin.is_recovered).reduce(|all, one| all && one)
 }
 
 fn check_recovered(head: &Head, plan: &Plan, begins: &[Begin], view: View<'_>) -> Check {
     let expected = all_recovered(begins).map(|recovered| recovered.to_string());
-    let told = head.header("throng-recovered");
-    ensure!(told == expected.as_deref(), "recovered: {told:?} and not {expected:?}");
-    ensure!(told.is_some() == plan.resumes(), "recovered: {told:?} for {:?}", plan.from);
-    match told {
+    let actual = head.header("throng-recovered");
+    ensure!(actual == expected.as_deref(), "recovered: {actual:?} instead of {expected:?}");
+    ensure!(actual.is_some() == plan.resumes(), "recovered: {actual:?} for {:?}", plan.start);
+    match actual {
         Some("true") => view.notes.saw("resume: whole"),
         Some(_) => view.notes.saw("resume: gap"),
         None => {}
@@ -314,11 +323,11 @@ fn check_recovered(head: &Head, plan: &Plan, begins: &[Begin], view: View<'_>) -
     Ok(())
 }
 
-fn message(id: Option<String>, content: Content) -> Told {
-    Told::Message(Received { id, content })
+fn message(id: Option<String>, content: Content) -> Item {
+    Item::Message(Received { id, content })
 }
 
-/// A JSON object of the server's own; what is published here never looks like one.
+/// A JSON object with a type. Clients of the simulation publish none.
 fn notice(bytes: &[u8]) -> Option<Value> {
     if !bytes.starts_with(br#"{"type":"#) {
         return None;
@@ -326,24 +335,25 @@ fn notice(bytes: &[u8]) -> Option<Value> {
     serde_json::from_slice(bytes).ok()
 }
 
-fn spoil(told: &mut Vec<Told>, tamper: &mut Option<Tamper>) {
+/// Applies `tamper` if the items have a message that it applies to.
+fn alter(items: &mut Vec<Item>, tamper: &mut Option<Tamper>) {
     let Some(kind) = *tamper else { return };
-    let is_message = |told: &Told| matches!(told, Told::Message(_));
-    let Some(at) = told.iter().position(is_message) else { return };
-    let next = told.iter().skip(at + 1).position(is_message).map(|next| at + 1 + next);
+    let is_message = |item: &Item| matches!(item, Item::Message(_));
+    let Some(at) = items.iter().position(is_message) else { return };
+    let next = items.iter().skip(at + 1).position(is_message).map(|next| at + 1 + next);
     match kind {
-        Tamper::Drop => drop(told.remove(at)),
+        Tamper::Drop => drop(items.remove(at)),
         Tamper::Repeat => {
-            let Told::Message(received) = &told[at] else { return };
-            let again = Told::Message(received.clone());
-            told.insert(at, again);
+            let Item::Message(received) = &items[at] else { return };
+            let again = Item::Message(received.clone());
+            items.insert(at, again);
         }
         Tamper::Swap => match next {
-            Some(next) => told.swap(at, next),
+            Some(next) => items.swap(at, next),
             None => return,
         },
         Tamper::Change => {
-            let Told::Message(received) = &mut told[at] else { return };
+            let Item::Message(received) = &mut items[at] else { return };
             match &mut received.content {
                 Content::Exact(bytes, _) => bytes[0] ^= 1,
                 Content::Lines(text) => text.push('.'),

@@ -1,61 +1,60 @@
 //! Decodes server-sent events.
 
-use super::Piece;
 use crate::{Check, ensure};
 
-/// An event, or whatever else stands between two blank lines.
+/// An event: the fields up to a blank line, or a comment alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Event {
+pub(crate) struct Event {
     /// The field `id:`.
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
     /// The field `event:`.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The `data:` lines, joined.
-    pub data: Option<String>,
+    pub(crate) data: Option<String>,
     /// The field `retry:`.
-    pub retry_ms: Option<u64>,
-    /// Whether there was a comment.
-    pub is_comment: bool,
+    pub(crate) retry_ms: Option<u64>,
+    /// Whether it is a comment.
+    pub(crate) is_comment: bool,
 }
 
-/// Cuts a stream into events. Lines end with a line feed: a server of ours writes no other end.
+/// Splits a stream into events. Lines end with a line feed, the only line end that Throng writes.
 #[derive(Debug, Default)]
-pub struct Events {
+pub(crate) struct Events {
     bytes: Vec<u8>,
 }
 
 impl Events {
-    /// Whether no event has begun.
-    pub fn is_empty(&self) -> bool {
+    /// Whether no event is incomplete.
+    pub(crate) fn is_at_rest(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Takes bytes of the stream.
-    pub fn feed(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Check {
+    /// Takes more bytes of the stream. Returns the events that they complete.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Check<Vec<Event>> {
+        let mut events = Vec::new();
         self.bytes.extend_from_slice(bytes);
         loop {
-            // A comment is a line of its own, and needs no blank one behind it.
+            // A comment needs no blank line after it.
             let line = self.bytes.iter().position(|&byte| byte == b'\n');
             if self.bytes.first() == Some(&b':')
                 && let Some(end) = line
             {
                 self.bytes.drain(..=end);
-                let comment = Event { is_comment: true, ..Event::default() };
-                pieces.push(Piece::Event(comment));
+                events.push(Event { is_comment: true, ..Event::default() });
                 continue;
             }
             let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\n\n") else {
-                return Ok(());
+                return Ok(events);
             };
             let block: Vec<u8> = self.bytes.drain(..end + 2).collect();
             let text = std::str::from_utf8(&block[..end]).map_err(|_| "an event is not UTF-8")?;
-            pieces.push(Piece::Event(event(text)?));
+            events.push(event(text)?);
         }
     }
 }
 
 fn event(text: &str) -> Check<Event> {
-    ensure!(!text.contains('\r'), "a carriage return would end a line");
+    ensure!(!text.contains('\r'), "a carriage return ends a line, too");
     let mut event = Event::default();
     for line in text.split('\n') {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
@@ -64,7 +63,7 @@ fn event(text: &str) -> Check<Event> {
             "id" => event.id = Some(value.to_owned()),
             "event" => event.name = Some(value.to_owned()),
             "retry" => {
-                let retry = value.parse().map_err(|_| format!("the retry `{value}`"))?;
+                let retry = value.parse().map_err(|_| format!("the field retry `{value}`"))?;
                 event.retry_ms = Some(retry);
             }
             "data" => match &mut event.data {

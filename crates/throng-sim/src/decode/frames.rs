@@ -1,31 +1,32 @@
-//! WebSocket frames: those of a server, read, and those of a client, written.
+//! WebSocket frames (RFC 6455, section 5.2): reads those of a server, writes those of a client.
 
 use crate::{Check, ensure};
 
 /// A WebSocket frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
-    /// What it is.
-    pub opcode: u8,
-    /// What it holds.
-    pub payload: Vec<u8>,
+pub(crate) struct Frame {
+    /// The kind of frame.
+    pub(crate) opcode: u8,
+    /// Its payload, complete.
+    pub(crate) payload: Vec<u8>,
 }
 
 /// A text frame's opcode.
-pub const TEXT: u8 = 1;
-/// A binary frame's.
-pub const BINARY: u8 = 2;
-/// A close frame's.
-pub const CLOSE: u8 = 8;
-/// The opcode of a ping.
-pub const PING: u8 = 9;
-/// The opcode of a pong.
-pub const PONG: u8 = 10;
+pub(crate) const TEXT: u8 = 1;
+/// A binary frame's opcode.
+pub(crate) const BINARY: u8 = 2;
+/// A close frame's opcode.
+pub(crate) const CLOSE: u8 = 8;
+/// A ping's opcode.
+pub(crate) const PING: u8 = 9;
+/// A pong's opcode.
+pub(crate) const PONG: u8 = 10;
 
-/// Reads a server's frame, and says how long it is; `None` if it is not whole.
-pub fn frame(bytes: &[u8]) -> Check<Option<(Frame, usize)>> {
+/// Reads a server's frame, and returns its length, too; `None` if it is incomplete. The server
+/// neither fragments messages nor uses extensions.
+pub(crate) fn frame(bytes: &[u8]) -> Check<Option<(Frame, usize)>> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
-    ensure!(first & 0xf0 == 0x80, "the frame's first byte is {first:#x}: not one final frame");
+    ensure!(first & 0xf0 == 0x80, "the frame's first byte is {first:#x}: fragmented or extended");
     ensure!(second & 0x80 == 0, "a masked frame from a server");
     let opcode = first & 0x0f;
     ensure!(matches!(opcode, TEXT | BINARY | CLOSE | PING | PONG), "opcode {opcode}");
@@ -47,8 +48,8 @@ pub fn frame(bytes: &[u8]) -> Check<Option<(Frame, usize)>> {
     Ok(Some((Frame { opcode, payload: payload.to_vec() }, 2 + length_bytes + length)))
 }
 
-/// Writes a client's frame. Only the last of a message's is final.
-pub fn write(out: &mut Vec<u8>, opcode: u8, is_final: bool, payload: &[u8], mask: [u8; 4]) {
+/// Writes a client's frame. `is_final` is set on the last frame of a message.
+pub(crate) fn write(out: &mut Vec<u8>, opcode: u8, is_final: bool, payload: &[u8], mask: [u8; 4]) {
     out.push(opcode | if is_final { 0x80 } else { 0 });
     match payload.len() {
         length @ 0..=125 => out.push(0x80 | length as u8),

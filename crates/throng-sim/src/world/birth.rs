@@ -17,7 +17,8 @@ use throng_edge::{Limits, Metrics, Settings};
 
 use super::seat::Seat;
 use super::{BEGINNING_MS, Kind, World};
-use crate::client::{MESSAGE_BYTES_MAX, Tamper, Terms};
+use crate::client::Tamper;
+use crate::client::view::{MESSAGE_BYTES_MAX, Terms};
 use crate::control::Control;
 use crate::model::Model;
 use crate::net::FakeNet;

@@ -3,22 +3,24 @@
 use throng_core::{Body, ConnectionName, Kind, Publication};
 
 use super::World;
-use crate::client::plan::{From, Given, Plan, Way};
+use crate::client::plan::{Plan, SinceId, Start, Transport};
 use crate::topics::SQUARE;
 
 impl World {
     pub(super) fn plan(&mut self) -> Plan {
         let weights = if self.kind.is_crowd { [36, 5, 26, 13, 20] } else { [22, 22, 24, 12, 20] };
-        let way =
-            [Way::Plain, Way::V1, Way::Sse, Way::Stream, Way::Poll][self.random.weighted(&weights)];
-        let targets = self.targets(way);
-        let is_http10 = !matches!(way, Way::Plain | Way::V1) && self.random.percent(8);
-        let from = if targets.is_empty() { From::Live } else { self.from(&targets) };
+        let transport =
+            [Transport::Plain, Transport::V1, Transport::Sse, Transport::Stream, Transport::Poll]
+                [self.random.weighted(&weights)];
+        let targets = self.targets(transport);
+        let is_http10 =
+            !matches!(transport, Transport::Plain | Transport::V1) && self.random.percent(8);
+        let start = if targets.is_empty() { Start::Live } else { self.start(&targets) };
         Plan {
-            way,
-            from,
+            transport,
+            start,
             // Without chunks, only line ends separate messages, and bodies may contain them.
-            envelope: self.random.percent(30) || (way == Way::Stream && is_http10),
+            envelope: self.random.percent(30) || (transport == Transport::Stream && is_http10),
             welcome: self.random.percent(20).then(|| self.random.percent(50)),
             is_http10,
             keep_alive: self.random.percent(85),
@@ -27,11 +29,11 @@ impl World {
         }
     }
 
-    fn targets(&mut self, way: Way) -> Vec<usize> {
+    fn targets(&mut self, transport: Transport) -> Vec<usize> {
         if self.kind.is_crowd && self.random.percent(85) {
             return vec![SQUARE];
         }
-        if way == Way::V1 && self.random.percent(10) {
+        if transport == Transport::V1 && self.random.percent(10) {
             return Vec::new();
         }
         let count = if self.random.percent(60) { 1 } else { self.random.between(2, 5) };
@@ -49,34 +51,41 @@ impl World {
         targets
     }
 
-    fn from(&mut self, targets: &[usize]) -> From {
+    fn start(&mut self, targets: &[usize]) -> Start {
         match self.random.below(100) {
-            0..=41 => From::Live,
-            42..=61 => From::History(self.random.between(0, 12)),
+            0..=41 => Start::Live,
+            42..=61 => Start::History(self.random.between(0, 12)),
             62..=97 => {
-                let mut ids: Vec<Given> = targets.iter().map(|&topic| self.given(topic)).collect();
+                let mut ids: Vec<SinceId> =
+                    targets.iter().map(|&topic| self.since(topic)).collect();
                 if self.random.percent(3) {
-                    ids.push(Given::Foreign(1));
+                    ids.push(SinceId::Foreign(1));
                 }
-                From::Since(ids, self.random.percent(50))
+                Start::Since(ids, self.random.percent(50))
             }
-            _ => From::Nonsense,
+            _ => Start::Nonsense,
         }
     }
 
-    fn given(&mut self, topic: usize) -> Given {
-        let head = self.model.head(topic);
+    fn since(&mut self, topic: usize) -> SinceId {
+        let messages = self.model.len(topic);
         match self.random.below(20) {
             0 => {
                 self.notes.saw("resume: foreign epoch");
-                Given::Foreign(head)
+                SinceId::Foreign(self.model.head(topic))
             }
             1 => {
                 self.notes.saw("resume: future id");
-                Given::Ours(head + 1 + self.random.below(5) as u64)
+                SinceId::Ours(self.model.head(topic) + 1 + self.random.below(5) as u64)
             }
-            2..=4 => Given::Ours(self.random.below(head as usize + 1) as u64),
-            _ => Given::Ours(head.saturating_sub(self.random.below(10) as u64)),
+            2..=4 => {
+                let count = self.random.below(messages + 1);
+                SinceId::Ours(self.model.nth_offset(topic, count))
+            }
+            _ => {
+                let count = messages.saturating_sub(self.random.below(10));
+                SinceId::Ours(self.model.nth_offset(topic, count))
+            }
         }
     }
 

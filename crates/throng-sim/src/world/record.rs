@@ -1,8 +1,9 @@
 //! Replays the engine's record into the model, and checks what the witness received.
 
-use throng_core::{HistoryQuery, MessageId, Notification, Publication, Published, StartAt};
+use throng_core::{MessageId, Notification, Publication, Published, StartAt};
 
 use super::World;
+use crate::model::Page;
 use crate::recorder::Record;
 use crate::{Check, ensure};
 
@@ -30,23 +31,28 @@ impl World {
             }
             Record::Followed { now_ms, channel, start, cursor, is_recovered, backlog, client } => {
                 let begin = self.model.followed(now_ms, &channel, start)?;
-                let is_it = cursor.to_string() == self.model.id(begin.cursor)
+                let is_expected = cursor.to_string() == self.model.id(begin.cursor)
                     && is_recovered == begin.is_recovered;
-                ensure!(is_it, "{start:?} begins at {cursor}, {is_recovered:?}; must: {begin:?}");
-                let all = begin.cursor + 1..=self.model.head(begin.topic);
                 ensure!(
-                    all.clone()
-                        .map(|offset| self.model.id(offset))
-                        .eq(backlog.iter().map(MessageId::to_string)),
-                    "the backlog {backlog:?} instead of {all:?}"
+                    is_expected,
+                    "{start:?} begins after {cursor}, {is_recovered:?}, instead of {begin:?}"
+                );
+                let (topic, cursor) = (begin.topic, begin.cursor);
+                let pending = self.model.between(topic, cursor, self.model.head(topic));
+                let expected: Vec<String> =
+                    pending.iter().map(|entry| self.model.id(entry.offset)).collect();
+                ensure!(
+                    expected
+                        .iter()
+                        .eq(&backlog.iter().map(MessageId::to_string).collect::<Vec<_>>()),
+                    "the backlog {backlog:?} instead of {expected:?}"
                 );
                 let Some(client) = client else { return Ok(()) };
-                let (topic, cursor) = (begin.topic, begin.cursor);
                 self.notes
                     .trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
-                self.clients[client].begins(begin, self.stamp.now());
+                self.clients[client].add_begin(begin, self.stamp.now());
                 self.saw_in_fan_out("subscribe: in the middle of a fan-out");
-                if !all.is_empty() {
+                if !expected.is_empty() {
                     self.notes.saw("subscribe: with a backlog");
                 }
                 if let StartAt::After(id) = start
@@ -71,14 +77,12 @@ impl World {
                 client,
             } => {
                 let topic = self.model.topic(&channel)?;
-                let (offsets, more, whole) = self.model.page(now_ms, topic, query, limit);
-                let found: Vec<u64> = ids.iter().map(|id| id.offset).collect();
-                ensure!(found == offsets, "the page {found:?} instead of {offsets:?}");
-                ensure!(has_more == more, "the page has more: {has_more}");
-                let whole = whole.filter(|_| matches!(query, HistoryQuery::After(_)));
-                ensure!(is_recovered == whole, "the page is whole: {is_recovered:?}");
+                let offsets = ids.iter().map(|id| id.offset).collect();
+                let page = Page { offsets, has_more, is_recovered };
+                let expected = self.model.page(now_ms, topic, query, limit);
+                ensure!(page == expected, "{page:?} instead of {expected:?}");
                 if let Some(client) = client {
-                    self.clients[client].pages(offsets, has_more);
+                    self.clients[client].add_page(page.offsets, has_more);
                 }
             }
         }
@@ -101,7 +105,7 @@ impl World {
         }
         if let Some(client) = client {
             self.spoken += 1;
-            self.clients[client].is_heard(number, publication, answer)?;
+            self.clients[client].publication_accepted(number, publication, answer)?;
         }
         self.saw_in_fan_out("publish: in the middle of a fan-out");
         Ok(())
@@ -112,7 +116,7 @@ impl World {
         self.notes.trace(format!("  {:?} is busy, for {}", publication.channel, text(client)));
         self.busy += 1;
         match client {
-            Some(client) => self.clients[client].is_busy_with(publication),
+            Some(client) => self.clients[client].publication_refused(publication),
             None => {
                 self.notes.saw("busy: publisher refused");
                 Ok(())
@@ -130,7 +134,8 @@ impl World {
                 Notification::Message { message, .. } => {
                     let topic = self.model.topic(&message.channel)?;
                     let (heard, offset) = (self.witnessed[topic], message.id.offset);
-                    ensure!(offset == heard + 1, "the witness got {offset} after {heard}");
+                    let previous = self.model.previous(topic, offset);
+                    ensure!(previous == heard, "the witness got {offset} after {heard}");
                     ensure!(message.previous == heard, "{offset} names {}", message.previous);
                     let is_accepted = self
                         .model

@@ -36,7 +36,7 @@ impl World {
         }
         for number in 0..self.clients.len() {
             let (client, view) = self.client(number);
-            let judged = client.judge_rest(view);
+            let judged = client.check_rest(view);
             judged.map_err(|objection| format!("client {number}, at rest: {objection}"))?;
         }
         self.check_logs()?;
@@ -92,10 +92,10 @@ impl World {
             // The messages in the socket, and the one that is partly in it.
             let sent = stuck.bytes / MESSAGE_BYTES_MIN + 1;
             let may_wait = rule.max_lag_messages.max(rule.retention.messages_max);
-            let got = offset.min(head) - at;
+            let got = self.model.between(topic, at, offset.min(head)).len();
             ensure!(
-                got <= (may_wait + sent) as u64,
-                "client {} was kept {got} messages of {topic}, {sent} of them sent",
+                got <= may_wait + sent,
+                "client {} got {got} messages of {topic}, {sent} of them from its socket",
                 stuck.number
             );
             self.notes.saw("lag: within the limit");
@@ -112,12 +112,12 @@ impl World {
             for number in 0..self.clients.len() {
                 let client = &mut self.clients[number];
                 client.is_halting = false;
-                if client.has_outgoing() {
+                if client.has_unsent() {
                     client.send(usize::MAX);
                     has_moved = true;
                 }
                 let is_ending = client.is_here() && client.pipe.borrow().is_ended();
-                if client.pipe.borrow().has_news() || is_ending {
+                if client.pipe.borrow().has_unread_outbound() || is_ending {
                     self.read(number, usize::MAX)?;
                     has_moved = true;
                 }
@@ -174,12 +174,12 @@ impl World {
         let spoken = self.count(Counter::Published);
         ensure!(spoken == self.spoken, "{spoken} counted as published, {} were", self.spoken);
         self.check_deliveries()?;
-        let gaps = self.clients.iter().map(|client| client.gaps + client.gaps_to_come()).sum();
+        let gaps = self.clients.iter().map(|client| client.gaps + client.pending_gaps()).sum();
         let counted_gaps = self.count(Counter::Gaps);
         let gaps: u64 = gaps;
         ensure!(counted_gaps >= gaps, "clients got {gaps} gaps, {counted_gaps} are counted");
         let overloads = self.count(Counter::ClosedOverload);
-        let overloaded = self.clients.iter().filter(|client| client.is_overload).count() as u64;
+        let overloaded = self.clients.iter().filter(|client| client.is_evicted).count() as u64;
         ensure!(
             self.drain.is_some() || overloads >= overloaded,
             "{overloaded} were evicted, {overloads} are counted"
@@ -188,8 +188,8 @@ impl World {
         let busy = self.clients.iter().filter(|client| client.is_busy).count() as u64;
         ensure!(overloads >= busy, "{busy} were closed as busy, {overloads} are counted");
         ensure!(has_small_quota || overloads == busy, "{overloads} were evicted for no reason");
-        let is_cut = self.clients.iter().any(|client| client.is_cut);
-        if self.kind.clients_stay && self.drain.is_none() && !is_cut {
+        let is_given_up = self.clients.iter().any(|client| client.is_given_up);
+        if self.kind.clients_stay && self.drain.is_none() && !is_given_up {
             ensure!(counted_gaps == gaps, "clients got {gaps} gaps, {counted_gaps} are counted");
         }
         Ok(())

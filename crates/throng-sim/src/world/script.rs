@@ -8,7 +8,7 @@ use throng_core::Engine;
 use super::World;
 use super::seat::{Batch, TICK_MS};
 use crate::Check;
-use crate::client::plan::Way;
+use crate::client::plan::Transport;
 use crate::client::{Client, Leave};
 use crate::pipe::{FakeSocket, Pipe};
 use crate::topics::SQUARE;
@@ -80,7 +80,7 @@ impl World {
         let visits_control = self.random.percent(8);
         self.notes.trace(format!(
             "{number} connects to {worker}, {capacity}: {:?} {:?} {:?}",
-            plan.way, plan.targets, plan.from
+            plan.transport, plan.targets, plan.start
         ));
         let pipe = Pipe::new(number, &self.stamp, capacity, low_water);
         let pipe = Rc::new(RefCell::new(pipe));
@@ -92,7 +92,7 @@ impl World {
             self.clients[number].is_prompt = true;
         }
         if self.seats[worker].worker.is_ended() {
-            pipe.borrow_mut().was_turned_away = true;
+            pipe.borrow_mut().handoff_failed = true;
             drop(FakeSocket(pipe));
         } else {
             self.seats[worker].backlog.push_back(FakeSocket(pipe));
@@ -113,7 +113,7 @@ impl World {
 
     fn send_some(&mut self) -> Check {
         for _ in 0..self.random.between(1, 3) {
-            let goes_on = |client: &Client| client.has_outgoing() && !client.is_halting;
+            let goes_on = |client: &Client| client.has_unsent() && !client.is_halting;
             let Some(number) = self.some(goes_on) else { break };
             let count = match self.random.below(10) {
                 0..=5 => usize::MAX,
@@ -129,11 +129,12 @@ impl World {
     fn read_some(&mut self) -> Check {
         let most = if self.kind.is_crowd { 30 } else { 4 };
         for _ in 0..self.random.between(1, most) {
-            let has_news = |client: &Client| {
+            let can_read = |client: &Client| {
                 let pipe = client.pipe.borrow();
-                client.is_reading && (pipe.has_news() || pipe.is_ended() && client.is_here())
+                client.is_reading
+                    && (pipe.has_unread_outbound() || pipe.is_ended() && client.is_here())
             };
-            let Some(number) = self.some(has_news) else { break };
+            let Some(number) = self.some(can_read) else { break };
             let most =
                 if self.random.percent(60) { usize::MAX } else { self.random.between(1, 100) };
             let count = self.read(number, most)?;
@@ -190,7 +191,7 @@ impl World {
         let Some(number) = self.some(Client::may_speak) else { return Ok(()) };
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
-        let is_v1 = self.clients[number].plan.way == Way::V1;
+        let is_v1 = self.clients[number].plan.transport == Transport::V1;
         // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);
         let body = if halts { self.large_body() } else { self.body() };
@@ -200,10 +201,10 @@ impl World {
         let mut random = self.random.clone();
         let (client, view) = self.client(number);
         match choice {
-            0..=2 if may_end => client.say_goodbye(&mut random),
+            0..=2 if may_end => client.close_websocket(&mut random),
             3..=4 if may_end => client.violate(&mut random),
             5..=40 if is_v1 => client.publish_v1(topic, body, key, is_echoed, view),
-            _ if is_v1 => client.speak_v1(&mut random, view),
+            _ if is_v1 => client.send_command(&mut random, view),
             // A client of several channels may not publish; it rarely tries.
             _ if client.plan.targets.len() < 2 || (choice < 8 && may_end) => {
                 client.publish_plain(body, view);
@@ -251,7 +252,7 @@ impl World {
         });
         self.saw_in_fan_out("leave: in the middle of a fan-out");
         let client = &mut self.clients[number];
-        if client.pipe.borrow().has_news() {
+        if client.pipe.borrow().has_unread_outbound() {
             self.notes.saw("leave: in the middle of a message");
         }
         if self.random.percent(50) {

@@ -1,35 +1,22 @@
-//! What a client says on a WebSocket.
+//! Publications and commands that a client sends on a WebSocket.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use throng_core::{Body, ConnectionName, Kind, Publication, Published};
 
+use super::Client;
+use super::expected::{Command, Outgoing, PublishAnswer};
 use super::message::noun;
-use super::plan::{Given, Way};
-use super::{Client, Command, View};
+use super::plan::Transport;
+use super::view::{MESSAGE_BYTES_MAX, View};
 use crate::decode::frames;
 use crate::random::Random;
 use crate::{Check, ensure};
 
-/// Something after which the server must close, with this code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Violation(pub u16);
-
-/// A publication on its way to the engine.
-#[derive(Debug)]
-pub(super) struct Said {
-    publication: Publication,
-    /// The client follows the channel, and is not to hear it.
-    is_spared: bool,
-}
-
-/// The largest message of a world, in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 3000;
-
 impl Client {
-    /// Queues a frame, sometimes in fragments.
-    pub(super) fn say(&mut self, opcode: u8, payload: &[u8]) {
+    /// Queues a message or control frame; some messages in two fragments.
+    pub(super) fn send_frame(&mut self, opcode: u8, payload: &[u8]) {
         let mut out = Vec::new();
         let mask = [0x5a, payload.len() as u8, 0, opcode];
         let cut = payload.len() / 3;
@@ -42,19 +29,20 @@ impl Client {
         self.queue(&out);
     }
 
-    /// Publishes on a plain WebSocket. Whether it may: it follows one channel, or one and a user.
-    pub fn publish_plain(&mut self, body: Body, view: View<'_>) {
+    /// Publishes on a plain WebSocket. It may if it follows one channel, or a channel and a user;
+    /// otherwise the server must close with 1008.
+    pub(crate) fn publish_plain(&mut self, body: Body, view: View<'_>) {
         let targets = self.plan.targets.clone();
         let kind = |at: usize| targets.get(at).map(|&target| view.model.topics[target].kind);
-        let may =
+        let may_publish =
             matches!((kind(0), kind(1), targets.len()), (_, None, _) | (_, Some(Kind::User), 2));
         let opcode = if matches!(body, Body::Binary(_)) { frames::BINARY } else { frames::TEXT };
-        self.say(opcode, body.bytes());
-        if !may {
-            self.said = Some(Violation(1008));
+        self.send_frame(opcode, body.bytes());
+        if !may_publish {
+            self.expected_close = Some(1008);
             return;
         }
-        // A WebSocket cannot say that a text is JSON.
+        // A text frame does not say whether it is JSON.
         let body = match body {
             Body::Json(text) => Body::Text(text),
             other => other,
@@ -67,11 +55,11 @@ impl Client {
             idempotency_key: None,
             excluded: None,
         };
-        self.publishing.push_back(Said { publication, is_spared: false });
+        self.publications.push_back(Outgoing { publication, is_excluded: false });
     }
 
-    /// Publishes with a command.
-    pub fn publish_v1(
+    /// Publishes with a command of `throng.v1`.
+    pub(crate) fn publish_v1(
         &mut self,
         topic: usize,
         body: Body,
@@ -88,7 +76,7 @@ impl Client {
                 json!(STANDARD.encode(bytes))
             }
         };
-        // What is embedded is published as the client wrote it.
+        // JSON is published with the exact bytes that it has within the command.
         let body = match body {
             Body::Json(_) => Body::Json(value["data"].to_string().into()),
             other => other,
@@ -106,55 +94,58 @@ impl Client {
             idempotency_key: key.map(Into::into),
             excluded: if is_echoed { None } else { self.name.map(ConnectionName) },
         };
-        let is_spared = !is_echoed && self.will_follow.contains(&topic);
-        self.publishing.push_back(Said { publication, is_spared });
+        let is_excluded = !is_echoed && self.will_follow.contains(&topic);
+        self.publications.push_back(Outgoing { publication, is_excluded });
         self.command(value, Command::Publish(topic));
     }
 
-    /// The engine has refused what this client said.
-    pub fn is_busy_with(&mut self, publication: &Publication) -> Check {
-        self.take_said(publication)?;
-        match self.plan.way {
-            Way::V1 => self.known.published.push_back(None),
-            // It has no other way to be told.
+    /// Records that the engine refused this client's next publication as busy.
+    pub(crate) fn publication_refused(&mut self, publication: &Publication) -> Check {
+        self.take_publication(publication)?;
+        match self.plan.transport {
+            Transport::V1 => self.engine.published.push_back(PublishAnswer::Busy),
+            // Only a close frame can say so.
             _ => self.is_busy = true,
         }
         Ok(())
     }
 
-    /// The engine has heard what this client said.
-    pub fn is_heard(
+    /// Records that the engine accepted this client's next publication as message `number` of the
+    /// world.
+    pub(crate) fn publication_accepted(
         &mut self,
         number: u64,
         publication: &Publication,
         answer: &Published,
     ) -> Check {
-        self.spoken = self.spoken.max(number);
-        let is_spared = self.take_said(publication)?;
-        if self.plan.way == Way::V1 {
+        self.last_published = self.last_published.max(number);
+        let is_excluded = self.take_publication(publication)?;
+        if self.plan.transport == Transport::V1 {
             let Published { id, subscribers, is_duplicate } = *answer;
-            let subscribers = subscribers.saturating_sub(u64::from(is_spared));
-            self.known.published.push_back(Some((id.to_string(), subscribers, is_duplicate)));
+            let subscribers = subscribers.saturating_sub(u64::from(is_excluded));
+            let id = id.to_string();
+            let answer = PublishAnswer::Accepted { id, subscribers, is_duplicate };
+            self.engine.published.push_back(answer);
         }
         Ok(())
     }
 
-    /// The worker publishes what the client said next. Returns whether the client is spared it.
-    fn take_said(&mut self, publication: &Publication) -> Check<bool> {
-        ensure!(!self.is_busy, "published for a client that was refused");
-        let said = self.publishing.pop_front().ok_or("published what nobody said")?;
-        let Said { publication: said, is_spared } = said;
-        let is_it = said.channel == publication.channel
-            && said.body == publication.body
-            && said.idempotency_key == publication.idempotency_key
-            && said.excluded == publication.excluded
-            && said.content_type == publication.content_type;
-        ensure!(is_it, "said {said:?}, published {publication:?}");
-        Ok(is_spared)
+    /// The worker publishes the client's next message. Returns whether the client is excluded.
+    fn take_publication(&mut self, publication: &Publication) -> Check<bool> {
+        ensure!(!self.is_busy, "published for a client that was refused as busy");
+        let next = self.publications.pop_front().ok_or("published what no client sent")?;
+        let Outgoing { publication: sent, is_excluded } = next;
+        let is_same = sent.channel == publication.channel
+            && sent.body == publication.body
+            && sent.idempotency_key == publication.idempotency_key
+            && sent.excluded == publication.excluded
+            && sent.content_type == publication.content_type;
+        ensure!(is_same, "sent {sent:?}, published {publication:?}");
+        Ok(is_excluded)
     }
 
-    /// Some other command.
-    pub fn speak_v1(&mut self, random: &mut Random, view: View<'_>) {
+    /// Sends a random command of `throng.v1`, but no publication.
+    pub(crate) fn send_command(&mut self, random: &mut Random, view: View<'_>) {
         let topic = random.below(view.model.topics.len());
         match random.below(8) {
             0..=2 => self.subscribe(topic, random, view),
@@ -162,7 +153,8 @@ impl Client {
             4 => {
                 let mut value = self.named("history", topic, view);
                 value["limit"] = json!(random.between(1, 6));
-                let offset = random.below(view.model.head(topic) as usize + 2) as u64;
+                let count = random.below(view.model.len(topic) + 2);
+                let offset = view.model.nth_offset(topic, count);
                 match random.below(3) {
                     0 => value["before"] = json!(view.model.id(offset)),
                     1 => value["after"] = json!(view.model.id(offset)),
@@ -181,16 +173,13 @@ impl Client {
 
     fn subscribe(&mut self, topic: usize, random: &mut Random, view: View<'_>) {
         let mut value = self.named("subscribe", topic, view);
-        let given = match random.below(4) {
-            0 => Some(Given::Ours(random.below(view.model.head(topic) as usize + 3) as u64)),
-            1 => {
-                value["history"] = json!(random.between(0, 9));
-                None
+        match random.below(4) {
+            0 => {
+                let count = random.below(view.model.len(topic) + 3);
+                value["since"] = json!(view.model.id(view.model.nth_offset(topic, count)));
             }
-            _ => None,
-        };
-        if let Some(Given::Ours(offset)) = given {
-            value["since"] = json!(view.model.id(offset));
+            1 => value["history"] = json!(random.between(0, 9)),
+            _ => {}
         }
         let is_user = |at: usize| view.model.topics[at].kind == Kind::User;
         let refused = if self.will_follow.contains(&topic) {
@@ -218,16 +207,16 @@ impl Client {
         self.command(value, Command::Unsubscribe(topic));
     }
 
-    /// Closes the WebSocket, with a code or without.
-    pub fn say_goodbye(&mut self, random: &mut Random) {
+    /// Sends a close frame, with or without a code.
+    pub(crate) fn close_websocket(&mut self, random: &mut Random) {
         let with_code = random.percent(50);
         let payload: &[u8] = if with_code { b"\x03\xe8bye" } else { b"" };
-        self.say(frames::CLOSE, payload);
-        self.said = Some(Violation(if with_code { 1000 } else { 1005 }));
+        self.send_frame(frames::CLOSE, payload);
+        self.expected_close = Some(if with_code { 1000 } else { 1005 });
     }
 
-    /// Does what the protocol forbids.
-    pub fn violate(&mut self, random: &mut Random) {
+    /// Violates the protocol.
+    pub(crate) fn violate(&mut self, random: &mut Random) {
         let mut out = Vec::new();
         let large = vec![b'x'; MESSAGE_BYTES_MAX * 6 + 5000];
         let code = match random.below(4) {
@@ -243,7 +232,7 @@ impl Client {
                 frames::write(&mut out, frames::TEXT, true, &large, [1; 4]);
                 1009
             }
-            _ if self.plan.way == Way::V1 => {
+            _ if self.plan.transport == Transport::V1 => {
                 frames::write(&mut out, frames::BINARY, true, b"{}", [1; 4]);
                 1003
             }
@@ -253,7 +242,7 @@ impl Client {
             }
         };
         self.queue(&out);
-        self.said = Some(Violation(code));
+        self.expected_close = Some(code);
     }
 
     fn named(&self, kind: &str, topic: usize, view: View<'_>) -> Value {
@@ -266,6 +255,6 @@ impl Client {
         self.next_reference += 1;
         value["ref"] = json!(reference);
         self.commands.push((reference, command));
-        self.say(frames::TEXT, value.to_string().as_bytes());
+        self.send_frame(frames::TEXT, value.to_string().as_bytes());
     }
 }

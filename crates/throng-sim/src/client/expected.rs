@@ -1,0 +1,79 @@
+//! What a client expects of the server: its own requests, and the engine's answers to its worker.
+
+use std::collections::VecDeque;
+
+use throng_core::Publication;
+
+use super::plan::Plan;
+use crate::model::Begin;
+use crate::stamp::Moment;
+
+/// A request whose response is awaited.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    /// A page of the control plane.
+    Page,
+    /// A request that subscribes.
+    Subscription(Plan),
+}
+
+/// A subscription as the client knows it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor {
+    /// The index of the channel.
+    pub(super) topic: usize,
+    /// The offset of the last message received.
+    pub(super) offset: u64,
+}
+
+/// An event that comes before the first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// On SSE, whether the subscription is recovered.
+    Resumed(bool),
+    /// The welcome of a stream, SSE or plain WebSocket.
+    Welcome,
+    /// The welcome of `throng.v1`, which names the heartbeat interval.
+    WelcomeV1,
+    /// On `throng.v1`, a subscription of the request.
+    Subscribed(Begin),
+}
+
+/// A command of `throng.v1` whose answer is awaited, with the index of its channel.
+#[derive(Debug, Clone)]
+pub(super) enum Command {
+    Subscribe(usize),
+    Unsubscribe(usize),
+    Publish(usize),
+    History(usize),
+    Presence(usize),
+    Ping,
+    /// A command that must be refused with this error code.
+    Refused(&'static str),
+}
+
+/// A publication sent on a WebSocket that the engine has not received yet.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) publication: Publication,
+    /// Whether the client follows the channel and excludes itself.
+    pub(super) is_excluded: bool,
+}
+
+/// The engine's answer to a client's publication.
+#[derive(Debug)]
+pub(super) enum PublishAnswer {
+    Accepted { id: String, subscribers: u64, is_duplicate: bool },
+    Busy,
+}
+
+/// The engine's answers to the client's worker, oldest first: the worker's answers to the client
+/// must agree with them.
+#[derive(Debug, Default)]
+pub(super) struct EngineAnswers {
+    /// Subscriptions, and when they began.
+    pub(super) begins: VecDeque<(Begin, Moment)>,
+    pub(super) published: VecDeque<PublishAnswer>,
+    /// Pages of history: their offsets, and whether there are more.
+    pub(super) pages: VecDeque<(Vec<u64>, bool)>,
+}

@@ -1,0 +1,102 @@
+//! The state of the world that a client's checks depend on.
+
+use throng_core::QueueLimits;
+
+use crate::model::Model;
+use crate::notes::Notes;
+use crate::stamp::Moment;
+
+/// The maximum size of a published message, in bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 3000;
+
+/// What the checks of a client may read, besides the client itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    /// The expected logs and subscriptions.
+    pub(crate) model: &'a Model,
+    /// Trace and coverage of the run.
+    pub(crate) notes: &'a Notes,
+    /// The current moment.
+    pub(crate) now: Moment,
+    /// The server's settings.
+    pub(crate) terms: &'a Terms,
+    /// Whether the server has stopped accepting connections.
+    pub(crate) has_stopped_accepting: bool,
+    /// When the server started to drain.
+    pub(crate) drain: Option<Moment>,
+    /// When a drain gives up what it has not delivered; `u64::MAX` without a drain.
+    pub(crate) late_ms: u64,
+}
+
+/// The server's settings that clients can observe.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// The interval of heartbeats; 0 for neither heartbeats nor pings.
+    pub(crate) heartbeat_ms: u64,
+    /// The interval of pings; 0 for none.
+    pub(crate) ping_ms: u64,
+    /// The time within which a request head must arrive.
+    pub(crate) head_ms: u64,
+    /// The time after which a connection without a request is closed.
+    pub(crate) idle_ms: u64,
+    /// Whether a client gets a welcome if its request does not say.
+    pub(crate) welcome: bool,
+    /// The time within which the clients of a drained server reconnect.
+    pub(crate) drain_window_ms: u64,
+    /// The time after which a drain gives up what it has not delivered.
+    pub(crate) drain_timeout_ms: u64,
+    /// Whether workers can be full.
+    pub(crate) is_scarce: bool,
+    /// The time within which a WebSocket message must be complete.
+    pub(crate) message_ms: u64,
+    /// Set if the limits on buffered bytes are so low that they are reached: connections that
+    /// buffer fewer bytes than this are never evicted.
+    pub(crate) held_bytes_floor: Option<usize>,
+    /// The bytes that the replay buffers of one worker may keep for blocked subscriptions.
+    pub(crate) blocked_bytes_max: usize,
+    /// The limits of each worker queue.
+    pub(crate) queue: QueueLimits,
+    /// The bytes that all logs together may keep, if it is less than the channels' rules allow.
+    pub(crate) logs_bytes_max: Option<usize>,
+    /// If they are few: places of a worker beyond its maximum of subscribers, for request heads and
+    /// for lingering closes.
+    pub(crate) reserve: Option<(u32, u32)>,
+}
+
+impl View<'_> {
+    /// Whether a worker may evict a connection that has sent `bytes` of something incomplete.
+    pub(crate) fn may_evict(&self, bytes: usize) -> bool {
+        // The capacity of a buffer is up to twice its length.
+        self.terms.held_bytes_floor.is_some_and(|floor| bytes * 2 >= floor)
+    }
+
+    /// Whether a worker may have dropped the message with this offset, or the first one after it,
+    /// because its replay buffers kept too many bytes.
+    pub(crate) fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {
+        self.model.buffered_bytes_max(topic, offset) > self.terms.blocked_bytes_max
+    }
+}
+
+impl Terms {
+    /// Whether an incomplete request head may be evicted for a newer connection.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.reserve.is_some()
+    }
+
+    /// The time between two pings, in milliseconds: the setting, rounded to a multiple of the
+    /// heartbeat interval. 0 for no pings.
+    fn ping_interval_ms(&self) -> u64 {
+        if self.heartbeat_ms == 0 || self.ping_ms == 0 {
+            return 0;
+        }
+        let every = (self.ping_ms + self.heartbeat_ms / 2) / self.heartbeat_ms;
+        every.max(1) * self.heartbeat_ms
+    }
+
+    /// The time that a client has to answer a ping, in milliseconds: two heartbeats or 20 s,
+    /// whichever is longer, but at most the ping interval.
+    pub(crate) fn answer_ms(&self) -> u64 {
+        let heartbeats = 20_000_u64.div_ceil(self.heartbeat_ms.max(1)).max(2);
+        (heartbeats * self.heartbeat_ms).min(self.ping_interval_ms())
+    }
+}

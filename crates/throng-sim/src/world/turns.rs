@@ -1,0 +1,133 @@
+//! Turns of the workers' event loops, and of the control plane.
+
+use throng_core::Listener;
+use throng_edge::net::HandoffHeader;
+use throng_edge::worker::Now;
+
+use super::seat::{Batch, TICK_MS};
+use super::{BEGINNING_MS, World};
+use crate::{Check, ensure};
+
+impl World {
+    /// One turn of a worker's loop: events, new sockets, the tick if it is due, a slice of work.
+    pub(super) fn turn(&mut self, at: usize, batch: Batch) -> Check {
+        let (now_ms, now) = (self.now_ms(), self.now());
+        let seat = &mut self.seats[at];
+        if seat.worker.is_ended() {
+            return Ok(());
+        }
+        if !seat.wait(now) {
+            self.notes.saw("sleep: nothing to do");
+            return Ok(());
+        }
+        if seat.is_woken() {
+            self.notes.saw("sleep: woken by another thread");
+        }
+        seat.wake();
+        let tick = ((now_ms - BEGINNING_MS) / TICK_MS) as u32;
+        seat.worker.set_now(Now { unix_ms: now_ms, tick });
+        // A small reserve would be filled by a request that waits for the control plane.
+        seat.worker.net().refuses = self.random.percent(3) && !self.terms.is_tight();
+        for event in seat.worker.net().wait(batch.events, &mut self.random) {
+            if event.is_writable {
+                seat.worker.writable(event.token);
+            }
+            if event.is_readable {
+                seat.worker.readable(event.token, event.is_ended);
+            }
+        }
+        for _ in 0..batch.sockets.min(seat.backlog.len()) {
+            let Some(socket) = seat.backlog.pop_front() else { break };
+            seat.taken += 1;
+            seat.worker.accepted(socket);
+        }
+        for _ in 0..batch.sockets.min(seat.handoffs.len()) {
+            let Some((header, socket, mut bytes)) = seat.handoffs.pop_front() else { break };
+            if header.has_place && self.random.percent(4) {
+                self.notes.saw("to worker: lost on its way");
+                socket.0.borrow_mut().handoff_failed = true;
+                seat.worker.handoff_lost(header);
+                continue;
+            }
+            seat.taken += 1;
+            let client = socket.0.borrow().client;
+            self.stamp.touch(Some(client));
+            seat.worker.handed_off(header, socket, &mut bytes);
+        }
+        if seat.sleep.is_tick_due(now) {
+            seat.worker.tick();
+        }
+        self.absorb()?;
+        self.work(at)
+    }
+
+    /// One slice of a worker's work. A worker that sleeps wakes for it, as epoll may wake one for
+    /// no reason.
+    pub(super) fn work(&mut self, at: usize) -> Check {
+        let now = self.now();
+        let seat = &mut self.seats[at];
+        if seat.worker.is_ended() {
+            return Ok(());
+        }
+        seat.wake();
+        seat.sleep.work(&mut seat.worker, now);
+        if seat.sleep.awaits_permit(&seat.worker) {
+            self.notes.saw("permit: waited for");
+        }
+        let net = seat.worker.net();
+        let (to_control, to_workers) =
+            (std::mem::take(&mut net.to_control), std::mem::take(&mut net.to_workers));
+        for (socket, bytes) in to_control {
+            self.control.take(socket, bytes);
+        }
+        for (worker, socket, bytes) in to_workers {
+            self.seats[usize::from(worker.0)].handoffs.push_back((
+                HandoffHeader::TO_WORKER,
+                socket,
+                bytes,
+            ));
+        }
+        self.check_places()?;
+        self.absorb()
+    }
+
+    /// Checks that the workers reserve one place for each connection handed off to them, and no
+    /// more.
+    fn check_places(&self) -> Check {
+        for (at, seat) in self.seats.iter().enumerate().filter(|(_, seat)| !seat.worker.is_ended())
+        {
+            let coming = seat.handoffs.iter().filter(|(header, ..)| header.has_place).count();
+            let kept = self.metrics.workers()[at].places_kept();
+            ensure!(
+                kept as usize == coming,
+                "worker {at} reserves {kept} places for {coming} connections"
+            );
+        }
+        Ok(())
+    }
+
+    /// A worker beyond those of this world requests a permit, or gives up the one that it has.
+    pub(super) fn toggle_rival(&mut self) {
+        let now = self.now();
+        if self.rival.is_held() || self.random.percent(30) {
+            self.rival.release();
+        } else {
+            self.rival.request(now);
+        }
+    }
+
+    /// The control plane's turn.
+    pub(super) fn control_turn(&mut self) {
+        for (socket, bytes) in self.control.turn(&self.notes) {
+            // Like the real control plane: to the least loaded worker, which may refuse it; nowhere
+            // if that worker has ended.
+            let worker = usize::from(self.metrics.least_loaded().0);
+            if self.seats[worker].worker.is_ended() {
+                socket.0.borrow_mut().handoff_failed = true;
+            } else {
+                let header = HandoffHeader::between_planes(Listener::Public);
+                self.seats[worker].handoffs.push_back((header, socket, bytes));
+            }
+        }
+    }
+}
