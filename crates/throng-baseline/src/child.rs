@@ -1,7 +1,7 @@
-//! A child process that does not outlive the measurement.
+//! A child process that does not outlive this one.
 //!
-//! Stopped on drop, so also on an error or a panic. Should this process be killed, the kernel ends
-//! the child: [`become_bound`] asks for that and then turns into the program, which keeps the
+//! It is stopped on drop, also after an error or a panic. If this process is killed, the kernel
+//! ends the child: [`become_bound`] requests that, and then executes the program, which keeps the
 //! process id.
 
 use std::io;
@@ -13,24 +13,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// After `SIGTERM` a server gets this long before it is killed; it drains for at most 2 s.
+/// The time between `SIGTERM` and `SIGKILL`. A server drains for at most 2 s.
 const STOP_DEADLINE: Duration = Duration::from_secs(15);
 
-/// How often an ending process is looked at.
+/// How often the end of a process is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The hidden subcommand that turns into another program.
-pub const BOUND_COMMAND: &str = "bound";
+/// The hidden subcommand that becomes another program.
+pub(crate) const BOUND_COMMAND: &str = "bound";
 
 /// A running child, stopped on drop.
-pub struct BoundChild(Child);
+pub(crate) struct BoundChild(Child);
 
 impl BoundChild {
-    /// Starts `program` through this very program, so that it ends with this process.
-    ///
-    /// To be called on the main thread: the kernel takes the thread's end for the parent's.
-    pub fn start(program: &std::path::Path, prepare: impl FnOnce(&mut Command)) -> Result<Self> {
-        let this = std::env::current_exe().context("cannot find this program's own file")?;
+    /// Starts `program` through this program, so that it ends with this process. Call it on the
+    /// main thread: for the kernel, the end of the calling thread is that of the parent.
+    pub(crate) fn start(
+        program: &std::path::Path,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
+        let this = std::env::current_exe().context("cannot find the file of this program")?;
         let mut command = Command::new(this);
         command.arg(BOUND_COMMAND).arg(program);
         prepare(&mut command);
@@ -40,17 +42,17 @@ impl BoundChild {
     }
 
     /// The process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// The standard streams that were piped.
-    pub fn streams(&mut self) -> &mut Child {
+    /// The child with its piped standard streams.
+    pub(crate) fn streams(&mut self) -> &mut Child {
         &mut self.0
     }
 
-    /// How it ended, if it has.
-    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+    /// Its exit status, once it has ended.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.0.try_wait()
     }
 
@@ -76,16 +78,19 @@ impl BoundChild {
 impl Drop for BoundChild {
     fn drop(&mut self) {
         if self.stop().is_err() {
-            // It is ours and not yet waited for, so the number cannot mean another process.
+            // It was not waited for, so that its process id is not reused.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
 }
 
-/// Asks the kernel to end this process with its parent, then becomes `program`. Returns only with
-/// an error.
-pub fn become_bound(program: &std::ffi::OsStr, arguments: &[std::ffi::OsString]) -> Result<()> {
+/// Makes the kernel end this process with its parent, and executes `program`. Returns only an
+/// error.
+pub(crate) fn become_bound(
+    program: &std::ffi::OsStr,
+    arguments: &[std::ffi::OsString],
+) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))

@@ -9,37 +9,38 @@ use clap::{Parser, Subcommand, ValueEnum};
 use throng_units::{Count, Invalid};
 
 use crate::child::BOUND_COMMAND;
-use crate::settings::{Measurement, Settings};
+use crate::settings::{Group, Settings};
 
 /// Throng measured against the raw send() loop of the kernel it runs on.
 #[derive(Debug, Parser)]
 #[command(name = "throng-baseline", args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub inner: Option<Inner>,
+    pub(crate) inner: Option<Inner>,
 
-    /// What to measure; everything unless named.
-    pub measurements: Vec<Measurement>,
+    /// What to measure; everything by default.
+    #[arg(value_name = "MEASUREMENTS")]
+    pub(crate) groups: Vec<Group>,
 
-    /// The server's program; `throng` beside this program unless named.
+    /// The server's program; `throng` beside this program by default.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
 
     /// Also write the report to this file, as JSON.
     #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 
-    /// Only the raw loop, without a server.
+    /// Measure only the raw loop, without a server.
     #[arg(long)]
     raw_only: bool,
 
-    /// Small numbers: to see that everything works, not to measure.
+    /// Use small numbers: a check that everything works, and no measurement.
     #[arg(long)]
     quick: bool,
 
-    /// Change kernel settings that are too small, instead of only naming them.
+    /// Change kernel settings that are too small; otherwise they are only reported.
     #[arg(long)]
-    pub apply: bool,
+    pub(crate) apply: bool,
 
     /// Runs of each measurement [5; quick: 1].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -57,7 +58,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
     senders: u32,
 
-    /// Threads of the client, at least.
+    /// The minimum number of client threads.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=250))]
     client_threads: u32,
 }
@@ -69,10 +70,10 @@ fn connections(text: &str) -> Result<u32, Invalid> {
         .ok_or_else(|| Invalid::new(text, "a whole number from 2 to 2,000,000, like 15k or 1M"))
 }
 
-/// What this program runs as its own children.
+/// The subcommands that this program starts as its own children.
 #[derive(Debug, Subcommand)]
-pub enum Inner {
-    /// The raw loop, driven over standard input.
+pub(crate) enum Inner {
+    /// The raw loop, which takes commands from standard input.
     #[command(hide = true)]
     RawServer {
         #[arg(long)]
@@ -80,7 +81,7 @@ pub enum Inner {
         #[arg(long)]
         connections: usize,
     },
-    /// Becomes another program that ends with its parent.
+    /// Becomes another program, which ends when its parent ends.
     #[command(hide = true, name = BOUND_COMMAND)]
     Bound {
         program: OsString,
@@ -90,16 +91,16 @@ pub enum Inner {
 }
 
 impl Arguments {
-    /// What to measure.
-    pub fn wanted(&self) -> Vec<Measurement> {
-        if self.measurements.is_empty() {
-            return Measurement::value_variants().to_vec();
+    /// The groups of measurements to make.
+    pub(crate) fn selected(&self) -> Vec<Group> {
+        if self.groups.is_empty() {
+            return Group::value_variants().to_vec();
         }
-        self.measurements.clone()
+        self.groups.clone()
     }
 
-    /// How to measure, when one thread can hold `per_thread` connections.
-    pub fn settings(&self, per_thread: usize) -> Result<Settings> {
+    /// The settings, if one thread can have `per_thread` connections.
+    pub(crate) fn settings(&self, per_thread: usize) -> Result<Settings> {
         let number = |given: Option<u32>, full: u32, quick: u32| {
             given.unwrap_or(if self.quick { quick } else { full }) as usize
         };
@@ -130,7 +131,7 @@ impl Arguments {
 }
 
 fn beside_this(name: &str) -> Result<PathBuf> {
-    let this = std::env::current_exe().context("cannot find this program's own file")?;
+    let this = std::env::current_exe().context("cannot find the file of this program")?;
     Ok(this.with_file_name(name))
 }
 
@@ -143,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_measured_unless_named() {
-        assert_eq!(parse(&[]).wanted().len(), 7);
-        assert_eq!(parse(&["fanout", "idle"]).wanted(), [Measurement::Fanout, Measurement::Idle]);
+    fn everything_is_measured_by_default() {
+        assert_eq!(parse(&[]).selected().len(), 7);
+        assert_eq!(parse(&["fanout", "idle"]).selected(), [Group::Fanout, Group::Idle]);
         assert!(Arguments::try_parse_from(["throng-baseline", "nothing"]).is_err());
     }
 
     #[test]
-    fn connections_are_written_as_everywhere() {
+    fn connections_have_the_grammar_of_counts() {
         for text in ["15000", "15k", "15,000"] {
             assert_eq!(parse(&["--connections", text]).connections, Some(15_000), "{text}");
         }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_follow_from_what_one_can_hold() {
+    fn threads_follow_from_the_descriptor_limit() {
         let settings = parse(&["--connections", "60000"]).settings(19_872).expect("settings");
         assert_eq!((settings.senders, settings.client_threads), (4, 4));
         assert_eq!(settings.connections_low, 4_000);

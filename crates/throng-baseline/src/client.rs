@@ -1,15 +1,15 @@
-//! The client: many connections to one server, the same code for Throng and for the raw loop.
+//! The client: many connections to one server. Throng and the raw loop get the same.
 //!
 //! # Layout
 //!
-//! - [`target`]: what a connection asks for.
+//! - [`target`]: the request of a connection.
 //! - [`subscribers`]: the connections of one thread.
 //!
-//! Each thread has a private descriptor table, so the number of connections is not bound by
-//! `RLIMIT_NOFILE`, only a thread's share is. Connection `i` belongs to thread `i % threads`.
+//! Each thread has a private descriptor table, so that `RLIMIT_NOFILE` limits the connections of a
+//! thread, not of all. Connection `i` belongs to thread `i % threads`.
 
-pub mod subscribers;
-pub mod target;
+pub(crate) mod subscribers;
+pub(crate) mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use throng_host::private_table;
 use subscribers::{Batch, Parking, Part, Subscribers};
 use target::Target;
 
-/// Longer than any deadline of a thread's own: it only catches a thread that hangs.
+/// The maximum time for a thread's answer: longer than all timeouts of the thread itself.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(180);
 
 enum Command {
@@ -41,7 +41,7 @@ enum Answer {
 }
 
 /// Connections on one or more threads. Dropping it closes them.
-pub struct Client {
+pub(crate) struct Client {
     threads: Vec<Thread>,
     connections: usize,
 }
@@ -52,33 +52,33 @@ struct Thread {
     handle: Option<JoinHandle<()>>,
 }
 
-/// When a round's deliveries were complete.
+/// The deliveries of a round.
 #[derive(Debug)]
-pub struct Deliveries {
-    /// From the publish to a connection's last byte of it, one value per connection.
-    pub latencies_ms: Vec<f64>,
+pub(crate) struct Deliveries {
+    /// From the publish to the last byte of the message, for each connection.
+    pub(crate) latencies_ms: Vec<f64>,
     /// CPU time of the client for it.
-    pub cpu_ns: u64,
+    pub(crate) cpu_ns: u64,
 }
 
 /// Parked connections; the parking ends with [`Client::unpark`] or on drop.
-pub struct Parked(Arc<Parking>);
+pub(crate) struct Parked(Arc<Parking>);
 
 impl Client {
-    /// Starts the threads, without a connection yet.
-    pub fn start(threads: usize) -> Result<Self> {
+    /// Starts the threads, without connections.
+    pub(crate) fn start(threads: usize) -> Result<Self> {
         let threads = (0..threads).map(Thread::start).collect::<Result<_>>()?;
         Ok(Self { threads, connections: 0 })
     }
 
     /// Adds `count` connections and waits until all are subscribed.
-    pub fn connect(&mut self, target: &Target, ports: &[u16], count: usize) -> Result<()> {
+    pub(crate) fn connect(&mut self, target: &Target, ports: &[u16], count: usize) -> Result<()> {
         let (step, end) = (self.threads.len(), self.connections + count);
         for (index, thread) in self.threads.iter().enumerate() {
-            // The first number from here on that is this thread's.
+            // The distance to this thread's first new number.
             let ahead = (index + step - self.connections % step) % step;
             let (first, ports) = (self.connections + ahead, ports.into());
-            thread.tell(Command::Connect(Batch {
+            thread.send(Command::Connect(Batch {
                 target: target.clone(),
                 first,
                 step,
@@ -87,25 +87,29 @@ impl Client {
             }))?;
         }
         for thread in &self.threads {
-            let Answer::Connected = thread.answer()? else { bail!("out of step") };
+            let Answer::Connected = thread.answer()? else {
+                bail!("a client thread sent another answer")
+            };
         }
         self.connections = end;
         Ok(())
     }
 
-    /// Publishes by calling `publish`, and waits until every connection has received
-    /// `message_bytes` bytes. A delivery that is missing, or one too many, is an error.
-    pub fn round(
+    /// Calls `publish`, and waits until each connection has received `message_bytes`. An error if a
+    /// connection received less within `timeout`, or more.
+    pub(crate) fn round(
         &self,
         message_bytes: usize,
         timeout: Duration,
         publish: impl FnOnce() -> Result<()>,
     ) -> Result<Deliveries> {
         for thread in &self.threads {
-            thread.tell(Command::Round { message_bytes, timeout })?;
+            thread.send(Command::Round { message_bytes, timeout })?;
         }
         for thread in &self.threads {
-            let Answer::Ready = thread.answer()? else { bail!("out of step") };
+            let Answer::Ready = thread.answer()? else {
+                bail!("a client thread sent another answer")
+            };
         }
         let started = Instant::now();
         let published = publish();
@@ -113,7 +117,9 @@ impl Client {
             Deliveries { latencies_ms: Vec::with_capacity(self.connections), cpu_ns: 0 };
         let (mut missing, mut closed, mut surplus) = (0, 0, 0);
         for thread in &self.threads {
-            let Answer::Received(part) = thread.answer()? else { bail!("out of step") };
+            let Answer::Received(part) = thread.answer()? else {
+                bail!("a client thread sent another answer")
+            };
             let latencies = part.completed.iter().map(|at| ms(at.duration_since(started)));
             deliveries.latencies_ms.extend(latencies);
             deliveries.cpu_ns += part.cpu_ns;
@@ -131,20 +137,22 @@ impl Client {
         Ok(deliveries)
     }
 
-    /// Lets the connections answer pings until [`unpark`](Self::unpark).
-    pub fn park(&self) -> Result<Parked> {
+    /// Makes the connections answer pings until [`unpark`](Self::unpark).
+    pub(crate) fn park(&self) -> Result<Parked> {
         let parking = Arc::new(Parking::default());
         for thread in &self.threads {
-            thread.tell(Command::Park(Arc::clone(&parking)))?;
+            thread.send(Command::Park(Arc::clone(&parking)))?;
         }
         Ok(Parked(parking))
     }
 
-    /// Ends the parking; an error if a connection was lost meanwhile.
-    pub fn unpark(&self, parked: Parked) -> Result<()> {
+    /// Ends the parking. An error if a connection was lost.
+    pub(crate) fn unpark(&self, parked: Parked) -> Result<()> {
         drop(parked);
         for thread in &self.threads {
-            let Answer::Parked = thread.answer()? else { bail!("out of step") };
+            let Answer::Parked = thread.answer()? else {
+                bail!("a client thread sent another answer")
+            };
         }
         Ok(())
     }
@@ -152,12 +160,12 @@ impl Client {
 
 impl Parked {
     /// Connections that have had at least one heartbeat.
-    pub fn pinged(&self) -> usize {
+    pub(crate) fn pinged(&self) -> usize {
         self.0.pinged.load(Ordering::Relaxed)
     }
 
-    /// Heartbeats so far.
-    pub fn pings(&self) -> usize {
+    /// Heartbeats so far, of all connections.
+    pub(crate) fn pings(&self) -> usize {
         self.0.pings.load(Ordering::Relaxed)
     }
 }
@@ -177,19 +185,19 @@ impl Thread {
                 .context("cannot unshare the descriptor table")
                 .and_then(|()| serve(&commanded, &sender));
             if let Err(error) = outcome {
-                // Nobody listens only when the client is being dropped.
+                // Fails only while the client is dropped.
                 let _ = sender.send(Answer::Failed(format!("{error:#}")));
             }
         })?;
         Ok(Self { commands: Some(commands), answers, handle: Some(handle) })
     }
 
-    fn tell(&self, command: Command) -> Result<()> {
+    fn send(&self, command: Command) -> Result<()> {
         let sent = self.commands.as_ref().map(|commands| commands.send(command));
         if let Some(Ok(())) = sent {
             return Ok(());
         }
-        // It has said why it ended.
+        // Its last answer is why it ended.
         match self.answer() {
             Err(error) => Err(error),
             Ok(_) => Err(anyhow!("a client thread has ended")),
@@ -197,7 +205,11 @@ impl Thread {
     }
 
     fn answer(&self) -> Result<Answer> {
-        match self.answers.recv_timeout(ANSWER_DEADLINE).context("a client thread is silent")? {
+        match self
+            .answers
+            .recv_timeout(ANSWER_DEADLINE)
+            .context("a client thread does not answer")?
+        {
             Answer::Failed(error) => Err(anyhow!(error)),
             answer => Ok(answer),
         }
@@ -206,7 +218,7 @@ impl Thread {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // All are told before any is awaited, so that they close side by side.
+        // Ends all threads before it waits for one, so that they close at the same time.
         for thread in &mut self.threads {
             thread.commands = None;
         }
@@ -217,7 +229,7 @@ impl Drop for Client {
     }
 }
 
-/// One thread's life.
+/// Executes commands until the client is dropped.
 fn serve(commanded: &Receiver<Command>, answers: &Sender<Answer>) -> Result<()> {
     let mut subscribers = Subscribers::new()?;
     for command in commanded {
@@ -243,7 +255,7 @@ fn serve(commanded: &Receiver<Command>, answers: &Sender<Answer>) -> Result<()> 
 }
 
 /// A duration in milliseconds.
-pub fn ms(duration: Duration) -> f64 {
+pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 

@@ -1,8 +1,8 @@
-//! Processor time and memory of processes, and processor time of the whole machine: both sides, and
-//! the kernel's threads on their behalf, which no process's reading contains.
+//! Processor time and memory of processes, and processor time of the whole machine: of both sides
+//! and of kernel threads, which belong to no process.
 //!
-//! The time of other programs is subtracted, and so is that of the idle machine. A missing reading
-//! of a process is an error here, unlike in throng-host: without it nothing can be measured.
+//! The time of other programs and that of the idle machine are subtracted. A missing value of a
+//! process is an error here, unlike in throng-host.
 
 use std::time::Duration;
 
@@ -10,48 +10,48 @@ use anyhow::{Context, Result};
 use throng_host::proc;
 use throng_host::processors::{Processors, Programs};
 
-/// Processor time of a process, in nanoseconds; exact while its threads sleep.
-pub fn cpu_ns(pid: u32) -> Result<u64> {
+/// Processor time of a process, in nanoseconds. It is exact while the threads sleep.
+pub(crate) fn cpu_ns(pid: u32) -> Result<u64> {
     proc::cpu_ns(pid).with_context(|| format!("cannot read the CPU time of process {pid}"))
 }
 
 /// Proportional set size of a process, in bytes.
-pub fn pss_bytes(pid: u32) -> Result<u64> {
+pub(crate) fn pss_bytes(pid: u32) -> Result<u64> {
     proc::pss_bytes(pid).with_context(|| format!("cannot read the memory of process {pid}"))
 }
 
 /// Kernel memory in slabs for the whole machine, in bytes.
-pub fn slab_bytes() -> Result<u64> {
+pub(crate) fn slab_bytes() -> Result<u64> {
     proc::slab_bytes().context("/proc/meminfo has no field Slab")
 }
 
-/// The machine at a moment.
-pub struct Machine {
+/// Processor times of the machine at one moment.
+pub(crate) struct Machine {
     processors: Processors,
     others: Programs,
 }
 
-/// What it did between two moments, without other programs.
-pub struct Used {
-    /// Processor time of both sides and the kernel.
-    pub ours: Duration,
+/// Processor time between two moments.
+pub(crate) struct Used {
+    /// Of both sides and the kernel.
+    pub(crate) ours: Duration,
     /// Of other programs.
-    pub others: Duration,
-    /// Names of those, the busiest first.
-    pub names: Vec<String>,
+    pub(crate) others: Duration,
+    /// The names of other programs, busiest first.
+    pub(crate) names: Vec<String>,
     elapsed: Duration,
 }
 
 impl Machine {
     /// Reads the processor times of the machine and of programs other than this process and
     /// `server`. `None` where `/proc` does not have them.
-    pub fn read(server: u32) -> Option<Self> {
+    pub(crate) fn read(server: u32) -> Option<Self> {
         let others = Programs::others(&[std::process::id(), server]);
         Some(Self { processors: Processors::read()?, others })
     }
 
-    /// What it has done since an earlier moment.
-    pub fn since(&self, earlier: &Self) -> Option<Used> {
+    /// The processor time since an earlier moment. `None` if the processors differ.
+    pub(crate) fn since(&self, earlier: &Self) -> Option<Used> {
         let busy = self.processors.busy_since(&earlier.processors)?;
         let others = self.others.time().saturating_sub(earlier.others.time());
         Some(Used {
@@ -64,8 +64,8 @@ impl Machine {
 }
 
 impl Used {
-    /// What the work alone took, without what the same time costs when nothing is done.
-    pub fn without_idle(&self, idle: &Self) -> Duration {
+    /// The time of both sides, without what the machine uses in the same time while idle.
+    pub(crate) fn without_idle(&self, idle: &Self) -> Duration {
         let share = self.elapsed.as_secs_f64() / idle.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         self.ours.saturating_sub(idle.ours.mul_f64(share))
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn idleness_is_taken_off_for_as_long_as_the_work_took() {
+    fn the_idle_time_is_scaled_to_the_duration_of_the_work() {
         let work = used(1000, 4000);
         assert_eq!(work.without_idle(&used(100, 2000)), Duration::from_millis(800));
         assert_eq!(work.without_idle(&used(900, 2000)), Duration::ZERO);

@@ -1,37 +1,37 @@
 //! Throng measured against the raw send() loop of the kernel it runs on.
 //!
-//! A measurement of a push server says little by itself, because on loopback most of a delivery is
-//! work of the kernel. So each is compared with the kernel alone: a loop that sends the same bytes
-//! to as many connections, with the same client, at the same time.
+//! On loopback most of a delivery is work of the kernel, so that the rate of a server says little.
+//! Each measurement is compared with the kernel alone: a loop that sends the same bytes to as many
+//! connections of the same client, in the same run.
 //!
 //! # Layout
 //!
-//! - [`measure`]: the measurements; [`figures`]: their names and goals.
+//! - [`measure`]: makes the measurements; [`measurements`]: their names and goals.
 //! - [`client`]: the subscribers, the same code for both sides.
 //! - [`raw_server`], [`raw_process`]: the raw loop and its process; [`server_process`]: the process
 //!   of Throng; [`child`]: stops either with this process.
-//! - [`ledger`], [`stats`], [`report`]: from values to a table.
-//! - [`settings`]: what is measured, and how.
-//! - [`preflight`], [`machine`]: whether the machine allows it; processor time and memory of
-//!   processes and of the whole machine.
+//! - [`results`], [`stats`], [`report`]: from values to a table.
+//! - [`settings`]: the settings of all measurements.
+//! - [`preflight`]: checks the machine. [`machine`]: processor time and memory of processes and of
+//!   the whole machine.
 //! - [`net`], [`http`], [`frame`]: sockets and parsers.
 //!
-//! Exit codes: 0 measured (whatever the results), 1 not measured, 64 wrong usage.
+//! Exit codes: 0 measured, whatever the results; 1 failed; 64 usage.
 
 mod child;
 mod cli;
 mod client;
-mod figures;
 mod frame;
 mod http;
-mod ledger;
 mod machine;
 mod measure;
+mod measurements;
 mod net;
 mod preflight;
 mod raw_process;
 mod raw_server;
 mod report;
+mod results;
 mod server_process;
 mod settings;
 mod stats;
@@ -41,9 +41,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser as _;
+use throng_units::paint::Paint;
 
 use cli::{Arguments, Inner};
-use ledger::Ledger;
+use results::Results;
 
 const EXIT_USAGE: u8 = 64;
 
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Nothing is left to do if the terminal is gone.
+            // An error means that the terminal is closed.
             let _ = error.print();
             return if error.use_stderr() { EXIT_USAGE.into() } else { ExitCode::SUCCESS };
         }
@@ -76,12 +77,13 @@ fn run(arguments: &Arguments) -> Result<()> {
 fn measure_all(arguments: &Arguments) -> Result<()> {
     let settings = arguments.settings(preflight::connections_per_thread()?)?;
     preflight::prepare(&settings, arguments.apply)?;
-    let mut ledger = Ledger::default();
-    let outcome = measure::run(&arguments.wanted(), &settings, &mut ledger);
-    // After an error, too: a long run's figures are worth keeping.
-    write!(std::io::stdout(), "{}", report::table(&ledger))?;
+    let mut results = Results::default();
+    let outcome = measure::run(&arguments.selected(), &settings, &mut results);
+    // Also after an error: the measurements before it took minutes.
+    let mut stdout = std::io::stdout();
+    write!(stdout, "{}", report::table(&results, Paint::on(&stdout)))?;
     if let Some(path) = &arguments.json {
-        report::write_json(path, &ledger, &settings)?;
+        report::write_json(path, &results, &settings)?;
     }
     outcome
 }

@@ -2,12 +2,12 @@
 //!
 //! # Layout
 //!
-//! - [`session`]: a new server, Throng or raw, with subscribed clients.
-//! - [`fanout`]: fan-out, burst and connecting, in the same runs.
+//! - [`session`]: a new server, Throng or the raw loop, with its clients.
+//! - [`fanout`]: fan-outs, bursts and connects, in the same runs.
 //! - [`memory`], [`responsiveness`], [`idle`], [`publish`]: one measurement each.
 //!
-//! Invariants: each run has new processes; raw and Throng alternate; a publish follows the last
-//! delivery of the one before; every wait has a timeout.
+//! Invariants: each run has new processes; the sides alternate; a publish follows the last delivery
+//! of the one before; each wait has a timeout.
 
 mod fanout;
 mod idle;
@@ -18,30 +18,29 @@ mod session;
 
 use anyhow::{Context, Result};
 
-use crate::ledger::Ledger;
-use crate::settings::{Measurement, Settings};
+use crate::results::Results;
+use crate::settings::{Group, Settings};
 
-/// Runs the measurements. Each writes into `ledger` at once, so that results before an error can be
-/// reported.
-pub fn run(selected: &[Measurement], settings: &Settings, ledger: &mut Ledger) -> Result<()> {
-    use Measurement::{Burst, Connect, Fanout, Idle, Memory, Publish, Responsiveness};
-    let has = |measurement| selected.contains(&measurement);
+/// Makes the measurements. Each is added to `results` at once, so that an error loses none.
+pub(crate) fn run(selected: &[Group], settings: &Settings, results: &mut Results) -> Result<()> {
+    use Group::{Burst, Connect, Fanout, Idle, Memory, Publish, Responsiveness};
+    let has = |group| selected.contains(&group);
     if has(Memory) {
-        memory::measure(settings, ledger).context("memory")?;
+        memory::measure(settings, results).context("memory")?;
     }
     let parts =
         fanout::Parts { has_fanout: has(Fanout), has_burst: has(Burst), has_connect: has(Connect) };
     if parts.has_fanout || parts.has_burst || parts.has_connect {
-        fanout::measure(settings, &parts, ledger).context("fan-out")?;
+        fanout::measure(settings, &parts, results).context("fan-out")?;
     }
     if has(Responsiveness) {
-        responsiveness::measure(settings, ledger).context("responsiveness")?;
+        responsiveness::measure(settings, results).context("responsiveness")?;
     }
     if has(Publish) && !settings.is_raw_only {
-        publish::measure(settings, ledger).context("publish")?;
+        publish::measure(settings, results).context("publish")?;
     }
     if has(Idle) && !settings.is_raw_only {
-        idle::measure(settings, ledger).context("idle")?;
+        idle::measure(settings, results).context("idle")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Sockets as both ends of a measurement need them.
+//! Sockets of the client and of the raw loop.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -9,19 +9,19 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Longer than any queue of connections that wait to be accepted; the kernel cuts it to
+/// The backlog of a listener: as long as the kernel allows, which limits it to
 /// `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
-/// Connections that share one source address. Each address has the whole range of local ports to
-/// itself; far below that range, finding a free port is one look-up.
-pub const CONNECTIONS_PER_SOURCE_MAX: usize = 4_000;
+/// Connections with the same source address. That is far below the number of local ports, so that
+/// the kernel finds a free one at once.
+pub(crate) const CONNECTIONS_PER_SOURCE_MAX: usize = 4_000;
 
-/// Source addresses that [`source_address`] can give.
+/// The number of addresses that [`source_address`] returns.
 const SOURCES_MAX: usize = 250 * 250;
 
 /// A blocking listener on a free port of 127.0.0.1, and that port.
-pub fn listener() -> io::Result<(OwnedFd, u16)> {
+pub(crate) fn listener() -> io::Result<(OwnedFd, u16)> {
     let socket = stream_socket(SocketFlags::CLOEXEC)?;
     rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -29,11 +29,9 @@ pub fn listener() -> io::Result<(OwnedFd, u16)> {
     Ok((socket, address.port()))
 }
 
-/// Starts to connect to `port` of 127.0.0.1; the socket does not block.
-///
-/// The source is bound, so that clients take no port of 127.0.0.1, where a server may be about to
-/// listen.
-pub fn start_connect(source: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+/// Starts to connect a non-blocking socket to `port` of 127.0.0.1. Its source address is bound, so
+/// that it takes no port of 127.0.0.1, where a server may start to listen.
+pub(crate) fn start_connect(source: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     let socket = stream_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     rustix::net::bind(&socket, &SocketAddrV4::new(source, 0))?;
     match rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)) {
@@ -43,20 +41,24 @@ pub fn start_connect(source: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
 }
 
 /// The source address of the connection with this index: 127.0.2.1 and up.
-pub fn source_address(index: usize) -> Ipv4Addr {
+pub(crate) fn source_address(index: usize) -> Ipv4Addr {
     let block = index / CONNECTIONS_PER_SOURCE_MAX % SOURCES_MAX;
     let part = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
     Ipv4Addr::new(127, 0, part(2 + block / 250), part(1 + block % 250))
 }
 
-/// Closes with a reset, so that no port lingers in `TIME_WAIT` for the next run.
-pub fn reset(socket: OwnedFd) {
-    // A refusal only means a slower close.
+/// Closes with a reset, so that no port stays in `TIME_WAIT` for the next run.
+pub(crate) fn reset(socket: OwnedFd) {
+    // On failure the port stays in `TIME_WAIT`.
     let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
 }
 
-/// Waits for events; none when `timeout` has passed or a signal came.
-pub fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Duration) -> io::Result<()> {
+/// Waits for events: none after `timeout` or a signal.
+pub(crate) fn wait(
+    epoll: &OwnedFd,
+    events: &mut Vec<epoll::Event>,
+    timeout: Duration,
+) -> io::Result<()> {
     events.clear();
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
     match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
@@ -65,8 +67,8 @@ pub fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Duration) 
     }
 }
 
-/// Registers a socket edge-triggered under `index`.
-pub fn register(
+/// Registers a socket, edge-triggered, with `index` as its data.
+pub(crate) fn register(
     epoll: &OwnedFd,
     socket: impl AsFd,
     index: usize,

@@ -1,4 +1,4 @@
-//! What the measurements need from the machine, checked before they start.
+//! Checks, before the measurements, whether the machine allows them.
 
 use anyhow::{Result, bail, ensure};
 use throng_host::environment::raise_descriptors;
@@ -7,13 +7,12 @@ use throng_host::preflight::{self, Clients, Demand, Server, Tables};
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;
 use crate::settings::Settings;
 
-/// Descriptors of a thread beside its connections: standard streams, pipes to children, epoll.
+/// Descriptors of a thread besides its connections: standard streams, pipes to children, epoll.
 const DESCRIPTORS_SLACK: u64 = 128;
 
-/// Raises the descriptor limit as far as it may be; returns how many connections a thread can
-/// hold.
-pub fn connections_per_thread() -> Result<usize> {
-    // Nothing is wanted beyond the hard limit: children get the same.
+/// Raises the descriptor limit as far as possible. Returns how many connections a thread can have.
+pub(crate) fn connections_per_thread() -> Result<usize> {
+    // Not beyond the hard limit, which the children have, too.
     let limit = raise_descriptors(0);
     ensure!(
         limit > DESCRIPTORS_SLACK * 2,
@@ -22,29 +21,29 @@ pub fn connections_per_thread() -> Result<usize> {
     Ok(usize::try_from(limit - DESCRIPTORS_SLACK).unwrap_or(usize::MAX))
 }
 
-/// Checks the machine; changes what is too low if `is_applied`, else warns of it. An error if the
-/// measurements are not possible.
-pub fn prepare(settings: &Settings, is_applied: bool) -> Result<()> {
-    let wanted = wanted(settings);
-    let mut found = preflight::check(&wanted);
+/// Checks the machine. Changes settings that are too low if `is_applied`, otherwise prints
+/// warnings. An error if the measurements are not possible.
+pub(crate) fn prepare(settings: &Settings, is_applied: bool) -> Result<()> {
+    let demand = demand(settings);
+    let mut checks = preflight::check(&demand);
     if is_applied {
-        for applied in preflight::apply(&found) {
+        for applied in preflight::apply(&checks) {
             if let Err(error) = applied.outcome {
                 bail!("cannot set {}: {error}", applied.setting.name);
             }
         }
-        found = preflight::check(&wanted);
+        checks = preflight::check(&demand);
     }
-    for warning in found.warnings() {
+    for warning in checks.warnings() {
         eprintln!("warning: {warning}");
     }
-    match found.refusal() {
+    match checks.refusal() {
         Some(refusal) => bail!("{refusal}"),
         None => Ok(()),
     }
 }
 
-fn wanted(settings: &Settings) -> Demand {
+fn demand(settings: &Settings) -> Demand {
     let threads = settings.client_threads as u64;
     let tables = Tables {
         threads_least: threads,
@@ -54,7 +53,7 @@ fn wanted(settings: &Settings) -> Demand {
     };
     Demand {
         connections: settings.connections as u64,
-        // The raw loop's clients are connected before they are accepted: all may be waiting.
+        // All clients of the raw loop may be connected before it accepts one.
         server: Some(Server {
             tables: None,
             port: None,
@@ -79,17 +78,17 @@ mod tests {
     use crate::cli::Arguments;
 
     #[test]
-    fn threads_that_the_command_line_chose_are_enough() {
+    fn the_default_number_of_threads_is_enough() {
         let arguments = Arguments::try_parse_from(["throng-baseline", "--connections", "60000"]);
         let settings = arguments.expect("valid").settings(19_872).expect("settings");
-        let wanted = wanted(&settings);
-        let tables = wanted.clients.expect("clients").tables;
+        let demand = demand(&settings);
+        let tables = demand.clients.expect("clients").tables;
         assert_eq!(tables.threads_for(60_000, 20_000), Some(settings.client_threads as u64));
-        assert_eq!(wanted.server.expect("a server").burst, 15_000);
+        assert_eq!(demand.server.expect("a server").burst, 15_000);
     }
 
     #[test]
-    fn a_thread_holds_what_is_left_of_its_descriptors() {
+    fn a_thread_can_have_connections() {
         assert!(connections_per_thread().expect("enough") >= 128);
     }
 }

@@ -1,4 +1,4 @@
-//! The parent's side of [`raw_server`](crate::raw_server).
+//! The process of the [raw loop](crate::raw_server), as its parent uses it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Stdio};
@@ -10,29 +10,29 @@ use anyhow::{Context, Result, bail};
 
 use crate::child::BoundChild;
 
-/// An answer of the raw server must come within this; the slowest, a round, takes well below.
+/// The maximum time for an answer of the raw server.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A running raw server.
-pub struct RawProcess {
+pub(crate) struct RawProcess {
     commands: ChildStdin,
     lines: Receiver<String>,
-    /// One per thread; connection `i` goes to port `i % ports.len()`.
-    pub ports: Vec<u16>,
-    /// Where `GET /health` is answered.
-    pub health_port: u16,
+    /// The port of each thread. Connection `i` goes to port `i % ports.len()`.
+    pub(crate) ports: Vec<u16>,
+    /// The port that answers `GET /health`.
+    pub(crate) health_port: u16,
     /// CPU time of all rounds so far.
-    pub cpu_ns: u64,
-    /// How often a socket was full, in all rounds so far.
-    pub blocked: u64,
-    // Last, so that the pipes are closed before the process is asked to end.
+    pub(crate) cpu_ns: u64,
+    /// How often a socket was full in all rounds so far.
+    pub(crate) blocked: u64,
+    // The last field, so that the pipes are closed before the process is stopped.
     child: BoundChild,
 }
 
 impl RawProcess {
     /// Starts it and waits until it listens.
-    pub fn start(threads: usize, connections: usize) -> Result<Self> {
-        let this = std::env::current_exe().context("cannot find this program's own file")?;
+    pub(crate) fn start(threads: usize, connections: usize) -> Result<Self> {
+        let this = std::env::current_exe().context("cannot find the file of this program")?;
         let mut child = BoundChild::start(&this, |command| {
             command.arg("raw-server");
             command.args(["--threads", &threads.to_string()]);
@@ -59,24 +59,24 @@ impl RawProcess {
     }
 
     /// The process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until every connection has been accepted.
-    pub fn await_accepted(&mut self) -> Result<()> {
+    /// Waits until it has accepted all connections.
+    pub(crate) fn await_accepted(&mut self) -> Result<()> {
         self.answer("accepted").map(drop)
     }
 
     /// Starts a round; [`finish_send`](Self::finish_send) must follow.
-    pub fn start_send(&mut self, payload_bytes: usize) -> Result<()> {
+    pub(crate) fn start_send(&mut self, payload_bytes: usize) -> Result<()> {
         writeln!(self.commands, "send {payload_bytes}").context("the raw server is gone")
     }
 
-    /// Waits until the round has been sent, and says how long that took.
-    pub fn finish_send(&mut self) -> Result<Duration> {
+    /// Waits until the round has been sent. Returns the time that it took.
+    pub(crate) fn finish_send(&mut self) -> Result<Duration> {
         let [cpu_ns, elapsed_ns, blocked] = self.answer("sent")?[..] else {
-            bail!("the raw server's answer lacks a number");
+            bail!("the raw server's answer has too few numbers");
         };
         self.cpu_ns += cpu_ns;
         self.blocked += blocked;

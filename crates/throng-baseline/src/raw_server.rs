@@ -1,19 +1,20 @@
-//! The raw loop: what the kernel alone needs to send a message to every connection.
+//! The raw loop: it sends a message to each connection, and does nothing else.
 //!
-//! Runs as a child process and is driven by [`raw_process`](crate::raw_process) over lines:
+//! It runs as a child process. [`raw_process`](crate::raw_process) sends it commands on standard
+//! input, one a line, and reads its answers:
 //!
 //! | standard output | when |
 //! |---|---|
-//! | `listening HEALTH PORT PORT …` | the listeners are up: one for `/health`, one per thread |
-//! | `accepted` | every connection has been accepted |
+//! | `listening HEALTH PORT PORT …` | the listeners are open: for `/health`, and for each thread |
+//! | `accepted` | all connections are accepted |
 //! | `sent CPU_NS ELAPSED_NS BLOCKED` | the answer to `send` |
 //!
 //! `send BYTES` on standard input makes each thread send one WebSocket frame with a payload of
 //! that many bytes to each of its connections. `ELAPSED_NS` is from reading the command to the last
 //! thread's last send. The process ends with its standard input.
 //!
-//! Each thread has a private descriptor table and registers its connections with an epoll that it
-//! never waits on, because a server's connections are registered too and that costs the kernel
+//! Each thread has a private descriptor table. It registers its connections with an epoll instance
+//! that it never waits on: the connections of a server are registered, which costs the kernel
 //! memory and time.
 
 use std::io::{self, BufRead, Read, Write};
@@ -32,11 +33,11 @@ use throng_host::private_table;
 
 use crate::{frame, net};
 
-/// What the `/health` listener answers, so that the probe has something to compare with.
+/// The response to `GET /health`.
 const HEALTH_RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
 
-/// What a thread has to say.
+/// The answer of a sending thread.
 enum Answer {
     Listening { index: usize, port: u16 },
     Accepted,
@@ -44,7 +45,7 @@ enum Answer {
     Failed(String),
 }
 
-/// A round: the message, and when it was commanded.
+/// A message to send, and when its command was read.
 #[derive(Clone)]
 struct Round {
     message: Arc<[u8]>,
@@ -52,7 +53,7 @@ struct Round {
 }
 
 /// Runs until standard input ends.
-pub fn run(threads: usize, connections: usize) -> Result<()> {
+pub(crate) fn run(threads: usize, connections: usize) -> Result<()> {
     let (answers, answered) = channel();
     let mut senders = Vec::with_capacity(threads);
     for index in 0..threads {
@@ -64,13 +65,13 @@ pub fn run(threads: usize, connections: usize) -> Result<()> {
                 .context("cannot unshare the descriptor table")
                 .and_then(|()| send_loop(index, share, &commanded, &answers));
             if let Err(error) = outcome {
-                // Nobody is left to tell when the main thread is gone.
+                // Fails only while the process ends.
                 let _ = answers.send(Answer::Failed(format!("{error:#}")));
             }
         })?;
         senders.push(commands);
     }
-    // On a thread of its own, so that this one sees standard input end at any time.
+    // This thread reads standard input, and must notice its end at any time.
     std::thread::spawn(move || {
         let outcome = report(&answered, threads);
         if let Err(error) = outcome {
@@ -81,12 +82,12 @@ pub fn run(threads: usize, connections: usize) -> Result<()> {
     drive(&senders)
 }
 
-/// Connection `i` belongs to thread `i % of`.
-pub fn share(connections: usize, index: usize, of: usize) -> usize {
+/// The number of connections of a thread: connection `i` belongs to thread `i % of`.
+pub(crate) fn share(connections: usize, index: usize, of: usize) -> usize {
     connections / of + usize::from(index < connections % of)
 }
 
-/// Hands each command on to every thread.
+/// Sends each command to all threads.
 fn drive(senders: &[Sender<Round>]) -> Result<()> {
     for line in io::stdin().lock().lines() {
         let line = line?;
@@ -112,9 +113,9 @@ fn report(answered: &Receiver<Answer>, threads: usize) -> Result<()> {
         }
     })?;
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-    say(&format!("listening {health_port} {}", ports.join(" ")))?;
+    print(&format!("listening {health_port} {}", ports.join(" ")))?;
     collect(answered, threads, |_| ())?;
-    say("accepted")?;
+    print("accepted")?;
     loop {
         let (mut cpu_total_ns, mut last_ns, mut blocked_total) = (0, 0, 0);
         collect(answered, threads, |answer| {
@@ -124,7 +125,7 @@ fn report(answered: &Receiver<Answer>, threads: usize) -> Result<()> {
                 last_ns = last_ns.max(elapsed_ns);
             }
         })?;
-        say(&format!("sent {cpu_total_ns} {last_ns} {blocked_total}"))?;
+        print(&format!("sent {cpu_total_ns} {last_ns} {blocked_total}"))?;
     }
 }
 
@@ -143,7 +144,7 @@ fn collect(
     Ok(())
 }
 
-fn say(line: &str) -> io::Result<()> {
+fn print(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()
@@ -178,7 +179,7 @@ fn send_loop(
     Ok(())
 }
 
-/// Sends `message` once to each; returns how often a socket was full.
+/// Sends `message` to each connection. Returns how often a socket was full.
 fn send_to_all(connections: &[OwnedFd], message: &[u8]) -> Result<u64> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let mut blocked = 0;
@@ -199,14 +200,14 @@ fn send_to_all(connections: &[OwnedFd], message: &[u8]) -> Result<u64> {
 }
 
 /// CPU time of the calling thread.
-pub fn thread_cpu_ns() -> u64 {
+pub(crate) fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // A thread's CPU time is neither negative nor longer than 500 years.
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or_default()
 }
 
-/// Answers requests on a port of its own, each connection on a thread: the least that an HTTP
-/// answer costs beside the sending loop.
+/// Answers requests on another port, with a thread for each connection: the minimum cost of an HTTP
+/// response while the loop sends.
 fn serve_health() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
     let port = listener.local_addr()?.port();
@@ -218,7 +219,7 @@ fn serve_health() -> Result<u16> {
     Ok(port)
 }
 
-/// A request of the probe fits one segment, so one read is one request.
+/// Each read is one request, because a request fits one segment.
 fn answer_health(mut stream: std::net::TcpStream) {
     let _ = stream.set_nodelay(true);
     let mut request = [0; 2048];

@@ -1,24 +1,29 @@
-//! The report: a table for people, JSON for programs.
+//! The report: a table for the terminal, JSON for programs.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use throng_host::sysctl;
+use throng_report::file;
+use throng_report::grid::Grid;
+use throng_units::format::or_absent;
+use throng_units::paint::Paint;
 
-use crate::figures::Goal;
-use crate::ledger::{Ledger, Row};
+use crate::measurements::Goal;
+use crate::results::{Results, Row};
 use crate::settings::Settings;
 use crate::stats::Summary;
 
-/// Said beneath every table with a fan-out.
+/// Printed below each table with a fan-out.
 const LOOPBACK_NOTE: &str = "On loopback the sender also pays for waking the reader and for the \
-     reader's half of TCP: compare the columns with each other, not with figures from a network.\n\
-     Machine CPU is all busy time of all processors, less that of other programs and of the same \
-     time with all\nsubscribers parked: it has what the kernel's own threads do for both sides.";
+     reader's half of TCP: compare\nthe columns with each other, not with measurements of a \
+     network. Machine CPU is the busy time of all\ncores, without other programs and without what \
+     the same time costs when all subscribers are parked:\nit has the work of the kernel's threads \
+     for both sides.";
 
-const HEADINGS: [&str; 7] = ["figure", "unit", "throng", "raw", "ratio", "target", "reached"];
+const HEADINGS: [&str; 7] = ["measurement", "unit", "throng", "raw", "ratio", "goal", "reached"];
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -30,112 +35,89 @@ struct Json<'a> {
 }
 
 /// The table with its notes.
-pub fn table(ledger: &Ledger) -> String {
-    let rows = ledger.rows();
-    let mut lines = vec![HEADINGS.map(str::to_owned)];
-    lines.extend(rows.iter().map(cells));
-    let mut widths = [0; HEADINGS.len()];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
+pub(crate) fn table(results: &Results, paint: Paint) -> String {
+    let rows = results.rows();
+    let mut grid = Grid::new(HEADINGS, paint);
+    rows.iter().for_each(|row| grid.row(cells(row)));
     let mut text = String::new();
-    for (index, line) in lines.iter().enumerate() {
-        push_line(&mut text, line, &widths);
-        if index == 0 {
-            push_line(&mut text, &widths.map(|width| "-".repeat(width)), &widths);
-        }
-    }
-    text.push_str("\nMedian (lowest-highest) over the runs; the ratio is taken run by run.\n");
+    grid.write(&mut text);
+    text.push_str(
+        "\nMedian (lowest-highest) of the runs; each ratio is of two values of one run.\n",
+    );
     if rows.iter().any(|row| row.key.starts_with("fanout") || row.key.starts_with("burst")) {
         let _ = writeln!(text, "{LOOPBACK_NOTE}");
     }
-    for note in &ledger.notes {
+    for note in &results.notes {
         let _ = writeln!(text, "{note}");
     }
     text
 }
 
-/// Writes everything to a file.
-pub fn write_json(path: &Path, ledger: &Ledger, settings: &Settings) -> Result<()> {
+/// Writes rows, settings and notes to a file.
+pub(crate) fn write_json(path: &Path, results: &Results, settings: &Settings) -> Result<()> {
     let json = Json {
         kernel: sysctl::read("kernel.osrelease"),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
         settings,
-        rows: &ledger.rows(),
-        notes: &ledger.notes,
+        rows: &results.rows(),
+        notes: &results.notes,
     };
-    let text = serde_json::to_string_pretty(&json)?;
-    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn push_line(text: &mut String, cells: &[String; 7], widths: &[usize; 7]) {
-    let mut line = String::new();
-    for (cell, width) in cells.iter().zip(widths) {
-        let _ = write!(line, "{cell:<width$}  ");
-    }
-    text.push_str(line.trim_end());
-    text.push('\n');
+    Ok(file::write(path, &file::to_json(&json))?)
 }
 
 fn cells(row: &Row) -> [String; 7] {
-    let value = |summary, decimals| spread(summary, decimals).unwrap_or_else(|| "-".to_owned());
-    let target = match row.goal {
-        Goal::None => "-".to_owned(),
-        Goal::AtMost(most) => format!("<= {most}"),
-        Goal::RatioAtLeast(least) => format!("ratio >= {least}"),
-        Goal::RatioAtMost(most) => format!("ratio <= {most}"),
+    let value = |summary, decimals| or_absent(summary, |summary| spread(summary, decimals));
+    let goal = match row.goal {
+        Goal::None => None,
+        Goal::AtMost(most) => Some(format!("<= {most}")),
+        Goal::RatioAtLeast(least) => Some(format!("ratio >= {least}")),
+        Goal::RatioAtMost(most) => Some(format!("ratio <= {most}")),
     };
-    let reached = match row.is_reached {
-        None => "-",
-        Some(true) => "yes",
-        Some(false) => "no",
-    };
+    let is_reached = row.is_reached.map(|is_reached| if is_reached { "yes" } else { "no" });
     [
-        row.figure.to_owned(),
+        row.measurement.to_owned(),
         row.unit.to_owned(),
         value(row.throng, row.decimals),
         value(row.raw, row.decimals),
         value(row.ratio, 2),
-        target,
-        reached.to_owned(),
+        or_absent(goal, |goal| goal),
+        or_absent(is_reached, str::to_owned),
     ]
 }
 
-fn spread(summary: Option<Summary>, decimals: usize) -> Option<String> {
-    let Summary { median, min, max } = summary?;
-    Some(if min == max {
+fn spread(summary: Summary, decimals: usize) -> String {
+    let Summary { median, min, max } = summary;
+    if min == max {
         format!("{median:.decimals$}")
     } else {
         format!("{median:.decimals$} ({min:.decimals$}-{max:.decimals$})")
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Side;
+    use crate::results::Side;
 
     #[test]
-    fn columns_line_up_and_goals_are_told() {
-        let mut ledger = Ledger::default();
-        ledger.add("memory_websocket", Side::Throng, 100.0);
-        ledger.add("burst_batch_rate", Side::Throng, 250.0);
-        ledger.add("burst_batch_rate", Side::Raw, 100.0);
-        let table = table(&ledger);
-        let lines: Vec<&str> = table.lines().collect();
-        let column = lines[0].find("throng").expect("a heading");
-        assert_eq!(&lines[2][column..column + 3], "100");
-        assert!(lines[2].ends_with("<= 128      yes"), "{}", lines[2]);
-        assert!(lines[3].ends_with("ratio >= 3  no"), "{}", lines[3]);
+    fn rows_have_values_goals_and_whether_they_are_reached() {
+        let mut results = Results::default();
+        results.add("memory_websocket", Side::Throng, 100.0);
+        results.add("burst_batch_rate", Side::Throng, 250.0);
+        results.add("burst_batch_rate", Side::Raw, 100.0);
+        let table = table(&results, Paint::plain());
+        let rows: Vec<Vec<&str>> =
+            table.lines().skip(2).take(2).map(|line| line.split("  ").collect()).collect();
+        let has = |row: &[&str], cell: &str| row.iter().any(|other| other.trim() == cell);
+        assert!(["100", "<= 128", "yes"].iter().all(|cell| has(&rows[0], cell)), "{table}");
+        assert!(["250", "2.50", "ratio >= 3", "no"].iter().all(|cell| has(&rows[1], cell)));
         assert!(table.contains("On loopback"));
     }
 
     #[test]
     fn a_single_value_has_no_spread() {
-        assert_eq!(spread(Summary::of(&[2.0]), 1).as_deref(), Some("2.0"));
-        assert_eq!(spread(Summary::of(&[1.0, 2.0, 4.0]), 0).as_deref(), Some("2 (1-4)"));
-        assert_eq!(spread(None, 0), None);
+        let spread_of = |values: &[f64], decimals| Some(spread(Summary::of(values)?, decimals));
+        assert_eq!(spread_of(&[2.0], 1).as_deref(), Some("2.0"));
+        assert_eq!(spread_of(&[1.0, 2.0, 4.0], 0).as_deref(), Some("2 (1-4)"));
     }
 }

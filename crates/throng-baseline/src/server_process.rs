@@ -11,40 +11,40 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::child::BoundChild;
 use crate::http::{self, Http};
 
-/// The server must answer `/health` within this.
+/// The maximum time until the server answers `/health`.
 const START_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How often a starting server is asked.
+/// The interval of the requests for `/health` during the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Between looking for a free port and listening on it, another program may take it.
+/// Attempts to start: another program may take the free port before the server listens on it.
 const START_ATTEMPTS_MAX: usize = 3;
 
-/// Room beyond the subscribers: publishers, probes of `/health`, and connections being closed.
+/// Connections beyond the subscribers: publishers, requests for `/health`, and those being closed.
 const CONNECTIONS_SLACK: usize = 512;
 
 /// How to start the server.
-pub struct Setup<'a> {
+pub(crate) struct Setup<'a> {
     /// The `throng` program.
-    pub program: &'a Path,
-    /// Subscribers that it must hold.
-    pub connections: usize,
+    pub(crate) program: &'a Path,
+    /// The number of subscribers.
+    pub(crate) connections: usize,
     /// Number of worker threads.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Interval of heartbeats as `--heartbeat` takes it; `0` for none.
-    pub heartbeat: &'a str,
+    pub(crate) heartbeat: &'a str,
 }
 
-/// A running server that answers.
-pub struct ServerProcess {
+/// A running server that has answered `/health`.
+pub(crate) struct ServerProcess {
     child: BoundChild,
-    /// Where it listens, on 127.0.0.1.
-    pub port: u16,
+    /// The port of 127.0.0.1 that it listens on.
+    pub(crate) port: u16,
 }
 
 impl ServerProcess {
     /// Starts it and waits until it answers `GET /health`.
-    pub fn start(setup: &Setup<'_>) -> Result<Self> {
+    pub(crate) fn start(setup: &Setup<'_>) -> Result<Self> {
         ensure!(
             setup.program.is_file(),
             "there is no server at {}; build it or name it with --server",
@@ -59,7 +59,7 @@ impl ServerProcess {
     }
 
     /// The process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -71,7 +71,7 @@ impl ServerProcess {
             let connections = setup.connections + CONNECTIONS_SLACK;
             command.args(["--max-connections", &connections.to_string()]);
             command.args(["--heartbeat", setup.heartbeat, "--log", "error"]);
-            // By then the clients are gone, so there is nobody to wait for.
+            // The clients have left when it is stopped.
             command.args(["--drain-window", "1s", "--drain-timeout", "1s"]);
             command.stdin(Stdio::null()).stdout(Stdio::null());
         })?;

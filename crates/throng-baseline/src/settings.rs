@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::ledger::Side;
+use crate::results::Side;
 
-/// A measurement that can be selected on the command line.
+/// A group of measurements that the command line can select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Measurement {
+pub(crate) enum Group {
     /// User-space memory per subscriber.
     Memory,
     /// Latency of one message to all subscribers, of 64 B and 1 KiB.
@@ -30,33 +30,33 @@ pub enum Measurement {
 
 /// Settings of all measurements.
 #[derive(Clone, Debug, Serialize)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Path of the server's program.
-    pub server: PathBuf,
+    pub(crate) server: PathBuf,
     /// Whether to measure only the raw loop.
-    pub is_raw_only: bool,
+    pub(crate) is_raw_only: bool,
     /// Runs per measurement.
-    pub repeats: usize,
+    pub(crate) repeats: usize,
     /// Messages per run, after one for warm-up.
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Number of subscribers.
-    pub connections: usize,
+    pub(crate) connections: usize,
     /// Number of subscribers of the first point of the memory slope.
-    pub connections_low: usize,
+    pub(crate) connections_low: usize,
     /// Sending threads of the raw loop and workers of the server.
-    pub senders: usize,
+    pub(crate) senders: usize,
     /// Number of client threads.
-    pub client_threads: usize,
+    pub(crate) client_threads: usize,
     /// Pause between a message's last delivery and the next publish.
-    pub gap: Duration,
+    pub(crate) gap: Duration,
     /// Heartbeat interval of the idle measurement.
-    pub heartbeat: Duration,
+    pub(crate) heartbeat: Duration,
     /// Duration of the idle measurement.
-    pub idle_window: Duration,
+    pub(crate) idle_window: Duration,
     /// Duration of the `/health` requests of a run.
-    pub health_window: Duration,
+    pub(crate) health_window: Duration,
     /// Publishes per run of the publish rate.
-    pub publishes: usize,
+    pub(crate) publishes: usize,
 }
 
 impl Settings {

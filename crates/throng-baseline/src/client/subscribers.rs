@@ -1,8 +1,8 @@
 //! The connections of one client thread: connect, count deliveries, answer pings.
 //!
-//! Everything here runs on a thread with a private descriptor table and stays there; the thread
-//! ([`super`]) exchanges only numbers with the rest. Deliveries are counted by bytes: a connection
-//! has got a round's message when it has received as many bytes as the message's frame has.
+//! All of it stays on one thread with a private descriptor table, which exchanges only numbers with
+//! other threads ([`super`]). Deliveries are counted in bytes: a connection has a round's message
+//! once it has received as many bytes as the message's frame has.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -19,64 +19,65 @@ use super::target::Target;
 use crate::raw_server::thread_cpu_ns;
 use crate::{frame, net};
 
-/// Connects and handshakes under way at once, over all threads: enough to keep the server busy,
-/// well below the queue of any listener.
+/// Connections of all threads that connect at the same time: enough to keep the server busy, and
+/// far below the backlog of a listener.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// All connections must be subscribed within this.
+/// The maximum time until all connections are subscribed.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
 
-/// One receive buffer for all: larger than what a round leaves in a socket.
+/// The size of the receive buffer that all connections share: more than a round leaves in a socket.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
+/// Events taken in one wait.
 const EVENTS_MAX: usize = 512;
 
-/// How long to wait for events before looking at the deadline again.
+/// The interval at which a wait checks its deadline.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
-/// Which connections a thread is to add.
+/// Connections for a thread to add.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// How they become subscribers.
-    pub target: Target,
-    /// The first connection's number, over all threads.
-    pub first: usize,
-    /// From one connection of this thread to the next: the number of threads.
-    pub step: usize,
-    /// Numbers end before this.
-    pub end: usize,
+    pub(crate) target: Target,
+    /// The number of the first connection. Numbers are unique over all threads.
+    pub(crate) first: usize,
+    /// The distance to the thread's next connection: the number of threads.
+    pub(crate) step: usize,
+    /// All numbers are below this.
+    pub(crate) end: usize,
     /// Connection `i` goes to port `i % ports.len()`.
-    pub ports: Arc<[u16]>,
+    pub(crate) ports: Arc<[u16]>,
 }
 
-/// What a thread saw of a round.
+/// The deliveries of a round on one thread.
 #[derive(Debug, Default)]
-pub struct Part {
-    /// When each connection had all of the message.
-    pub completed: Vec<Instant>,
-    /// Connections still without all of it at the deadline.
-    pub missing: usize,
+pub(crate) struct Part {
+    /// When each connection had the whole message.
+    pub(crate) completed: Vec<Instant>,
+    /// Connections without the whole message at the deadline.
+    pub(crate) missing: usize,
     /// Connections that the server closed.
-    pub closed: usize,
+    pub(crate) closed: usize,
     /// Connections that received more than the message.
-    pub surplus: usize,
-    /// CPU time that receiving took.
-    pub cpu_ns: u64,
+    pub(crate) surplus: usize,
+    /// CPU time of the thread for it.
+    pub(crate) cpu_ns: u64,
 }
 
-/// What parked connections tell while they are parked.
+/// Heartbeats of parked connections, and the end of their parking.
 #[derive(Debug, Default)]
-pub struct Parking {
+pub(crate) struct Parking {
     /// Connections that have had at least one heartbeat.
-    pub pinged: AtomicUsize,
-    /// Heartbeats in all.
-    pub pings: AtomicUsize,
+    pub(crate) pinged: AtomicUsize,
+    /// Heartbeats of all connections.
+    pub(crate) pings: AtomicUsize,
     /// Set to end the parking.
-    pub stop: AtomicBool,
+    pub(crate) stop: AtomicBool,
 }
 
 /// The connections of one thread.
-pub struct Subscribers {
+pub(crate) struct Subscribers {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     events: Vec<epoll::Event>,
@@ -96,8 +97,8 @@ struct Pending {
 }
 
 impl Subscribers {
-    /// No subscriber yet.
-    pub fn new() -> Result<Self> {
+    /// Starts without connections.
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections: Vec::new(),
@@ -107,7 +108,7 @@ impl Subscribers {
     }
 
     /// Adds connections and waits until each is a subscriber.
-    pub fn connect(&mut self, batch: &Batch) -> Result<()> {
+    pub(crate) fn connect(&mut self, batch: &Batch) -> Result<()> {
         let deadline = Instant::now() + CONNECT_DEADLINE;
         let in_flight_max = (IN_FLIGHT_MAX / batch.step).max(1);
         let mut numbers = (batch.first..batch.end).step_by(batch.step);
@@ -130,7 +131,7 @@ impl Subscribers {
             for event in &events {
                 let position = position(event)?;
                 let Some(waiting) = pending.get_mut(&position) else {
-                    // A heartbeat of one that is already subscribed.
+                    // A heartbeat of a connection that is subscribed.
                     self.answer_pings(position)?;
                     continue;
                 };
@@ -152,7 +153,7 @@ impl Subscribers {
         Ok(position)
     }
 
-    /// Moves a connection on by one event; true when it is a subscriber.
+    /// Handles an event of a connection that is not subscribed. Returns whether it is now.
     fn advance(
         &mut self,
         position: usize,
@@ -181,19 +182,24 @@ impl Subscribers {
             ensure!(bytes > 0, "a connection was closed before it was subscribed");
             pending.received.extend_from_slice(&self.buffer[..bytes]);
         }
-        let head_bytes = target.answered(&pending.received).map_err(|error| anyhow!(error))?;
+        let head_bytes =
+            target.response_bytes(&pending.received).map_err(|error| anyhow!(error))?;
         Ok(head_bytes.is_some())
     }
 
-    /// Forgets what was received, so that a round can start.
-    pub fn reset_counts(&mut self) {
+    /// Starts a round: resets the counts of received bytes.
+    pub(crate) fn reset_counts(&mut self) {
         for connection in &mut self.connections {
             connection.received_bytes = 0;
         }
     }
 
     /// Receives until every connection has `message_bytes` bytes or the deadline has passed.
-    pub fn receive_round(&mut self, message_bytes: usize, deadline: Instant) -> Result<Part> {
+    pub(crate) fn receive_round(
+        &mut self,
+        message_bytes: usize,
+        deadline: Instant,
+    ) -> Result<Part> {
         let before_ns = thread_cpu_ns();
         let mut part =
             Part { completed: Vec::with_capacity(self.connections.len()), ..Part::default() };
@@ -212,8 +218,8 @@ impl Subscribers {
         Ok(part)
     }
 
-    /// Answers pings until told to stop.
-    pub fn park(&mut self, parking: &Parking) -> Result<()> {
+    /// Answers pings until [`Parking::stop`] is set.
+    pub(crate) fn park(&mut self, parking: &Parking) -> Result<()> {
         while !parking.stop.load(Ordering::Relaxed) {
             net::wait(&self.epoll, &mut self.events, WAIT_STEP)?;
             let events = std::mem::take(&mut self.events);
@@ -232,14 +238,14 @@ impl Subscribers {
         Ok(())
     }
 
-    /// Answers the pings that one connection has received, and says how many heartbeats it had.
+    /// Answers the pings of one connection. Returns the number of its heartbeats.
     fn answer_pings(&mut self, position: usize) -> Result<usize> {
         let socket = &self.connections[position].socket;
         let mut answered = 0;
         while let Some(bytes) = receive(socket, &mut self.buffer)? {
             ensure!(bytes > 0, "the server closed a parked connection");
             let (pongs, count) = frame::pongs(&self.buffer[..bytes])
-                .context("a parked connection received something that is no heartbeat")?;
+                .context("a parked connection received something else than a heartbeat")?;
             if !pongs.is_empty() {
                 let sent = rustix::net::send(socket, &pongs, SendFlags::NOSIGNAL)?;
                 ensure!(sent == pongs.len(), "only {sent} bytes of a pong were taken");
@@ -263,7 +269,7 @@ fn position(event: &epoll::Event) -> Result<usize> {
     Ok(usize::try_from(data.u64())?)
 }
 
-/// Receives once: `None` when there is nothing, 0 at the end.
+/// Receives once: `None` if nothing is there, 0 at the end of the connection.
 fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
     match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
         Ok((bytes, _)) => Ok(Some(bytes)),
@@ -272,8 +278,8 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
     }
 }
 
-/// Takes all that one connection has received and counts it. A read that does not fill the buffer
-/// has emptied the socket: what comes later makes a new event.
+/// Reads and counts all bytes of one connection. A read that does not fill the buffer has emptied
+/// the socket, and later bytes raise a new event.
 fn drain(
     connection: &mut Connection,
     buffer: &mut [u8],

@@ -1,28 +1,29 @@
-//! What a connection of the client asks for, and when the answer makes it a subscriber.
+//! The request of a connection, and the response that makes it a subscriber.
 
 use crate::http;
 
-/// A fixed key: the probe checks the accept value that belongs to it.
+/// The key of all handshakes, from RFC 6455, section 1.3.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+/// The value of `Sec-WebSocket-Accept` that answers [`KEY`].
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// How a connection becomes a subscriber.
 #[derive(Clone, Debug)]
-pub enum Target {
-    /// By being connected: the raw loop knows no requests.
+pub(crate) enum Target {
+    /// By being connected: the raw loop reads no requests.
     Raw,
-    /// By the `101` to an upgrade.
+    /// By status 101 to an upgrade.
     WebSocket(Path),
-    /// By the `200` to a request for an event stream.
+    /// By status 200 to a request for server-sent events.
     EventStream(Path),
 }
 
-/// Which URL a connection follows.
+/// The path of a connection's request.
 #[derive(Clone, Debug)]
-pub enum Path {
-    /// All the same one.
+pub(crate) enum Path {
+    /// The same for all connections.
     Shared(String),
-    /// Each its own: this, and the connection's number.
+    /// This prefix with the connection's number.
     Own(String),
 }
 
@@ -37,7 +38,7 @@ impl Path {
 
 impl Target {
     /// The request that the connection with this number sends; `None` if it sends nothing.
-    pub fn request(&self, index: usize) -> Option<Vec<u8>> {
+    pub(crate) fn request(&self, index: usize) -> Option<Vec<u8>> {
         let (path, headers) = match self {
             Self::Raw => return None,
             Self::WebSocket(path) => (
@@ -52,19 +53,21 @@ impl Target {
         Some(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n").into_bytes())
     }
 
-    /// Whether what was received is the whole head of the right answer, and how long that head is.
-    pub fn answered(&self, received: &[u8]) -> Result<Option<usize>, String> {
-        let Some(end) = http::find(received, http::HEAD_END) else {
-            return Ok(None);
-        };
-        let head_bytes = end + http::HEAD_END.len();
+    /// The length of the response's head; `None` while it is incomplete. An error if it does not
+    /// subscribe the connection.
+    pub(crate) fn response_bytes(&self, received: &[u8]) -> Result<Option<usize>, String> {
+        let Some(head_bytes) = http::head_bytes(received) else { return Ok(None) };
         let head = String::from_utf8_lossy(&received[..head_bytes]);
-        let is_right = match self {
+        let is_subscribed = match self {
             Self::Raw => false,
             Self::WebSocket(_) => http::status(&head) == Some(101) && head.contains(ACCEPT),
             Self::EventStream(_) => http::status(&head) == Some(200),
         };
-        if is_right { Ok(Some(head_bytes)) } else { Err(format!("the server answered {head:?}")) }
+        if is_subscribed {
+            Ok(Some(head_bytes))
+        } else {
+            Err(format!("the server answered {head:?}"))
+        }
     }
 }
 
@@ -82,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_answer_subscribes() {
+    fn other_responses_are_errors() {
         let target = Target::WebSocket(Path::Shared("/channels/a".into()));
         let head = format!("HTTP/1.1 101 Switching\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n");
-        assert_eq!(target.answered(head.as_bytes()), Ok(Some(head.len())));
-        assert_eq!(target.answered(&head.as_bytes()[..head.len() - 1]), Ok(None));
-        assert!(target.answered(b"HTTP/1.1 101 Switching\r\n\r\n").is_err());
-        assert!(target.answered(b"HTTP/1.1 503 Full\r\n\r\n").is_err());
+        assert_eq!(target.response_bytes(head.as_bytes()), Ok(Some(head.len())));
+        assert_eq!(target.response_bytes(&head.as_bytes()[..head.len() - 1]), Ok(None));
+        assert!(target.response_bytes(b"HTTP/1.1 101 Switching\r\n\r\n").is_err());
+        assert!(target.response_bytes(b"HTTP/1.1 503 Full\r\n\r\n").is_err());
     }
 }

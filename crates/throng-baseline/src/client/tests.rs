@@ -11,10 +11,10 @@ use super::Client;
 use super::target::{Path, Target};
 use crate::{frame, http};
 
-/// Ends a test that would hang otherwise; never waited for when all is well.
+/// Ends a test that would hang; a test that passes never waits for it.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Long enough for a delivery that is there, short enough to wait for one that is not.
+/// The time after which a delivery counts as missing.
 const MISSING_DEADLINE: Duration = Duration::from_millis(300);
 
 const CONNECTIONS: usize = 20;
@@ -26,8 +26,8 @@ fn websocket() -> Target {
     Target::WebSocket(Path::Own("/users/u".to_owned()))
 }
 
-/// A client with all connections subscribed, over two threads and in two steps, and the server's
-/// ends with what each asked for.
+/// A client with all connections subscribed, on two threads and in two steps; and the server's
+/// ends, each with its request line.
 fn subscribed() -> (Client, Vec<(TcpStream, String)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -36,12 +36,12 @@ fn subscribed() -> (Client, Vec<(TcpStream, String)>) {
             let (mut stream, _) = listener.accept().expect("a connection");
             stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
             let mut request = Vec::new();
-            while http::find(&request, http::HEAD_END).is_none() {
+            while http::head_bytes(&request).is_none() {
                 let mut part = [0; 1024];
                 let bytes = stream.read(&mut part).expect("a request");
                 request.extend_from_slice(&part[..bytes]);
             }
-            // In two pieces, so that a head may arrive in two.
+            // In two parts, so that a head may arrive in two.
             stream.write_all(&HEAD[..20]).expect("half a head");
             stream.write_all(&HEAD[20..]).expect("the other half");
             let line = String::from_utf8_lossy(&request).lines().next().map(str::to_owned);
@@ -87,7 +87,7 @@ fn a_round_ends_with_the_last_byte_of_the_last_delivery() {
 }
 
 #[test]
-fn a_missing_delivery_is_told_with_its_count() {
+fn missing_deliveries_are_counted() {
     let (client, mut streams) = subscribed();
     let message = frame::text(&frame::payload(64));
     let round = client.round(message.len(), MISSING_DEADLINE, || {
@@ -111,7 +111,7 @@ fn a_closed_connection_and_a_surplus_are_errors() {
 
     let (client, streams) = subscribed();
     let round = client.round(message.len(), DEADLINE, || {
-        // Not by dropping: threads that other tests start copy this descriptor table.
+        // Dropping them is not enough: threads of other tests have copies of this descriptor table.
         for (stream, _) in &streams[CONNECTIONS / 2..] {
             stream.shutdown(Shutdown::Both)?;
         }
@@ -135,13 +135,13 @@ fn parked_connections_answer_pings() {
 }
 
 #[test]
-fn a_refusal_is_told_with_what_the_server_said() {
+fn a_refusal_shows_the_response() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let refusing = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
         stream.write_all(b"HTTP/1.1 503 Full\r\nContent-Length: 0\r\n\r\n").expect("an answer");
-        // Open until the client has read it.
+        // Stays open until the client has read it.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let mut client = Client::start(1).expect("a thread");

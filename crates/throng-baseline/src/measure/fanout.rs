@@ -1,4 +1,4 @@
-//! Fan-out, burst and connect rate: Throng against the raw loop, in the same runs.
+//! Fan-outs, bursts and the connect rate, in the same runs.
 
 use std::thread;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::session::{BURST_MESSAGES, Publish, Server, Session, websocket};
-use crate::ledger::{Ledger, Side};
 use crate::machine::{Machine, Used};
+use crate::results::{Results, Side};
 use crate::settings::{Settings, progress};
 use crate::stats;
 
-/// The payloads of a fan-out, and the figures each fills.
+/// The payloads of the fan-outs, in bytes, and the keys of their measurements.
 const FANOUTS: [(usize, Keys); 2] = [
     (
         64,
@@ -42,10 +42,10 @@ const FANOUTS: [(usize, Keys); 2] = [
 const BURSTS: [(Publish, &str); 2] =
     [(Publish::Batch, "burst_batch_rate"), (Publish::Pipelined, "burst_pipelined_rate")];
 
-/// How long the machine is watched with all subscribers parked, before a series.
+/// The time for which the idle machine is measured before a series, with all subscribers parked.
 const IDLE_WINDOW: Duration = Duration::from_secs(2);
 
-/// Other programs that use more than this part of a series' processor time are named.
+/// If other programs use more than this share of a series' processor time, a note names them.
 const OTHERS_SHARE: f64 = 0.05;
 
 const BURST_PAYLOAD_BYTES: usize = 64;
@@ -60,96 +60,101 @@ struct Keys {
     last: &'static str,
 }
 
-/// Which of the three measurements to make.
-pub struct Parts {
-    /// Latency of single messages.
-    pub has_fanout: bool,
-    /// Ten messages at once.
-    pub has_burst: bool,
-    /// Rate of connecting.
-    pub has_connect: bool,
+/// The measurements to make.
+pub(crate) struct Parts {
+    /// Fan-outs of single messages.
+    pub(crate) has_fanout: bool,
+    /// Bursts of ten messages.
+    pub(crate) has_burst: bool,
+    /// The connect rate.
+    pub(crate) has_connect: bool,
 }
 
-/// Medians over the rounds of one run.
+/// The rounds of one run: medians, and processor time for each delivery.
 struct Series {
     rate: f64,
     cpu_us: f64,
     client_cpu_us: f64,
-    /// `None` where the kernel does not tell.
+    /// `None` if `/proc` does not have it.
     machine_cpu_us: Option<f64>,
     p50_ms: f64,
     p99_ms: f64,
     last_ms: f64,
-    /// What else was running, if it was much.
+    /// Other programs that used much processor time.
     note: Option<String>,
 }
 
 /// Measures `settings.repeats` times.
-pub fn measure(settings: &Settings, parts: &Parts, ledger: &mut Ledger) -> Result<()> {
+pub(crate) fn measure(settings: &Settings, parts: &Parts, results: &mut Results) -> Result<()> {
     for run in 0..settings.repeats {
         for side in settings.sides(run) {
             progress(&format!("fan-out {} of {}, {side:?}", run + 1, settings.repeats));
-            measure_side(settings, parts, side, ledger)?;
+            measure_side(settings, parts, side, results)?;
         }
     }
     Ok(())
 }
 
-fn measure_side(settings: &Settings, parts: &Parts, side: Side, ledger: &mut Ledger) -> Result<()> {
+fn measure_side(
+    settings: &Settings,
+    parts: &Parts,
+    side: Side,
+    results: &mut Results,
+) -> Result<()> {
     let mut session = Session::start(settings, side, "0")?;
     let took = session.connect(&websocket(), settings.connections)?;
     if parts.has_connect {
         let rate = settings.connections as f64 / took.as_secs_f64();
-        ledger.add("connect_rate", side, rate);
+        results.add("connect_rate", side, rate);
     }
     if parts.has_fanout {
         for (payload_bytes, keys) in &FANOUTS {
             let series = series(settings, &mut session, Publish::Single, *payload_bytes)?;
-            ledger.add(keys.rate, side, series.rate);
-            ledger.add(keys.cpu, side, series.cpu_us);
-            ledger.add(keys.client_cpu, side, series.client_cpu_us);
+            results.add(keys.rate, side, series.rate);
+            results.add(keys.cpu, side, series.cpu_us);
+            results.add(keys.client_cpu, side, series.client_cpu_us);
             if let Some(machine_cpu_us) = series.machine_cpu_us {
-                ledger.add(keys.machine_cpu, side, machine_cpu_us);
+                results.add(keys.machine_cpu, side, machine_cpu_us);
             }
-            ledger.notes.extend(series.note);
-            ledger.add(keys.p50, side, series.p50_ms);
-            ledger.add(keys.p99, side, series.p99_ms);
-            ledger.add(keys.last, side, series.last_ms);
+            results.notes.extend(series.note);
+            results.add(keys.p50, side, series.p50_ms);
+            results.add(keys.p99, side, series.p99_ms);
+            results.add(keys.last, side, series.last_ms);
         }
     }
     if parts.has_burst {
-        measure_bursts(settings, &mut session, side, ledger)?;
+        measure_bursts(settings, &mut session, side, results)?;
     }
     if let Server::Raw(raw) = &session.server
         && raw.blocked > 0
     {
-        ledger.notes.push(format!("The raw loop found {} sockets full.", raw.blocked));
+        results.notes.push(format!("In the raw loop, {} sockets were full.", raw.blocked));
     }
     Ok(())
 }
 
-/// The raw loop knows no bursts: each is compared with its single messages.
+/// The raw loop has no bursts: they are compared with its single messages.
 fn measure_bursts(
     settings: &Settings,
     session: &mut Session,
     side: Side,
-    ledger: &mut Ledger,
+    results: &mut Results,
 ) -> Result<()> {
     if side == Side::Raw {
         let single = series(settings, session, Publish::Single, BURST_PAYLOAD_BYTES)?;
         for (_, key) in BURSTS {
-            ledger.add(key, side, single.rate);
+            results.add(key, side, single.rate);
         }
         return Ok(());
     }
     for (publish, key) in BURSTS {
         let burst = series(settings, session, publish, BURST_PAYLOAD_BYTES)?;
-        ledger.add(key, side, burst.rate);
+        results.add(key, side, burst.rate);
     }
     Ok(())
 }
 
-/// One publish to warm up, then `settings.rounds` that count.
+/// One round to warm up, then `settings.rounds` that are measured.
 fn series(
     settings: &Settings,
     session: &mut Session,
@@ -176,7 +181,7 @@ fn series(
         p99s.push(stats::percentile(&deliveries.latencies_ms, 99));
         lasts.push(last_ms);
         client_cpu_ns += deliveries.cpu_ns;
-        // Also lets the server's threads sleep, which makes the reading of their time exact.
+        // The server's threads sleep meanwhile, and then their processor time is exact.
         thread::sleep(settings.gap);
     }
     let cpu = Duration::from_nanos(session.server.cpu_ns()?.saturating_sub(before_ns));
@@ -198,7 +203,7 @@ fn series(
     })
 }
 
-/// Names other programs that used much of the processors.
+/// A sentence about other programs that used much processor time.
 fn note(work: &Used) -> Option<String> {
     let is_much = work.others > work.ours.mul_f64(OTHERS_SHARE);
     is_much.then(|| {

@@ -1,4 +1,4 @@
-//! What parked subscribers cost while nothing happens but heartbeats.
+//! Processor time for parked subscribers with heartbeats.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::session::{Session, websocket};
-use crate::ledger::{Ledger, Side};
+use crate::results::{Results, Side};
 use crate::settings::{Settings, progress};
 
-/// The first heartbeat of a connection may come a whole interval after it, and the machine is
-/// busy.
+/// How late first heartbeats may be: the machine is busy after all have connected.
 const FIRST_HEARTBEAT_SLACK: Duration = Duration::from_secs(30);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Measures once: a run takes a heartbeat and a window, about a minute.
-pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
+/// Measures once, which takes about a minute: an interval of heartbeats, and the window.
+pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Result<()> {
     progress("idle");
     let heartbeat = format!("{}ms", settings.heartbeat.as_millis());
     let mut session = Session::start(settings, Side::Throng, &heartbeat)?;
@@ -43,8 +42,8 @@ pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
     session.client.unpark(parked)?;
 
     let percent = used_ns as f64 / 1e9 / elapsed.as_secs_f64() * 100.0;
-    ledger.add("idle_cpu", Side::Throng, percent);
-    ledger.notes.push(format!(
+    results.add("idle_cpu", Side::Throng, percent);
+    results.notes.push(format!(
         "Idle: {} WebSockets with a heartbeat every {:?}; {pings} heartbeats in {:.0} s.",
         settings.connections,
         settings.heartbeat,

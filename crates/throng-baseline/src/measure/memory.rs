@@ -1,5 +1,5 @@
-//! User-space bytes of a parked subscriber: the slope of the server's Pss between few and many
-//! subscribers of the same process, so that what the process costs by itself drops out.
+//! User-space memory of a parked subscriber: the growth of the server's proportional set size from
+//! few subscribers to many, without the memory of the process itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,21 +8,22 @@ use anyhow::{Context, Result};
 
 use super::session::{Publish, Server, Session, event_stream, own_user, websocket};
 use crate::client::target::Target;
-use crate::ledger::{Ledger, Side};
 use crate::machine;
+use crate::results::{Results, Side};
 use crate::settings::{Settings, progress};
 
-/// Pss has settled when it did not change from one reading to the next.
+/// The proportional set size has settled if it did not change within this time.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
+/// The maximum time until it has settled.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(3);
 
 const BROADCAST_PAYLOAD_BYTES: usize = 64;
 
 /// Measures `settings.repeats` times.
-pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
+pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Result<()> {
     for run in 0..settings.repeats {
         progress(&format!("memory {} of {}", run + 1, settings.repeats));
-        slab_of_raw(settings, ledger)?;
+        slab_of_raw(settings, results)?;
         if settings.is_raw_only {
             continue;
         }
@@ -31,7 +32,7 @@ pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
             ("memory_sse", event_stream()),
             ("memory_users", own_user()),
         ] {
-            slope(settings, key, &target, ledger).context(key)?;
+            slope(settings, key, &target, results).context(key)?;
         }
     }
     Ok(())
@@ -41,7 +42,7 @@ fn slope(
     settings: &Settings,
     key: &'static str,
     target: &Target,
-    ledger: &mut Ledger,
+    results: &mut Results,
 ) -> Result<()> {
     let mut session = Session::start(settings, Side::Throng, "0")?;
     let Server::Throng(process) = &session.server else { return Ok(()) };
@@ -52,25 +53,26 @@ fn slope(
     let (low, slab_low) = (settled_pss_bytes(pid)?, machine::slab_bytes()?);
     session.connect(target, further)?;
     let (high, slab_high) = (settled_pss_bytes(pid)?, machine::slab_bytes()?);
-    ledger.add(key, Side::Throng, growth(low, high, further));
+    results.add(key, Side::Throng, growth(low, high, further));
 
     if key == "memory_websocket" {
-        ledger.add("slab", Side::Throng, growth(slab_low, slab_high, further));
+        results.add("slab", Side::Throng, growth(slab_low, slab_high, further));
         session.round(Publish::Single, BROADCAST_PAYLOAD_BYTES)?;
         let after = settled_pss_bytes(pid)?;
         let connections = settings.connections_low + further;
-        ledger.add("memory_broadcast", Side::Throng, growth(high, after, connections));
+        results.add("memory_broadcast", Side::Throng, growth(high, after, connections));
     }
     Ok(())
 }
 
-/// The raw server's user space holds little but descriptors; the kernel's share is the same thing.
-fn slab_of_raw(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
+/// The raw loop has no memory for a subscriber in user space, so that only the kernel's is
+/// measured.
+fn slab_of_raw(settings: &Settings, results: &mut Results) -> Result<()> {
     let mut session = Session::start(settings, Side::Raw, "0")?;
     let before = machine::slab_bytes()?;
     session.connect(&Target::Raw, settings.connections)?;
     let after = machine::slab_bytes()?;
-    ledger.add("slab", Side::Raw, growth(before, after, settings.connections));
+    results.add("slab", Side::Raw, growth(before, after, settings.connections));
     Ok(())
 }
 

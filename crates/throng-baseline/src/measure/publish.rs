@@ -1,5 +1,5 @@
-//! Publishes per second: kept-alive connections on one thread, each sending its next POST when the
-//! answer to the last has come. Every POST goes to a channel of its own, which nobody follows.
+//! Publishes per second: one thread with connections that each send their next POST after the
+//! response to the last. Each POST goes to another channel, without subscribers.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::session::Session;
-use crate::ledger::{Ledger, Side};
+use crate::results::{Results, Side};
 use crate::settings::{Settings, progress};
 use crate::{frame, http, net};
 
@@ -18,14 +18,14 @@ const CONNECTIONS: usize = 64;
 
 const PAYLOAD_BYTES: usize = 64;
 
-/// All publishes of a run must be answered within this.
+/// The maximum time for the responses to all publishes of a run.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
 const RECEIVE_BYTES: usize = 16 * 1024;
 
-/// Publishes to warm up: this part of those that count.
+/// To warm up, the number of publishes is divided by this.
 const WARM_UP_PART: usize = 20;
 
 struct Publisher {
@@ -37,15 +37,15 @@ struct Publishers {
     epoll: OwnedFd,
     publishers: Vec<Publisher>,
     payload: Vec<u8>,
-    /// Number of the next channel.
+    /// The number of the next channel.
     next: usize,
-    /// No channel from this number on.
+    /// All numbers are below this.
     end: usize,
     answered: usize,
 }
 
 /// Measures `settings.repeats` times.
-pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
+pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Result<()> {
     for run in 0..settings.repeats {
         progress(&format!("publish {} of {}", run + 1, settings.repeats));
         let session = Session::start(settings, Side::Throng, "0")?;
@@ -55,8 +55,8 @@ pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
         let took = publishers.publish(settings.publishes)?;
         let used_ns = session.server.cpu_ns()?.saturating_sub(before_ns);
         let publishes = settings.publishes as f64;
-        ledger.add("publish_rate", Side::Throng, publishes / took.as_secs_f64());
-        ledger.add("publish_cpu", Side::Throng, used_ns as f64 / 1e3 / publishes);
+        results.add("publish_rate", Side::Throng, publishes / took.as_secs_f64());
+        results.add("publish_cpu", Side::Throng, used_ns as f64 / 1e3 / publishes);
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ impl Publishers {
         Ok(Self { epoll, publishers, payload, next: 0, end: 0, answered: 0 })
     }
 
-    /// Publishes `count` messages and waits for the last answer.
+    /// Publishes `count` messages and waits for all responses. Returns the time that it took.
     fn publish(&mut self, count: usize) -> Result<Duration> {
         self.end = self.next + count;
         let target = self.answered + count;
@@ -111,7 +111,7 @@ impl Publishers {
                     ensure!(sent == request.len(), "only {sent} bytes of a request were taken");
                     return Ok(());
                 }
-                // Not connected yet, which happens at most once for each.
+                // The connection is not established yet.
                 Err(Errno::AGAIN) if Instant::now() < deadline => {
                     rustix::thread::sched_yield();
                 }

@@ -1,6 +1,5 @@
-//! `GET /health` while fan-outs to all subscribers run back to back: what one ordinary request
-//! waits for a broadcast. The raw server answers it on threads of its own, so its figures are what
-//! the busy machine alone makes a request wait.
+//! The latency of `GET /health` during continuous fan-outs to all subscribers. The raw loop answers
+//! it on other threads, so that its latency is what the busy machine alone causes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,49 +10,49 @@ use anyhow::{Context, Result, anyhow};
 use super::session::{Publish, Session, websocket};
 use crate::client::ms;
 use crate::http::{self, Http};
-use crate::ledger::Ledger;
+use crate::results::Results;
 use crate::settings::{Settings, progress};
 use crate::stats;
 
 const PAYLOAD_BYTES: usize = 64;
 
-/// Between one pair of requests and the next, so that the probe is not the load.
+/// The time between two pairs of requests, so that they are no load.
 const PAUSE: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
-struct Waits {
+struct Latencies {
     new_ms: Vec<f64>,
     kept_ms: Vec<f64>,
 }
 
 /// Measures `settings.repeats` times.
-pub fn measure(settings: &Settings, ledger: &mut Ledger) -> Result<()> {
+pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Result<()> {
     for run in 0..settings.repeats {
         for side in settings.sides(run) {
             progress(&format!("responsiveness {} of {}, {side:?}", run + 1, settings.repeats));
             let mut session = Session::start(settings, side, "0")?;
             session.connect(&websocket(), settings.connections)?;
-            let waits = ask_during_fanouts(settings, &mut session)?;
-            ledger.add("health_new_p50", side, stats::percentile(&waits.new_ms, 50));
-            ledger.add("health_new_p99", side, stats::percentile(&waits.new_ms, 99));
-            ledger.add("health_kept_p50", side, stats::percentile(&waits.kept_ms, 50));
-            ledger.add("health_kept_p99", side, stats::percentile(&waits.kept_ms, 99));
+            let latencies = request_during_fanouts(settings, &mut session)?;
+            results.add("health_new_p50", side, stats::percentile(&latencies.new_ms, 50));
+            results.add("health_new_p99", side, stats::percentile(&latencies.new_ms, 99));
+            results.add("health_kept_p50", side, stats::percentile(&latencies.kept_ms, 50));
+            results.add("health_kept_p99", side, stats::percentile(&latencies.kept_ms, 99));
         }
     }
     Ok(())
 }
 
-fn ask_during_fanouts(settings: &Settings, session: &mut Session) -> Result<Waits> {
+fn request_during_fanouts(settings: &Settings, session: &mut Session) -> Result<Latencies> {
     session.round(Publish::Single, PAYLOAD_BYTES)?;
     let port = session.server.health_port();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let asking = scope.spawn(|| ask_until(port, &stop));
+        let requesting = scope.spawn(|| request_until(port, &stop));
         let fanned_out = fan_out_for(settings.health_window, session);
         stop.store(true, Ordering::Relaxed);
-        let waits = asking.join().map_err(|_| anyhow!("the asking thread panicked"))?;
+        let latencies = requesting.join().map_err(|_| anyhow!("the requesting thread panicked"))?;
         fanned_out?;
-        waits.context("GET /health")
+        latencies.context("GET /health")
     })
 }
 
@@ -65,8 +64,8 @@ fn fan_out_for(window: Duration, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-fn ask_until(port: u16, stop: &AtomicBool) -> Result<Waits> {
-    let mut waits = Waits::default();
+fn request_until(port: u16, stop: &AtomicBool) -> Result<Latencies> {
+    let mut latencies = Latencies::default();
     let mut kept = Http::connect(port)?;
     let request = http::get("/health");
     while !stop.load(Ordering::Relaxed) {
@@ -74,13 +73,13 @@ fn ask_until(port: u16, stop: &AtomicBool) -> Result<Waits> {
         let mut new = Http::connect(port)?;
         new.send(&request)?;
         new.expect_success()?;
-        waits.new_ms.push(ms(started.elapsed()));
+        latencies.new_ms.push(ms(started.elapsed()));
 
         let started = Instant::now();
         kept.send(&request)?;
         kept.expect_success()?;
-        waits.kept_ms.push(ms(started.elapsed()));
+        latencies.kept_ms.push(ms(started.elapsed()));
         thread::sleep(PAUSE);
     }
-    Ok(waits)
+    Ok(latencies)
 }

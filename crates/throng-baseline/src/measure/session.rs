@@ -1,4 +1,4 @@
-//! One run: a fresh server, Throng or raw, with connected clients.
+//! One run: a new server, Throng or the raw loop, with its clients.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::client::target::{Path, Target};
 use crate::client::{Client, Deliveries};
 use crate::http::{self, Http};
-use crate::ledger::Side;
 use crate::raw_process::RawProcess;
+use crate::results::Side;
 use crate::server_process::{ServerProcess, Setup};
 use crate::settings::Settings;
 use crate::{frame, machine};
@@ -16,33 +16,33 @@ use crate::{frame, machine};
 /// The channel that all subscribers follow.
 const CHANNEL_PATH: &str = "/channels/bench";
 
-/// A message must have reached every subscriber within this.
+/// The maximum time until all subscribers have a message.
 const ROUND_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Messages in a burst.
-pub const BURST_MESSAGES: usize = 10;
+pub(crate) const BURST_MESSAGES: usize = 10;
 
-/// What is published in a round.
+/// How the messages of a round are published.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Publish {
+pub(crate) enum Publish {
     /// One message in one request.
     Single,
     /// [`BURST_MESSAGES`] in one `POST /publish`.
     Batch,
-    /// [`BURST_MESSAGES`] POSTs on one connection, none waiting for the answer to another.
+    /// [`BURST_MESSAGES`] POSTs on one connection, without waiting for responses in between.
     Pipelined,
 }
 
 /// A server with its clients. The clients are closed before the server is stopped.
-pub struct Session {
+pub(crate) struct Session {
     /// The client with all subscribers.
-    pub client: Client,
+    pub(crate) client: Client,
     /// The server that sends to them.
-    pub server: Server,
+    pub(crate) server: Server,
 }
 
 /// The server of a session.
-pub enum Server {
+pub(crate) enum Server {
     /// The raw loop.
     Raw(RawProcess),
     /// The Throng server.
@@ -50,8 +50,8 @@ pub enum Server {
 }
 
 impl Server {
-    /// CPU time so far: of the raw loop's sending, of everything that Throng does.
-    pub fn cpu_ns(&self) -> Result<u64> {
+    /// CPU time so far: of the raw loop's sends, or of the whole Throng process.
+    pub(crate) fn cpu_ns(&self) -> Result<u64> {
         match self {
             Self::Raw(raw) => Ok(raw.cpu_ns),
             Self::Throng(process) => machine::cpu_ns(process.id()),
@@ -59,15 +59,15 @@ impl Server {
     }
 
     /// Its process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         match self {
             Self::Raw(raw) => raw.id(),
             Self::Throng(process) => process.id(),
         }
     }
 
-    /// Where `GET /health` is answered.
-    pub fn health_port(&self) -> u16 {
+    /// The port that answers `GET /health`.
+    pub(crate) fn health_port(&self) -> u16 {
         match self {
             Self::Raw(raw) => raw.health_port,
             Self::Throng(process) => process.port,
@@ -76,8 +76,8 @@ impl Server {
 }
 
 impl Session {
-    /// Starts a server for all connections, and no connection yet.
-    pub fn start(settings: &Settings, side: Side, heartbeat: &str) -> Result<Self> {
+    /// Starts a server, without connections.
+    pub(crate) fn start(settings: &Settings, side: Side, heartbeat: &str) -> Result<Self> {
         let connections = settings.connections;
         let server = match side {
             Side::Raw => Server::Raw(RawProcess::start(settings.senders, connections)?),
@@ -91,14 +91,14 @@ impl Session {
         Ok(Self { client: Client::start(settings.client_threads)?, server })
     }
 
-    /// Adds subscribers of `target` (the raw loop knows only connections), and says how long that
-    /// took until the last was subscribed. On a raw server all are to be added at once.
-    pub fn connect(&mut self, target: &Target, count: usize) -> Result<Duration> {
+    /// Adds subscribers of `target`; for the raw loop, connections, and all at once. Returns the
+    /// time until all are subscribed.
+    pub(crate) fn connect(&mut self, target: &Target, count: usize) -> Result<Duration> {
         let started = Instant::now();
         match &mut self.server {
             Server::Raw(raw) => {
                 self.client.connect(&Target::Raw, &raw.ports, count)?;
-                // Connected only means queued: the raw server, too, has to have them.
+                // The kernel connects them before the raw loop accepts them.
                 raw.await_accepted()?;
             }
             Server::Throng(process) => {
@@ -108,8 +108,8 @@ impl Session {
         Ok(started.elapsed())
     }
 
-    /// Sends to all subscribers and waits for the last delivery.
-    pub fn round(&mut self, publish: Publish, payload_bytes: usize) -> Result<Deliveries> {
+    /// Sends a message or a burst to all subscribers, and waits for the last delivery.
+    pub(crate) fn round(&mut self, publish: Publish, payload_bytes: usize) -> Result<Deliveries> {
         let payload = frame::payload(payload_bytes);
         let message_bytes = frame::text(&payload).len();
         let Self { client, server } = self;
@@ -121,7 +121,7 @@ impl Session {
                 Ok(deliveries)
             }
             Server::Throng(process) => {
-                // A connection that waited since the session's start might be closed as idle.
+                // A new connection: an older one may be closed as idle.
                 let mut publisher = Http::connect(process.port)?;
                 publisher.send(&http::get("/health"))?;
                 publisher.expect_success()?;
@@ -137,28 +137,28 @@ impl Session {
 }
 
 /// A WebSocket subscriber of the common channel.
-pub fn websocket() -> Target {
+pub(crate) fn websocket() -> Target {
     Target::WebSocket(Path::Shared(CHANNEL_PATH.to_owned()))
 }
 
-/// An event stream of the common channel.
-pub fn event_stream() -> Target {
+/// Server-sent events of the common channel.
+pub(crate) fn event_stream() -> Target {
     Target::EventStream(Path::Shared(CHANNEL_PATH.to_owned()))
 }
 
-/// A WebSocket that follows a user's inbox of its own.
-pub fn own_user() -> Target {
+/// A WebSocket that follows the inbox of another user each.
+pub(crate) fn own_user() -> Target {
     Target::WebSocket(Path::Own("/users/u".to_owned()))
 }
 
-/// The bytes of the requests, and how many answers they have.
+/// The bytes of the requests, and the number of responses.
 fn requests(publish: Publish, payload: &[u8]) -> (Vec<u8>, usize) {
     let single = || http::post(CHANNEL_PATH, "text/plain", payload);
     match publish {
         Publish::Single => (single(), 1),
         Publish::Pipelined => (single().repeat(BURST_MESSAGES), BURST_MESSAGES),
         Publish::Batch => {
-            // The payload is plain letters, so it needs no escaping.
+            // The payload has only letters, which need no escaping.
             let data = String::from_utf8_lossy(payload);
             let line = format!("{{\"channel\":\"bench\",\"data\":\"{data}\"}}\n");
             let body = line.repeat(BURST_MESSAGES);
