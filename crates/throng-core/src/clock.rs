@@ -48,6 +48,11 @@ pub fn wall_ms(at_ms: u64) -> u64 {
     at_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed))
 }
 
+/// The inverse of [`wall_ms`]: converts a time by the machine's clock to one of [`now_ms`].
+pub fn from_wall_ms(wall_ms: u64) -> u64 {
+    wall_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed).saturating_neg())
+}
+
 /// Follows the machine's clock, which `read` reads in milliseconds since 1970 ([`machine_ms`]).
 /// Call from time to time.
 pub fn follow(read: impl FnOnce() -> u64) {

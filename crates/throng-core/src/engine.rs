@@ -199,6 +199,10 @@ pub trait Engine: Send + Sync {
     /// Removes a subscription of a worker.
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId);
 
+    /// Corrects the number of a worker's subscriptions of a channel: connections may have been lost
+    /// while it was frozen. Does nothing if the worker does not follow the channel.
+    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32);
+
     /// A page of a channel's history, of at most `limit` messages.
     fn history(
         &self,

@@ -21,8 +21,21 @@ pub struct ChannelId(pub u32);
 pub struct LocalId(pub NonZeroU32);
 
 impl LocalId {
+    /// The number of channels that one worker can follow: more than memory has room for.
+    const INDICES_MAX: u32 = 1 << 26;
+
     pub(crate) fn from_index(index: u32) -> LocalId {
         LocalId(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    /// The id with this number; `None` for 0, and for numbers that no table reaches.
+    pub(crate) fn from_number(number: u32) -> Option<LocalId> {
+        let id = NonZeroU32::new(number).map(LocalId);
+        id.filter(|id| id.index() < LocalId::INDICES_MAX)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
     }
 
     pub(crate) fn index(self) -> u32 {
@@ -52,6 +65,11 @@ impl Epoch {
     /// The epoch of a given number, of which the low 46 bits are used.
     pub const fn numbered(number: u64) -> Epoch {
         Epoch(number & ((1 << EPOCH_BITS) - 1))
+    }
+
+    /// The inverse of [`Epoch::numbered`].
+    pub fn number(self) -> u64 {
+        self.0
     }
 }
 

@@ -25,6 +25,7 @@
 //! | `access` | the one place that decides who may do what |
 //! | `counters` | the counters of a worker |
 //! | `histogram` | times, counted by length |
+//! | [`frozen`] | state as bytes, for another process to go on with |
 //! | [`slab`] | storage with stable indices |
 //! | [`retry`] | when closed and refused clients should come back |
 //! | `ages` | finds the owner of the oldest message |
@@ -46,6 +47,7 @@ pub mod clock;
 pub mod conformance;
 mod counters;
 pub mod engine;
+pub mod frozen;
 mod histogram;
 mod history_page;
 pub mod id;
@@ -68,7 +70,7 @@ pub use engine::{
 };
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, Epoch, LocalId, MessageId, Position, WorkerId};
-pub use memory::MemoryEngine;
+pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceDone, PresenceQuery};

@@ -49,6 +49,11 @@ impl Log {
         bytes
     }
 
+    /// The messages, oldest first.
+    pub(crate) fn contents(&self) -> impl ExactSizeIterator<Item = &Content> {
+        self.messages.iter().map(|kept| &*kept.content)
+    }
+
     /// Drops the messages that `retention` does not cover at `now_ms`. Returns their bytes.
     pub(crate) fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
         let before = self.bytes;
@@ -87,6 +92,11 @@ impl Log {
     /// When the oldest message was published.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
         self.messages.front().map(|first| first.content.time_ms)
+    }
+
+    /// The offset of the newest message.
+    pub(crate) fn newest_offset(&self) -> Option<u64> {
+        self.messages.back().map(|last| last.content.id.offset)
     }
 
     /// When the newest message was published.

@@ -19,12 +19,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | `channel` | a channel's log and followers |
+//! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
 //! | `names` | the names of a shard's channels |
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
 
 mod channel;
+mod freeze;
 mod idempotency;
 mod names;
 mod shard;
@@ -44,6 +46,7 @@ use crate::name::ChannelName;
 use crate::presence::PresenceCache;
 use crate::rules::Rules;
 use crate::worker_queue::{Notification, WorkerQueue};
+pub use freeze::MemoryThaw;
 use shard::{Hashed, SHARD_BITS, Shard};
 use shared::Shared;
 
@@ -167,6 +170,11 @@ impl Engine for MemoryEngine {
         self.lock(at).unfollow(&self.shared, now_ms, slot, worker);
     }
 
+    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
+        let (at, slot) = MemoryEngine::split(channel);
+        self.lock(at).set_subscribers(&self.shared, now_ms, slot, worker, subscribers);
+    }
+
     fn history(
         &self,
         now_ms: u64,
@@ -213,6 +221,7 @@ impl Engine for MemoryEngine {
 
     fn tick(&self, now_ms: u64) {
         self.presence.expire(now_ms);
+        self.shared.expire_thawed_keys(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);
         shard.tick(&self.shared, now_ms);

@@ -56,6 +56,29 @@ impl<T> Page<T> {
         self.length += 1;
     }
 
+    /// Stores a value in a vacant entry, also behind those used so far.
+    fn insert_at(&mut self, at: usize, value: T) {
+        if at == self.vacant as usize {
+            return self.insert(value);
+        }
+        if self.entries.is_empty() {
+            self.entries.reserve_exact(PAGE_ENTRIES);
+        }
+        while self.entries.len() <= at {
+            self.entries.push(Entry::Vacant(0));
+        }
+        debug_assert!(matches!(self.entries[at], Entry::Vacant(_)));
+        self.entries[at] = Entry::Occupied(value);
+        self.length += 1;
+        // Links the vacant entries anew, in their order.
+        self.vacant = self.entries.len() as u32;
+        for (at, entry) in self.entries.iter_mut().enumerate().rev() {
+            if let Entry::Vacant(next) = entry {
+                *next = std::mem::replace(&mut self.vacant, at as u32);
+            }
+        }
+    }
+
     fn remove(&mut self, at: usize) -> Option<T> {
         let entry = self.entries.get_mut(at)?;
         if matches!(entry, Entry::Vacant(_)) {
@@ -144,6 +167,35 @@ impl<T> Slab<T> {
         }
         self.length += 1;
         index
+    }
+
+    /// Stores `value` at `index`, for a value that has to keep the index that it had elsewhere.
+    /// Allocates the table of pages up to there. Returns the value if the entry is in use.
+    pub fn insert_at(&mut self, index: u32, value: T) -> Result<(), T> {
+        if self.get(index).is_some() {
+            return Err(value);
+        }
+        let at = index >> PAGE_BITS;
+        while self.pages.len() <= at as usize {
+            let last = self.pages.len() as u32;
+            self.pages.push(Page::new());
+            link(&mut self.pages, &mut self.freed, last);
+        }
+        if self.pages[at as usize].length == 0 {
+            if at == self.spare {
+                self.spare = NO_PAGE;
+            } else {
+                unlink(&mut self.pages, &mut self.freed, at);
+            }
+            link(&mut self.pages, &mut self.partly_filled, at);
+        }
+        let page = &mut self.pages[at as usize];
+        page.insert_at(index as usize & (PAGE_ENTRIES - 1), value);
+        if page.length as usize == PAGE_ENTRIES {
+            unlink(&mut self.pages, &mut self.partly_filled, at);
+        }
+        self.length += 1;
+        Ok(())
     }
 
     /// Removes the value at `index`; `None` if the entry is vacant.
@@ -293,13 +345,18 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_map(
-            steps in prop::collection::vec((0u8..5, 0u32..1500), 0..25),
+            steps in prop::collection::vec((0u8..6, 0u32..1500), 0..25),
         ) {
             let mut slab = Slab::default();
             let mut model = HashMap::new();
             for (kind, number) in steps {
                 for number in number..number + 200 {
-                    if kind < 2 {
+                    if kind == 5 {
+                        let is_taken = model.contains_key(&number);
+                        let stored = slab.insert_at(number, number);
+                        prop_assert_eq!(stored, if is_taken { Err(number) } else { Ok(()) });
+                        model.entry(number).or_insert(number);
+                    } else if kind < 2 {
                         let expected = slab.next_index();
                         let index = slab.insert(number);
                         prop_assert_eq!(index, expected);

@@ -24,6 +24,7 @@
 //! | `cursor` | cursors of 32 bits |
 //! | `epochs` | the epochs of the followed channels |
 //! | `fan_out` | appends, and passes that take turns |
+//! | `freeze` | the table as bytes, and back |
 //! | `limits` | what replay buffers may hold |
 //! | `replay_buffer` | the messages that some subscription lacks |
 //!
@@ -44,6 +45,7 @@ mod circular_list;
 mod cursor;
 mod epochs;
 mod fan_out;
+mod freeze;
 mod limits;
 mod replay_buffer;
 #[cfg(test)]
@@ -62,6 +64,7 @@ use crate::slab::Slab;
 use channel::LocalChannel;
 use cursor::{distance, full_cursor};
 use epochs::Epochs;
+pub use freeze::{FrozenSubscription, OpenChannel};
 
 /// A subscription within a [`SubscriptionTable`], which reuses the id once it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

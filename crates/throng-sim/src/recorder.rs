@@ -169,6 +169,10 @@ impl Engine for Recorder {
         self.engine.unfollow(now_ms, channel, worker);
     }
 
+    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
+        self.engine.set_subscribers(now_ms, channel, worker, subscribers);
+    }
+
     fn history(
         &self,
         now_ms: u64,

@@ -23,5 +23,5 @@ pub use frame::{
     Opcode, ServerFrame, parse_server_frame, write_close, write_frame, write_frame_head,
     write_masked_frame,
 };
-pub use reader::{Event, Reader, Step, UNCONSUMED_BYTES_MAX};
+pub use reader::{Event, HalfFrame, HalfRead, Reader, Step, UNCONSUMED_BYTES_MAX};
 pub use violation::Violation;

@@ -29,6 +29,16 @@ pub(super) struct Follower {
     pub(super) worker: WorkerId,
 }
 
+impl From<Vec<Follower>> for Followers {
+    fn from(followers: Vec<Follower>) -> Followers {
+        match followers.as_slice() {
+            [] => Followers::None,
+            [only] => Followers::One(*only),
+            _ => Followers::Many(Box::new(followers)),
+        }
+    }
+}
+
 impl Followers {
     pub(super) fn as_slice(&self) -> &[Follower] {
         match self {
@@ -95,6 +105,20 @@ impl Followers {
                 }
             }
         }
+    }
+
+    /// Sets the number of a worker's subscriptions, if it follows the channel; 0 removes it.
+    pub(super) fn set(&mut self, worker: WorkerId, subscribers: u32) {
+        let is_other =
+            |other: &Follower| other.worker == worker && other.subscribers != subscribers;
+        let Some(at) = self.as_slice().iter().position(is_other) else { return };
+        let mut followers = self.as_slice().to_vec();
+        if subscribers == 0 {
+            followers.swap_remove(at);
+        } else {
+            followers[at].subscribers = subscribers;
+        }
+        *self = Followers::from(followers);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,9 +1,11 @@
 //! The idempotency keys of recent publications.
 //!
-//! A key is kept as 128 bits of randomly seeded hash, so that its length does not matter.
+//! A key is kept as 128 bits of a hash, so that its length does not matter. The hash is SHA-1 with
+//! a random seed: a frozen engine's keys must be found by a later build as well, and the fast
+//! hashes may change with each of their versions.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::IDEMPOTENCY_MS;
@@ -12,21 +14,55 @@ use crate::engine::IDEMPOTENCY_MS;
 /// fill the memory. Beyond it a shard forgets its oldest key for each new one.
 const KEYS_MAX: usize = 1 << 20;
 
+/// Bytes of a [`Key`] and of a [`Seed`].
+pub(super) const KEY_BYTES: usize = 16;
+
+/// Makes the hashes of keys unpredictable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seed(pub(super) [u8; KEY_BYTES]);
+
+impl Seed {
+    pub(super) fn random() -> Seed {
+        let mut seed = [0; KEY_BYTES];
+        // The operating system seeds the hashers.
+        for half in seed.chunks_mut(size_of::<u64>()) {
+            half.copy_from_slice(&RandomState::new().hash_one(KEYS_MAX).to_le_bytes());
+        }
+        Seed(seed)
+    }
+
+    /// The hash of a channel and a key.
+    pub(super) fn key(&self, channel: &str, key: &str) -> Key {
+        let mut hash = sha1_smol::Sha1::new();
+        hash.update(&self.0);
+        hash.update(&(channel.len() as u32).to_le_bytes());
+        hash.update(channel.as_bytes());
+        hash.update(key.as_bytes());
+        let digest = hash.digest().bytes();
+        Key(std::array::from_fn(|at| digest[at]))
+    }
+}
+
 /// The hash of a channel and a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key([u64; 2]);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key(pub(super) [u8; KEY_BYTES]);
 
 #[derive(Debug, Default)]
 pub(super) struct Idempotency {
-    seeds: [foldhash::quality::RandomState; 2],
     offsets: HashMap<Key, u64, foldhash::fast::RandomState>,
     /// When each key was remembered, oldest first.
     order: VecDeque<(u64, Key)>,
 }
 
 impl Idempotency {
-    pub(super) fn key(&self, channel: &str, key: &str) -> Key {
-        Key([0, 1].map(|at: usize| self.seeds[at].hash_one((channel, key))))
+    /// The keys that are remembered, the oldest first: when, and of which message.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Key, u64)> {
+        self.order.iter().filter_map(|&(at_ms, key)| Some((at_ms, key, *self.offsets.get(&key)?)))
+    }
+
+    /// Whether no key is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
     }
 
     /// The offset of the message that was published with `key`.

@@ -1,12 +1,14 @@
 //! A part of the channels, behind one lock.
 
+pub(super) mod frozen;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashTable;
 
 use super::channel::{Channel, Follower, Followers};
-use super::idempotency::{Idempotency, Key};
+use super::idempotency::Idempotency;
 use super::names::Names;
 use super::shared::Shared;
 use crate::ages::Ages;
@@ -144,8 +146,12 @@ impl Shard {
         publication: Publication,
     ) -> Result<(Published, Wake), PublishError> {
         let is_internal = publication.channel.kind() == Kind::Internal;
-        let key = self.idempotency_key(&publication);
-        if let Some(offset) = key.and_then(|key| self.idempotency.find(now_ms, key, &shared.keys)) {
+        let key = shared.idempotency_key(&publication);
+        let known = key.and_then(|key| {
+            let known = self.idempotency.find(now_ms, key, &shared.keys);
+            known.or_else(|| shared.thawed_offset(now_ms, key))
+        });
+        if let Some(offset) = known {
             shared.duplicates.fetch_add(1, Ordering::Relaxed);
             let id = shared.message_id(offset);
             return Ok((Published { id, subscribers: 0, is_duplicate: true }, Wake::new()));
@@ -162,11 +168,6 @@ impl Shard {
         shared.published.fetch_add(u64::from(!is_internal), Ordering::Relaxed);
         let id = shared.message_id(offset);
         Ok((Published { id, subscribers, is_duplicate: false }, wake))
-    }
-
-    fn idempotency_key(&self, publication: &Publication) -> Option<Key> {
-        let key = publication.idempotency_key.as_deref()?;
-        Some(self.idempotency.key(publication.channel.key(), key))
     }
 
     /// The channel of a publication. It is created if it keeps messages; `None` if the message is
@@ -259,9 +260,7 @@ impl Shard {
         let is_first = channel.log.is_none();
         let log = channel.log.get_or_insert_with(Box::default);
         let message = message.map(Arc::downgrade).unwrap_or_default();
-        let bytes = log.append(content, message);
-        shared.bytes.fetch_add(bytes, Ordering::Relaxed);
-        shared.messages.fetch_add(1, Ordering::Relaxed);
+        shared.add(log, content, message);
         channel.expire(shared, now_ms);
         if is_first && channel.log.is_some() {
             let Shard { ages, channels, .. } = self;
@@ -328,6 +327,25 @@ impl Shard {
             return;
         };
         channel.followers.remove(worker);
+        self.forget_if_unused(shared, now_ms, slot);
+    }
+
+    /// Sets the number of a follower's subscriptions.
+    pub(super) fn set_subscribers(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        slot: u32,
+        worker: WorkerId,
+        subscribers: u32,
+    ) {
+        let Some(channel) = self.channels.get_mut(slot) else { return };
+        channel.followers.set(worker, subscribers);
+        self.forget_if_unused(shared, now_ms, slot);
+    }
+
+    fn forget_if_unused(&mut self, shared: &Shared, now_ms: u64, slot: u32) {
+        let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
         if channel.is_forgettable() {
             self.forget(shared, slot);

@@ -1,12 +1,14 @@
 //! What all shards share: settings, the workers' queues, and what the engine counts.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::engine::EngineMetrics;
+use super::idempotency::{Idempotency, Key, Seed};
+use crate::engine::{EngineMetrics, Publication};
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
+use crate::message::{Content, Message};
 use crate::rules::Rules;
 use crate::worker_queue::WorkerQueue;
 
@@ -27,6 +29,12 @@ pub(super) struct Shared {
     pub(super) messages: AtomicU64,
     /// Idempotency keys that all shards remember.
     pub(super) keys: AtomicUsize,
+    pub(super) idempotency_seed: Seed,
+    /// Keys of the engine that this one was thawed from. They were hashed with their channels, so
+    /// nothing tells their shards.
+    thawed_keys: Mutex<Idempotency>,
+    /// Whether there may be thawed keys, readable without the lock.
+    has_thawed_keys: AtomicBool,
     pub(super) published: AtomicU64,
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
@@ -50,6 +58,9 @@ impl Shared {
             bytes: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
             keys: AtomicUsize::new(0),
+            idempotency_seed: Seed::random(),
+            thawed_keys: Mutex::default(),
+            has_thawed_keys: AtomicBool::new(false),
             published: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
@@ -76,6 +87,41 @@ impl Shared {
         MessageId { epoch: self.epoch, offset }
     }
 
+    /// The hash of the publication's idempotency key, if it has one.
+    pub(super) fn idempotency_key(&self, publication: &Publication) -> Option<Key> {
+        let key = publication.idempotency_key.as_deref()?;
+        Some(self.idempotency_seed.key(publication.channel.key(), key))
+    }
+
+    /// The offset of the message that was published with `key` before the engine was frozen.
+    pub(super) fn thawed_offset(&self, now_ms: u64, key: Key) -> Option<u64> {
+        if !self.has_thawed_keys.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.thawed_keys().find(now_ms, key, &self.keys)
+    }
+
+    /// Keys of the engine that this one was thawed from.
+    pub(super) fn thawed_keys(&self) -> MutexGuard<'_, Idempotency> {
+        self.thawed_keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers keys of the engine that this one was thawed from, the oldest first.
+    pub(super) fn thaw_keys(&self, keys: impl Iterator<Item = (u64, Key, u64)>) {
+        let mut thawed = self.thawed_keys();
+        keys.for_each(|(at_ms, key, offset)| thawed.remember(at_ms, key, offset, &self.keys));
+        self.has_thawed_keys.store(!thawed.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Expires thawed keys; mostly there are none.
+    pub(super) fn expire_thawed_keys(&self, now_ms: u64) {
+        if self.has_thawed_keys.load(Ordering::Relaxed) {
+            let mut thawed = self.thawed_keys();
+            thawed.expire(now_ms, &self.keys);
+            self.has_thawed_keys.store(!thawed.is_empty(), Ordering::Relaxed);
+        }
+    }
+
     /// The hash of a channel's key.
     pub(super) fn hash(&self, key: &str) -> u64 {
         self.hasher.hash_one(key)
@@ -85,9 +131,20 @@ impl Shared {
         &self.queues[usize::from(worker.0)]
     }
 
+    /// The number of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.queues.len()
+    }
+
     /// Whether all logs together exceed their limit.
     pub(super) fn is_over(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.bytes_max
+    }
+
+    /// Appends a message to a log, and counts it.
+    pub(super) fn add(&self, log: &mut Log, content: Arc<Content>, message: Weak<Message>) {
+        self.bytes.fetch_add(log.append(content, message), Ordering::Relaxed);
+        self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Drops messages of a log with `trim`, which returns their bytes, and counts them.

@@ -2,12 +2,14 @@
 
 mod capacity;
 mod conformance;
+mod freeze;
 mod guarantees;
 mod model;
 mod presence;
 mod threads;
 
 use super::*;
+use crate::frozen::ThawError;
 use crate::message::Body;
 use crate::rules::{Retention, Rule};
 use crate::{LocalId, MessageId, StartAt};
@@ -31,6 +33,8 @@ fn weight_bytes(name: &ChannelName, text: &str) -> usize {
 struct Fixture {
     engine: MemoryEngine,
     queues: Vec<Arc<WorkerQueue>>,
+    rules: Arc<Rules>,
+    bytes_max: usize,
 }
 
 impl Fixture {
@@ -38,8 +42,38 @@ impl Fixture {
         let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
         let queues: Vec<_> = (0..workers).map(|_| Arc::new(WorkerQueue::new(|| {}))).collect();
         let epoch = Epoch::numbered(7);
-        let engine = MemoryEngine::new(epoch, Arc::new(rules), queues.clone(), bytes_max);
-        Fixture { engine, queues }
+        let rules = Arc::new(rules);
+        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), bytes_max);
+        Fixture { engine, queues, rules, bytes_max }
+    }
+
+    /// An engine to put in the place of another.
+    fn empty() -> MemoryEngine {
+        MemoryEngine::new(Epoch::numbered(0), Arc::default(), Vec::new(), 0)
+    }
+
+    /// The records of the frozen engine.
+    fn freeze(&self) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        let written: Result<(), ()> = self.engine.freeze(|record| {
+            records.push(record);
+            Ok(())
+        });
+        assert_eq!(written, Ok(()));
+        records
+    }
+
+    /// A new engine for the same queues, from records.
+    fn thaw(&self, records: &[Vec<u8>]) -> Result<MemoryEngine, ThawError> {
+        let mut thaw =
+            MemoryThaw::new(Arc::clone(&self.rules), self.queues.clone(), self.bytes_max);
+        records.iter().try_for_each(|record| thaw.record(record))?;
+        thaw.finish()
+    }
+
+    /// Goes on with an engine that is made from the bytes of this one.
+    fn freeze_and_thaw(&mut self) {
+        self.engine = self.thaw(&self.freeze()).expect("it was frozen just now");
     }
 
     fn publish(&self, now_ms: u64, name: &ChannelName, text: &str) -> Published {

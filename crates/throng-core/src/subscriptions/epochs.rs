@@ -25,20 +25,31 @@ impl Epochs {
     /// Counts one more channel of `epoch`. `are_offsets_consecutive`: see
     /// [`Followed`](crate::Followed).
     pub(super) fn add(&mut self, epoch: Epoch, are_offsets_consecutive: bool) -> EpochRef {
+        let added = self.try_add(epoch, are_offsets_consecutive);
+        let Some(added) = added else { unreachable!("an engine has few epochs at a time") };
+        added
+    }
+
+    /// As [`Epochs::add`]; `None` if there are 65,536 others.
+    pub(super) fn try_add(
+        &mut self,
+        epoch: Epoch,
+        are_offsets_consecutive: bool,
+    ) -> Option<EpochRef> {
         let is_known = |entry: &Entry| {
             (entry.epoch, entry.are_offsets_consecutive) == (epoch, are_offsets_consecutive)
         };
         let known = self.0.iter().position(|entry| entry.channels > 0 && is_known(entry));
         let free = || self.0.iter().position(|entry| entry.channels == 0);
         let at = known.or_else(free).unwrap_or(self.0.len());
+        let added = EpochRef(u16::try_from(at).ok()?);
         let channels = known.map_or(0, |at| self.0[at].channels);
         let entry = Entry { epoch, are_offsets_consecutive, channels: channels + 1 };
         match self.0.get_mut(at) {
             Some(old) => *old = entry,
             None => self.0.push(entry),
         }
-        let Ok(at) = u16::try_from(at) else { unreachable!("an engine has few epochs at a time") };
-        EpochRef(at)
+        Some(added)
     }
 
     /// Counts one channel less.

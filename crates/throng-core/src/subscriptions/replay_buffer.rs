@@ -59,6 +59,21 @@ impl ReplayBuffer {
         }
     }
 
+    /// The buffer of a channel that is being thawed, without its messages. Everything in it counts
+    /// as offered until a subscription that lacks some of it is thawed.
+    pub(super) fn thawed(floor: u64, head: u64) -> ReplayBuffer {
+        ReplayBuffer { floor, ..ReplayBuffer::new(head) }
+    }
+
+    /// Adds the next message of a buffer that is being thawed. Returns its bytes.
+    pub(super) fn thaw_message(&mut self, message: Arc<Message>) -> usize {
+        debug_assert!(message.id.offset <= self.offered);
+        let bytes = message.weight_bytes();
+        self.messages.push_back(message);
+        self.bytes += bytes;
+        bytes
+    }
+
     pub(super) fn messages(&self) -> &VecDeque<Arc<Message>> {
         &self.messages
     }

@@ -36,6 +36,30 @@ struct Frame {
     is_final: bool,
 }
 
+/// What a [`Reader`] holds inside a message, for another reader to go on with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HalfRead {
+    /// Whether the message is text.
+    pub is_text: bool,
+    /// Whether a fragment of the message is complete.
+    pub has_fragments: bool,
+    /// The data frame in progress; `None` between two fragments.
+    pub frame: Option<HalfFrame>,
+    /// The part of the message that has arrived, unmasked.
+    pub payload: Vec<u8>,
+}
+
+/// The rest of a data frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HalfFrame {
+    /// The length of the rest.
+    pub missing_bytes: usize,
+    /// The mask, rotated so that its first byte applies to the first byte of the rest.
+    pub mask: [u8; 4],
+    /// Whether the message ends with it.
+    pub is_final: bool,
+}
+
 /// The result of [`Reader::next`]. The caller must present unconsumed input again, with more bytes
 /// after it.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,6 +117,40 @@ impl Reader {
     /// The memory that the message in progress takes, in bytes.
     pub fn buffered_bytes(&self) -> usize {
         self.payload.capacity()
+    }
+
+    /// The message in progress; `None` outside a message.
+    pub fn half_read(&self) -> Option<HalfRead> {
+        Some(HalfRead {
+            is_text: self.message_is_text?,
+            has_fragments: self.has_fragments,
+            frame: self.frame.as_ref().map(|frame| HalfFrame {
+                missing_bytes: frame.missing_bytes,
+                mask: frame.mask,
+                is_final: frame.is_final,
+            }),
+            payload: self.payload.clone(),
+        })
+    }
+
+    /// A reader that goes on inside a message, which must be one that [`Reader::next`] accepts with
+    /// the same `message_bytes_max`.
+    pub fn resume(half_read: HalfRead, message_bytes_max: usize) -> Result<Reader, Violation> {
+        let HalfRead { is_text, has_fragments, frame, payload } = half_read;
+        let missing_bytes = frame.map_or(0, |frame| frame.missing_bytes);
+        if payload.len().saturating_add(missing_bytes) > message_bytes_max {
+            return Err(Violation::TooLarge);
+        }
+        let mut utf8 = Utf8::default();
+        if is_text {
+            utf8.push(&payload)?;
+        }
+        let frame = frame.map(|HalfFrame { missing_bytes, mask, is_final }| Frame {
+            missing_bytes,
+            mask,
+            is_final,
+        });
+        Ok(Reader { message_is_text: Some(is_text), has_fragments, frame, payload, utf8 })
     }
 
     /// Reads up to the next event. Unmasks in place, so it changes the input that it consumes.

@@ -65,12 +65,13 @@ impl World {
         let count = usize::from(worker % 5);
         let topic = usize::from(topic) % NAMES;
         let worker = u16::from(worker) % WORKERS;
-        match kind % 8 {
+        match kind % 9 {
             0..=2 => self.publish(topic, usize::from(how)),
             3 => self.follow(topic, worker, how),
             4 => self.unfollow(topic, worker),
             5 => self.now_ms += u64::from(how) * 4,
             6 => self.engine().tick(self.now_ms),
+            7 => self.freeze_and_thaw(),
             _ => self.read(topic, count, how),
         }
     }
@@ -132,6 +133,34 @@ impl World {
         topic.highest = followed.head.offset;
         topic.channel = Some(followed.channel);
         *topic.followers.entry(worker).or_default() += 1;
+    }
+
+    /// Writes the engine down, and goes on with one that is made from the bytes.
+    fn freeze_and_thaw(&mut self) {
+        let workers = |engine: &MemoryEngine, at: usize| {
+            let mut workers = engine.audience(&World::name(at)).workers;
+            workers.sort_unstable_by_key(|(worker, ..)| *worker);
+            workers
+        };
+        let before: Vec<_> = (0..NAMES).map(|at| workers(self.engine(), at)).collect();
+        let metrics = self.engine().metrics();
+        self.fixture.freeze_and_thaw();
+        let engine = std::mem::replace(&mut self.fixture.engine, Fixture::empty());
+        self.fixture.engine = engine.with_skipping_offsets(self.step_max);
+        let after = self.engine().metrics();
+        assert!(after.channels <= metrics.channels, "unused channels are left out");
+        assert_eq!(
+            EngineMetrics { channels: 0, ..after },
+            EngineMetrics { channels: 0, ..metrics }
+        );
+        for (at, before) in before.into_iter().enumerate() {
+            let after = workers(self.engine(), at);
+            let followers = |workers: &[(WorkerId, LocalId, ChannelId)]| -> Vec<_> {
+                workers.iter().map(|&(worker, local, _)| (worker, local)).collect()
+            };
+            assert_eq!(followers(&before), followers(&after));
+            self.topics[at].channel = after.first().map(|&(_, _, channel)| channel);
+        }
     }
 
     fn some_id(&self, at: usize, how: u8) -> MessageId {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
+use crate::frozen::{Decoder, Encoder, RecordKind};
 use crate::message::Body;
 use crate::subscriptions::cursor::REACH;
 use crate::{ChannelName, Epoch, Followed, MessageId, StartAt};
@@ -103,6 +104,8 @@ pub(super) struct World {
     room: Vec<Option<usize>>,
     subscribers: BTreeMap<(u32, u8), Subscriber>,
     published: u64,
+    /// Messages that earlier tables dropped for want of capacity.
+    dropped_before: u64,
 }
 
 impl World {
@@ -124,6 +127,7 @@ impl World {
             room: vec![None; CONNECTIONS as usize],
             subscribers: BTreeMap::new(),
             published: 0,
+            dropped_before: 0,
         }
     }
 
@@ -144,7 +148,7 @@ impl World {
     fn step(&mut self, [what, which, whom, how]: [u8; 4]) {
         let topic = which % CHANNELS;
         let connection = u32::from(whom) % CONNECTIONS;
-        match what % 16 {
+        match what % 17 {
             0..=3 => (0..=how % 4).for_each(|_| self.publish(topic)),
             4..=5 => {
                 let start = match how % 4 {
@@ -159,6 +163,7 @@ impl World {
             10..=12 => self.fan_out(u32::from(how % 6), usize::from(whom % 8)),
             13 => self.block(connection, usize::from(how % 4)),
             14 => self.unblock(connection, how % 3 != 0),
+            15 => self.freeze_and_thaw(),
             _ => self.forget(topic),
         }
     }
@@ -276,6 +281,53 @@ impl World {
             self.forgotten_head = self.forgotten_head.max(topic.head);
             self.vacant.extend(topic.channel.take());
         }
+    }
+
+    /// Writes the table down, and goes on with one that is made from the bytes.
+    fn freeze_and_thaw(&mut self) {
+        // As long as the name that messages are made with, which counts for their size.
+        let name = |channel: ChannelId| ChannelName::channel(&channel.0.to_string());
+        let mut records = Vec::new();
+        self.table.freeze_channels(|channel| Some(name(channel)), &mut |record| {
+            records.push(record);
+        });
+        let mut table = SubscriptionTable::new(Arc::clone(&self.table.rules));
+        table.set_blocked_bytes_max(self.table.blocked_bytes_max);
+        let known = |wanted: &ChannelName| {
+            let mut followed = self.topics.iter().filter_map(|topic| {
+                Some((topic.channel?, topic.followed.map(|(local, _)| local)?))
+            });
+            followed.find(|(channel, _)| name(*channel) == *wanted)
+        };
+        let mut open: Option<OpenChannel> = None;
+        for record in &records {
+            let (kind, decoder) = Decoder::new(record).expect("a record");
+            match (kind, &mut open) {
+                (RecordKind::Message, Some(open)) => {
+                    table.thaw_message(open, decoder).expect("its message");
+                }
+                _ => {
+                    assert!(open.as_ref().is_none_or(|open| open.is_whole()));
+                    open = Some(table.thaw_channel(decoder, known).expect("a channel"));
+                }
+            }
+        }
+        for (&(connection, _), subscriber) in &mut self.subscribers {
+            let frozen = self.table.freeze_subscription(subscriber.id).expect("it is there");
+            let mut encoder = Encoder::new(RecordKind::Connection);
+            frozen.encode(&mut encoder);
+            let record = encoder.finish();
+            let (_, mut decoder) = Decoder::new(&record).expect("a record");
+            assert_eq!(FrozenSubscription::decode(&mut decoder), Ok(frozen));
+            assert!(table.can_thaw(&frozen));
+            let takes_more = !self.table.is_blocked(subscriber.id);
+            subscriber.id = table.thaw_subscription(connection, &frozen, None, takes_more);
+        }
+        let mut count = 0;
+        table.finish_thaw(&mut |_, subscribers| count += subscribers as usize);
+        assert_eq!(count, self.subscribers.len());
+        self.dropped_before += self.table.dropped();
+        self.table = table;
     }
 
     /// The channel of a topic, which starts after all that were forgotten if it is new.
@@ -396,7 +448,7 @@ impl World {
         let kept = log.iter().filter(|message| message.id.offset > resume_at).count();
         let (messages_max, bytes_max) = (self.rule.max_lag_messages, self.rule.max_lag_bytes);
         let is_beyond = kept + 1 > messages_max || (kept + 1) * weight_bytes() > bytes_max;
-        let was_short_of_room = self.table.dropped() > 0;
+        let was_short_of_room = self.table.dropped() + self.dropped_before > 0;
         assert!(is_beyond || was_short_of_room, "there was room for {kept} and one more");
         assert!(log.iter().any(|message| message.id.offset == resume_at));
     }

@@ -33,6 +33,22 @@ fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     message_bytes_max: usize,
 ) -> (Vec<Said>, Option<Violation>) {
+    read_with(pieces, message_bytes_max, |reader| reader)
+}
+
+/// Goes on with another reader after each piece.
+fn resumed(reader: Reader) -> Reader {
+    match reader.half_read() {
+        Some(half_read) => Reader::resume(half_read, LIMIT).expect("it was read so far"),
+        None => Reader::default(),
+    }
+}
+
+fn read_with<'p>(
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+    message_bytes_max: usize,
+    after_piece: impl Fn(Reader) -> Reader,
+) -> (Vec<Said>, Option<Violation>) {
     let mut reader = Reader::default();
     let mut held = Vec::new();
     let mut events = Vec::new();
@@ -57,6 +73,7 @@ fn read<'p>(
             }
         }
         held.drain(..consumed);
+        reader = after_piece(reader);
         assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
         assert!(reader.buffered_bytes() <= message_bytes_max, "over the limit");
         assert!(!reader.is_idle() || reader.buffered_bytes() == 0, "idle and holds something");
@@ -71,6 +88,7 @@ fn read_all_ways(bytes: &[u8]) -> (Vec<Said>, Option<Violation>) {
     for cut in 0..bytes.len() {
         let (head, tail) = bytes.split_at(cut);
         assert_eq!(read([head, tail], LIMIT), whole, "cut at {cut}");
+        assert_eq!(read_with([head, tail], LIMIT, resumed), whole, "resumed at {cut}");
     }
     whole
 }
@@ -317,4 +335,22 @@ proptest! {
         let expected = (vec![Said::Message(false, payload)], None);
         prop_assert_eq!(read(bytes.chunks(piece_bytes), LIMIT), expected);
     }
+}
+
+#[test]
+fn a_message_that_cannot_be_in_progress_is_not_resumed() {
+    let half_read = HalfRead {
+        is_text: true,
+        has_fragments: false,
+        frame: Some(HalfFrame { missing_bytes: 5, mask: MASK, is_final: true }),
+        payload: b"12345".to_vec(),
+    };
+    let resume = |half_read: &HalfRead, bytes_max| Reader::resume(half_read.clone(), bytes_max);
+    assert!(resume(&half_read, 10).is_ok());
+    assert_eq!(resume(&half_read, 9).err(), Some(Violation::TooLarge));
+    let endless = HalfFrame { missing_bytes: usize::MAX, mask: MASK, is_final: true };
+    let endless = HalfRead { frame: Some(endless), ..half_read.clone() };
+    assert_eq!(resume(&endless, LIMIT).err(), Some(Violation::TooLarge));
+    let not_utf8 = HalfRead { payload: b"\xff".to_vec(), ..half_read };
+    assert_eq!(resume(&not_utf8, 10).err(), Some(Violation::NotUtf8));
 }

@@ -1,0 +1,167 @@
+//! Names and messages as bytes.
+//!
+//! Times are frozen by the machine's clock as clients see it ([`clock::wall_ms`]): the clock that
+//! ages are counted by is another one in each process.
+
+use super::{Decoder, Encoder, ThawError, text};
+use crate::clock;
+use crate::id::{Epoch, MessageId};
+use crate::message::{Body, ConnectionName, Content};
+use crate::name::{ChannelName, Kind, NAME_BYTES_MAX};
+
+/// No log reaches this offset. Beyond it the arithmetic of offsets could overflow.
+pub(crate) const OFFSET_MAX: u64 = 1 << 62;
+
+const TEXT: u8 = 0;
+const JSON: u8 = 1;
+const BINARY: u8 = 2;
+
+/// The bits of a message's flags that are its body's kind.
+const BODY_KIND: u8 = 3;
+const HAS_CONTENT_TYPE: u8 = 1 << 2;
+const HAS_EXCLUDED: u8 = 1 << 3;
+
+/// Appends the name of a channel: its kind, its length in one byte, its text.
+pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
+    encoder.u8(match name.kind() {
+        Kind::Channel => 1,
+        Kind::User => 2,
+        Kind::Internal => 3,
+    });
+    encoder.u8(name.name().len() as u8);
+    encoder.raw(name.name().as_bytes());
+}
+
+const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length of a name is one byte");
+
+/// The name of a channel.
+pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> {
+    let kind = match decoder.u8()? {
+        1 => Kind::Channel,
+        2 => Kind::User,
+        3 => Kind::Internal,
+        _ => return Err(ThawError::Invalid("the kind of a channel")),
+    };
+    let length = usize::from(decoder.u8()?);
+    let name = text(decoder.raw(length)?)?;
+    let checked = throng_wire::check_name(name, kind.noun());
+    checked.map_err(|_| ThawError::Invalid("the name of a channel"))?;
+    Ok(ChannelName::new(kind, name))
+}
+
+/// Appends a message. Its channel and its epoch are those of the record before it.
+pub fn encode_content(encoder: &mut Encoder, content: &Content) {
+    encoder.u64(content.id.offset);
+    encoder.u64(content.previous);
+    encoder.u64(clock::wall_ms(content.time_ms));
+    let kind = match content.body {
+        Body::Text(_) => TEXT,
+        Body::Json(_) => JSON,
+        Body::Binary(_) => BINARY,
+    };
+    let has_content_type = if content.content_type.is_some() { HAS_CONTENT_TYPE } else { 0 };
+    let has_excluded = if content.excluded.is_some() { HAS_EXCLUDED } else { 0 };
+    encoder.u8(kind | has_content_type | has_excluded);
+    if let Some(content_type) = &content.content_type {
+        encoder.bytes(content_type.as_bytes());
+    }
+    if let Some(ConnectionName(excluded)) = content.excluded {
+        encoder.u64(excluded);
+    }
+    encoder.bytes(content.body.bytes());
+}
+
+/// A message of `channel`. Checks what the code relies on: that texts are UTF-8, and that the
+/// offset is above its predecessor's.
+pub fn decode_content(
+    decoder: &mut Decoder<'_>,
+    epoch: Epoch,
+    channel: &ChannelName,
+) -> Result<Content, ThawError> {
+    let (offset, previous) = (decoder.u64()?, decoder.u64()?);
+    if previous >= offset || offset > OFFSET_MAX {
+        return Err(ThawError::Invalid("the offset of a message"));
+    }
+    let time_ms = clock::from_wall_ms(decoder.u64()?);
+    let flags = decoder.u8()?;
+    if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED) != 0 {
+        return Err(ThawError::Invalid("the flags of a message"));
+    }
+    let content_type =
+        if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?.into()) };
+    let excluded =
+        if flags & HAS_EXCLUDED == 0 { None } else { Some(ConnectionName(decoder.u64()?)) };
+    let body = match flags & BODY_KIND {
+        TEXT => Body::Text(decoder.text()?.into()),
+        JSON => Body::Json(decoder.text()?.into()),
+        BINARY => Body::Binary(decoder.bytes()?.into()),
+        _ => return Err(ThawError::Invalid("the kind of a body")),
+    };
+    let id = MessageId { epoch, offset };
+    Ok(Content { id, previous, time_ms, channel: channel.clone(), body, content_type, excluded })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::RecordKind;
+    use super::*;
+
+    fn any_body() -> impl Strategy<Value = Body> {
+        prop_oneof![
+            ".{0,40}".prop_map(|text| Body::Text(text.into())),
+            any::<u32>().prop_map(|number| Body::Json(number.to_string().into())),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| Body::Binary(bytes.into())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_read_back_whole_and_never_in_part(
+            kind in prop::sample::select(vec![Kind::Channel, Kind::User]),
+            name in "[a-z]{1,20}",
+            body in any_body(),
+            content_type in prop::option::of("[a-z]{1,9}/[a-z]{1,9}"),
+            excluded: Option<u64>,
+            (previous, step) in (0..OFFSET_MAX - 1000, 1u64..1000),
+            time_ms in 0u64..1 << 50,
+        ) {
+            let epoch = Epoch::numbered(7);
+            let content = Content {
+                id: MessageId { epoch, offset: previous + step },
+                previous,
+                time_ms,
+                channel: ChannelName::new(kind, &name),
+                body,
+                content_type: content_type.map(Into::into),
+                excluded: excluded.map(ConnectionName),
+            };
+            let mut encoder = Encoder::new(RecordKind::Message);
+            encode_name(&mut encoder, &content.channel);
+            encode_content(&mut encoder, &content);
+            let record = encoder.finish();
+            let thaw = |record: &[u8]| -> Result<Content, ThawError> {
+                let (_, mut decoder) = Decoder::new(record)?;
+                let name = decode_name(&mut decoder)?;
+                let content = decode_content(&mut decoder, epoch, &name)?;
+                decoder.finish()?;
+                Ok(content)
+            };
+            let thawed = thaw(&record).map(|thawed| format!("{thawed:?}"));
+            prop_assert_eq!(thawed, Ok(format!("{content:?}")));
+            for end in 0..record.len() {
+                prop_assert!(thaw(&record[..end]).is_err(), "cut at {}", end);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(record: Vec<u8>) {
+            if let Ok((_, mut decoder)) = Decoder::new(&record)
+                && let Ok(name) = decode_name(&mut decoder)
+            {
+                let _ = decode_content(&mut decoder, Epoch::numbered(1), &name);
+            }
+        }
+    }
+}

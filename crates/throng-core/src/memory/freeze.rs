@@ -1,0 +1,204 @@
+//! The engine as frozen state, record by record, so that no buffer holds all of it.
+//!
+//! What is left out is found anew: the rule of each channel, the shards and the ids of channels.
+//! Each worker that follows a channel stays its follower, under the same local id. So messages that
+//! are published after the thaw reach a worker's queue even before the worker is thawed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::idempotency::{Idempotency, KEY_BYTES, Key, Seed};
+use super::shard::frozen::FrozenChannel;
+use super::{MemoryEngine, SHARDS};
+use crate::clock;
+use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
+use crate::id::Epoch;
+use crate::name::ChannelName;
+use crate::rules::Rules;
+use crate::worker_queue::WorkerQueue;
+
+impl MemoryEngine {
+    /// Writes the engine, one record with each call of `write`; a record is hardly longer than the
+    /// longest message. Nothing may be published meanwhile, and all workers must have taken their
+    /// notifications: those in queues are not written.
+    pub fn freeze<E>(&self, mut write: impl FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        let write: &mut dyn FnMut(Vec<u8>) -> Result<(), E> = &mut write;
+        let metrics = self.shared.metrics(0);
+        let mut first = Encoder::first(RecordKind::Engine);
+        first.u64(self.shared.epoch.number());
+        first.raw(&self.shared.idempotency_seed.0);
+        [metrics.published, metrics.busy, metrics.duplicates, metrics.evicted]
+            .into_iter()
+            .for_each(|count| first.u64(count));
+        write(first.finish())?;
+        freeze_keys(&self.shared.thawed_keys(), write)?;
+        let (mut channels, mut forgotten_head) = (0, 0);
+        for at in 0..SHARDS {
+            let shard = self.lock(at);
+            channels += shard.freeze(write)?;
+            shard.freeze_keys(write)?;
+            forgotten_head = shard.forgotten_head().max(forgotten_head);
+        }
+        let mut end = Encoder::new(RecordKind::EngineEnd);
+        end.u64(channels);
+        end.u64(forgotten_head);
+        write(end.finish())
+    }
+}
+
+/// Writes idempotency keys, the oldest first.
+pub(super) fn freeze_keys<E>(
+    keys: &Idempotency,
+    write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    for (at_ms, Key(key), offset) in keys.iter() {
+        let mut encoder = Encoder::new(RecordKind::IdempotencyKey);
+        encoder.raw(&key);
+        encoder.u64(clock::wall_ms(at_ms));
+        encoder.u64(offset);
+        write(encoder.finish())?;
+    }
+    Ok(())
+}
+
+/// Reads a frozen engine, record by record.
+#[derive(Debug)]
+pub struct MemoryThaw {
+    engine: MemoryEngine,
+    has_begun: bool,
+    is_ended: bool,
+    has_failed: bool,
+    channels: u64,
+    /// The channel whose messages are being read.
+    open: Option<OpenChannel>,
+    keys: Vec<(u64, Key, u64)>,
+}
+
+#[derive(Debug)]
+struct OpenChannel {
+    name: ChannelName,
+    shard: usize,
+    slot: u32,
+    messages_left: u32,
+}
+
+impl MemoryThaw {
+    /// What [`MemoryEngine::new`] takes, but for the epoch, which is a part of the frozen state.
+    pub fn new(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>, bytes_max: usize) -> MemoryThaw {
+        MemoryThaw {
+            engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, bytes_max),
+            has_begun: false,
+            is_ended: false,
+            has_failed: false,
+            channels: 0,
+            open: None,
+            keys: Vec::new(),
+        }
+    }
+
+    /// Reads the next record. After an error there is no engine.
+    pub fn record(&mut self, record: &[u8]) -> Result<(), ThawError> {
+        let read = self.read(record);
+        self.has_failed |= read.is_err();
+        read
+    }
+
+    fn read(&mut self, record: &[u8]) -> Result<(), ThawError> {
+        let (kind, decoder) = Decoder::new(record)?;
+        if self.is_ended || self.has_begun == (kind == RecordKind::Engine) {
+            return Err(ThawError::Invalid("the order of records"));
+        }
+        match kind {
+            RecordKind::Engine => self.begin(decoder),
+            RecordKind::Message => self.message(decoder),
+            _ if self.open.is_some() => Err(ThawError::Invalid("the messages of a channel lack")),
+            RecordKind::Channel => self.channel(decoder),
+            RecordKind::IdempotencyKey => self.idempotency_key(decoder),
+            RecordKind::EngineEnd => self.end(decoder),
+            _ => Err(ThawError::Invalid("the record is no part of an engine")),
+        }
+    }
+
+    /// The engine, once its last record was read.
+    pub fn finish(mut self) -> Result<MemoryEngine, ThawError> {
+        if !self.is_ended || self.has_failed {
+            return Err(ThawError::Truncated);
+        }
+        // Each shard has frozen its own keys in order.
+        self.keys.sort_unstable();
+        self.engine.shared.thaw_keys(self.keys.into_iter());
+        for at in 0..SHARDS {
+            let shard = self.engine.lock(at);
+            self.engine.note_oldest(at, &shard);
+        }
+        // The limit may be lower than that of the frozen engine.
+        self.engine.evict();
+        Ok(self.engine)
+    }
+
+    fn begin(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        decoder.version()?;
+        let shared = &mut self.engine.shared;
+        shared.epoch = Epoch::numbered(decoder.u64()?);
+        shared.idempotency_seed = Seed(key_bytes(&mut decoder)?);
+        for count in [&shared.published, &shared.busy, &shared.duplicates, &shared.evicted] {
+            // Leaves room to count on.
+            count.store(decoder.u64()?.min(u64::MAX / 2), Ordering::Relaxed);
+        }
+        self.has_begun = true;
+        decoder.finish()
+    }
+
+    fn channel(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let shared = &self.engine.shared;
+        let frozen = FrozenChannel::decode(decoder, shared.workers())?;
+        let (at, hashed) = self.engine.find(&frozen.name);
+        let slot = self.engine.lock(at).thaw_channel(shared, hashed.hash, &frozen)?;
+        self.channels += 1;
+        let FrozenChannel { name, messages: messages_left, .. } = frozen;
+        self.open =
+            (messages_left > 0).then_some(OpenChannel { name, shard: at, slot, messages_left });
+        Ok(())
+    }
+
+    fn message(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let open = self.open.as_mut().ok_or(ThawError::Invalid("a message without a channel"))?;
+        let shared = &self.engine.shared;
+        let content = decode_content(&mut decoder, shared.epoch, &open.name)?;
+        decoder.finish()?;
+        let mut shard = self.engine.lock(open.shard);
+        shard.thaw_message(shared, open.slot, content)?;
+        open.messages_left -= 1;
+        if open.messages_left == 0 {
+            shard.check_thawed(open.slot)?;
+            drop(shard);
+            self.open = None;
+        }
+        Ok(())
+    }
+
+    fn idempotency_key(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let key = Key(key_bytes(&mut decoder)?);
+        let (at_ms, offset) = (clock::from_wall_ms(decoder.u64()?), decoder.u64()?);
+        decoder.finish()?;
+        self.keys.push((at_ms, key, offset));
+        Ok(())
+    }
+
+    fn end(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let (channels, forgotten_head) = (decoder.u64()?, decoder.u64()?);
+        decoder.finish()?;
+        if channels != self.channels || forgotten_head > OFFSET_MAX {
+            return Err(ThawError::Invalid("the end of an engine"));
+        }
+        // Names may be in other shards now: each starts new channels after all forgotten ones.
+        (0..SHARDS).for_each(|at| self.engine.lock(at).raise_forgotten_head(forgotten_head));
+        self.is_ended = true;
+        Ok(())
+    }
+}
+
+fn key_bytes(decoder: &mut Decoder<'_>) -> Result<[u8; KEY_BYTES], ThawError> {
+    let bytes = decoder.raw(KEY_BYTES)?;
+    Ok(std::array::from_fn(|at| bytes[at]))
+}

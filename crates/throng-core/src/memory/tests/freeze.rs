@@ -1,0 +1,164 @@
+//! The engine as bytes. `model` goes on with thawed engines at random steps.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ConnectionName;
+use crate::engine::IDEMPOTENCY_MS;
+use crate::frozen::VERSION;
+
+/// An engine with every kind of record.
+fn fixture() -> Fixture {
+    let fixture = Fixture::new(retention(3), 2, usize::MAX);
+    let (news, ann) = (ChannelName::channel("news"), ChannelName::user("ann"));
+    for n in 0..5 {
+        fixture.publish(n, &news, &n.to_string());
+    }
+    fixture.follow(5, &ann, 1, StartAt::Live);
+    fixture.follow(5, &ann, 0, StartAt::Live);
+    fixture.follow(5, &news, 0, StartAt::Live);
+    let body = Body::Binary([0xff, 0].into());
+    let publication = Publication {
+        channel: ann.clone(),
+        body,
+        content_type: Some("image/png".into()),
+        idempotency_key: Some("key".into()),
+        excluded: Some(ConnectionName(7)),
+    };
+    fixture.engine.publish(6, publication).expect("the queues have capacity");
+    fixture
+}
+
+fn is_refused(fixture: &Fixture, records: &[Vec<u8>]) -> bool {
+    fixture.thaw(records).is_err()
+}
+
+#[test]
+fn a_thawed_engine_goes_on_where_the_frozen_one_stopped() {
+    let mut fixture = fixture();
+    let before = fixture.engine.metrics();
+    fixture.freeze_and_thaw();
+    assert_eq!(fixture.engine.metrics(), before);
+    let (news, ann) = (ChannelName::channel("news"), ChannelName::user("ann"));
+    let resumed = StartAt::After(MessageId { epoch: Epoch::numbered(7), offset: 3 });
+    let followed = fixture.follow(7, &news, 1, resumed);
+    assert_eq!((followed.is_recovered, offsets(&followed.backlog)), (Some(true), vec![4, 5]));
+    assert_eq!(fixture.publish(7, &news, "next").id.offset, 6);
+    let audience = fixture.engine.audience(&ann);
+    assert_eq!((audience.subscribers, audience.workers.len()), (2, 2));
+    let history = fixture.engine.history(7, &ann, crate::HistoryQuery::Newest, 9);
+    let message = &history.messages[0];
+    assert_eq!((message.time_ms, message.excluded), (6, Some(ConnectionName(7))));
+    assert_eq!(message.content_type(), "image/png");
+}
+
+#[test]
+fn an_idempotency_key_is_remembered_for_its_five_minutes_in_all() {
+    let mut fixture = fixture();
+    let again = || Publication {
+        idempotency_key: Some("key".into()),
+        ..publication(&ChannelName::user("ann"), "again")
+    };
+    for _ in 0..2 {
+        fixture.freeze_and_thaw();
+    }
+    let late_ms = 6 + IDEMPOTENCY_MS - 1;
+    let published = fixture.engine.publish(late_ms, again()).expect("a duplicate");
+    assert!(published.is_duplicate && published.id.offset == 1);
+    fixture.freeze_and_thaw();
+    let published = fixture.engine.publish(late_ms + 1, again()).expect("a new one");
+    assert!(!published.is_duplicate);
+}
+
+#[test]
+fn offsets_of_forgotten_channels_are_not_repeated_after_a_thaw() {
+    let mut fixture = Fixture::new(retention(2), 1, usize::MAX);
+    let name = ChannelName::channel("news");
+    let last = (0..9).map(|_| fixture.publish(0, &name, "a").id.offset).last();
+    fixture.tick_all(DAY_MS);
+    assert_eq!(fixture.engine.metrics().channels, 0);
+    fixture.freeze_and_thaw();
+    assert!(Some(fixture.publish(DAY_MS, &name, "b").id.offset) > last);
+    // A channel that is about to be forgotten is left out.
+    let followed = fixture.follow(2 * DAY_MS, &name, 0, StartAt::Live);
+    fixture.tick_all(3 * DAY_MS);
+    fixture.engine.set_subscribers(3 * DAY_MS, followed.channel, WorkerId(0), 0);
+    fixture.freeze_and_thaw();
+    assert_eq!(fixture.engine.metrics().channels, 0);
+    assert!(fixture.publish(3 * DAY_MS, &name, "c").id.offset > followed.head.offset);
+}
+
+#[test]
+fn a_lower_limit_evicts_the_oldest_messages() {
+    let mut fixture = fixture();
+    let records = fixture.freeze();
+    fixture.bytes_max = fixture.engine.log_bytes() as usize - 1;
+    let thawed = fixture.thaw(&records).expect("only the limit has changed");
+    assert_eq!(thawed.metrics().evicted, 1);
+    assert_eq!(thawed.metrics().messages, fixture.engine.metrics().messages - 1);
+}
+
+#[test]
+fn every_part_of_a_frozen_engine_is_refused() {
+    let fixture = fixture();
+    let records = fixture.freeze();
+    assert!(!is_refused(&fixture, &records));
+    for (at, record) in records.iter().enumerate() {
+        assert!(is_refused(&fixture, &records[..at]), "cut before record {at}");
+        for end in 0..record.len() {
+            let mut cut = records.clone();
+            cut[at].truncate(end);
+            assert!(is_refused(&fixture, &cut), "record {at} cut at {end}");
+        }
+        let mut longer = records.clone();
+        longer[at].push(0);
+        assert!(is_refused(&fixture, &longer), "record {at} with one byte more");
+    }
+}
+
+#[test]
+fn channels_and_messages_out_of_place_are_refused() {
+    let fixture = fixture();
+    let records = fixture.freeze();
+    for at in 0..records.len() {
+        let mut doubled = records.clone();
+        doubled.insert(at, records[at].clone());
+        // A key twice is the same key.
+        assert!(records[at][0] == 4 || is_refused(&fixture, &doubled), "record {at} twice");
+    }
+    let mut swapped = records.clone();
+    let message = records.iter().position(|record| record[0] == 3).expect("there are some");
+    let other = (0..records.len()).rfind(|&at| records[at][0] == 3).expect("there are some");
+    swapped.swap(message, other);
+    assert!(is_refused(&fixture, &swapped));
+}
+
+#[test]
+fn an_engine_of_a_newer_version_is_refused_by_name() {
+    let fixture = fixture();
+    let mut records = fixture.freeze();
+    records[0][7] += 1;
+    assert_eq!(fixture.thaw(&records).err(), Some(ThawError::Newer(VERSION + 1)));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_thaw_panic(
+        changes in prop::collection::vec(
+            (any::<prop::sample::Index>(), any::<u16>(), any::<u8>()),
+            1..4,
+        ),
+    ) {
+        let fixture = fixture();
+        let mut records = fixture.freeze();
+        for (record, at, value) in changes {
+            let record = record.index(records.len());
+            let at = usize::from(at) % records[record].len();
+            records[record][at] = value;
+        }
+        if let Ok(engine) = fixture.thaw(&records) {
+            engine.tick(DAY_MS);
+            let _ = engine.publish(DAY_MS, publication(&ChannelName::channel("news"), "a"));
+        }
+    }
+}

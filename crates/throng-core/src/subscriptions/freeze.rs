@@ -1,0 +1,245 @@
+//! The table as frozen state: first the channels with their replay buffers, then, with each
+//! connection, its subscriptions.
+//!
+//! A channel keeps its [`LocalId`], under which the engine posts notifications. Left out is what
+//! follows from the rest: the circular lists, in which subscriptions stand in the order of
+//! their thaw; passes, which visit every subscription that lacks something and takes more; which
+//! subscriptions are blocked; what the buffers hold in bytes.
+
+use std::sync::Arc;
+
+use super::channel::LocalChannel;
+use super::cursor::{REACH, full_cursor};
+use super::replay_buffer::ReplayBuffer;
+use super::{BLOCKED, CATCHING_UP, NUMBER, Subscription, SubscriptionId, SubscriptionTable};
+use crate::frozen::{
+    Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
+    encode_content, encode_name,
+};
+use crate::id::{ChannelId, Epoch, LocalId};
+use crate::message::Message;
+use crate::name::{ChannelName, Kind};
+
+/// A subscription between two tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrozenSubscription {
+    local: LocalId,
+    cursor: u64,
+    is_catching_up: bool,
+}
+
+impl FrozenSubscription {
+    /// The worker's id for the channel, which it keeps.
+    pub fn local(&self) -> LocalId {
+        self.local
+    }
+
+    /// Appends the subscription.
+    pub fn encode(&self, encoder: &mut Encoder) {
+        encoder.u32(self.local.number());
+        encoder.u64(self.cursor);
+        encoder.u8(u8::from(self.is_catching_up));
+    }
+
+    /// Reads a subscription, of any table.
+    pub fn decode(decoder: &mut Decoder<'_>) -> Result<FrozenSubscription, ThawError> {
+        let local = LocalId::from_number(decoder.u32()?);
+        let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
+        let cursor = decoder.u64()?;
+        let is_catching_up = match decoder.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(ThawError::Invalid("the flags of a subscription")),
+        };
+        Ok(FrozenSubscription { local, cursor, is_catching_up })
+    }
+}
+
+/// A channel that is being thawed, while its messages follow.
+#[derive(Debug)]
+pub struct OpenChannel {
+    local: LocalId,
+    name: ChannelName,
+    epoch: Epoch,
+    messages_left: u32,
+}
+
+impl OpenChannel {
+    /// Whether no message of the channel lacks.
+    pub fn is_whole(&self) -> bool {
+        self.messages_left == 0
+    }
+}
+
+impl SubscriptionTable {
+    /// Writes all channels, each with the messages of its replay buffer, one record with each call
+    /// of `write`. `name_of` is the engine's name of a channel, which it keeps while a worker
+    /// follows the channel.
+    pub fn freeze_channels(
+        &self,
+        name_of: impl Fn(ChannelId) -> Option<ChannelName>,
+        write: &mut dyn FnMut(Vec<u8>),
+    ) {
+        for (index, channel) in self.channels.iter() {
+            let Some(name) = name_of(channel.channel) else {
+                debug_assert!(false, "a followed channel has a name");
+                continue;
+            };
+            let buffer = channel.buffer.as_ref().filter(|buffer| !buffer.messages().is_empty());
+            let mut encoder = Encoder::new(RecordKind::FollowedChannel);
+            encoder.u32(LocalId::from_index(index).number());
+            encode_name(&mut encoder, &name);
+            encoder.u64(self.epochs.get(channel.epoch).number());
+            encoder.u8(u8::from(self.epochs.are_offsets_consecutive(channel.epoch)));
+            encoder.u64(channel.head);
+            encoder.u64(buffer.map_or(channel.head, |buffer| buffer.floor()));
+            encoder.u32(buffer.map_or(0, |buffer| buffer.messages().len()) as u32);
+            write(encoder.finish());
+            for message in buffer.iter().flat_map(|buffer| buffer.messages()) {
+                let mut encoder = Encoder::new(RecordKind::Message);
+                encode_content(&mut encoder, message);
+                write(encoder.finish());
+            }
+        }
+    }
+
+    /// A subscription as frozen state; `None` if it has ended.
+    pub fn freeze_subscription(&self, id: SubscriptionId) -> Option<FrozenSubscription> {
+        let subscription = self.live(id)?;
+        let is_catching_up = subscription.connection & CATCHING_UP != 0;
+        let head = self.channels[subscription.local.index()].head;
+        let cursor = full_cursor(head, subscription.cursor);
+        Some(FrozenSubscription { local: subscription.local, cursor, is_catching_up })
+    }
+
+    /// Adds a channel without subscriptions. `find` returns the engine's id of a channel, and the
+    /// id under which the engine knows it to be followed by this worker.
+    pub fn thaw_channel(
+        &mut self,
+        mut decoder: Decoder<'_>,
+        find: impl FnOnce(&ChannelName) -> Option<(ChannelId, LocalId)>,
+    ) -> Result<OpenChannel, ThawError> {
+        let local = LocalId::from_number(decoder.u32()?);
+        let name = decode_name(&mut decoder)?;
+        let epoch = Epoch::numbered(decoder.u64()?);
+        let are_offsets_consecutive = decoder.u8()? != 0;
+        let (head, floor) = (decoder.u64()?, decoder.u64()?);
+        let messages_left = decoder.u32()?;
+        decoder.finish()?;
+        let is_sound = floor <= head
+            && head <= OFFSET_MAX
+            && head - floor < 2 * REACH
+            && (messages_left > 0 || floor == head);
+        let (Some(local), true) = (local, is_sound) else {
+            return Err(ThawError::Invalid("a followed channel"));
+        };
+        let (channel, known) =
+            find(&name).ok_or(ThawError::Invalid("a channel that the engine does not know"))?;
+        if known != local || self.channels.get(local.index()).is_some() {
+            return Err(ThawError::Invalid("the place of a followed channel"));
+        }
+        let buffer = (floor < head).then(|| Box::new(ReplayBuffer::thawed(floor, head)));
+        let epoch_ref = self.epochs.try_add(epoch, are_offsets_consecutive);
+        let epoch_ref = epoch_ref.ok_or(ThawError::Invalid("too many epochs"))?;
+        let rule = self.rules.find(&name);
+        let thawed = LocalChannel {
+            head,
+            buffer,
+            channel,
+            first: None,
+            count: 0,
+            blocked: 0,
+            catching_up: 0,
+            epoch: epoch_ref,
+            rule,
+            is_user: name.kind() == Kind::User,
+        };
+        let stored = self.channels.insert_at(local.index(), thawed);
+        debug_assert!(stored.is_ok(), "the place was vacant");
+        Ok(OpenChannel { local, name, epoch, messages_left })
+    }
+
+    /// Adds the next message to the replay buffer of a channel that is being thawed, or refuses one
+    /// that does not follow the last.
+    pub fn thaw_message(
+        &mut self,
+        open: &mut OpenChannel,
+        mut decoder: Decoder<'_>,
+    ) -> Result<(), ThawError> {
+        let content = decode_content(&mut decoder, open.epoch, &open.name)?;
+        decoder.finish()?;
+        let channel = &mut self.channels[open.local.index()];
+        let (head, offset) = (channel.head, content.id.offset);
+        let buffer = channel.buffer_mut();
+        let is_next = match buffer.messages().back() {
+            Some(last) => content.previous == last.id.offset,
+            // The floor may stand between two offsets that are far apart.
+            None => content.previous <= buffer.floor() && offset > buffer.floor(),
+        };
+        open.messages_left = open.messages_left.saturating_sub(1);
+        let ends_well = if open.is_whole() { offset == head } else { offset < head };
+        if !is_next || !ends_well {
+            return Err(ThawError::Invalid("a message of a replay buffer"));
+        }
+        self.buffer_bytes += buffer.thaw_message(Arc::new(Message::from(Arc::new(content))));
+        Ok(())
+    }
+
+    /// Whether a subscription can be thawed: its channel is here, and its cursor is one that the
+    /// channel can have. It may be ahead of the head, with messages whose notifications wait.
+    pub fn can_thaw(&self, frozen: &FrozenSubscription) -> bool {
+        let channel = self.channels.get(frozen.local.index());
+        channel.is_some_and(|channel| frozen.cursor.abs_diff(channel.head) < 2 * REACH)
+    }
+
+    /// Adds a subscription for which [`SubscriptionTable::can_thaw`] holds. `sibling` is the
+    /// connection's previous subscription, and `takes_more` says whether a pass may offer the
+    /// connection what it lacks; otherwise the subscription is blocked.
+    pub fn thaw_subscription(
+        &mut self,
+        connection: u32,
+        frozen: &FrozenSubscription,
+        sibling: Option<SubscriptionId>,
+        takes_more: bool,
+    ) -> SubscriptionId {
+        debug_assert!(connection <= NUMBER && self.can_thaw(frozen));
+        let channel = &mut self.channels[frozen.local.index()];
+        let lacks_some = frozen.cursor < channel.head;
+        let is_catching_up = frozen.is_catching_up && lacks_some;
+        channel.catching_up += u32::from(is_catching_up);
+        let id = SubscriptionId::from_index(self.subscriptions.next_index());
+        self.subscriptions.insert(Subscription {
+            connection: if is_catching_up { connection | CATCHING_UP } else { connection },
+            local: frozen.local,
+            cursor: frozen.cursor as u32,
+            before: id,
+            next: id,
+            sibling,
+        });
+        self.link(frozen.local, id);
+        if lacks_some && takes_more {
+            self.offer_rest(id);
+        } else if lacks_some {
+            self.mark(id, BLOCKED);
+        }
+        id
+    }
+
+    /// Ends the thaw: drops the channels to which no subscription has come, and the messages that
+    /// none of the subscriptions can lack. Calls `each` with every channel and the number of its
+    /// subscriptions.
+    pub fn finish_thaw(&mut self, each: &mut dyn FnMut(ChannelId, u32)) {
+        for index in 0..self.channels.extent() {
+            let Some(channel) = self.channels.get(index) else { continue };
+            let (local, epoch, count) = (LocalId::from_index(index), channel.epoch, channel.count);
+            each(channel.channel, count);
+            if count == 0 {
+                self.drop_buffer(local);
+                self.channels.remove(index);
+                self.epochs.remove(epoch);
+            } else {
+                self.trim(local);
+            }
+        }
+    }
+}
