@@ -1,10 +1,10 @@
-//! Why a worker ends a connection: what the client is told, and what is counted.
+//! The reasons for which a worker closes a connection: the close frame of each, and its counter.
 
 use throng_core::Counter;
 use throng_wire::ErrorCode;
 use throng_wire::websocket::{Violation, close_code};
 
-/// Why a connection ends.
+/// The reason for which a connection closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// Its last response is written. If that was an error, the error is counted, not the close.
@@ -13,7 +13,7 @@ pub(crate) enum CloseReason {
     Peer,
     /// The kernel cannot watch the socket.
     SocketError,
-    /// It asked for nothing in time.
+    /// The client sent no request in time.
     Idle,
     /// The client answered no ping.
     Silent,
@@ -31,12 +31,12 @@ pub(crate) enum CloseReason {
     Violation(Violation),
     /// A binary frame on `throng.v1`.
     BinaryCommand,
-    /// What a frame asks for is refused, and no answer can say so: the protocol has none.
+    /// A frame's request is refused. A plain WebSocket has no other way to say so.
     Refused(ErrorCode),
 }
 
 impl CloseReason {
-    /// The code and the reason of the close frame; `None` where a WebSocket is told nothing.
+    /// The code and the text of the close frame; `None` for a reason that is closed without one.
     pub(crate) fn close_frame(self) -> Option<(u16, &'static str)> {
         let of_error = |code: ErrorCode| code.close_code().map(|close| (close, code.message()));
         match self {
@@ -64,7 +64,7 @@ impl CloseReason {
         }
     }
 
-    /// What counts it by reason, beside [`Counter::Closed`], which counts every connection.
+    /// The counter of the reason. [`Counter::Closed`] counts every connection beside it.
     pub(crate) fn counter(self) -> Option<Counter> {
         match self {
             CloseReason::Complete => None,

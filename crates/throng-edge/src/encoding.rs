@@ -1,20 +1,21 @@
-//! How a message looks on a connection: encoded once per way, by the first who needs it.
+//! The framing of messages for each transport. The first subscriber that needs an encoding makes
+//! it, and all others share it.
 
 use throng_core::{Body, Message};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{chunk, sse};
 
-/// A way to frame messages. The number is the message's encoding slot.
+/// A framing of messages. Its number is the slot of the message that keeps the encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
-    /// A WebSocket frame with exactly what was published.
+    /// A WebSocket frame with the published bytes.
     WebSocket,
     /// A WebSocket text frame with an envelope.
     WebSocketEnvelope,
-    /// An event in a chunk.
+    /// An SSE event in a chunk.
     Sse,
-    /// An event with an envelope, in a chunk.
+    /// An SSE event with an envelope, in a chunk.
     SseEnvelope,
     /// A line in a chunk.
     Line,
@@ -25,12 +26,12 @@ pub enum Encoding {
 const _: () = assert!(Encoding::LineEnvelope as usize + 1 == throng_core::message::ENCODINGS);
 
 impl Encoding {
-    /// Whether messages travel in envelopes.
+    /// Whether messages are in envelopes.
     pub fn is_envelope(self) -> bool {
         matches!(self, Encoding::WebSocketEnvelope | Encoding::SseEnvelope | Encoding::LineEnvelope)
     }
 
-    /// The message as it goes over the wire; `is_chunked` concerns SSE and lines only.
+    /// The bytes of the message on the wire. `is_chunked` applies to SSE and lines only.
     pub fn encode(self, message: &Message, is_chunked: bool) -> &[u8] {
         let bytes = message.encoding(self as usize, |message| self.write(message));
         match self {

@@ -1,7 +1,7 @@
 //! The thread of a worker: waits for events and passes them to the worker.
 //!
-//! Everything is taken in batches, and after each batch the worker has one slice of its own work:
-//! neither a fan-out to a million nor a million new connections keep the other waiting.
+//! Events are handled in batches, and after each batch the worker does one slice of its own work:
+//! so a fan-out to a million subscribers and a million new connections do not delay each other.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -27,10 +27,10 @@ use crate::worker::{Now, TICKS_PER_S, Worker};
 use sleep::Sleep;
 use steering::{LAST_PLACES, Steering};
 
-/// Connections that one batch accepts, or takes from other threads.
+/// The number of connections that one batch accepts, and that it receives from other threads.
 const ACCEPTS_PER_BATCH: usize = 64;
 
-// The numbers of the sources that are no connections: no token has them.
+// The numbers of the sources of events beside connections. No token has them.
 const LISTENER: u64 = 0;
 const QUEUE: u64 = 1;
 const HANDOFFS: u64 = 2;
@@ -91,7 +91,7 @@ fn handle(worker: &mut Worker<Sockets>, sources: &mut Sources, buffer: &mut Vec<
             HANDOFFS => receive_handoffs(worker, sources, buffer),
             QUEUE => {
                 let mut count = [0u8; 8];
-                // The event only wakes; how often it was written to does not matter.
+                // The event only wakes: its count does not matter.
                 let _ = rustix::io::read(&*sources.queue_event, &mut count);
             }
             bits => {
@@ -124,8 +124,8 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
     for _ in 0..ACCEPTS_PER_BATCH {
         match sockets::accept(listener) {
             Ok(Some(socket)) => {
-                // Before the client is answered: its next connection may follow at once, and
-                // belongs to the workers that take connections by then.
+                // Before the client is answered: its next connection may follow at once, and has
+                // to go to the next group of workers.
                 if worker.room() <= LAST_PLACES {
                     sources.steering.update(listener);
                 }
@@ -133,8 +133,8 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
             }
             Ok(None) => return,
             Err(_) => {
-                // Descriptors or memory are exhausted. The listener stays readable: without a rest
-                // until the next tick this would spin.
+                // Descriptors or memory are exhausted. The listener stays readable, so that epoll
+                // would report it again at once: it rests until the next tick.
                 worker.accept_failed();
                 sources.is_listener_resting = worker.net().epoll.remove(listener).is_ok();
                 return;
@@ -143,8 +143,8 @@ fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
     }
 }
 
-/// Puts a resting listener back into epoll. The same shortage may keep it out: then it rests until
-/// the next tick.
+/// Puts a resting listener back into epoll. If that fails for the same shortage, it rests until the
+/// next tick.
 fn wake_listener(epoll: &Epoll, listener: Option<&OwnedFd>, is_resting: &mut bool) {
     if let Some(listener) = listener.filter(|_| *is_resting) {
         *is_resting = epoll.add_level(listener, LISTENER).is_err();
@@ -173,9 +173,9 @@ fn take_handoff(
     }
 }
 
-/// Accepts the connections that have come until now, then closes the listener.
+/// Accepts the connections that wait, then closes the listener: closing it would reset them.
 fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
-    // Closed by an earlier turn.
+    // An earlier turn has closed it.
     let Some(listener) = sources.listener.take() else { return Ok(()) };
     while let Ok(Some(socket)) = sockets::accept(&listener) {
         worker.accepted(socket);
@@ -186,8 +186,7 @@ fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Re
     Ok(())
 }
 
-/// Answers the connections that others have handed off before they knew that the worker ends. From
-/// now on they cannot.
+/// Refuses further handoffs, and answers those that were sent before.
 fn close_handoffs(
     worker: &mut Worker<Sockets>,
     sources: &Sources,
@@ -200,7 +199,7 @@ fn close_handoffs(
     Ok(())
 }
 
-/// The worker's clock.
+/// The time since the start of the thread.
 struct Clock {
     started: Instant,
 }

@@ -1,24 +1,23 @@
 //! The data plane: workers that park connections and deliver to them.
 //!
 //! Worker threads share nothing but queues and metrics: each has its own event loop, its own
-//! slab of connections, its own subscriptions and its own descriptor table. There is no `async`
-//! here.
+//! table of connections, its own subscriptions and its own descriptor table. There is no `async`.
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`settings`] | what the data plane can be told |
-//! | [`limits`] | how much it takes on |
-//! | [`start`] | from settings to running workers, and the ways to and from the control plane |
+//! | [`settings`] | the settings of the data plane |
+//! | [`limits`] | limits on connections, memory and time, which are no settings |
+//! | [`start`] | starts the workers; handoffs to and from the control plane |
 //! | [`event_loop`] | the thread of a worker: its sleep, fan-out permits, steering of connections |
-//! | [`worker`] | what happens to connections, as a state machine |
-//! | [`connection`] | what a connection costs and owns |
-//! | `outbound` | bytes that wait for a socket |
-//! | [`encoding`] | how a message looks on a connection |
-//! | [`net`] | what a worker needs of the world |
-//! | [`metrics`] | what workers tell about themselves |
-//! | `sys` | the kernel's side; all `unsafe` |
+//! | [`worker`] | the state machine of a worker's connections |
+//! | [`connection`] | a connection, what it owns, and the table of all |
+//! | `close_reason` | why connections close |
+//! | [`encoding`] | the framing of messages |
+//! | [`net`] | a worker's interface to the kernel and to other threads |
+//! | [`metrics`] | the workers' metrics |
+//! | `sys` | system calls, and all `unsafe` |
 //!
 //! # Invariants
 //!

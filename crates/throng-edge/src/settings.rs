@@ -8,7 +8,7 @@ use throng_wire::OriginPolicy;
 use crate::limits::Limits;
 
 /// The maximum of [`Settings::max_head_bytes`]. A head is handed off between threads in one
-/// datagram, with the input behind it, and by default a socket takes datagrams of at most 208 KiB
+/// packet, with the input behind it, and by default a socket takes packets of at most 208 KiB
 /// (`net.core.wmem_default`).
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 

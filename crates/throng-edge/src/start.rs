@@ -46,8 +46,8 @@ pub fn listen_admin(address: SocketAddr, heartbeat: Duration) -> Result<TcpListe
     Ok(TcpListener::from(listener))
 }
 
-/// What the workers share. It is made before any worker leaves the process's descriptor table, so
-/// that these descriptors have the same numbers in all tables.
+/// The workers to start, and what they share. It is made before any worker leaves the process's
+/// descriptor table, so that its descriptors have the same numbers in all tables.
 #[derive(Debug)]
 pub struct Plan {
     settings: Settings,
@@ -95,7 +95,7 @@ impl Plan {
         })
     }
 
-    /// The address that the server listens on, with the real port.
+    /// The address that the server listens on, with the port that the kernel has chosen for 0.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
@@ -164,7 +164,7 @@ impl Plan {
             };
             let (started, start) = mpsc::channel();
             threads.push(thread.spawn(started).map_err(system("start a thread"))?);
-            // One after the other: the kernel numbers listeners in the order in which they come.
+            // One after another: the kernel numbers the listeners in the order of their `listen`.
             let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
             let method = start.recv().unwrap_or_else(died)?;
             if method != SendMethod::IoUring {
@@ -185,7 +185,7 @@ impl Plan {
 
 fn queue(event: Arc<OwnedFd>) -> WorkerQueue {
     WorkerQueue::new(move || {
-        // The counter cannot overflow, so that this cannot fail.
+        // Fails only if the counter overflows, after 2^64 - 1 wake-ups.
         let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
     })
 }

@@ -1,10 +1,10 @@
 //! Limits concurrent fan-outs to the number of cores.
 //!
-//! Where a low descriptor limit asks for more workers than cores, a message to everybody gives all
-//! of them something to do at once. The cores would be divided among dozens of threads, and
-//! everything else that needs one for a moment (an accept, a publish, a request, clients on the
-//! same machine) would wait for all of them. So a worker fans out only while it holds a permit;
-//! without one it does everything else.
+//! With more workers than cores, as a low descriptor limit requires, a message to all subscribers
+//! gives all workers work at once. They would share the cores, and everything else that needs a
+//! core for a moment (an accept, a publish, a request, clients on the same machine) would wait for
+//! all of them. So a worker fans out only while it holds a permit; without one it does everything
+//! else.
 //!
 //! Permits are granted in the order of the requests. A worker that sleeps is woken through its
 //! queue when its request is granted; see [`Sleep`](super::sleep::Sleep) for why no such wake-up is
@@ -17,15 +17,15 @@ use std::time::Duration;
 
 use throng_core::{WorkerId, WorkerQueue};
 
-/// A permit is kept this long while others wait for one: some ten slices. With a hundred workers on
-/// two cores each has its turn twice a second.
+/// The time for which a worker keeps a permit that others wait for: some ten slices. With a hundred
+/// workers on two cores, each has its turn about twice a second.
 const HOLD_MAX: Duration = Duration::from_millis(8);
 
 /// The permits of all workers.
 #[derive(Debug)]
 pub struct FanOutPermits {
     state: Mutex<State>,
-    /// One for each worker, in order.
+    /// The slots of all workers, in order.
     slots: Vec<Slot>,
 }
 
@@ -33,7 +33,7 @@ pub struct FanOutPermits {
 struct State {
     /// Permits that no worker holds or has been granted.
     free: usize,
-    /// Workers whose requests are not granted yet, the oldest request first.
+    /// Workers whose requests are not granted yet, oldest first.
     waiting: VecDeque<WorkerId>,
 }
 
@@ -47,7 +47,7 @@ struct Slot {
 }
 
 impl FanOutPermits {
-    /// `permits` of the workers with these queues may fan out concurrently; at least one.
+    /// Permits for the workers with these `queues`: `permits` in number, at least one.
     pub fn new(queues: &[Arc<WorkerQueue>], permits: usize) -> FanOutPermits {
         let slot = |queue: &Arc<WorkerQueue>| Slot {
             is_granted: AtomicBool::new(false),
@@ -95,8 +95,8 @@ impl FanOutPermits {
             return;
         };
         let slot = self.slot(next);
-        // Before the worker is woken: it looks at the flag after it has announced its sleep. Under
-        // the lock, so that `withdraw` finds a worker either waiting or granted.
+        // Set before the worker is woken, because it reads the flag after it has announced its
+        // sleep; and under the lock, so that `withdraw` finds a worker either waiting or granted.
         slot.is_granted.store(true, Ordering::SeqCst);
         drop(state);
         slot.queue.wake();
@@ -120,14 +120,14 @@ pub struct PermitHolder {
 enum Permit {
     NotRequested,
     Requested,
-    /// After `until` it is given back if others wait.
+    /// After `until` the permit is given back if others wait.
     Held {
         until: Duration,
     },
 }
 
 impl PermitHolder {
-    /// A worker that has requested nothing.
+    /// The holder of a worker that has requested no permit.
     pub fn new(permits: Arc<FanOutPermits>, worker: WorkerId) -> PermitHolder {
         PermitHolder { permits, worker, permit: Permit::NotRequested }
     }
@@ -137,7 +137,7 @@ impl PermitHolder {
         matches!(self.permit, Permit::Held { .. })
     }
 
-    /// Whether the worker has been granted a permit that [`PermitHolder::request`] will take. Look
+    /// Whether the worker has been granted a permit that [`PermitHolder::request`] will take. Ask
     /// after the worker has announced its sleep: a later grant wakes it.
     pub(super) fn is_granted(&self) -> bool {
         self.permits.slot(self.worker).is_granted.load(Ordering::SeqCst)

@@ -1,15 +1,15 @@
 //! Decides how long a worker's thread waits for events, and when the worker may fan out.
 //!
-//! The worker's thread is told of three things by other threads: notifications in its queue, a
-//! permit that it has requested, and events of its sockets. epoll reports the last; for the other
-//! two the other thread writes to the queue's event, but only if the worker sleeps, so that a burst
-//! costs one wake-up. No wake-up is lost, because both sides use one order:
+//! Three things wake a worker's thread: events of its sockets, notifications in its queue, and a
+//! permit that it has requested. epoll reports the first. For the other two, another thread writes
+//! to the queue's event, but only if the worker sleeps, so that a burst costs one wake-up. No
+//! wake-up is lost, because of the order on both sides:
 //!
-//! * the worker announces its sleep ([`WorkerQueue::prepare_to_sleep`]), then looks at its queue
-//!   and at its permit;
+//! * the worker announces its sleep ([`WorkerQueue::prepare_to_sleep`]), then checks its queue and
+//!   its permit;
 //! * the other thread posts, or grants the permit, then wakes the worker if its sleep is announced.
 //!
-//! The event loop and the simulation drive this one type, each with its own clock and events:
+//! The event loop and the simulation drive this type, each with its own clock and events:
 //!
 //! ```text
 //! loop {
@@ -32,21 +32,21 @@ use crate::worker::{TICKS_PER_S, Worker};
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
 
-/// How often the worker retries something of which no event tells when it will succeed.
+/// The interval at which the worker retries something that no event reports.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A worker, as far as its sleep depends on it.
+/// The part of a worker that its sleep depends on.
 pub trait Work {
     /// Does one slice of work. Returns whether there is more to do at once, beside fan-outs.
     fn work(&mut self, may_fan_out: bool) -> bool;
 
-    /// Whether it would take what waits in its queue.
+    /// Whether it takes notifications from its queue.
     fn takes_notifications(&self) -> bool;
 
     /// Whether a fan-out is under way.
     fn is_fanning_out(&self) -> bool;
 
-    /// Whether it retries something of which no event will tell.
+    /// Whether it retries something that no event reports.
     fn is_retrying(&self) -> bool;
 }
 
@@ -73,13 +73,13 @@ impl<N: Net> Work for Worker<N> {
 pub struct Sleep {
     queue: Arc<WorkerQueue>,
     permit: PermitHolder,
-    /// Whether the last slice left something that can be done at once.
+    /// Whether the last slice left work that can be done at once.
     has_work: bool,
     next_tick: Duration,
 }
 
 impl Sleep {
-    /// For the worker with this queue and this part of the permits. The first tick is due after
+    /// The sleep of the worker with this queue and this permit. The first tick is due after
     /// [`TICK`].
     pub fn new(queue: Arc<WorkerQueue>, permit: PermitHolder) -> Sleep {
         Sleep { queue, permit, has_work: false, next_tick: TICK }
@@ -100,19 +100,19 @@ impl Sleep {
         if worker.takes_notifications() {
             return self.queue.prepare_to_sleep();
         }
-        // What waits in the queue waits on until the worker has fanned out more, for which it needs
-        // a permit: being granted one wakes it.
+        // Notifications stay in the queue until the worker has fanned out more. For that it needs a
+        // permit, and the grant wakes it.
         self.queue.force_sleep();
         true
     }
 
-    /// The thread is awake: from now on posting to its queue need not wake it.
+    /// Announces that the thread is awake: other threads need not wake it.
     pub fn finish_sleep(&self) {
         self.queue.finish_sleep();
     }
 
-    /// Whether a tick is due. If so, the next one is due a whole [`TICK`] from now: late ticks are
-    /// not made up for.
+    /// Whether a tick is due. If so, the next one is due a whole [`TICK`] after `now`: missed ticks
+    /// are not made up for.
     pub fn is_tick_due(&mut self, now: Duration) -> bool {
         let is_due = now >= self.next_tick;
         if is_due {
@@ -125,7 +125,7 @@ impl Sleep {
     /// as long as there is something to fan out and given back after that.
     pub fn work(&mut self, worker: &mut impl Work, now: Duration) {
         if !self.queue.is_empty() {
-            // Most notifications are messages to fan out: with a free permit this slice does it.
+            // Most notifications are messages to fan out: if a permit is free, this slice does it.
             self.permit.request(now);
         }
         let has_more = worker.work(self.permit.is_held());

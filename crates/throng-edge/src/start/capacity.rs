@@ -1,5 +1,5 @@
-//! How many workers there are, and how many connections each holds: from the cores, the descriptor
-//! limit and the settings.
+//! The number of workers, and the connections of each: from the cores, the descriptor limit and the
+//! settings.
 
 use throng_core::ConnectionName;
 use throng_host::environment::raise_descriptors;
@@ -8,11 +8,11 @@ use super::error::StartError;
 use crate::limits::{RESERVE, WORKERS_MAX};
 use crate::settings::Settings;
 
-/// Descriptors of a worker's table that are not subscribers: those of the process at the start,
-/// some to spare, and those of the reserve.
+/// Descriptors of a worker's table that are not subscribers: those that the process has open at the
+/// start, some spare ones, and the reserve.
 pub const DESCRIPTORS_APART: u64 = 56 + RESERVE as u64;
 
-/// Descriptors of each table for every worker that there is.
+/// Descriptors that each worker takes in every table.
 pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 
 /// A limit above this, or none, counts as this: the kernel's own (`fs.nr_open`) is at most 2^31.
@@ -23,7 +23,7 @@ pub(super) fn descriptors_max() -> u64 {
     raise_descriptors(0).min(DESCRIPTORS_MAX)
 }
 
-/// Subscribers that one of `workers` can hold with a table of `descriptors_max`.
+/// The number of subscribers that one of `workers` can hold with a table of `descriptors_max`.
 pub(super) fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
     let apart = DESCRIPTORS_APART + DESCRIPTORS_PER_WORKER * workers as u64;
     // Connection names have no room for higher indices, whatever the limit.
@@ -31,8 +31,8 @@ pub(super) fn worker_connections_max(descriptors_max: u64, workers: usize) -> us
     descriptors_max.saturating_sub(apart) as usize
 }
 
-/// Workers that are started even if fewer could hold all connections: as many as the settings say,
-/// or as there are cores.
+/// The number of workers that are started even if fewer could hold all connections: that of the
+/// settings, or of the cores.
 pub(super) fn workers_min(settings: &Settings) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     if settings.workers == 0 { cores() } else { settings.workers }

@@ -32,12 +32,13 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Stops accepting connections and subscriptions; those that are there go on.
+    /// Stops accepting connections and subscriptions. Existing ones go on.
     pub fn stop_accepting(&self) {
         self.notify_all(|| Notification::StopAccepting);
     }
 
-    /// Delivers what was accepted, tells every client to reconnect, and ends the workers.
+    /// Delivers the messages that were accepted, tells every client to reconnect, and ends the
+    /// workers.
     pub fn drain(&self) {
         self.notify_all(|| Notification::Drain);
     }

@@ -1,4 +1,4 @@
-//! How a worker writes to many sockets: through io_uring, else Linux AIO, else a call for each.
+//! Picks how a worker writes to many sockets: io_uring, or Linux AIO, or a call for each socket.
 
 use super::error::{StartError, system};
 use crate::settings::IoUringSetting;
@@ -25,7 +25,7 @@ pub enum SendMethod {
     },
 }
 
-/// Opens what the calling thread writes with; at most one of the two.
+/// Opens io_uring or Linux AIO for the calling thread: at most one of the two.
 pub(super) fn open(
     setting: IoUringSetting,
 ) -> Result<(Option<IoUring>, Option<LinuxAio>, SendMethod), StartError> {

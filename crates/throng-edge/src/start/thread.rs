@@ -17,10 +17,10 @@ use crate::sys::listener;
 use crate::sys::sockets::Sockets;
 use crate::worker::{Setup, Worker};
 
-/// Stack of a worker thread, in bytes: nothing there recurses deeply.
+/// The stack of a worker thread, in bytes. Nothing recurses deeply there.
 const STACK_BYTES: usize = 512 << 10;
 
-/// What a worker's thread is started with.
+/// The parameters of a worker's thread.
 pub(super) struct Thread {
     pub(super) setup: Setup,
     /// Connections that other threads hand off to this worker.
@@ -66,7 +66,7 @@ impl Thread {
         }
     }
 
-    /// What the worker needs, made on its own thread. The private descriptor table comes first:
+    /// Opens the worker's descriptors, on its own thread. The private descriptor table comes first:
     /// descriptors that the thread did not open itself (queue events, handoff sockets) were open
     /// before, are shared by `Arc` and stay open while any worker runs, so that their numbers mean
     /// the same in every table. Sockets cross threads only as messages of `sys/handoff.rs`.
@@ -101,8 +101,8 @@ impl Thread {
     }
 }
 
-/// Without its loop a worker's connections are dead: better to end, and be started again, than to
-/// pretend.
+/// Aborts the process if a worker panics: its connections would be open and never served. A service
+/// manager restarts the process.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

@@ -1,4 +1,4 @@
-//! Shared by the two ways to write to many sockets in one system call, io_uring and Linux AIO.
+//! What io_uring and Linux AIO, the two ways to write to many sockets in one system call, share.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::net::{Transfer, WriteRequest};
 
-/// Checks that a full socket is reported at once, instead of the kernel keeping the request until
-/// the socket takes it: the callers rely on it for memory safety.
+/// Verifies that the kernel reports a full socket at once, instead of keeping the request until the
+/// socket takes it. The callers rely on this for memory safety.
 pub(super) fn try_out(
     mut write_each: impl FnMut(&[WriteRequest<'_, OwnedFd>], &mut Vec<Transfer>) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -38,7 +38,8 @@ pub(super) fn transfer_of(result: i32) -> Transfer {
     match result {
         1.. => Transfer::Bytes(result.unsigned_abs() as usize),
         _ => match Errno::from_raw_os_error(-result) {
-            // After an interruption the event loop reports the socket as writable at once.
+            // After an interruption the socket is still writable: once the worker waits for that,
+            // epoll reports it at once.
             Errno::AGAIN | Errno::INTR => Transfer::Blocked,
             _ => Transfer::Gone,
         },
@@ -52,7 +53,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Writes the requests, and returns what became of each.
+    /// Writes the requests, and appends the result of each.
     type WriteEach<'a> = &'a mut dyn FnMut(&[WriteRequest<'_, OwnedFd>], &mut Vec<Transfer>);
 
     pub(in crate::sys) fn pair() -> (OwnedFd, OwnedFd) {

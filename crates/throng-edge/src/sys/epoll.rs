@@ -1,7 +1,7 @@
-//! epoll, used directly.
+//! epoll (epoll(7)), used directly.
 //!
-//! Connections are edge-triggered, so that a parked one never needs another call; listener, queue
-//! event and handoff socket are level-triggered, so that taking them in batches forgets nothing.
+//! Connections are edge-triggered, so that a parked one never needs another call. Listener, queue
+//! event and handoff socket are level-triggered, so that what a batch leaves is reported again.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ pub(crate) struct Epoll {
 pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) is_readable: bool,
-    /// The peer has ended its side, perhaps behind what can be read.
+    /// The peer has finished sending; input may still wait to be read.
     pub(crate) is_ended: bool,
     pub(crate) is_writable: bool,
 }
@@ -37,22 +37,22 @@ impl Epoll {
         Ok(Epoll { epoll, events: Vec::with_capacity(EVENTS) })
     }
 
-    /// Reports whenever the source is readable, as long as it is.
+    /// Reports the source in every wait while it is readable.
     pub(crate) fn add_level(&self, source: impl AsFd, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, source, EventData::new_u64(token), EventFlags::IN)?;
         Ok(())
     }
 
-    /// Reports when the connection becomes readable or its peer goes.
+    /// Reports the connection once when it becomes readable, or when its peer goes.
     pub(crate) fn add_connection(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         match epoll::add(&self.epoll, socket, EventData::new_u64(token), CONNECTION) {
-            // It is watched for writing already, which includes this.
+            // It is registered for writing already, which includes reading.
             Err(rustix::io::Errno::EXIST) => Ok(()),
             result => Ok(result?),
         }
     }
 
-    /// Reports also when it becomes writable.
+    /// Also reports the connection once when it becomes writable.
     pub(crate) fn add_writable(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         let (data, flags) = (EventData::new_u64(token), CONNECTION | EventFlags::OUT);
         match epoll::modify(&self.epoll, &socket, data, flags) {

@@ -1,7 +1,7 @@
-//! Sockets on their way between descriptor tables, with what was already read from them and the
-//! listener that they came in at.
+//! Hands sockets off between descriptor tables, with the bytes already read from them and the
+//! listener that accepted them.
 //!
-//! A message of a sequenced-packet socket pair carries all of it: `SCM_RIGHTS` (unix(7)) makes the
+//! One packet of a `SOCK_SEQPACKET` socket pair carries all of it: `SCM_RIGHTS` (unix(7)) makes the
 //! kernel install the descriptor in the receiver's table. Both ends exist before any worker leaves
 //! the process's table, so every thread can send to every other.
 
@@ -20,14 +20,14 @@ use rustix::net::{
 };
 use throng_core::Listener;
 
-/// The most that travels with a socket: the longest head, and what was read behind it.
+/// The maximum number of bytes that go with a socket: the longest head, and the input behind it.
 const BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
-/// Messages under way before the sender is told that there is no room: enough for a burst, well
-/// below the descriptors that may be in flight.
+/// The size of the send buffer. A sender that has filled it is refused. Enough for a burst, and far
+/// from the limit of descriptors in flight (`RLIMIT_NOFILE`, unix(7)).
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Bits of a message's first byte.
+/// Bits of a packet's first byte.
 const ADMIN: u8 = 1;
 const PLACE: u8 = 1 << 1;
 
@@ -39,11 +39,11 @@ pub(crate) struct HandoffSender(Arc<OwnedFd>);
 #[derive(Debug, Clone)]
 pub(crate) struct HandoffReceiver(Arc<OwnedFd>);
 
-/// A new channel for sockets.
+/// Opens a channel for sockets.
 pub(crate) fn pair() -> io::Result<(HandoffSender, HandoffReceiver)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (sender, receiver) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Beyond `wmem_max` only the privileged may go; the default will do.
+    // Only a privileged process may exceed `net.core.wmem_max`; any other gets that maximum.
     if sockopt::set_socket_send_buffer_size_force(&sender, BUFFER_BYTES).is_err() {
         sockopt::set_socket_send_buffer_size(&sender, BUFFER_BYTES)?;
     }
@@ -51,8 +51,8 @@ pub(crate) fn pair() -> io::Result<(HandoffSender, HandoffReceiver)> {
 }
 
 impl HandoffSender {
-    /// Sends `socket` and what was read from it, which may be nothing. The caller's own descriptor
-    /// stays open.
+    /// Sends `socket` and the bytes that were read from it, which may be none. The caller's own
+    /// descriptor stays open.
     pub(crate) fn send(
         &self,
         header: HandoffHeader,
@@ -66,7 +66,8 @@ impl HandoffSender {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let sockets = [socket];
         control.push(SendAncillaryMessage::ScmRights(&sockets));
-        // The byte also keeps the packet from being empty, which would look like the end.
+        // The first byte also keeps the packet from being empty: a receiver takes an empty one for
+        // the end.
         let lead = [lead(header)];
         let slices = [IoSlice::new(&lead), IoSlice::new(bytes)];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -76,13 +77,13 @@ impl HandoffSender {
 }
 
 impl HandoffReceiver {
-    /// Makes further sends fail. Sockets that are on their way can still be received.
+    /// Makes further sends fail. Sockets that were sent before can still be received.
     pub(crate) fn close(&self) -> io::Result<()> {
         Ok(shutdown(&self.0, Shutdown::Read)?)
     }
 
-    /// Receives the next socket and the bytes read from it; `None` while none waits. The socket is
-    /// missing if the table has no descriptor left for it: then the kernel has closed it.
+    /// Receives the next socket and the bytes read from it; `None` while none waits. If this
+    /// thread's table has no free descriptor, the kernel has closed the socket, and it is missing.
     pub(crate) fn receive(
         &self,
         buffer: &mut Vec<u8>,
@@ -108,13 +109,13 @@ impl HandoffReceiver {
     }
 }
 
-/// Encodes the first byte of a message.
+/// Encodes the first byte of a packet.
 fn lead(header: HandoffHeader) -> u8 {
     let is_admin = header.listener == Listener::Admin;
     (u8::from(is_admin) * ADMIN) | (u8::from(header.has_place) * PLACE)
 }
 
-/// Decodes the first byte of a message.
+/// Decodes the first byte of a packet.
 fn header_of(lead: u8) -> HandoffHeader {
     let listener = if lead & ADMIN != 0 { Listener::Admin } else { Listener::Public };
     HandoffHeader { listener, has_place: lead & PLACE != 0 }

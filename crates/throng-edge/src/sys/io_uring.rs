@@ -1,16 +1,16 @@
-//! Many sends in one system call through io_uring, where the kernel has it and allows it.
+//! Many sends in one system call through io_uring, if the kernel has it and allows it.
 //!
-//! The instance only sends, and no request outlives a call: each carries `MSG_DONTWAIT`, so that
-//! the kernel completes it while it is being submitted (io_uring_enter(2)), and when
-//! [`IoUring::write_each`] returns, all completions are there. [`IoUring::open`] verifies this on a
+//! The instance only sends, and no request outlives a call: each has `MSG_DONTWAIT`, so that the
+//! kernel completes it during its submission (io_uring_enter(2)), and all completions have arrived
+//! when [`IoUring::write_each`] returns. [`IoUring::open`] verifies this on a
 //! full socket; kernels before 6.1 fail to open.
 //!
 //! # Why `unsafe`
 //!
 //! An entry holds a descriptor number and a pointer to bytes. Both belong to the caller's write
 //! requests, which are borrowed until `write_each` returns; no entry outlives it, because it
-//! returns only when as many completions have come as entries were queued, and aborts the process
-//! if the kernel breaks that promise.
+//! returns only when as many completions have arrived as entries were queued, and aborts the
+//! process if the kernel breaks that promise.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,7 +20,7 @@ use io_uring::{opcode, squeue, types};
 use super::batch::{transfer_of, try_out};
 use crate::net::{Transfer, WriteRequest};
 
-/// Entries of one submission: enough for a slice.
+/// The number of entries of one submission: enough for a slice.
 const ENTRIES: u32 = 128;
 
 /// One worker's io_uring instance.
@@ -29,8 +29,8 @@ pub(crate) struct IoUring {
 }
 
 impl IoUring {
-    /// Opens an instance and verifies that it completes sends while they are being submitted. Call
-    /// it on the thread that will use the instance.
+    /// Opens an instance and verifies that it completes sends during their submission. Call it on
+    /// the thread that will use the instance.
     pub(crate) fn open() -> io::Result<IoUring> {
         let queues = io_uring::IoUring::builder()
             .setup_single_issuer()
@@ -44,7 +44,7 @@ impl IoUring {
 
     /// Writes each request as far as its socket takes it, in order, and appends the transfers.
     ///
-    /// After an error drop the instance; requests without a transfer have not been sent.
+    /// After an error, drop the instance. Requests without a transfer have not been sent.
     pub(crate) fn write_each(
         &mut self,
         requests: &[WriteRequest<'_, OwnedFd>],
@@ -81,8 +81,8 @@ impl IoUring {
     }
 
     /// Submits the queued entries and takes `count` completions. If the kernel takes no more
-    /// entries (it may lack memory), returns how many it has completed: the first ones, as it takes
-    /// them in order, and none is under way.
+    /// entries, for example for lack of memory, returns the number that it has completed: the first
+    /// ones, because it takes them in order. The others have not been submitted.
     fn finish(
         &mut self,
         count: usize,
@@ -119,14 +119,14 @@ fn send(request: &WriteRequest<'_, OwnedFd>, number: u64) -> squeue::Entry {
         .user_data(number)
 }
 
-/// Entries may be under way whose bytes are about to be freed: nothing safe is left to do.
+/// The kernel may still read bytes that are about to be freed: there is no safe way on.
 fn abort(error: &io::Error) -> ! {
     eprintln!("error: a worker cannot go on: io_uring keeps requests and fails: {error}");
     std::process::abort();
 }
 
-/// An instance to test with. Where a sandbox allows none the tests fail, unless they are told that
-/// it may be missing: the server does without.
+/// An instance to test with. If a sandbox allows none, the tests fail, unless the environment says
+/// that io_uring may be missing.
 #[cfg(test)]
 pub(crate) fn for_test(opened: io::Result<IoUring>) -> Option<IoUring> {
     const MAY_BE_MISSING: &str = "THRONG_TEST_WITHOUT_IO_URING";

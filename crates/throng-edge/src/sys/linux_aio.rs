@@ -1,11 +1,11 @@
-//! Many sends in one system call without io_uring: Linux AIO (io_submit(2)), which is older and
-//! which containers mostly allow.
+//! Many sends in one system call without io_uring: Linux AIO (io_submit(2)) is older, and most
+//! containers allow it.
 //!
-//! Sending one by one, the sender loses its core on the way back from each call, to the reader that
-//! the call has woken. In one call it gets through a slice first.
+//! A sender that makes a call for each socket loses its core on the return from each, to the reader
+//! that the call has woken. With one call for all it gets through a slice first.
 //!
-//! A write to a non-blocking socket completes, or fails, while it is being submitted: when
-//! `io_submit` returns, all completions are there. [`LinuxAio::open`] verifies this on a full
+//! A write to a non-blocking socket completes, or fails, during its submission: when `io_submit`
+//! returns, all completions have arrived. [`LinuxAio::open`] verifies this on a full
 //! socket.
 //!
 //! A control block cannot ask for `MSG_NOSIGNAL`: the process must ignore `SIGPIPE`, as Rust's
@@ -15,8 +15,8 @@
 //!
 //! The C library has no functions for these calls, and a control block holds a descriptor number
 //! and the address of bytes. Both belong to the caller's write requests, which are borrowed until
-//! `write_each` returns; it returns only when as many completions have come as control blocks were
-//! taken, and aborts the process if the kernel breaks that promise.
+//! `write_each` returns; it returns only when as many completions have arrived as control blocks
+//! were taken, and aborts the process if the kernel breaks that promise.
 
 use std::ffi::{c_long, c_ulong};
 use std::io;
@@ -25,7 +25,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use super::batch::{transfer_of, try_out};
 use crate::net::{Transfer, WriteRequest};
 
-/// Control blocks of one submission: enough for a slice.
+/// The number of control blocks of one submission: enough for a slice.
 const ENTRIES: usize = 128;
 
 /// `IOCB_CMD_PWRITE` of linux/aio_abi.h; a socket ignores the offset.
@@ -71,7 +71,7 @@ pub(crate) struct LinuxAio {
 }
 
 impl LinuxAio {
-    /// Opens a context and verifies that it completes writes while they are being submitted.
+    /// Opens a context and verifies that it completes writes during their submission.
     pub(crate) fn open() -> io::Result<LinuxAio> {
         let mut context: c_ulong = 0;
         // SAFETY: the pointer is to a live value of the size that the kernel writes.
@@ -102,7 +102,7 @@ impl LinuxAio {
         }
     }
 
-    /// Writes as many requests as there are control blocks. Returns how many it has written.
+    /// Writes as many requests as there are control blocks. Returns the number written.
     fn write_some(
         &mut self,
         requests: &[WriteRequest<'_, OwnedFd>],
@@ -126,7 +126,7 @@ impl LinuxAio {
         let submitted = call(unsafe {
             libc::syscall(libc::SYS_io_submit, self.context, count, pointers.as_ptr())
         });
-        // An error means that none was taken: the kernel lacks memory, or the first one is invalid.
+        // After an error the kernel has taken none: it lacks memory, or the first one is invalid.
         let submitted = submitted.unwrap_or(0);
         let first = transfers.len();
         transfers.resize(first + submitted, Transfer::Gone);

@@ -1,5 +1,5 @@
-//! Listening sockets: one per worker on the same port, among which the kernel spreads connections,
-//! or some of which take them all.
+//! Listening sockets: one per worker, all on the same port (`SO_REUSEPORT`). The kernel spreads
+//! connections over all of them, or over those that [`steer`] names.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,36 +11,39 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, lis
 
 use super::options;
 
-/// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
+/// The number of connections that may wait to be accepted. The kernel limits it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
-/// Unsent bytes that the kernel may hold for one connection. Beyond it the message stays in the
-/// log, shared, instead of being copied into the socket.
+/// The number of unsent bytes that the kernel may hold for one connection before it counts as
+/// blocked. Further messages stay in the replay buffer, shared, instead of being copied into the
+/// socket.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
-/// A connection that sends nothing is handed out after this long; until then it costs the kernel a
-/// request socket only.
+/// A connection that sends nothing can be accepted after this time, in seconds. Until then the
+/// kernel keeps only a request socket for it.
 const DEFER_ACCEPT_S: u32 = 1;
 
-/// A peer that acknowledges nothing for the heartbeat's interval and this long is gone. With the
-/// interval until something is written to it, and what heartbeats may be late, that is less than
-/// two intervals and 20 s.
+/// A peer that acknowledges nothing for the heartbeat interval and this time is gone. Up to an
+/// interval passes before a heartbeat is written to it, which may be late: so a dead peer is found
+/// within two intervals and 20 s.
 const USER_TIMEOUT_SLACK: Duration = Duration::from_secs(15);
 
-/// Or for this long, where the heartbeat is more frequent, or there is none.
+/// The least time without an acknowledgement after which a peer is gone: for frequent heartbeats,
+/// and for none.
 const USER_TIMEOUT_MIN: Duration = Duration::from_secs(20);
 
-/// From one probe of a silent peer to the next. After the second the peer is gone, once the user
-/// timeout is over.
+/// The time between two probes of a silent peer. After the second one the peer is gone, once
+/// `TCP_USER_TIMEOUT` is over (tcp(7)).
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A peer that is silent for this long is probed where there is no heartbeat.
+/// Without heartbeats, a peer that is silent for this time is probed.
 const KEEP_IDLE_WITHOUT_HEARTBEAT: Duration = Duration::from_secs(120);
 
-/// The kernel takes no more seconds.
+/// The kernel's maximum of `TCP_KEEPIDLE`.
 const KEEP_IDLE_MAX: Duration = Duration::from_secs(32_767);
 
-/// A port that is taken: nobody else can bind it while this is there. It does not listen.
+/// Keeps a port: no other program can bind it while this value exists. It does not listen.
 #[derive(Debug)]
 pub(crate) struct PortReservation {
     _socket: OwnedFd,
@@ -48,12 +51,12 @@ pub(crate) struct PortReservation {
 }
 
 impl PortReservation {
-    /// Takes the port. It must not be in use: a second server would share connections with the
-    /// first.
+    /// Takes the port. Fails if it is in use: with `SO_REUSEPORT` alone, a second server of the
+    /// same user would silently share connections with the first.
     pub(crate) fn take(address: SocketAddr) -> io::Result<PortReservation> {
         let probe = socket(address)?;
         bind(&probe, &address)?;
-        // Without `SO_REUSEPORT` this fails where somebody listens.
+        // Without `SO_REUSEPORT` this fails if another socket listens on the port.
         let address = SocketAddr::try_from(getsockname(&probe)?).map_err(|_| {
             io::Error::other("the address of the socket is not an internet address")
         })?;
@@ -65,7 +68,7 @@ impl PortReservation {
         Ok(PortReservation { _socket: reserved, address })
     }
 
-    /// The address with the real port.
+    /// The address with the port that the kernel has chosen if the settings say 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -78,22 +81,22 @@ pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<Owned
     start(listener, address, heartbeat)
 }
 
-/// A listener that has its port to itself.
+/// A listener that does not share its port.
 pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     start(socket(address)?, address, heartbeat)
 }
 
-/// All options are set here: accepted sockets inherit them, so that accepting costs no further
-/// call.
+/// Sets all options of connections on their listener: accepted sockets inherit them, so that an
+/// accept needs no further system call.
 fn start(listener: OwnedFd, address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     sockopt::set_tcp_nodelay(&listener, true)?;
     sockopt::set_tcp_user_timeout(&listener, user_timeout_ms(heartbeat))?;
     if heartbeat.is_zero() {
-        // Nothing else would find out that a silent peer is gone.
+        // Nothing is ever written to a silent peer: only probes find that it has gone.
         sockopt::set_socket_keepalive(&listener, true)?;
         sockopt::set_tcp_keepidle(&listener, KEEP_IDLE_WITHOUT_HEARTBEAT)?;
     } else {
-        // For those that are to be probed: see `Net::keep_alive`.
+        // The times of probes for the connections that `Net::keep_alive` turns them on for.
         let idle = heartbeat.clamp(Duration::from_secs(1), KEEP_IDLE_MAX);
         sockopt::set_tcp_keepidle(&listener, idle)?;
         sockopt::set_tcp_keepintvl(&listener, KEEP_INTERVAL)?;
@@ -107,12 +110,12 @@ fn start(listener: OwnedFd, address: SocketAddr, heartbeat: Duration) -> io::Res
 
 fn user_timeout_ms(heartbeat: Duration) -> u32 {
     let timeout = heartbeat.saturating_add(USER_TIMEOUT_SLACK).max(USER_TIMEOUT_MIN);
-    // The kernel takes it for an `int`.
+    // The kernel reads it as an `int`.
     u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32)
 }
 
-/// From now on only those listeners of the port take new connections, numbered in the order in
-/// which they were opened. Connections that others have waiting stay theirs.
+/// Makes the kernel give new connections only to the listeners `to`, which are numbered in the
+/// order in which they were opened. Connections that wait at other listeners stay there.
 pub(crate) fn steer(listener: &OwnedFd, to: &Range<usize>) -> io::Result<()> {
     options::set_reuseport_range(listener, to.start as u32, to.len() as u32)
 }

@@ -1,9 +1,9 @@
-//! Socket options that no library in use sets, and what no library asks of a socket.
+//! Socket options, and a query, that rustix does not have.
 //!
 //! # Why `unsafe`
 //!
-//! `setsockopt` and `ioctl` take a pointer; here always to a live value of the type that they want.
-//! A program for packets is such a value with a pointer to its instructions, which live as long.
+//! `setsockopt` and `ioctl` take a pointer: here always to a live value of the expected type. A BPF
+//! program is such a value with a pointer to its instructions, which live as long.
 
 use std::ffi::c_int;
 use std::io;
@@ -31,14 +31,14 @@ pub(crate) fn set_not_sent_low_water(socket: impl AsFd, bytes: u32) -> io::Resul
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &(bytes as c_int))
 }
 
-/// A listener hands out connections that have sent something, or after `seconds` any
+/// Makes a listener report a connection only once it has sent something, or after `seconds`
 /// (`TCP_DEFER_ACCEPT`, tcp(7)).
 pub(crate) fn set_defer_accept(socket: impl AsFd, seconds: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &(seconds as c_int))
 }
 
-/// Bytes that a connection has taken and its peer has not acknowledged (`SIOCOUTQ`, tcp(7)); none
-/// if the kernel does not say.
+/// The number of bytes that a socket has taken and its peer has not acknowledged (`SIOCOUTQ`,
+/// tcp(7)); 0 if the kernel does not say.
 pub(crate) fn unacknowledged_bytes(socket: impl AsFd) -> usize {
     let mut bytes: c_int = 0;
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `int`.
@@ -46,7 +46,7 @@ pub(crate) fn unacknowledged_bytes(socket: impl AsFd) -> usize {
     if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// Of the sockets that share a port, `count` take all new connections: those from the `first`, in
+/// Of the sockets that share a port, lets `count` take all new connections: from the `first`, in
 /// the order in which they began to listen (`SO_ATTACH_REUSEPORT_CBPF`, socket(7)).
 pub(crate) fn set_reuseport_range(socket: impl AsFd, first: u32, count: u32) -> io::Result<()> {
     use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W};

@@ -1,4 +1,4 @@
-//! A worker's sockets, for real.
+//! The kernel's sockets as a worker's [`Net`].
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -20,24 +20,24 @@ use crate::net::{HandoffHeader, Net, Transfer, WriteRequest};
 /// The sockets of one worker thread.
 pub(crate) struct Sockets {
     pub(crate) epoll: Epoll,
-    /// Writes to many sockets at once; `None` where the kernel or the settings do not allow it.
+    /// Writes to many sockets in one call; `None` if the kernel or the settings do not allow it.
     pub(crate) io_uring: Option<IoUring>,
-    /// Does so where there is no io_uring. Where there is neither, each write is a call of its own.
+    /// The same without io_uring. If both are `None`, each write is a call of its own.
     pub(crate) aio: Option<LinuxAio>,
     /// The worker's counters.
     pub(crate) counters: Arc<Counters>,
     pub(crate) to_control: HandoffSender,
-    /// One for each worker, in order.
+    /// The channels to all workers, in order.
     pub(crate) to_workers: Vec<HandoffSender>,
 }
 
-/// The next waiting connection of a listener.
+/// Accepts the next connection of a listener; `None` while none waits.
 pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match rustix::net::accept_with(listener, flags) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN) => Ok(None),
-        // It was gone before it was taken.
+        // The peer closed it before it was accepted.
         Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -91,7 +91,7 @@ impl Net for Sockets {
         let written = io_uring.map(|io_uring| io_uring.write_each(requests, transfers));
         self.counters.add(Counter::RingSends, (transfers.len() - first) as u64);
         if let Some(Err(error)) = written {
-            // It has not begun with the rest, and cannot be relied on any more.
+            // The requests without a transfer have not been submitted.
             self.io_uring = None;
             self.aio = LinuxAio::open().ok();
             self.counters.add(Counter::RingFailed, 1);
@@ -102,7 +102,7 @@ impl Net for Sockets {
                 "io_uring failed: this worker's fan-outs do without now"
             );
         }
-        // A single one gains nothing by the detour.
+        // For one request a plain call is as cheap.
         if let Some(aio) = self.aio.as_mut().filter(|_| self.io_uring.is_none())
             && requests.len() > 1
         {
@@ -126,17 +126,17 @@ impl Net for Sockets {
     }
 
     fn keep_alive(&mut self, socket: &OwnedFd) {
-        // What could fail is a socket whose peer is gone already. Its times are the listener's.
+        // Fails only if the peer has gone already. The times of the probes are the listener's.
         let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     }
 
     fn finish(&mut self, socket: &OwnedFd) {
-        // A peer that is gone already needs no telling.
+        // Fails only if the peer has gone already.
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
     }
 
     fn to_control(&mut self, socket: OwnedFd, bytes: &[u8]) -> Result<(), OwnedFd> {
-        // The descriptor lives on in the control plane: it must not be reported here any more.
+        // The socket stays open in the control plane: epoll would go on reporting it here.
         let _ = self.epoll.remove(&socket);
         let header = HandoffHeader::between_planes(Listener::Public);
         match self.to_control.send(header, socket.as_fd(), bytes) {
@@ -151,7 +151,7 @@ impl Net for Sockets {
         socket: OwnedFd,
         bytes: &[u8],
     ) -> Result<(), OwnedFd> {
-        // As above; one that has just been accepted is not watched yet.
+        // As above. Fails for a socket that was just accepted, which is not registered yet.
         let _ = self.epoll.remove(&socket);
         let sender = &self.to_workers[usize::from(worker.0)];
         match sender.send(HandoffHeader::TO_WORKER, socket.as_fd(), bytes) {

@@ -1,16 +1,17 @@
-//! How much a worker does for one connection, and in one slice, before others have their turn.
+//! Limits how much a worker does for one connection, and in one slice, before others have their
+//! turn.
 
-/// Heads and frames of one connection before others have their turn. Each may cost a write.
+/// The number of heads and frames that one connection may have in a turn. Each may cost a write.
 const STEPS_PER_TURN: u32 = 32;
 
-/// Visits of subscriptions in one slice of a fan-out: about a millisecond of writing, unless the
-/// messages are large.
+/// The number of subscriptions that a slice of a fan-out visits: about a millisecond of writing,
+/// unless messages are large.
 const VISITS_PER_SLICE: u32 = 96;
 
-/// The least number of visits in one slice, however large the messages are.
+/// The least number of visits in a slice, however large the messages are.
 const VISITS_PER_SLICE_MIN: u32 = 6;
 
-/// An answer of this many bytes counts for one step of a connection's turn.
+/// This many bytes of an answer cost as much as one step of a turn.
 const BYTES_PER_STEP: usize = 8 << 10;
 
 /// What is left of the current slice, and of the current connection's turn.
@@ -19,14 +20,14 @@ pub(super) struct Budget {
     slice_bytes_max: usize,
     /// Bytes that may still be written in this slice.
     slice_bytes: usize,
-    /// Heads and frames that the connection which is being read may still have.
+    /// Heads and frames that the connection being read may still have.
     steps: u32,
     /// Visits in the next slice of a fan-out.
     visits: u32,
 }
 
 impl Budget {
-    /// Nothing is left until a slice begins. A slice writes `slice_bytes_max`, roughly.
+    /// An empty budget: a slice has to begin first. A slice may write about `slice_bytes_max`.
     pub(super) fn new(slice_bytes_max: usize) -> Budget {
         Budget { slice_bytes_max, slice_bytes: 0, steps: 0, visits: VISITS_PER_SLICE }
     }
@@ -68,7 +69,8 @@ impl Budget {
         self.steps = self.steps.saturating_sub(1);
     }
 
-    /// Counts bytes that were written to subscribers, whose connections are not being read.
+    /// Counts bytes that were written to subscribers. They cost no turn: the connection being read
+    /// is another one.
     pub(super) fn charge_slice(&mut self, bytes: usize) {
         self.slice_bytes = self.slice_bytes.saturating_sub(bytes);
     }

@@ -1,9 +1,9 @@
 //! Closes connections: final responses, close frames, lingering close.
 //!
-//! A socket that is closed while the peer's bytes wait unread answers with a reset, which may
-//! destroy what was just written to it. So after its final response a connection is `Closing`: the
-//! sending side is shut down, input is thrown away, and the socket is closed when the peer has
-//! closed its side too, or a moment later.
+//! Closing a socket with unread input sends a reset (RFC 9293 section 3.6.1), which may destroy the
+//! final response on its way to the peer. So after its final response a connection is `Closing`:
+//! the sending side is shut down, input is discarded, and the socket is closed when the peer has
+//! closed its side too, or after [`LINGER_TICKS`] (RFC 9112 section 9.6).
 
 use throng_core::Counter;
 use throng_wire::subscribe::Request;
@@ -17,11 +17,11 @@ use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 
-/// A closing connection's peer has this long to end its side, in ticks.
+/// The time, in ticks, in which the peer of a closing connection has to finish sending.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
 
 impl<N: Net> Worker<N> {
-    /// Answers a request that cannot be served, and closes.
+    /// Refuses a request with an error response, and closes. Pages of `origin` may read the error.
     pub(super) fn refuse(&mut self, id: ConnectionId, error: &ErrorResponse, origin: Option<&str>) {
         let options = self.response_options(error.code, origin);
         let mut out = self.buffers.take_output();
@@ -30,7 +30,7 @@ impl<N: Net> Worker<N> {
         self.buffers.return_output(out);
     }
 
-    /// The control plane takes no more for now.
+    /// Refuses a request for the control plane, which takes no more for now.
     pub(super) fn refuse_busy(&mut self, id: ConnectionId) {
         self.count(Counter::RefusedBusy);
         let mut out = Vec::new();
@@ -38,7 +38,7 @@ impl<N: Net> Worker<N> {
         self.close_after(id, &out, CloseReason::Complete);
     }
 
-    /// The server is going away, and the request has not come whole.
+    /// Closes a connection whose request is incomplete, because the server shuts down.
     pub(super) fn refuse_draining(&mut self, id: ConnectionId) {
         let mut out = Vec::new();
         self.write_error(ErrorCode::Draining, &mut out);
@@ -79,7 +79,8 @@ impl<N: Net> Worker<N> {
         self.close_after(id, &out, reason);
     }
 
-    /// Closes a WebSocket for overload. The reason says what it is, and when to come back.
+    /// Closes a WebSocket for overload. The close frame says `what` exceeds which limit, and when
+    /// to come back.
     pub(super) fn close_overloaded(&mut self, id: ConnectionId, what: &str) {
         let mut message = what.to_owned();
         if let Some(retry_after) = self.retry_after(ErrorCode::Busy) {
@@ -88,20 +89,20 @@ impl<N: Net> Worker<N> {
         self.close_websocket_with(id, CloseReason::Overload, &message);
     }
 
-    /// Ends a connection that has fallen behind. A stream ends without its last chunk: it is not
-    /// complete.
+    /// Closes a connection that lags behind. A stream ends without its last chunk, because it is
+    /// incomplete (RFC 9112 section 8).
     pub(super) fn close_lagging(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         if connection.has(Flags::WEBSOCKET) {
             self.close_websocket(id, CloseReason::Lagging);
         } else {
-            // Nothing waits to be said, so there is nothing to wait for.
+            // Output that the client has not read would only delay the close.
             self.drop_output(id);
             self.close_after(id, b"", CloseReason::Lagging);
         }
     }
 
-    /// Gives up what the socket has not taken yet.
+    /// Drops the output that the socket has not taken.
     fn drop_output(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.flags.set(Flags::BLOCKED, false);
@@ -111,12 +112,12 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Unsubscribes, writes `bytes` behind everything else, and lets the connection close.
+    /// Unsubscribes, writes `bytes` behind all other output, and begins to close.
     pub(super) fn close_after(&mut self, id: ConnectionId, bytes: &[u8], reason: CloseReason) {
         self.close_after_messages(id, bytes, 0, reason);
     }
 
-    /// As [`Worker::close_after`], with `bytes` that end with the last of some `messages`.
+    /// As [`Worker::close_after`], with `bytes` that contain `messages` messages.
     pub(super) fn close_after_messages(
         &mut self,
         id: ConnectionId,
@@ -131,6 +132,8 @@ impl<N: Net> Worker<N> {
         if let Some(counter) = reason.counter() {
             self.count(counter);
         }
+        // Before the state changes: no message may follow the final response, and the counts depend
+        // on the state.
         self.unfollow_all(id);
         self.count_unparked(id);
         let lingers = self.connections.begin_closing(id);
@@ -153,9 +156,9 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Finishes the sending side of a closing connection once everything is written.
+    /// Shuts down the sending side of a closing connection once everything is written.
     pub(super) fn half_close(&mut self, id: ConnectionId) {
-        // Sending the final response may have found the peer gone.
+        // A failed write has released it.
         let Some(connection) = self.connections.get_mut(id) else { return };
         let is_written = !connection.has(Flags::BLOCKED);
         if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
@@ -166,7 +169,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// What counts the refusal of a subscription with this code.
+/// The counter of subscriptions that are refused with this code.
 pub(super) fn refused_counter(code: ErrorCode) -> Counter {
     match code {
         ErrorCode::OriginRefused => Counter::RefusedOrigin,

@@ -1,4 +1,4 @@
-//! How messages reach subscribers, and what keeps those connections alive that get none.
+//! Delivers messages to subscribers, and keeps connections alive that get none.
 
 mod answer;
 pub(super) mod batch;

@@ -1,5 +1,5 @@
-//! The end of a worker: it delivers everything that was accepted, then tells each client when to
-//! come back, spread over the drain window, so that they do not all come at once.
+//! Drains a worker: delivers the messages that were accepted, then closes each connection with the
+//! time to come back, spread over the drain window, so that clients do not all come back at once.
 
 use throng_core::{Counter, retry};
 use throng_wire::{RetryAfter, chunk, sse};
@@ -13,12 +13,12 @@ use crate::encoding::Encoding;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Whether the worker was told to end and has.
+    /// Whether the worker's drain is over.
     pub fn is_ended(&self) -> bool {
         self.shutdown.is_ended()
     }
 
-    /// Whether the listener is still needed: until the end of a drain's wait for long-polls.
+    /// Whether the listener is still needed. A drain needs it while it waits for long-polls.
     pub fn takes_connections(&self) -> bool {
         !self.shutdown.is_draining() || self.awaits_polls()
     }
@@ -33,12 +33,12 @@ impl<N: Net> Worker<N> {
         self.shutdown.awaits_polls(self.clock.tick(), self.has_idle())
     }
 
-    /// Whether clients of long-polls have kept their connections without a request.
+    /// Whether clients of long-polls keep connections open between two polls.
     fn has_idle(&self) -> bool {
         u64::from(self.connections.admitted()) > self.metrics.parked()
     }
 
-    /// Goes on with a drain for one slice.
+    /// Does one slice of a drain.
     pub(super) fn continue_drain(&mut self) {
         if !self.shutdown.is_draining() {
             return;
@@ -61,10 +61,10 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Closes one connection. If messages are under way to it, that waits until it is late; if it
-    /// may still ask for something, until no polls are awaited any more.
+    /// Closes one connection. One that lacks messages, or reads an answer, stays until `is_late`;
+    /// one that may send another request stays while `awaits_polls`.
     fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
-        // Not every place of the table is taken.
+        // The place has no connection.
         let Some(connection) = self.connections.get(id) else { return };
         match connection.state {
             State::Closing => {}
@@ -78,7 +78,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Tells a parked client when to come back, each at another moment of the drain window.
+    /// Closes a parked connection with the time to come back.
     fn drain_parked(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let retry_after = self.drain_retry(id);
@@ -110,10 +110,11 @@ impl<N: Net> Worker<N> {
         self.close_after(id, &out, CloseReason::Draining);
     }
 
-    /// When the client of the connection is to come back.
+    /// The time at which the client of the connection should come back.
     fn drain_retry(&self, id: ConnectionId) -> RetryAfter {
         let window_ms = self.settings.drain_window.as_millis() as u64;
-        // All connections of all workers have different numbers, dense from 0.
+        // Numbers the connections of all workers without gaps or duplicates, so that their times
+        // are spread evenly.
         let (worker, workers) = (self.metrics.worker().0, self.metrics.workers() as u32);
         let place = id.index().wrapping_mul(workers).wrapping_add(u32::from(worker));
         RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))

@@ -7,14 +7,14 @@ use super::Worker;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Appends the response to a request that does not subscribe, or that is not known.
+    /// Appends the response to a request that does not subscribe, or is not known yet.
     pub(super) fn write_error(&self, code: ErrorCode, out: &mut Vec<u8>) {
         let options = self.response_options(code, None);
         ErrorResponse::from(code).write_response(out, &options);
     }
 
-    /// What goes with an error of this code to the pages of `allow_origin`, now. The connection
-    /// ends with it. Each call gives the next client's `Retry-After`.
+    /// The headers of an error of this code. The connection closes after it, and pages of
+    /// `allow_origin` may read it. Each call gives the next client's `Retry-After`.
     pub(super) fn response_options<'a>(
         &self,
         code: ErrorCode,
@@ -28,7 +28,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The next client's `Retry-After`, for a code that has one.
+    /// The next client's `Retry-After`; `None` for a code without one.
     pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
         self.clock.retry_after(code, self.settings.drain_window)
     }

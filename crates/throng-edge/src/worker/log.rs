@@ -10,12 +10,13 @@ use crate::connection::ConnectionId;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Logs the request that `bytes` begin with, and what becomes of it: `outcome` is an error
-    /// code, or the transport. One comparison, unless the log has this level.
+    /// Logs the request that `bytes` begin with. `outcome` is an error code or the transport. Costs
+    /// one comparison unless the level is on.
     fn log_request(&self, id: ConnectionId, bytes: &[u8], status: u16, outcome: &str) {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
+        // The connection may have gone; the request is logged all the same.
         let connection = self.connections.get(id);
         let peer = connection.and_then(|connection| self.net.peer(&connection.socket));
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
@@ -27,7 +28,7 @@ impl<N: Net> Worker<N> {
         self.log_request(id, bytes, code.status(), code.name());
     }
 
-    /// Logs a request that subscribes. A long-poll is logged when it begins to wait.
+    /// Logs a request that subscribes. A long-poll is logged when it starts, not with its answer.
     pub(super) fn log_subscription(&self, id: ConnectionId, request: &Request, bytes: &[u8]) {
         let (status, transport) = match request.transport {
             Transport::WebSocket { .. } => (101, "websocket"),

@@ -12,9 +12,9 @@ impl<N: Net> Worker<N> {
     pub(super) fn release(&mut self, id: ConnectionId, reason: CloseReason) {
         self.unfollow_all(id);
         self.count_unparked(id);
-        // Releasing a connection twice is normal: a failed write has released it already.
+        // A failed write has released it already.
         let Some(connection) = self.connections.remove(id) else { return };
-        // A closing connection was counted by reason when it began to close.
+        // A closing connection was counted by its reason when it began to close.
         if connection.state != State::Closing
             && let Some(counter) = reason.counter()
         {
@@ -23,7 +23,8 @@ impl<N: Net> Worker<N> {
         self.count(Counter::Closed);
     }
 
-    /// Counts that the connection is not parked any more. Call it before its state changes.
+    /// Counts one parked connection less, if it is parked. Call it before its state changes: the
+    /// state says which kind it is.
     pub(super) fn count_unparked(&self, id: ConnectionId) {
         if let Some(parked) = self.connections.get(id).and_then(Connection::parked) {
             self.metrics.unpark(parked);

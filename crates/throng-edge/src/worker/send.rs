@@ -1,5 +1,8 @@
-//! Writes everything that is not a message of a channel; what blocks, and what happens when it no
-//! longer does.
+//! Writes everything that is not a message of a channel, and handles blocked sockets.
+//!
+//! A socket is blocked once it has taken less than was written. What is left waits: the rest of a
+//! partly written message first, then [`Outbound`](crate::connection), then messages, whose cursors
+//! stay. An event (`EPOLLOUT`) resumes the connection.
 
 use std::io::IoSlice;
 
@@ -11,18 +14,18 @@ use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Left, Progress, State};
 use crate::net::{Net, Transfer};
 
-/// A closing connection's peer has this long to take some of what is written already, and again
-/// when it has.
+/// The time, in ticks, in which the peer of a closing connection has to read some of its output; it
+/// starts again each time that the peer has.
 pub(super) const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
 
 impl<N: Net> Worker<N> {
-    /// Writes `bytes`, now or when the socket takes them.
+    /// Writes `bytes`, at once or when the socket takes them. The connection may be gone
+    /// afterwards.
     pub(super) fn send(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.send_messages(id, bytes, 0);
     }
 
-    /// Writes `bytes`, which end with the last of some `messages`, now or when the socket takes
-    /// them.
+    /// As [`Worker::send`], with `bytes` that contain `messages` messages.
     pub(super) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let transfer = if connection.has(Flags::BLOCKED) {
@@ -33,13 +36,13 @@ impl<N: Net> Worker<N> {
         self.sent_messages(id, bytes, messages, transfer);
     }
 
-    /// Takes note of what writing `bytes` came to; the rest waits until the socket takes it.
+    /// Records the result of writing `bytes`. What the socket has not taken waits.
     pub(super) fn sent(&mut self, id: ConnectionId, bytes: &[u8], transfer: Transfer) {
         self.sent_messages(id, bytes, 0, transfer);
     }
 
-    /// As [`Worker::sent`], of bytes that end with the last of some `messages`: these are counted
-    /// once all of it is written.
+    /// As [`Worker::sent`], with `bytes` that contain `messages` messages. These count as delivered
+    /// once all bytes are written.
     pub(super) fn sent_messages(
         &mut self,
         id: ConnectionId,
@@ -52,6 +55,7 @@ impl<N: Net> Worker<N> {
             Transfer::Blocked => 0,
             Transfer::End | Transfer::Gone => return self.release(id, CloseReason::Peer),
         };
+        // Among writes that were made together, handling an earlier one may have released it.
         if self.connections.get(id).is_none() {
             return;
         }
@@ -65,7 +69,7 @@ impl<N: Net> Worker<N> {
         };
         let outbound = connection.io_mut().outbound.get_or_insert_default();
         let bytes_max = self.settings.limits.outbound_bytes_max;
-        // One answer may always wait, however long it is.
+        // A single answer may exceed the limit: otherwise a long one could never be sent.
         if !outbound.is_empty() && outbound.bytes() + rest.len() > bytes_max {
             self.release(id, CloseReason::Overload);
             return;
@@ -75,7 +79,7 @@ impl<N: Net> Worker<N> {
         self.connections.update_buffered(id);
     }
 
-    /// The socket takes no more: an event will tell when it does.
+    /// Marks the socket as blocked, and asks for an event when it takes more.
     pub(super) fn block(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         if connection.has(Flags::BLOCKED) {
@@ -93,7 +97,7 @@ impl<N: Net> Worker<N> {
         self.begin_progress(id);
     }
 
-    /// From now on the client has to take what is left of its answer, as far as it awaits one.
+    /// Starts the deadline of a client that awaits an answer: it has to keep reading.
     pub(super) fn begin_progress(&mut self, id: ConnectionId) {
         let is_answer =
             |connection: &Connection<_>| matches!(connection.state, State::Head | State::Closing);
@@ -104,8 +108,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether the client of a blocked connection has taken some of its answer since that was last
-    /// looked at, and may go on for a while.
+    /// Whether the client of a blocked connection has read some of its answer since the last call.
+    /// If so, extends its deadline, up to the limit for the whole answer.
     pub(super) fn makes_progress(&mut self, id: ConnectionId) -> bool {
         if self.connections.get(id).is_none_or(|connection| !connection.has(Flags::BLOCKED)) {
             return false;
@@ -130,7 +134,7 @@ impl<N: Net> Worker<N> {
         true
     }
 
-    /// What the client has not taken yet.
+    /// The output that the client has not read yet.
     fn left(&self, id: ConnectionId) -> Left {
         let Some(connection) = self.connections.expect_live(id) else { return Left::default() };
         let Some(io) = &connection.io else { return Left::default() };
@@ -146,7 +150,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Writes what waits: the rest of a message, then `outbound`. Returns whether all of it went.
+    /// Writes the output that waits: the rest of a partly written message, then `outbound`. Returns
+    /// whether all of it is written; false if the connection is not blocked, or is gone.
     pub(super) fn flush(&mut self, id: ConnectionId) -> bool {
         loop {
             let Some(connection) = self.connections.expect_live_mut(id) else { return false };
@@ -179,6 +184,7 @@ impl<N: Net> Worker<N> {
             self.metrics.add(Counter::SentBytes, written as u64);
             self.budget.charge_slice(written);
             connection.flags.set(Flags::WRITTEN, true);
+            // A message counts as delivered with its last byte.
             match &mut io.partial {
                 Some(partial) if written < length => partial.from += written as u32,
                 Some(_) => {

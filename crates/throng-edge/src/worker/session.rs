@@ -1,4 +1,4 @@
-//! What a connection goes through, from its accept to its last request, and what it may ask.
+//! Handles the input of a connection: from its accept to its last request.
 
 mod accept;
 mod command;

@@ -4,9 +4,9 @@ use super::Worker;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Takes notifications, fans out for one slice if it may, and goes on with everything that was
-    /// deferred. Call it after each batch of events, and again while it returns `true`: there is
-    /// more to do at once, beside fan-outs.
+    /// Does one slice of everything that was deferred, takes notifications, and does one slice of
+    /// the fan-outs under way if it may. Call it after each batch of events. Returns whether there
+    /// is more to do at once, beside fan-outs.
     pub fn work(&mut self, may_fan_out: bool) -> bool {
         self.budget.begin_slice();
         self.continue_reads();
@@ -19,12 +19,15 @@ impl<N: Net> Worker<N> {
             self.fan_out();
         }
         self.record_completions();
+        // A close frame is answered behind the messages that were published before it: they are in
+        // the replay buffers only once all notifications of that time have been taken.
         if has_taken_all {
             self.answer_close_frames();
         }
+        // From here on any connection may be gone.
         self.evict_excess();
         self.continue_drain();
-        // For the events of the next batch.
+        // The events of the next batch share a slice.
         self.budget.begin_slice();
         self.deferred.has_work(self.takes_notifications()) || self.shutdown.has_work()
     }

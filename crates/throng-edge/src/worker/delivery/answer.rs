@@ -1,4 +1,4 @@
-//! Answers to long-polls, before they go over the wire.
+//! The answers to long-polls, before they are written.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use throng_wire::{Date, RetryAfter};
 use crate::connection::LongPoll;
 use crate::encoding::Encoding;
 
-/// Bytes in one answer, roughly: what is left comes with the next request.
+/// The size of one answer in bytes, roughly. The next poll gets the rest.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// An answer that is being put together.
@@ -17,9 +17,9 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Answer {
     body: Vec<u8>,
     content_type: Option<String>,
-    /// How many messages it holds.
+    /// The number of its messages.
     pub(super) messages: u64,
-    /// Whether messages before them are lost.
+    /// Whether messages before these are lost.
     pub(super) has_gap: bool,
 }
 
@@ -44,7 +44,7 @@ impl Answer {
     }
 
     /// Adds messages, oldest first, as many as one answer holds, without those that exclude `name`.
-    /// Returns the offset of the last message that it has considered.
+    /// Returns the offset of the last message that was added or excluded.
     pub(super) fn add_all<'a>(
         &mut self,
         messages: impl Iterator<Item = &'a Arc<Message>>,
@@ -64,7 +64,7 @@ impl Answer {
         last
     }
 
-    /// The response as it goes over the wire, to a client that is at `position` after it.
+    /// The response. `position` is that of the client after it.
     pub(super) fn encode(
         &self,
         position: &Position,
@@ -92,7 +92,8 @@ impl Answer {
     }
 }
 
-/// What an answer depends on, among kept connections that wait for one channel only.
+/// What an answer depends on, beside the channel: connections that wait for one channel only, and
+/// are kept alive, share the answers to equal terms.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) cursor: u64,

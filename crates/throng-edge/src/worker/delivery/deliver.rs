@@ -1,4 +1,10 @@
-//! Writes a subscriber what it lacks: everything between its cursor and the head in one call.
+//! Writes a subscriber the messages that it lacks: all between its cursor and the head in one call.
+//!
+//! A subscription that is not blocked is one that a fan-out pass visits, and its replay buffer
+//! drops what the pass has offered it. So when a socket takes no more, or a slice is spent, the
+//! subscription is [blocked](throng_core::SubscriptionTable::block) or offered the rest again,
+//! before the pass goes on: otherwise the replay buffer would drop messages that were never
+//! written.
 
 use std::sync::Arc;
 
@@ -13,12 +19,13 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// Writes all of a connection's subscriptions what they lack, as far as the socket takes it.
+    /// Writes the connection the messages that all of its subscriptions lack, as far as the socket
+    /// takes them.
     pub(in crate::worker) fn flush_subscriptions(&mut self, id: ConnectionId) {
         let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
-            // Once it takes no more this blocks the rest, so that their replay buffers keep what
-            // they lack.
+            // Once the socket takes no more, this blocks the remaining subscriptions, so that their
+            // replay buffers keep what they lack.
             self.catch_up(id, subscription);
             // A failed write has released it.
             let Some(connection) = self.connections.get(id) else { return };
@@ -32,9 +39,9 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Writes a subscription that a sweep visits what it lacks, as far as the socket and the slice
-    /// take it, in one write at least. Returns whether it lacks more: a sweep comes back to it, as
-    /// the replay buffer of one that takes all it is given must not drop anything.
+    /// Writes a subscription that a fan-out pass visits the messages that it lacks, as far as the
+    /// socket and the slice allow, with at least one write. Returns whether it lacks more, for
+    /// which the pass comes back.
     pub(in crate::worker) fn deliver(
         &mut self,
         id: ConnectionId,
@@ -61,12 +68,12 @@ impl<N: Net> Worker<N> {
         })
     }
 
-    /// Writes a subscription what it lacks, as far as the socket and the slice take it; with what
-    /// is left then the connection is postponed.
+    /// Writes a subscription the messages that it lacks, as far as the socket and the slice allow.
+    /// A later slice goes on with the rest.
     pub(in crate::worker) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
             if self.budget.is_slice_spent() && self.takes_more(id) {
-                // As long as it waits for its turn its replay buffer keeps what it lacks.
+                // Blocked, so that the replay buffer keeps what it lacks until its turn.
                 self.subscriptions.block(subscription);
                 return self.defer_delivery(id);
             }
@@ -76,16 +83,16 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Lets the connection have what it lacks in the next slice.
+    /// Goes on with the connection's messages in the next slice.
     pub(in crate::worker) fn defer_delivery(&mut self, id: ConnectionId) {
         if self.deferred.defer_delivery(id, &mut self.connections) {
             self.count(Counter::Postponed);
         }
     }
 
-    /// Writes a subscription some of what it lacks. Returns whether to go on.
+    /// Writes a subscription some of the messages that it lacks. Returns whether to go on.
     fn deliver_some(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
-        // The write before, or an earlier visit of the slice, has released it.
+        // The write before has released it.
         let Some(connection) = self.connections.get(id) else { return false };
         if connection.has(Flags::BLOCKED) {
             self.subscriptions.block(subscription);
@@ -117,7 +124,7 @@ impl<N: Net> Worker<N> {
         true
     }
 
-    /// Writes encodings that all subscribers share.
+    /// Writes messages in encodings that all subscribers share.
     fn deliver_shared(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         let Worker { subscriptions, connections, net, .. } = self;
         let Some(connection) = connections.expect_live(id) else { return };
@@ -130,11 +137,12 @@ impl<N: Net> Worker<N> {
         let outcome = outcome::write(net, &connection.socket, messages, name, encode);
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
+        // The replay buffer may keep these messages for long, and does not count encodings.
         self.subscriptions.drop_encodings(subscription, from);
     }
 
-    /// Moves the cursor over what was written, counts it, and keeps the rest of a partly written
-    /// message.
+    /// Moves the cursor over the messages that were written, counts them, and keeps the rest of a
+    /// partly written one.
     pub(in crate::worker) fn conclude(
         &mut self,
         id: ConnectionId,
@@ -160,13 +168,14 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Writes one event with an id of this connection's own: its position in all of its channels.
+    /// Writes one event whose id belongs to this connection: its position in all of its channels.
     fn deliver_composed(
         &mut self,
         id: ConnectionId,
         subscription: SubscriptionId,
         message: &Arc<Message>,
     ) {
+        // First, because the event's id includes this message.
         self.subscriptions.advance(subscription, message.id.offset);
         let Some(connection) = self.connections.expect_live(id) else { return };
         if message.excluded == Some(self.connections.name_of(id, connection)) {
@@ -184,7 +193,7 @@ impl<N: Net> Worker<N> {
         self.send_messages(id, &event, 1);
     }
 
-    /// The subscriber has fallen behind what is kept for it.
+    /// Acts on a subscriber that lacks messages which are dropped already, as the lag policy says.
     fn gap(
         &mut self,
         id: ConnectionId,
@@ -210,7 +219,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Closes a blocked connection that has fallen behind, instead of waiting for its socket.
+    /// Closes a blocked connection that lags too far behind, instead of waiting for its socket.
     pub(in crate::worker) fn check_blocked(&mut self, id: ConnectionId) {
         let has_gap = |subscription| {
             let waiting = self.subscriptions.waiting(subscription);

@@ -9,8 +9,8 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// Closes connections that buffer much while all together buffer too much. Call it only at the
-    /// end of an event or a slice: any connection may be gone afterwards.
+    /// Closes the connections that buffer most until all together are within the limit. Call it
+    /// only at the end of an event or a slice: any connection may be gone afterwards.
     pub(in crate::worker) fn evict_excess(&mut self) {
         while let Some(id) = self.connections.to_evict() {
             self.evict(id);
@@ -22,7 +22,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let what = "too much is half sent or not read yet";
         match connection.state {
-            // The client does not read: it would not read the response either.
+            // The client does not read, and would not read an error response either.
             _ if connection.has(Flags::BLOCKED) => self.cut_off(id),
             State::Streaming if connection.has(Flags::WEBSOCKET) => {
                 self.close_overloaded(id, what);
@@ -37,10 +37,11 @@ impl<N: Net> Worker<N> {
         self.connections.update_buffered(id);
     }
 
+    /// Releases a connection without a response.
     fn cut_off(&mut self, id: ConnectionId) {
         let connection = self.connections.expect_live(id);
         if connection.is_some_and(|connection| connection.state == State::Closing) {
-            // It closes for another reason, but its final response is lost for this one.
+            // It began to close for another reason, but overload loses its final response.
             self.count(Counter::ClosedOverload);
         }
         self.release(id, CloseReason::Overload);

@@ -1,8 +1,9 @@
-//! One slice of the fan-outs under way: whom it visits, and what it writes together.
+//! One slice of the fan-outs under way: which subscriptions it visits, and what it writes together.
 //!
-//! Most of a fan-out is one message to connections that take it whole, or one answer to long-polls.
-//! Those are handed to the [`Net`] together, which may have a way to write them in fewer calls; a
-//! subscription that lacks several messages, or needs bytes of its own, is written to by itself.
+//! Most of a fan-out is one message to connections that take all of it, or one answer to
+//! long-polls. These writes are handed to the [`Net`] together, which may need fewer system calls
+//! for them. A subscription that lacks several messages, or needs bytes of its own, is written to
+//! separately.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::encoding::Encoding;
 use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
 
-/// Fewer visits than this are written one by one: hardly anything shares the call.
+/// Fewer visits than this are written one by one: sharing a call would save little.
 const TOGETHER_MIN: usize = 4;
 
 impl<N: Net> Worker<N> {
@@ -24,6 +25,8 @@ impl<N: Net> Worker<N> {
         let mut batch = self.buffers.take_batch();
         let mut visits = self.budget.begin_fan_out();
         loop {
+            // The visits of a batch are of different connections: none of them can release the
+            // connection of another.
             self.subscriptions.next_batch(&mut visits, &mut batch.visits);
             if batch.visits.is_empty() {
                 break;
@@ -34,7 +37,7 @@ impl<N: Net> Worker<N> {
             }
             for (subscription, index) in batch.visits.drain(..) {
                 if self.deliver(ConnectionId::new(index), subscription) {
-                    // The rest of what it lacks is for another slice.
+                    // The slice is spent.
                     visits = 0;
                 }
             }
@@ -43,12 +46,12 @@ impl<N: Net> Worker<N> {
         self.buffers.return_batch(batch);
     }
 
-    /// Writes to the visits of the batch that lack one and the same message, and takes them out of
-    /// the batch.
+    /// Writes to the visits of the batch that lack just one message, the same for all, and removes
+    /// them from the batch.
     fn deliver_together(&mut self, batch: &mut Batch) {
         let Batch { visits, together, transfers, outcomes, .. } = batch;
         let find = |&(subscription, index)| self.lacks_one(ConnectionId::new(index), subscription);
-        // Each of them needs bytes of its own.
+        // Each visit needs bytes of its own.
         let Some(message) = visits.iter().find_map(find).cloned() else { return };
         visits.retain(|&(subscription, index)| {
             let id = ConnectionId::new(index);
@@ -61,7 +64,7 @@ impl<N: Net> Worker<N> {
         });
         let Worker { connections, net, .. } = self;
         let request = |&(_, id): &(SubscriptionId, ConnectionId)| {
-            // Found by `lacks_one`: so requests and visits correspond.
+            // `lacks_one` has found it: so requests and visits correspond.
             let connection = connections.expect_live(id)?;
             let is_chunked = connection.has(Flags::CHUNKED);
             let bytes = connection.encoding.encode(&message, is_chunked);
@@ -83,10 +86,9 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The message that the subscription lacks, if it lacks just one, to be written as it is.
+    /// The message that the subscription lacks, if it lacks just one and gets the shared encoding.
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
-        // An earlier visit of the batch may have closed it.
-        let connection = self.connections.get(id)?;
+        let connection = self.connections.expect_live(id)?;
         let is_composed = connection.has(Flags::MULTIPLE)
             && matches!(connection.encoding, Encoding::Sse | Encoding::SseEnvelope);
         if !connection.takes_messages() || is_composed {
@@ -100,8 +102,8 @@ impl<N: Net> Worker<N> {
         (message.excluded != Some(name)).then_some(message)
     }
 
-    /// Records the latency of the messages whose fan-out ended with this slice. It reads the clock
-    /// once: where each message has one subscriber, many end at once.
+    /// Records the latency of the messages whose fan-out ended with this slice. Reads the clock
+    /// once: if each message has one subscriber, many end in one slice.
     pub(in crate::worker) fn record_completions(&mut self) {
         let mut completions = self.subscriptions.completions();
         // No fan-out has ended.

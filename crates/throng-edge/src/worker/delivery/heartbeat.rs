@@ -1,10 +1,11 @@
-//! Heartbeats and pings: what keeps idle connections alive, and finds those that are dead.
+//! Heartbeats and pings: they keep idle connections alive, and find those that are dead.
 //!
-//! A **heartbeat** wants no answer: an unsolicited pong (RFC 6455 section 5.5.3), a frame that a
-//! page can see on `throng.v1`, a comment, an empty line. A peer that is gone does not acknowledge
-//! it, and the kernel ends the connection (`TCP_USER_TIMEOUT`, see `sys/listener.rs`). A **ping**
-//! wants an answer from the client itself: it finds one that has died behind a proxy which goes on
-//! acknowledging. See `docs/decisions/0008-heartbeats-without-answers.md`.
+//! A **heartbeat** needs no answer. It is an unsolicited pong (RFC 6455 section 5.5.3), on
+//! `throng.v1` a frame that a page can see, a comment (SSE), or an empty line. A peer that has gone
+//! does not acknowledge it, and the kernel closes the connection (`TCP_USER_TIMEOUT`, see
+//! `sys/listener.rs`). A **ping** needs an answer from the client itself: it finds a client that
+//! has died behind a proxy which still acknowledges. See
+//! `docs/decisions/0008-heartbeats-without-answers.md`.
 //!
 //! # Invariants
 //!
@@ -66,7 +67,7 @@ impl<N: Net> Worker<N> {
 
     /// Schedules the first check of a connection that begins to stream.
     pub(in crate::worker) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
-        // Sending the response may have found the peer gone.
+        // A failed write has released it.
         let Some(connection) = self.connections.get(id) else { return };
         let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
         let due = schedule.next(self.clock.tick());

@@ -1,8 +1,8 @@
 //! Answers long-polls.
 //!
-//! Long-polls that wait for one channel from the same cursor, and have asked alike, get the same
-//! bytes. In a slice of a fan-out these are put together once and written together
-//! ([`Worker::answer_together`]); every other poll is answered by itself.
+//! Long-polls that wait for one channel from the same cursor, with equal requests, get the same
+//! bytes. In a slice of a fan-out these are composed once and written together
+//! ([`Worker::answer_together`]); every other poll gets an answer of its own.
 
 use std::sync::Arc;
 
@@ -16,11 +16,12 @@ use crate::connection::{ConnectionId, Flags, State};
 use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
 
-/// Bytes of shared answers that are held at once, roughly: with more, each is answered for itself.
+/// The size of all shared answers of a slice, in bytes, roughly. Beyond it, polls get answers of
+/// their own.
 const SHARED_BYTES_MAX: usize = 4 << 20;
 
 impl<N: Net> Worker<N> {
-    /// Answers with what has come, if something has.
+    /// Answers with the messages that have come, if there are any.
     pub(in crate::worker) fn answer_long_poll(&mut self, id: ConnectionId) {
         let answer = self.collect(id);
         if answer.messages > 0 || answer.has_gap {
@@ -28,7 +29,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Answers although nothing has come. `retry_after` sends the client away for that long.
+    /// Answers with the messages that have come, even if there are none. With `retry_after`, the
+    /// client is told when to come back, and the connection closes.
     pub(in crate::worker) fn answer_long_poll_empty(
         &mut self,
         id: ConnectionId,
@@ -38,9 +40,9 @@ impl<N: Net> Worker<N> {
         self.write_long_poll(id, answer, retry_after);
     }
 
-    /// Answers a poll that begins with what the logs had for each of its subscriptions, if that is
-    /// anything, or if the answer `is_due` although nothing has come. The replay buffers would not
-    /// do: what is newer than they are is still in the queue, for seconds if the worker is behind.
+    /// Answers a new poll with the backlog of each of its subscriptions, if there is any, or if the
+    /// answer `is_due` even without messages. The replay buffers do not have them all: newer
+    /// messages are still in the worker's queue, for seconds if the worker is behind.
     pub(in crate::worker) fn answer_from(
         &mut self,
         id: ConnectionId,
@@ -62,7 +64,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Takes what the connection's subscriptions lack and moves their cursors over it.
+    /// Takes the messages that the connection's subscriptions lack, and moves the cursors over
+    /// them.
     fn collect(&mut self, id: ConnectionId) -> Answer {
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return answer };
@@ -107,17 +110,17 @@ impl<N: Net> Worker<N> {
             return;
         }
         self.send_messages(id, &out, answer.messages);
-        // The write may have failed, which has released it.
+        // A failed write has released it.
         let Some(connection) = self.connections.get(id) else { return };
         if connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
-            // A request came while this one waited: it has its turn in the next slice.
+            // A request came while this one waited. Handling it here would be a call upwards.
             self.deferred.defer_read(id, &mut self.connections);
         } else {
             self.connections.trim_buffers(id);
         }
     }
 
-    /// The long-poll has its answer: from now on the connection awaits the next request.
+    /// Ends a long-poll: the connection awaits its next request.
     fn end_long_poll(&mut self, id: ConnectionId) {
         self.unfollow_all(id);
         self.count_unparked(id);
@@ -127,7 +130,7 @@ impl<N: Net> Worker<N> {
         connection.flags.set(Flags::SERVED, true);
     }
 
-    /// Answers those of the batch that can share an answer, and takes them out of it.
+    /// Answers the polls of the batch that can share an answer, and removes them from the batch.
     pub(in crate::worker) fn answer_together(&mut self, batch: &mut Batch) {
         let Batch { visits, polls, answers, transfers, .. } = batch;
         visits.retain(|&(subscription, index)| {
@@ -141,7 +144,7 @@ impl<N: Net> Worker<N> {
         }
         let Worker { connections, net, .. } = self;
         let request = |&(id, number): &(ConnectionId, usize)| {
-            // Found by `shared_answer`: so requests and polls correspond.
+            // `shared_answer` has found it: so requests and polls correspond.
             let socket = &connections.expect_live(id)?.socket;
             Some(WriteRequest { socket, bytes: &answers[number].bytes })
         };
@@ -157,8 +160,8 @@ impl<N: Net> Worker<N> {
         answers.clear();
     }
 
-    /// Which of the `answers` is the connection's, made if it is the first with its terms; `None`
-    /// if it has to have one of its own.
+    /// The index of the connection's answer in `answers`, which is added if no other connection has
+    /// the same terms; `None` if it needs an answer of its own.
     fn shared_answer(
         &mut self,
         id: ConnectionId,
@@ -168,8 +171,7 @@ impl<N: Net> Worker<N> {
         if answers.iter().map(|shared| shared.bytes.len()).sum::<usize>() > SHARED_BYTES_MAX {
             return None;
         }
-        // An earlier visit of the batch may have closed it.
-        let connection = self.connections.get(id)?;
+        let connection = self.connections.expect_live(id)?;
         let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
         let is_plain = connection.state == State::LongPolling
             && connection.has(Flags::KEEP_ALIVE)

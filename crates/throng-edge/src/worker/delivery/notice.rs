@@ -1,4 +1,4 @@
-//! Notices: what the server tells a subscriber beside messages.
+//! Notices: JSON that the server sends a subscriber beside messages.
 
 use throng_wire::{chunk, sse};
 
@@ -8,8 +8,8 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// Writes a JSON notice in the way of the connection's transport: a text frame, a named event,
-    /// or a line.
+    /// Writes a JSON notice in the framing of the connection: a text frame, a named event, or a
+    /// line.
     pub(in crate::worker) fn notify(
         &mut self,
         id: ConnectionId,
@@ -25,7 +25,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// Frames a JSON notice: a text frame, a named event, or a line.
+/// Appends a JSON notice as a text frame, a named event, or a line.
 pub(in crate::worker) fn frame_notice(
     out: &mut Vec<u8>,
     encoding: Encoding,

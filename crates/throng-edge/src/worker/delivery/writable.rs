@@ -1,4 +1,4 @@
-//! Goes on with connections whose sockets take more.
+//! Goes on with connections whose sockets take more, or may take more.
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State, Token};
@@ -6,7 +6,7 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// The connection's socket may take more.
+    /// The connection's socket may take more (`EPOLLOUT`).
     pub fn writable(&mut self, token: Token) {
         // An earlier event of the batch may have released it.
         let Some(id) = self.connections.find(token) else { return };
@@ -25,11 +25,12 @@ impl<N: Net> Worker<N> {
         match connection.state {
             State::Streaming => self.flush_subscriptions(id),
             State::Head => {
-                // It has its answer, and is idle from now on.
+                // It has its answer, and is idle.
                 connection.due = self.clock.deadline(self.settings.idle_timeout);
                 self.input(id, &mut []);
             }
             State::Closing => self.half_close(id),
+            // A fan-out answers it.
             State::LongPolling => {}
         }
         self.connections.trim_buffers(id);
@@ -42,7 +43,7 @@ impl<N: Net> Worker<N> {
             if self.budget.is_slice_spent() {
                 return;
             }
-            // The others have been released meanwhile.
+            // All others have been released meanwhile.
             let Some(id) = self.deferred.next_delivery(&mut self.connections) else { return };
             let Some(connection) = self.connections.expect_live(id) else { continue };
             if connection.has(Flags::BLOCKED) {

@@ -1,4 +1,4 @@
-//! Takes connections in: new ones, and those that others hand off.
+//! Takes connections in: new ones, and those that other threads hand off.
 
 use std::io::IoSlice;
 
@@ -25,14 +25,14 @@ impl<N: Net> Worker<N> {
         self.evict_excess();
     }
 
-    /// The listener could not give a connection: it stays in the backlog for now.
+    /// The listener could not accept a connection, which stays in the backlog.
     pub fn accept_failed(&mut self) {
         self.count(Counter::AcceptFailed);
     }
 
-    /// A connection that another worker or the control plane hands off, with what was read from it.
-    /// One of the admin listener asks for the status samples, and the control plane has checked
-    /// that it may.
+    /// A connection that another worker or the control plane hands off, with the bytes read from
+    /// it. One from the admin listener asks for the status samples, and the control plane has
+    /// checked that it may have them.
     pub fn handed_off(&mut self, header: HandoffHeader, socket: N::Socket, bytes: &mut [u8]) {
         let is_viewer = header.listener == Listener::Admin;
         let flags = Flags::default().with(Flags::HANDED_OFF, true).with(Flags::VIEWER, is_viewer);
@@ -41,20 +41,20 @@ impl<N: Net> Worker<N> {
         self.evict_excess();
     }
 
-    /// A connection was lost on its way here: no descriptor was left for it.
+    /// The kernel has closed a connection on its way here: no descriptor was free for it.
     pub fn handoff_lost(&mut self, header: HandoffHeader) {
         self.give_back_place(header);
         self.accept_failed();
     }
 
-    /// Frees the place that was kept for the handoff.
+    /// Frees the place that was kept for the handoff, if there is one.
     fn give_back_place(&self, header: HandoffHeader) {
         if header.has_place {
             self.metrics.give_back_place();
         }
     }
 
-    /// Adds a connection, and reads its head if that is here.
+    /// Adds a connection, handles its `bytes`, and reads what follows.
     fn admit(&mut self, flags: Flags, socket: N::Socket, bytes: &mut [u8]) {
         if !self.make_room() {
             return self.refuse_without_place(&socket);
@@ -67,12 +67,14 @@ impl<N: Net> Worker<N> {
             self.budget.begin_turn();
             self.input(id, bytes);
         }
-        // After each step the connection may be gone, and its place may have been used again.
+        // After each step the connection may be gone, and its place reused.
         if self.connections.find(token).is_some() {
-            // The head mostly comes with the connection: reading at once saves an event.
+            // The head mostly arrives with the connection (`TCP_DEFER_ACCEPT`): reading at once
+            // saves an event.
             self.read(id, false);
         }
-        // A connection that is answered and closed at once is never registered with epoll.
+        // Last, so that a connection that is answered and closed at once is never registered. Input
+        // since the read is not lost: epoll reports a socket that is readable when it is added.
         if self.connections.find(token).is_some() {
             self.watch(id);
         }
@@ -81,8 +83,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Makes a place for a new connection; the oldest unfinished head gives way if there is none.
-    /// Returns whether there is a place.
+    /// Makes sure that there is a place for a new connection: the oldest unfinished head gives way
+    /// if none is free. Returns whether there is one.
     fn make_room(&mut self) -> bool {
         if self.connections.has_room_for_head() {
             return true;
@@ -93,7 +95,7 @@ impl<N: Net> Worker<N> {
             let mut out = Vec::new();
             let options = self.response_options(ErrorCode::Full, None);
             ErrorResponse::no_more_connections().write_response(&mut out, &options);
-            // The place is needed now: what the socket does not take at once is not sent.
+            // The place is needed now: a part that the socket does not take at once is not sent.
             if let Transfer::Bytes(sent) = self.net.write(&connection.socket, &[IoSlice::new(&out)])
             {
                 self.metrics.add(Counter::SentBytes, sent as u64);
@@ -104,12 +106,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// Refuses a connection for which there is no place, not even that of an unfinished head: all
-    /// heads have come, and wait for the control plane.
+    /// heads are complete, and their connections wait for the control plane.
     fn refuse_without_place(&mut self, socket: &N::Socket) {
         self.count(Counter::RefusedBusy);
         let mut out = Vec::new();
         self.write_error(ErrorCode::Busy, &mut out);
-        // Its request is read first: closing a socket with unread bytes resets it.
+        // Its request is read first: closing a socket with unread input resets the connection.
         let mut input = self.buffers.take_input();
         let _ = self.net.read(socket, &mut input);
         self.buffers.return_input(input);

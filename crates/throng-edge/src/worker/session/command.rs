@@ -140,7 +140,8 @@ impl<N: Net> Worker<N> {
             idempotency_key: publication.key.map(Into::into),
             excluded: if is_echoed { None } else { self.connections.name(call.id) },
         };
-        // The answer counts the subscribers that get the message: not the sender without an echo.
+        // The answer counts the subscribers that get the message. Without an echo the sender does
+        // not.
         let is_excluded =
             !is_echoed && self.find_subscription(call.id, &publication.channel).is_some();
         let published = self.engine.publish(self.clock.unix_ms(), publication)?;
@@ -227,7 +228,7 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Fails unless the connection may do this.
+    /// Fails unless the user of the connection may do this.
     pub(in crate::worker) fn permit(
         &self,
         id: ConnectionId,

@@ -1,4 +1,4 @@
-//! What a WebSocket client sends.
+//! WebSocket frames from clients.
 
 use throng_core::{Action, Body, Counter, Kind, Publication, PublishError};
 use throng_wire::ErrorCode;
@@ -10,14 +10,14 @@ use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::deferred::PendingClose;
 
-/// How much larger than a message a command of `throng.v1` may be: its JSON may escape every byte
-/// of a body as six.
+/// A command of `throng.v1` may be this many times as large as a message: JSON may escape each byte
+/// of the body as six (`\u00ff`).
 const COMMAND_FACTOR: usize = 6;
-/// And room for its other fields, in bytes.
+/// Bytes for the other fields of a command.
 const COMMAND_SLACK_BYTES: usize = 4096;
 
 impl<N: Net> Worker<N> {
-    /// Handles frames. Returns how many bytes were consumed; all of them if nothing more counts.
+    /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
     pub(in crate::worker) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         if connection.has(Flags::PEER_CLOSED) {
@@ -61,7 +61,7 @@ impl<N: Net> Worker<N> {
         at
     }
 
-    /// Keeps what has come of a message; `is_new` says that it began only now.
+    /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.
     fn keep_reader(&mut self, id: ConnectionId, reader: Reader, is_new: bool) {
         if let Some(connection) = self.connections.get_mut(id)
             && !reader.is_idle()
@@ -74,6 +74,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// Acts on a complete message or control frame.
     fn event(&mut self, id: ConnectionId, event: Event<'_>) {
         match event {
             Event::Message { is_text, payload } => self.message(id, is_text, &payload),
@@ -85,6 +86,7 @@ impl<N: Net> Worker<N> {
             Event::Pong => {}
             Event::Close { code, .. } => {
                 let Some(connection) = self.connections.expect_live_mut(id) else { return };
+                // The answer waits until the messages of before are written: see `turn`.
                 connection.flags.set(Flags::PEER_CLOSED, true);
                 let token = connection.token(id);
                 self.deferred.defer_close(PendingClose { token, code });
@@ -103,12 +105,12 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// A plain frame is published to the connection's channel.
+    /// Publishes a frame without `throng.v1` to the connection's channel.
     fn publish_frame(&mut self, id: ConnectionId, body: Body) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
-        // A user that a channel's URL names besides does not make the channel less clear.
+        // With `?user=`, the connection also follows an inbox: the channel is still clear.
         let is_clear = !connection.has(Flags::MULTIPLE)
             || own
                 .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
@@ -139,11 +141,11 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Answers the close frames of clients, behind the messages that were published before. Call it
-    /// once the notifications of that time have been taken.
+    /// Answers the close frames of clients, behind the messages that were published before them.
+    /// Call it once the notifications of that time have been taken.
     pub(in crate::worker) fn answer_close_frames(&mut self) {
         for pending in self.deferred.take_closes() {
-            // The client may have gone without waiting for the answer.
+            // The client has gone without waiting for the answer.
             let Some(id) = self.connections.find(pending.token) else { continue };
             self.flush_subscriptions(id);
             // A failed write has released it.

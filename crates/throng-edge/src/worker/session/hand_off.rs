@@ -1,4 +1,4 @@
-//! Hands connections off: to the control plane, if they do not subscribe, and to other workers, if
+//! Hands connections off: to the control plane if they do not subscribe, and to other workers if
 //! this one is full.
 
 use throng_core::{Counter, WorkerId};
@@ -9,13 +9,13 @@ use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;
 
-/// Connections that waited for the control plane and are handed off in one slice.
+/// The number of handoffs to the control plane that one slice retries.
 const HANDOFFS_PER_SLICE: usize = 64;
 
 impl<N: Net> Worker<N> {
-    /// Hands the connection off to the control plane with what was read from it. If that takes no
-    /// more, the connection stays, and [`Worker::retry_handoffs`] tries again. Returns whether it
-    /// has gone.
+    /// Hands the connection off to the control plane with the bytes that were read from it. If the
+    /// control plane takes no more, the connection stays, and [`Worker::retry_handoffs`] tries
+    /// again. Returns whether it has gone.
     pub(in crate::worker) fn hand_off_to_control(
         &mut self,
         id: ConnectionId,
@@ -59,7 +59,7 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn retry_handoffs(&mut self) {
         for _ in 0..self.deferred.handoffs().min(HANDOFFS_PER_SLICE) {
             let Some(token) = self.deferred.next_handoff() else { return };
-            // It may have been closed or refused meanwhile.
+            // The others have been closed or refused meanwhile.
             let Some(id) = self.connections.find(token) else { continue };
             let Some(connection) = self.connections.expect_live_mut(id) else { continue };
             let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
@@ -71,7 +71,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Another worker that has room, if this one has none.
+    /// Another worker with room; `None` if this one has room, or no other has.
     pub(in crate::worker) fn worker_with_room(&self) -> Option<WorkerId> {
         if !self.connections.is_full() {
             return None;
@@ -79,15 +79,16 @@ impl<N: Net> Worker<N> {
         self.metrics.other_with_room()
     }
 
-    /// Hands a connection off to another worker, with what was read from it. Returns the socket if
-    /// that takes no more.
+    /// Hands a connection off to another worker with the bytes that were read from it. Returns the
+    /// socket if that worker takes no more.
     pub(in crate::worker) fn hand_off_to_worker(
         &mut self,
         other: WorkerId,
         socket: N::Socket,
         bytes: &[u8],
     ) -> Result<(), N::Socket> {
-        // Before the handoff: afterwards the other worker may have taken it already.
+        // The place is kept before the handoff: the other worker may receive it, and free the
+        // place, before this thread goes on.
         let place = self.metrics.keep_place(other);
         self.net.to_worker(other, socket, bytes)?;
         place.travel();
@@ -95,9 +96,10 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Hands off a connection whose request, with which `bytes` begin, subscribes where there is no
-    /// place for it. Returns its new id if it stays; `None` if it has gone. A connection that was
-    /// itself handed off stays, so that none goes to and fro.
+    /// Hands a connection that subscribes off to another worker, if this one has no place for it
+    /// and another has. `bytes` begin with its request. Returns its new id if it stays; `None` if
+    /// it has gone. A connection that was itself handed off stays, so that none goes back and
+    /// forth.
     pub(in crate::worker) fn hand_off_if_full(
         &mut self,
         id: ConnectionId,
@@ -123,13 +125,13 @@ impl<N: Net> Worker<N> {
             encoding: Encoding::WebSocket,
             flags,
         });
-        // The attempt has taken it out of the events.
+        // The attempt has removed it from epoll.
         self.watch(id);
-        // It may not be possible to watch it again: then it is closed.
+        // If epoll refuses it, `watch` has released it.
         self.connections.get(id).map(|_| id)
     }
 
-    /// Asks for events of the connection; closes it if the kernel refuses.
+    /// Registers the connection for events; releases it if the kernel refuses.
     pub(in crate::worker) fn watch(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let token = connection.token(id);

@@ -9,19 +9,19 @@ use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::net::{Net, Transfer};
 use crate::worker::Worker;
 
-/// Reads of one connection before others have their turn.
+/// The number of reads from one connection in a turn.
 const READS_PER_TURN: usize = 4;
 
-/// Turns of connections that had more to read than one took, in one slice.
+/// The number of deferred reads in one slice.
 const TURNS_PER_SLICE: usize = 16;
 
-/// At most this is read where a head is expected: what follows a head that is not for here has to
-/// travel to the control plane with it.
+/// The size of a read where a head is expected. Input behind a head for the control plane is handed
+/// off with it, in one packet.
 const HEAD_READ_BYTES: usize = 16 << 10;
 
 impl<N: Net> Worker<N> {
-    /// The connection has something to read, or its peer has gone. `is_ended` says that the peer's
-    /// end is there already, behind what can be read: no further event will tell.
+    /// The connection has input, or its peer has gone. `is_ended` says that the peer has finished
+    /// sending: the end is behind the input, and no further event reports it.
     pub fn readable(&mut self, token: Token, is_ended: bool) {
         // An earlier event of the batch may have released it.
         let Some(id) = self.connections.find(token) else { return };
@@ -37,13 +37,13 @@ impl<N: Net> Worker<N> {
         self.evict_excess();
     }
 
-    /// Goes on with connections that had more to read than one turn took.
+    /// Goes on with connections that had more to read than one turn allowed.
     pub(in crate::worker) fn continue_reads(&mut self) {
         for _ in 0..self.deferred.reads().min(TURNS_PER_SLICE) {
             if self.budget.is_slice_spent() {
                 return;
             }
-            // The others have been released meanwhile.
+            // All others have been released meanwhile.
             let Some(id) = self.deferred.next_read(&mut self.connections) else { return };
             let Some(connection) = self.connections.expect_live(id) else { continue };
             let token = connection.token(id);
@@ -54,13 +54,13 @@ impl<N: Net> Worker<N> {
             let Some(id) = self.connections.find(token) else { continue };
             let Some(connection) = self.connections.expect_live(id) else { continue };
             if !connection.has(Flags::READ_DEFERRED) {
-                // An event may have come meanwhile: it may have been the peer's end.
+                // `readable` ignores events while a read is deferred: one may have been the end.
                 self.read_more(id, true);
             }
         }
     }
 
-    /// Gives the connection a turn.
+    /// Gives the connection a turn: reads from it, and acts on the input.
     pub(in crate::worker) fn read(&mut self, id: ConnectionId, is_ended: bool) {
         self.budget.begin_turn();
         self.read_more(id, is_ended);
@@ -87,7 +87,8 @@ impl<N: Net> Worker<N> {
             match self.net.read(&connection.socket, &mut buffer[..room]) {
                 Transfer::Bytes(count) => {
                     self.input(id, &mut buffer[..count]);
-                    // An edge-triggered event comes again with the next byte.
+                    // A short read has emptied the socket, and the edge-triggered event comes again
+                    // with the next byte (epoll(7)); but not with an end that was reported already.
                     is_more = count == room || is_ended;
                 }
                 Transfer::Blocked => is_more = false,
@@ -110,7 +111,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Bytes from the client, after those that were kept.
+    /// Handles input behind that which is kept. Keeps what is incomplete.
     pub(in crate::worker) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         if !bytes.is_empty() {
@@ -136,7 +137,7 @@ impl<N: Net> Worker<N> {
             connection.io_mut().inbound = rest.to_vec();
             let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
             if is_new && is_awaited && connection.has(Flags::SERVED) {
-                // It is idle no longer: from here on it may be slow.
+                // The first bytes of a next head: the connection is no longer idle.
                 connection.due = self.clock.deadline(self.settings.head_timeout);
             }
         }
@@ -147,8 +148,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Handles as much of `bytes` as is complete. Returns how much that was; all of it if the
-    /// connection is gone.
+    /// Handles the complete part of `bytes`. Returns its length; all of it if the connection is
+    /// gone.
     fn consume(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.budget.has_steps() {
@@ -157,14 +158,14 @@ impl<N: Net> Worker<N> {
             let Some(connection) = self.connections.get(id) else { return bytes.len() };
             let step = match connection.state {
                 State::Closing => return bytes.len(),
-                // An answer is still being written: the next request waits.
+                // The answer before is not written yet: the next request waits.
                 State::Head if connection.has(Flags::BLOCKED) => self.keep(id, &bytes[at..]),
                 State::Head => self.head(id, &mut bytes[at..]),
                 State::LongPolling => self.keep(id, &bytes[at..]),
                 State::Streaming if connection.has(Flags::WEBSOCKET) => {
                     self.frames(id, &mut bytes[at..])
                 }
-                // Nothing can be asked on a stream.
+                // A stream is the last response of its connection: input has no meaning.
                 State::Streaming => return bytes.len(),
             };
             match step {
@@ -175,7 +176,7 @@ impl<N: Net> Worker<N> {
         at
     }
 
-    /// Leaves a pipelined request for later, within the limit of one head.
+    /// Keeps a pipelined request for later, up to the size of one head.
     fn keep(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
         if bytes.len() <= self.settings.max_head_bytes {
             return 0;
@@ -184,6 +185,7 @@ impl<N: Net> Worker<N> {
         bytes.len()
     }
 
+    /// Acts on a request head. Returns how many bytes were handled; 0 if the head is incomplete.
     fn head(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let limits = Limits { head_bytes_max: self.settings.max_head_bytes };
         let (route, length) = match head::parse(bytes, limits) {
@@ -220,23 +222,25 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The origin of the page that may read an error.
+    /// The origin of the request, if its pages may read an error.
     fn reader_of(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
         self.settings.origin_policy().allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
-    /// The client has ended its side. Whoever only listens is taken to be gone.
+    /// The client has finished sending. Unless it reads an answer, it counts as gone: a half-closed
+    /// connection cannot be told from one that a client has closed.
     fn peer_ended(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let is_answered = matches!(connection.state, State::Head | State::Closing);
         if is_answered && connection.has(Flags::BLOCKED) {
-            // It has said all it has to say, and still reads the answer.
+            // It still reads the answer; then the connection is released.
             connection.flags.set(Flags::PEER_ENDED, true);
             return;
         }
         if connection.state == State::Head && connection.has(Flags::SERVED) {
-            // Many clients never use a connection twice, whatever they have said.
+            // Many clients use a connection once, whatever their `Connection` header says: it polls
+            // again on another one.
             self.shutdown.note_long_poll_end(self.clock.tick());
         }
         let reason = match connection.state {

@@ -1,4 +1,4 @@
-//! Parks a connection: follows its channels and answers the request.
+//! Subscribes a connection: checks its request, follows the channels, and answers.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::worker::close::refused_counter;
 use crate::worker::delivery::notice::frame_notice;
 
 impl<N: Net> Worker<N> {
-    /// Does what the request asks, or refuses it. `bytes` begin with the request. Returns whether
-    /// the connection is still here: one for which there is no place goes to a worker that has one.
+    /// Subscribes the connection as it requests, or refuses the request. `bytes` begin with the
+    /// request. Returns false if the connection was handed off to a worker with a place for it.
     pub(in crate::worker) fn subscribe(
         &mut self,
         id: ConnectionId,
@@ -38,7 +38,8 @@ impl<N: Net> Worker<N> {
                 return true;
             }
         };
-        // A long-poll that goes on is no new subscription: messages may wait for it.
+        // A long-poll that resumes is no new subscription: messages may wait for it, which are lost
+        // with the server.
         let goes_on =
             matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some();
         if self.shutdown.has_stopped_accepting() && !goes_on {
@@ -83,13 +84,14 @@ impl<N: Net> Worker<N> {
         true
     }
 
-    /// Names and starts, if the request may have what it asks for.
+    /// The channels of the request and where to start in each, if it is allowed.
     fn check(
         &self,
         id: ConnectionId,
         request: &Request,
     ) -> Result<(Vec<ChannelName>, Vec<StartAt>), ErrorResponse> {
-        // One of the admin listener is checked already, against what holds there.
+        // The control plane has checked a connection of the admin listener, by the rules of that
+        // listener.
         if !self.connections.get(id).is_some_and(|connection| connection.has(Flags::VIEWER)) {
             self.check_origin(request)?;
         }
@@ -109,7 +111,8 @@ impl<N: Net> Worker<N> {
         Ok((names, starts))
     }
 
-    /// Whether pages of the request's origin may ask, and whether it may ask for the samples.
+    /// Fails unless pages of the request's origin may subscribe, and unless it may follow the
+    /// status samples if it asks for them.
     fn check_origin(&self, request: &Request) -> Result<(), ErrorResponse> {
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
         self.settings.origin_policy().check(origin, host)?;
@@ -120,7 +123,7 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Turns the connection into what the request asks for.
+    /// Sets the state, framing and flags that the request asks for, and counts the subscriber.
     fn set_up(&mut self, id: ConnectionId, request: &Request) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let flags = Flags::default()
@@ -162,7 +165,8 @@ impl<N: Net> Worker<N> {
         self.connections.publish_load();
     }
 
-    /// While a long-poll waits nothing is written to it: the kernel finds out whether it is there.
+    /// Lets the kernel find out whether the peer of a waiting long-poll is alive: nothing is
+    /// written to it.
     fn keep_alive(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get(id) {
             self.net.keep_alive(&connection.socket);
@@ -185,7 +189,7 @@ impl<N: Net> Worker<N> {
             let origin = request.origin.clone();
             connection.io_mut().long_poll = Some(Box::new(LongPoll { origin, is_recovered }));
         }
-        // A gap is told at once, although nothing may be left to tell it with.
+        // A gap is reported at once, even without a message.
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
         self.answer_from(id, &backlogs, is_due);
         self.trim_replay_buffers(id);
@@ -194,7 +198,7 @@ impl<N: Net> Worker<N> {
             .get(id)
             .is_some_and(|connection| connection.state == State::LongPolling);
         if is_waiting && self.shutdown.is_draining() {
-            // Nothing will come any more.
+            // No message can come any more.
             self.refuse_subscription(id, request, ErrorCode::Draining);
         }
     }
@@ -236,7 +240,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// What comes before the first message.
+    /// Appends the notices that precede the first message.
     fn greet(
         &self,
         id: ConnectionId,
@@ -280,7 +284,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// The engine's name of what a request names.
+/// The engine's name of the channel or user that a request names.
 pub(in crate::worker) fn name_of(target: &Target) -> ChannelName {
     ChannelName::new(target.kind, &target.name)
 }
@@ -289,7 +293,8 @@ fn content_type(request: &Request) -> &'static str {
     if request.envelope { "application/x-ndjson" } else { "text/plain; charset=utf-8" }
 }
 
-/// Says on `throng.v1` where a subscription begins, and up to where it is a backlog.
+/// Appends the `throng.v1` notice of a new subscription: the id at which it starts, and the id up
+/// to which its messages are a backlog.
 pub(in crate::worker) fn write_subscribed(
     out: &mut Vec<u8>,
     target: &Target,
