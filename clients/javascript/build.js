@@ -1,11 +1,13 @@
-// Makes dist/throng.js, the one small file that the server serves, of src/. It is committed, so
-// that building the server needs no Node. `node build.js --check` fails where it is not up to date.
+// Builds dist/throng.js, which the server serves, and its compressed form from src/. They are
+// committed, so that building the server needs no Node. `node build.js --check` fails if they are
+// out of date.
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { gunzipSync, gzipSync } from "node:zlib";
 import { buildSync } from "esbuild";
 
 const OUTPUT = fileURLToPath(new URL("dist/throng.js", import.meta.url));
-const BANNER = "/* Throng's client, Apache-2.0. Made by clients/javascript/build.js from src/. */";
+const BANNER = "/* Throng's client, Apache-2.0. Built by clients/javascript/build.js from src/. */";
 
 const { outputFiles } = buildSync({
   absWorkingDir: fileURLToPath(new URL(".", import.meta.url)),
@@ -19,9 +21,16 @@ const { outputFiles } = buildSync({
 });
 const [{ text }] = outputFiles;
 
+const isCurrent = () => {
+  // Compressors differ between versions of Node, so compare the content.
+  const both = [readFileSync(OUTPUT), gunzipSync(readFileSync(`${OUTPUT}.gz`))];
+  return both.every((bytes) => bytes.toString() === text);
+};
+
 if (!process.argv.includes("--check")) {
   writeFileSync(OUTPUT, text);
-} else if (readFileSync(OUTPUT, "utf8") !== text) {
-  console.error("dist/throng.js does not follow from src/: run `npm run build`");
+  writeFileSync(`${OUTPUT}.gz`, gzipSync(text, { level: 9 }));
+} else if (!isCurrent()) {
+  console.error("dist/throng.js is out of date: run `npm run build`");
   process.exit(1);
 }

@@ -12,97 +12,96 @@ export interface Message<Data = unknown> {
   /** Set unless the message came to a user's inbox. */
   readonly channel?: string;
   readonly user?: string;
-  /** To resume after, or to page history with. */
+  /** Identifies the message: to resume after it, or to page through history. */
   readonly id: string;
-  /** When the server took it, in milliseconds since 1970. */
+  /** When the server accepted it, in milliseconds since 1970. */
   readonly time: number;
   readonly data: Data;
   readonly contentType: string;
   /**
-   * Older than the subscription: it came because of `history` or `since`. Messages that were
-   * missed during a reconnect are not replayed ones.
+   * Whether it is older than the subscription, and was delivered because of `history` or `since`.
+   * False for messages missed during a reconnect.
    */
   readonly replayed: boolean;
 }
 
-/** Unknown options are refused with a `TypeError` that names the nearest one. */
+/** An unknown option throws a `TypeError` that suggests the nearest one. */
 export interface ThrongOptions {
-  /** Whose connection this is: shown by `presence`, and the inbox that it may follow. */
+  /** The user of the connection, shown by `presence`. The client may follow this user's inbox. */
   user?: string;
-  /** In the order in which they are tried. Unless set: WebSocket, SSE, long-poll. */
+  /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
   transports?: readonly Transport[];
-  /** For Node before 22, which has none: the class of the package `ws`, say. */
+  /** A WebSocket class, such as that of the package `ws`. Node before 22 has none. */
   WebSocket?: unknown;
   fetch?: typeof globalThis.fetch;
-  /** Numbers from 0 to 1, for the jitter. */
+  /** Returns numbers from 0 to 1, for the jitter. */
   random?: () => number;
   /**
-   * The server's `heartbeat`, where the transport does not tell it; 0 if it has none. 25,000 unless
-   * set. Silence of a heartbeat and `requestTimeoutMs` ends a connection. At most 1,000,000,000,
-   * like all options in milliseconds that name no other limit: timers hold little more.
+   * The server's `heartbeat`, for transports that do not announce it; 0 if the server sends none.
+   * Default: 25,000. A connection ends after a heartbeat and `requestTimeoutMs` without data. At
+   * most 1,000,000,000, like all options in milliseconds without another limit.
    */
   heartbeatMs?: number;
-  /** A transport that is not open by then is given up for the next. 3,000 unless set. */
+  /** Time for a transport to open before the client falls back to the next. Default: 3,000. */
   openTimeoutMs?: number;
   /**
-   * How long one request may go unanswered, a publish over a socket included: then the connection
-   * counts as lost. Also how late a heartbeat may be. A body that still arrives is no silence.
-   * 10,000 unless set.
+   * Time without data after which a request, or a publish over a WebSocket, counts as unanswered,
+   * and its connection as lost. Also how late a heartbeat may be. Default: 10,000.
    */
   requestTimeoutMs?: number;
-  /** For a publish with all its attempts; at most 240,000. 30,000 unless set. */
+  /** Time for a publish with all its attempts; at most 240,000. Default: 30,000. */
   publishTimeoutMs?: number;
-  /** How long a long-poll waits, 0 to 300. 25 unless set. */
+  /** How long a long-poll waits, 0 to 300. Default: 25. */
   pollWaitSeconds?: number;
-  /** Messages that may wait to be sent. 100 unless set. */
+  /** Limit of messages that wait to be sent. Default: 100. */
   queueMax?: number;
 }
 
 export interface SubscribeOptions {
-  /** How many of the last messages to begin with. */
+  /** Number of latest messages to begin with. */
   history?: number;
-  /** Resume after this id. Wins over `history`. */
+  /** The id to resume after. Overrides `history`. */
   since?: string;
 }
 
 export interface PublishOptions {
-  /** A repeated key within five minutes publishes nothing. Random unless set. */
+  /** Idempotency key: repeated within five minutes, it publishes nothing. Default: random. */
   key?: string;
-  /** `false`: this client does not hear the message itself. */
+  /** `false`: this client does not receive the message. Default: true. */
   echo?: boolean;
   contentType?: string;
-  /** Let the request outlive the page, for a last word. */
+  /** Lets the request outlive the page. Default: false. */
   keepalive?: boolean;
 }
 
 export interface Published {
   id: string;
-  /** Connections that the message is on its way to; 0 with `duplicate`. */
+  /** Number of connections that the message goes to; 0 with `duplicate`. */
   subscribers: number;
   /**
-   * The server had the message already, from an earlier attempt or an earlier call with its key:
-   * nothing more was published, `id` is the first message's.
+   * The server already had a message with this key, from an earlier attempt or call. `id` is that
+   * message's, and nothing was published.
    */
   duplicate?: true;
 }
 
 export interface HistoryOptions {
-  /** 1 to 1,000. 100 unless set. */
+  /** 1 to 1,000. Default: 100. */
   limit?: number;
   before?: string;
   after?: string;
 }
 
-/** Oldest first. */
+/** A page of history. Messages are in order, oldest first. */
 export interface History<Data = unknown> {
   channel?: string;
   user?: string;
-  /** The newest message's id. */
+  /** The id of the newest message. */
   id: string;
   messages: Message<Data>[];
-  /** Whether there are further messages in the direction asked. */
+  /** Whether there are further messages in the requested direction. */
   more: boolean;
-  /** With `after`: whether everything after that id is there. */
+  /** With `after`: whether the server still has all messages after that id. */
   recovered?: boolean;
 }
 
@@ -115,11 +114,11 @@ export interface Presence {
   more: boolean;
 }
 
-/** The state of all connections is that of the least of them. */
+/** The state of the client: with several connections, that of the least connected one. */
 export interface StateEvent {
   state: State;
   transport: Transport;
-  /** With `waiting`: until the next attempt. */
+  /** In state `waiting`: time until the next attempt. */
   delayMs?: number;
   /** Why the connection was lost. */
   reason?: string;
@@ -132,20 +131,20 @@ export interface Place {
 
 export interface SubscriptionEvents<Data = unknown> {
   message: Message<Data>;
-  /** The server follows from `id` on. Once; after a loss it is "recovered" or "gap". */
+  /** The subscription starts after `id`. Once; after a reconnect, "recovered" or "gap" follows. */
   subscribed: Place & { id: string };
-  /** The connection was lost, and nothing is missing. */
+  /** Reconnected after a loss; no messages are missing. */
   recovered: Place;
-  /** Messages are missing here: `missed` of them, where the server knows. */
+  /** Messages are missing here; `missed` is their number if the server knows it. */
   gap: Place & { id?: string; missed?: number };
-  /** The server refused it; the subscription has ended. Without a listener: `console.error`. */
+  /** The server refused the subscription, which ended. Without a listener: `console.error`. */
   error: ThrongError;
 }
 
 export interface ThrongEvents {
   state: StateEvent;
   /**
-   * The server refused the connection for good; the client is closed. Without a listener:
+   * The server refused the connection permanently; the client is closed. Without a listener:
    * `console.error`.
    */
   error: ThrongError;
@@ -172,24 +171,24 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
 export declare class ThrongError extends Error {
   constructor(code: string, message: string, status?: number);
   readonly code: string;
-  /** The HTTP status, where there was one. */
+  /** The HTTP status, if the error is from a response. */
   readonly status?: number;
   /**
-   * Of `publish`: `"unknown"` where an attempt went unanswered, so that the message may have been
-   * published, or may be yet; else `"unpublished"`. An attempt that found no connection counts as
-   * unanswered in browsers, which do not tell, and not in Node.
+   * Of `publish`: `"unknown"` if an attempt got no response, so that the message may have been
+   * published or may still be; otherwise `"unpublished"`. Browsers do not report a refused
+   * connection, so there it counts as no response; in Node it does not.
    */
   readonly outcome?: "unpublished" | "unknown";
-  /** Of `publish`: the key with which another try publishes the message once. */
+  /** Of `publish`: the idempotency key, for a retry that does not publish the message twice. */
   readonly key?: string;
 }
 
 export declare class Throng extends Emitter<ThrongEvents> {
-  /** Throws a `TypeError` for a URL without a scheme, and for unknown options. */
+  /** Throws a `TypeError` for a URL without a scheme or an unknown option. */
   constructor(url?: string | URL, options?: ThrongOptions);
   constructor(options: ThrongOptions);
   readonly state: State;
-  /** The transport in use, or the one being tried. */
+  /** The current transport, open or being tried. */
   readonly transport: Transport;
   /**
    * Follows a channel, or the inbox of the client's own `user`. A channel may be subscribed several
@@ -205,20 +204,20 @@ export declare class Throng extends Emitter<ThrongEvents> {
     listener?: (message: Message<Data>) => void,
   ): Subscription<Data>;
   /**
-   * Resolves once the server has the message, after as many attempts as `publishTimeoutMs` allows,
-   * all with one idempotency key. Rejects with a `ThrongError` that has an `outcome`; with a
-   * `TypeError` for data without a JSON form and for unknown options.
+   * Resolves once the server has the message. Retries within `publishTimeoutMs`, with the same
+   * idempotency key. Rejects with a `ThrongError` that has an `outcome`, or with a `TypeError` for
+   * data that JSON cannot represent and for unknown options.
    */
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   presence(target: Target, options?: { limit?: number }): Promise<Presence>;
-  /** A fresh start: at once, and with the best transport. Also after `close`. */
+  /** Reconnects at once, beginning with the first transport. Also works after `close`. */
   connect(): void;
-  /** Ends the connection and rejects what was not confirmed. Subscriptions are kept. */
+  /** Closes the connections and rejects unconfirmed messages. Keeps the subscriptions. */
   close(): void;
 }
 
-/** Reads server-sent events from chunks that may be split anywhere. */
+/** Parses server-sent events from chunks, which may be split anywhere. */
 export declare class EventStreamParser {
   readonly retryMs?: number;
   push(bytes: Uint8Array): { event: string; data: string }[];

@@ -1,42 +1,42 @@
 /**
- * One connection of the client: which transport, when to try again, which channels. A client has
- * one, or as many as its channels need.
+ * One connection of the client: its transport, its channels and its retries. A client has one
+ * connection, or several if its channels exceed the server's limit for one.
  *
  * Invariants:
  * - A link reports its loss once and is never reused.
- * - A transport is given up only when the server answers and the transport does not get through;
- *   a server that asks to be left alone for a while is one that answers.
+ * - The client falls back to the next transport only if the server answers `/health` while the
+ *   transport fails. A refusal with a time to retry is not a failure of the transport.
  */
 
 import { Loss } from "./errors.js";
-import { backoffMs } from "./http.js";
+import { backoffMs, boundedMs } from "./http.js";
 import { PollLink, StreamLink } from "./http-link.js";
 import { SocketLink } from "./socket-link.js";
 
-/** A connection that held this long was a good one: the backoff starts over. */
+/** A connection open for this long was stable: after its loss, the backoff starts over. */
 const STABLE_MS = 10_000;
-/** Refused this often in a row, a transport is given up for the next one. */
+/** Failures in a row after which the client falls back to the next transport. */
 const FAILURES_MAX = 2;
-/** After the last channel has left the connection stays this long, for a change of rooms. */
+/** How long a connection without channels stays open, for a page that changes channels. */
 const LINGER_MS = 1_000;
 
 const LINKS = { websocket: SocketLink, sse: StreamLink, poll: PollLink };
 
 export class Connection {
-  /** `idle`, `connecting`, `open` or `waiting` (to try again). */
+  /** `idle`, `connecting`, `open` or `waiting` (for the next attempt). */
   state = "idle";
-  /** With `waiting`: how long, and why. */
+  /** In state `waiting`: the delay and the reason. */
   detail = {};
   cursors = new Map();
   link = null;
   #client;
   #host;
-  /** Which of the transports; falls to a lesser one. */
+  /** Index into the client's transports; grows with each fallback. */
   #transport;
   #failures = 0;
   #attempt = 0;
-  /** Counts links and waits, so that what was awaited meanwhile can tell that it is late. */
-  #turn = 0;
+  /** Counts links and waits: an asynchronous step that finds another value is outdated. */
+  #generation = 0;
   #timer;
   #stableTimer;
   #lingerTimer;
@@ -56,9 +56,9 @@ export class Connection {
     return this.#client.options.transports[this.#transport];
   }
 
-  /** Whether another channel fits where one connection takes `channelsMax`. */
-  hasRoom(channelsMax) {
-    return this.cursors.size < Math.max(1, channelsMax - this.#takenPlaces());
+  /** Whether one more channel fits if a connection takes `channelsMax`. */
+  hasCapacity(channelsMax) {
+    return this.cursors.size < Math.max(1, channelsMax - this.#reservedChannels());
   }
 
   add(cursor) {
@@ -82,10 +82,10 @@ export class Connection {
     }, LINGER_MS);
   }
 
-  /** Takes away the channels that are too many, the last ones first, and returns them. */
+  /** Removes the channels beyond the limit, the newest ones, and returns them. */
   takeSurplus(channelsMax) {
-    const places = Math.max(1, channelsMax - this.#takenPlaces());
-    const surplus = [...this.cursors.values()].slice(places);
+    const capacity = Math.max(1, channelsMax - this.#reservedChannels());
+    const surplus = [...this.cursors.values()].slice(capacity);
     for (const cursor of surplus) this.remove(cursor);
     return surplus;
   }
@@ -95,7 +95,7 @@ export class Connection {
     this.state = "idle";
   }
 
-  /** The network is back, or the page is looked at again: no time to wait. */
+  /** Retries now, or probes an open connection: the network is back, or the page visible again. */
   wake() {
     if (this.state === "waiting") {
       clearTimeout(this.#timer);
@@ -105,23 +105,23 @@ export class Connection {
     }
   }
 
-  /** Asks a connection that can be asked whether it still stands. */
+  /** Asks the server for a sign of life, on transports where a client can send. */
   probe() {
     if (this.state === "open") this.link?.probe?.();
   }
 
   /**
-   * A request of its own was not answered since. A socket is asked now; a stream or poll that has
-   * not been heard of since either is taken for lost.
+   * A separate request, sent at `sinceMs`, got no answer. Probes a WebSocket. A stream or poll
+   * cannot be probed: it counts as lost if nothing has arrived on it since then.
    */
   suspect(sinceMs) {
     const { link } = this;
     if (!link?.isOpen) return;
     if (link.probe) link.probe();
-    else if (link.heardAt < sinceMs) this.#lost(link, new Loss("the server does not answer"));
+    else if (link.receivedAt < sinceMs) this.#lost(link, new Loss("the server does not answer"));
   }
 
-  /** What the links may know of the client and do to it. */
+  /** The interface of the client for its links. */
   #toHost() {
     const client = this.#client;
     return {
@@ -134,7 +134,7 @@ export class Connection {
       deliver: (cursor, envelope) => client.deliver(cursor, envelope),
       dropped: (cursor, error) => client.drop(cursor, error),
       learn: (channelsMax) => client.learn(channelsMax),
-      takenPlaces: () => this.#takenPlaces(),
+      reservedChannels: () => this.#reservedChannels(),
       published: (publish, answer) => client.outbox.settle(publish, answer),
       refused: (publish, error) => client.outbox.retryOrRefuse(publish, error),
       retries: () => client.outbox.retriesFor(this),
@@ -142,8 +142,8 @@ export class Connection {
     };
   }
 
-  /** Naming a user follows that inbox, whether anything here subscribed to it or not. */
-  #takenPlaces() {
+  /** A connection with `?user=` follows that user's inbox, even without a subscription to it. */
+  #reservedChannels() {
     const { user } = this.#client.options;
     return user !== undefined && !this.cursors.has(`user ${user}`) ? 1 : 0;
   }
@@ -154,19 +154,19 @@ export class Connection {
     this.#client.changed(this);
   }
 
-  /** Opens a link after the caller's turn, so that subscriptions made together go out together. */
+  /** Opens a link in a microtask, so that subscriptions made together are sent together. */
   #open() {
-    const turn = ++this.#turn;
+    const generation = ++this.#generation;
     this.#setState("connecting");
     queueMicrotask(() => {
-      if (turn !== this.#turn) return;
+      if (generation !== this.#generation) return;
       this.link = new LINKS[this.transport](this.#host);
       this.link.open();
     });
   }
 
   #release() {
-    this.#turn += 1;
+    this.#generation += 1;
     clearTimeout(this.#timer);
     clearTimeout(this.#stableTimer);
     clearTimeout(this.#lingerTimer);
@@ -194,14 +194,14 @@ export class Connection {
     if (link !== this.link) return;
     this.#release();
     if (loss.error) return this.#client.fail(loss.error);
-    // Told to come back later is neither a transport that fails nor one that works.
+    // A refusal with a time to retry shows neither that the transport fails nor that it works.
     const isFailure = !link.isOpen && loss.hintMs === undefined;
     if (isFailure) this.#failures += 1;
     const hasNext = this.#transport + 1 < this.#client.options.transports.length;
     if (hasNext && isFailure && (loss.isUnusable || this.#failures >= FAILURES_MAX)) {
-      const turn = this.#turn;
+      const generation = this.#generation;
       const isReachable = await this.#client.isReachable();
-      if (turn !== this.#turn) return;
+      if (generation !== this.#generation) return;
       if (isReachable) {
         this.#transport += 1;
         this.#failures = 0;
@@ -210,7 +210,9 @@ export class Connection {
         return;
       }
     }
-    const delayMs = loss.hintMs ?? backoffMs(this.#attempt, this.#client.options.random);
+    const { hintMs } = loss;
+    const { random } = this.#client.options;
+    const delayMs = hintMs === undefined ? backoffMs(this.#attempt, random) : boundedMs(hintMs);
     this.#attempt += 1;
     this.#timer = setTimeout(() => this.#open(), delayMs);
     this.#setState("waiting", { delayMs, reason: loss.message });

@@ -25,13 +25,13 @@ export class Emitter {
 
   [emit](name, value) {
     const listeners = [...(this.#listeners.get(name) ?? [])];
-    // An error that nothing listens for must not vanish.
+    // An error without a listener must not be lost.
     if (name === "error" && listeners.length === 0) console.error("throng:", value);
     for (const listener of listeners) {
       try {
         listener(value);
       } catch (error) {
-        // The listener's fault must show, but must not stop the delivery of what follows.
+        // Report the listener's error, but continue with the other listeners.
         queueMicrotask(() => {
           throw error;
         });

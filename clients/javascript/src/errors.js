@@ -1,6 +1,6 @@
-/** What fails: errors that users of the client see, and losses that only the client sees. */
+/** Errors that users of the client see, and the losses of links, which stay inside the client. */
 
-/** A request that failed; `code` is the server's, or one of the client's own. */
+/** A failed request. `code` is the server's, or one of the client's own. */
 export class ThrongError extends Error {
   constructor(code, message, status = undefined) {
     super(message);
@@ -10,15 +10,15 @@ export class ThrongError extends Error {
   }
 }
 
-/** Why a link ended, and what follows from it. Users see it only as the reason of a state. */
+/** Why a link ended, and what to do next. Users see only its message, as the reason of a state. */
 export class Loss extends Error {
   constructor(message, { hintMs, isUnusable = false, error } = {}) {
     super(message);
-    /** How long the server asks the client to stay away. */
+    /** The server's time to retry in ms; undefined if it named none. */
     this.hintMs = hintMs;
-    /** The transport does not work here; waiting will not help. */
+    /** The transport does not work here, so a retry will not help. */
     this.isUnusable = isUnusable;
-    /** Set when no transport will do: told to the user, and the client closes. */
+    /** Set if no transport will work: the client reports it and closes. */
     this.error = error;
   }
 }

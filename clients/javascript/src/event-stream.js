@@ -1,6 +1,6 @@
 /**
- * Reads an event stream (SSE) from chunks that may be split anywhere. `push` returns the events
- * that the chunk completed.
+ * Parses an event stream (SSE) from chunks, which may be split anywhere. `push` returns the events
+ * that a chunk completes.
  */
 export class EventStreamParser {
   #decoder = new TextDecoder();
@@ -14,7 +14,7 @@ export class EventStreamParser {
   push(bytes) {
     let text = this.#decoder.decode(bytes, { stream: true });
     if (text === "") return [];
-    // A line feed that follows a carriage return of the chunk before belongs to the same line end.
+    // A line feed after a carriage return in the previous chunk is part of the same line end.
     if (this.#endedWithReturn && text[0] === "\n") text = text.slice(1);
     if (text !== "") this.#endedWithReturn = text.endsWith("\r");
     else this.#endedWithReturn = false;

@@ -1,11 +1,11 @@
 /**
- * What SSE and long-poll share: rounds of one request for all channels, ended and begun anew when
- * the channels change.
+ * The transports SSE and long-poll. A link works in rounds: one request for all channels, which it
+ * repeats whenever the channels change.
  *
- * The ids of several channels go out together, one for each or none at all. So a channel without a
- * position first asks its history, which gives the messages wanted and the id to go on from: one
- * rule for any mix of old and new channels, and one connection, of which browsers allow only six
- * to a server.
+ * A request names a position for all of its channels or for none. So a channel without a position
+ * first requests its history, which returns the messages to begin with and the id to continue from.
+ * That works for any mix of old and new channels, over one connection; browsers allow six to a
+ * server.
  */
 
 import { Loss } from "./errors.js";
@@ -14,11 +14,11 @@ import { aborted, isTemporary, orAborted, readText, retryAfterMs, toError } from
 import { keyOf, pathOf } from "./message.js";
 import { Cursor } from "./subscription.js";
 
-/** Changes of the channels within this time re-open a stream or poll only once. */
+/** Changes of the channels within this time start only one new round. */
 const REOPEN_DELAY_MS = 20;
-/** Statuses that say "this request will never do", as opposed to "not now" or "not this way". */
+/** Statuses after which the server would refuse the same request again, over any transport. */
 const FINAL_STATUSES = new Set([400, 401, 403]);
-/** Those of them that concern one channel when only one was asked for. */
+/** Those of them that refuse the channel, if the request is for one channel. */
 const CHANNEL_STATUSES = new Set([400, 403]);
 /** Refusals of a request for too many channels, by number or by length. */
 const TOO_MANY_CODES = new Set(["too_many_channels", "uri_too_long", "head_too_large"]);
@@ -26,14 +26,14 @@ const TOO_MANY_CODES = new Set(["too_many_channels", "uri_too_long", "head_too_l
 export class HttpLink {
   isOpen = false;
   isClosed = false;
-  /** When the server was last heard of over this link. */
-  heardAt = 0;
+  /** When data last arrived on this link, in ms since 1970. */
+  receivedAt = 0;
   host;
-  /** Ends the request of this round; its reason says why. */
+  /** Aborts the request of this round, with a reason: the link itself, or a `Loss`. */
   round = null;
   #watchdog;
   #reopenTimer;
-  /** Follows the inbox that naming a user brings with it, when nothing subscribed to it. */
+  /** The inbox that a request with `user` follows, without a subscription. */
   #inbox;
 
   constructor(host) {
@@ -50,7 +50,7 @@ export class HttpLink {
         await this.#settle(cursors, round.signal);
         round.signal.throwIfAborted();
         const settled = cursors.filter(({ isClosed }) => !isClosed);
-        // With every channel refused there is nothing to ask for until others are subscribed.
+        // If every channel was refused, wait for the next subscription.
         if (settled.length > 0) await this.follow(settled, round.signal);
         else await aborted(round.signal);
       } catch (error) {
@@ -74,7 +74,7 @@ export class HttpLink {
 
   subscribe() {
     clearTimeout(this.#reopenTimer);
-    // Without a channel there is nothing to ask for; the client will close the link soon.
+    // Without channels, the client will close the link soon.
     this.#reopenTimer = setTimeout(() => {
       if (this.host.cursors.size > 0) this.round?.abort(this);
     }, REOPEN_DELAY_MS);
@@ -84,11 +84,11 @@ export class HttpLink {
     this.subscribe();
   }
 
-  /** Ends the round unless it is called again in time. */
-  watch(patienceMs, loss) {
+  /** Ends the round with `loss` after `timeoutMs`, unless called again. 0 means no timeout. */
+  watch(timeoutMs, loss) {
     clearTimeout(this.#watchdog);
     const round = this.round;
-    if (patienceMs > 0) this.#watchdog = setTimeout(() => round.abort(loss), patienceMs);
+    if (timeoutMs > 0) this.#watchdog = setTimeout(() => round.abort(loss), timeoutMs);
   }
 
   url(cursors, query) {
@@ -102,7 +102,7 @@ export class HttpLink {
     return `/subscribe?${parameters}`;
   }
 
-  /** Takes the response's word on what is missing, before any of its messages is delivered. */
+  /** Reports gaps that the response announces. Call it before delivering its messages. */
   async resumed(cursors, recovered, response, signal) {
     const starts = (response.headers.get("Throng-Id") ?? "").split(",");
     const isWhole = recovered
@@ -115,7 +115,7 @@ export class HttpLink {
     });
   }
 
-  /** The answer covers all channels at once; which of them has the gap its history knows. */
+  /** Whether this channel has no gap. A response covers all channels; a history covers one. */
   async #isWhole(cursor, cursors, signal) {
     if (cursors.length === 1) return false;
     const query = new URLSearchParams({ after: cursor.position, limit: "1" });
@@ -125,20 +125,20 @@ export class HttpLink {
     return JSON.parse(await this.text(response)).recovered !== false;
   }
 
-  /** The body; as long as some of it arrives now and then, the server is not silent. */
+  /** The body. Each chunk extends the deadline. */
   text(response) {
     const late = new Loss("the answer stopped in the middle");
     this.watch(this.host.requestTimeoutMs, late);
     const text = readText(response, () => {
-      this.heardAt = Date.now();
+      this.receivedAt = Date.now();
       this.watch(this.host.requestTimeoutMs, late);
     });
     return orAborted(text, this.round.signal);
   }
 
-  /** Throws what a response other than the hoped-for means for the link. */
+  /** Throws the `Loss` for an error response. */
   async check(response) {
-    this.heardAt = Date.now();
+    this.receivedAt = Date.now();
     if (response.ok) return response;
     const error = await toError(response, this.round.signal);
     if (FINAL_STATUSES.has(response.status)) throw new Loss(error.message, { error });
@@ -147,9 +147,9 @@ export class HttpLink {
   }
 
   /**
-   * The response to a request for these channels; nothing where they were too many. Then some
-   * have moved to another connection, and the next round asks for the others. The server does not
-   * say how many it takes, so half of them is tried.
+   * The response to a request for these channels; undefined if they were too many. The server does
+   * not name its limit, so half of them move to another connection, and the next round requests
+   * the rest.
    */
   async checkMany(response, cursors) {
     if (!response.ok && cursors.length > 1) {
@@ -167,7 +167,7 @@ export class HttpLink {
     if (cursor) this.host.deliver(cursor, envelope);
   }
 
-  /** Channels in the order of the URL, the user last: the order of the ids. */
+  /** Channels in the order of the URL, which is the order of ids; the user is last. */
   #cursors() {
     const cursors = [...this.host.cursors.values()];
     const channels = cursors.filter(({ target }) => target.user === undefined);
@@ -175,7 +175,7 @@ export class HttpLink {
     return inbox ? [...channels, inbox] : channels;
   }
 
-  /** Gives each channel a position, and with it the messages that it begins with. */
+  /** Gives each channel a position, and delivers the messages that it begins with. */
   async #settle(cursors, signal) {
     const settle = async (cursor) => {
       const limit = cursor.position ? 1 : Math.max(1, cursor.history);
@@ -187,7 +187,7 @@ export class HttpLink {
       }
       const response = await this.check(answer);
       const { id, messages } = JSON.parse(await this.text(response));
-      // Another round may have begun, and with it another request for the same position.
+      // A later round may have requested the same position.
       if (signal.aborted || cursor.isClosed) return;
       cursor.head = id;
       if (cursor.position) return;
@@ -201,16 +201,16 @@ export class HttpLink {
   }
 }
 
-/** Server-sent events, read from a streaming response (Node has no EventSource). */
+/** Server-sent events, read from a streaming response, because Node has no `EventSource`. */
 export class StreamLink extends HttpLink {
-  /** The server's name of this connection, to keep own messages from it (`echo: false`). */
+  /** The server's name of this connection, for `echo: false`. */
   connection = undefined;
 
   async follow(cursors, signal) {
     const { heartbeatMs, openTimeoutMs, requestTimeoutMs } = this.host;
-    // A stream that resumes begins with an event at once; a proxy that collects keeps it back.
-    const held = new Loss("the stream is held back on the way", { isUnusable: true });
-    this.watch(openTimeoutMs, held);
+    // A resumed stream begins with an event at once, unless a proxy buffers it.
+    const buffered = new Loss("the stream did not begin in time", { isUnusable: true });
+    this.watch(openTimeoutMs, buffered);
     const path = this.url(cursors, { transport: "sse" });
     const headers = { Accept: "text/event-stream" };
     const answer = await this.host.request(path, { signal, headers });
@@ -225,12 +225,12 @@ export class StreamLink extends HttpLink {
     const reader = response.body.getReader();
     for (;;) {
       const { done, value } = await orAborted(reader.read(), signal).catch((error) => {
-        // A `fetch` that ignores its signal would keep the connection.
+        // A `fetch` that ignores its signal would keep the connection open.
         reader.cancel().catch(() => {});
         throw signal.aborted ? error : new Loss(String(error), { hintMs: parser.retryMs });
       });
       if (done) throw new Loss("the stream ended", { hintMs: parser.retryMs });
-      this.heardAt = Date.now();
+      this.receivedAt = Date.now();
       const silence = new Loss("the server fell silent");
       this.watch(heartbeatMs > 0 ? heartbeatMs + requestTimeoutMs : 0, silence);
       for (const { event, data } of parser.push(value)) {
@@ -245,28 +245,28 @@ export class StreamLink extends HttpLink {
     else if (event === "gap") cursors.find(({ key }) => key === keyOf(body))?.gap(body);
     else if (event === "resumed") {
       await this.resumed(cursors, body.recovered, response, signal);
-      // A server without room sends a stream that ends at once: only this event says it stands.
+      // A full server sends a stream that ends at once; this event confirms a subscription.
       if (!signal.aborted) this.host.opened(this);
     }
   }
 }
 
-/** Long-poll: one request after the other, each answered as soon as there is something. */
+/** Long-poll: one request after another; each returns as soon as there is a message. */
 export class PollLink extends HttpLink {
   async follow(cursors, signal) {
     const { pollWaitSeconds, requestTimeoutMs } = this.host;
-    // The first is answered at once, which shows that the way is open.
+    // The first poll returns at once, which shows that the transport works.
     const waitSeconds = this.isOpen ? pollWaitSeconds : 0;
     const late = new Loss("the poll was not answered in time");
     this.watch(waitSeconds * 1_000 + requestTimeoutMs, late);
     const path = this.url(cursors, { transport: "poll", wait: String(waitSeconds) });
-    const asked = this.host.request(path, { signal });
+    const request = this.host.request(path, { signal });
     if (this.isOpen) this.#waits(cursors);
-    const answer = await asked;
+    const answer = await request;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
     const text = await this.text(response);
-    // A poll has no name that a publish could exclude; own messages are known by their ids.
+    // A publish cannot exclude a poll: own messages are recognized by their ids.
     await orAborted(this.host.silentPublishes(), signal);
     const recovered = response.headers.get("Throng-Recovered") !== "false";
     await this.resumed(cursors, recovered, response, signal);
@@ -280,12 +280,12 @@ export class PollLink extends HttpLink {
     cursors.forEach((cursor, index) => {
       cursor.position = ids[index];
     });
-    // A server that goes away says so in an answer that is otherwise good.
+    // A server that shuts down adds a time to retry to its last response.
     const hintMs = retryAfterMs(response, this.host.random);
-    if (hintMs !== undefined) throw new Loss("the server is going away", { hintMs });
+    if (hintMs !== undefined) throw new Loss("the server is shutting down", { hintMs });
   }
 
-  /** A poll that waits is as live as it gets: nothing comes before there is a message. */
+  /** Reports a waiting poll as open: it returns nothing until there is a message. */
   #waits(cursors) {
     for (const cursor of cursors) cursor.isLive = true;
     this.host.opened(this);

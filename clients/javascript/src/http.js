@@ -1,20 +1,32 @@
-/** Requests and their answers, and waiting between them. */
+/** HTTP responses, and the delays and deadlines around requests. */
 
 import { ThrongError } from "./errors.js";
 
-/** Backoff: the first delay is below the base, each further bound doubles up to the cap. */
+/** Backoff: the bound of the first delay; it doubles with each attempt, up to the cap. */
 const BACKOFF_BASE_MS = 500;
 const BACKOFF_CAP_MS = 30_000;
+/** The longest delay that `setTimeout` takes; it fires at once beyond. */
+export const TIMER_MAX_MS = 2 ** 31 - 1;
+/** The longest delay that a server can impose, a day: a longer one is more likely a mistake. */
+export const RETRY_MAX_MS = 86_400_000;
 
-/** Exponential backoff with full jitter: anything from 0 to the bound, so that crowds spread. */
+/** Exponential backoff with full jitter: 0 to the bound, so that clients do not retry together. */
 export function backoffMs(attempt, random = Math.random) {
   return random() * Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** Math.min(attempt, 16));
 }
 
-/** The `Retry-After` of an answer, spread over a second because many clients get the same one. */
+/** A delay that the server has named, limited to `RETRY_MAX_MS`. */
+export function boundedMs(delayMs) {
+  return Math.min(Math.max(0, delayMs), RETRY_MAX_MS);
+}
+
+/**
+ * The `Retry-After` of a response in ms, undefined without one. Spread over a second, because many
+ * clients get the same value.
+ */
 export function retryAfterMs(response, random) {
   const seconds = Number(response.headers.get("Retry-After") ?? NaN);
-  return Number.isFinite(seconds) ? (seconds + random()) * 1_000 : undefined;
+  return Number.isNaN(seconds) ? undefined : boundedMs((seconds + random()) * 1_000);
 }
 
 /** Whether the same request may succeed later. */
@@ -24,13 +36,13 @@ export function isTemporary({ status }) {
 }
 
 /**
- * Whether a request failed for want of a connection, so that nothing of it left. Node says so;
- * browsers give no reason, and there it is false.
+ * Whether a request failed because there was no connection, so that nothing of it was sent. Always
+ * false in browsers, which give no reason.
  */
 export function foundNoConnection(error) {
   const cause = error?.cause;
   if (cause?.code === "UND_ERR_CONNECT_TIMEOUT") return true;
-  // One error for each address of the name, where several were tried.
+  // One error for each address of the name if it has several.
   const failures = cause?.errors?.length > 0 ? cause.errors : [cause];
   return failures.every((each) => ["connect", "getaddrinfo"].includes(each?.syscall));
 }
@@ -50,8 +62,8 @@ export function delay(delayMs, signal) {
 }
 
 /**
- * What `work` resolves to. Throws the signal's reason as soon as that is aborted, even if `work`
- * does not heed the signal, as a `fetch` that the page brings along may not.
+ * What `work` resolves to. Rejects with the signal's reason once it is aborted, even if `work`
+ * ignores the signal, as a custom `fetch` may.
  */
 export function orAborted(work, signal) {
   if (!signal) return work;
@@ -65,7 +77,7 @@ export function orAborted(work, signal) {
   });
 }
 
-/** Waits for the abort, and throws its reason. */
+/** Waits for the abort and rejects with its reason. */
 export function aborted(signal) {
   return orAborted(new Promise(() => {}), signal);
 }
@@ -76,7 +88,7 @@ export async function toError(response, signal = undefined) {
   return new ThrongError(body.error ?? `http_${response.status}`, message, response.status);
 }
 
-/** The body as text. `onChunk` is called for each piece, so that a slow body counts as life. */
+/** The body as text. Calls `onChunk` for each chunk, so that callers can extend a deadline. */
 export async function readText(response, onChunk) {
   // Some platforms have `fetch` without streams.
   if (!response.body?.getReader) return response.text();
@@ -92,24 +104,24 @@ export async function readText(response, onChunk) {
 }
 
 /**
- * Aborts its signal when nothing happens for `patienceMs`; `touch` begins anew, `end` stops it.
- * `outer` aborts it too.
+ * A signal that is aborted after `timeoutMs`, or when `outer` is. `extend` restarts the timeout,
+ * `end` cancels it.
  */
-export function patience(patienceMs, outer = undefined) {
+export function deadline(timeoutMs, outer = undefined) {
   const abort = new AbortController();
   let timer;
   const late = () => abort.abort(new ThrongError("timeout", "the server did not answer in time"));
-  const touch = () => {
+  const extend = () => {
     clearTimeout(timer);
-    timer = setTimeout(late, patienceMs);
+    timer = setTimeout(late, timeoutMs);
   };
   const cancel = () => abort.abort(outer.reason);
   if (outer?.aborted) cancel();
   outer?.addEventListener("abort", cancel);
-  touch();
+  extend();
   const end = () => {
     clearTimeout(timer);
     outer?.removeEventListener("abort", cancel);
   };
-  return { signal: abort.signal, touch, end };
+  return { signal: abort.signal, extend, end };
 }

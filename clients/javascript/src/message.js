@@ -1,6 +1,6 @@
-/** Targets, ids and messages: between what users write and read and what is on the wire. */
+/** Conversion of targets, ids and messages between the API and the protocol. */
 
-/** A channel or a user, from what the user of the client wrote. */
+/** The target `{ channel }` or `{ user }` for an argument of the API. */
 export function toTarget(target) {
   if (typeof target === "string") return { channel: target };
   if (typeof target?.channel === "string") return { channel: target.channel };
@@ -18,7 +18,7 @@ export function pathOf({ channel, user }) {
     : `/users/${encodeURIComponent(user)}`;
 }
 
-/** True when `id` is `last` or before it. Ids of different epochs have no order. */
+/** Whether `id` is `last` or before it. False if they are of different epochs. */
 export function isUpTo(id, last) {
   if (last === undefined) return false;
   const [epoch, offset] = splitId(id);
@@ -50,7 +50,7 @@ export function toBytes(data) {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** The message that listeners get, from the envelope on the wire. */
+/** The message for listeners from an envelope. */
 export function toMessage(envelope, replayed) {
   const { channel, user, id, time, data, encoding, content_type: contentType } = envelope;
   let fallback = typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
@@ -65,7 +65,7 @@ export function toMessage(envelope, replayed) {
   };
 }
 
-/** Random in every context: `crypto.randomUUID` is missing on pages without TLS. */
+/** A random key. Pages without TLS have no `crypto.randomUUID`. */
 export function randomKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,18 +1,15 @@
-/** Checks what users pass in, so that a slip of the pen is an error and not a silence. */
+/** Checks URLs and options, so that a typo is an error. */
 
 export const TRANSPORTS = ["websocket", "sse", "poll"];
 
-/**
- * Timers hold at most 2^31-1 ms, and fire at once beyond. Where two of these options make one
- * timer, their sum must fit too.
- */
-const TIMER_MAX_MS = 1_000_000_000;
+/** The largest time in ms of an option. The sum of two is less than `TIMER_MAX_MS` of `http.js`. */
+const OPTION_MAX_MS = 1_000_000_000;
 
 /** The largest value of each option that limits a time, in its unit. */
 const TIME_MAX = {
-  heartbeatMs: TIMER_MAX_MS,
-  openTimeoutMs: TIMER_MAX_MS,
-  requestTimeoutMs: TIMER_MAX_MS,
+  heartbeatMs: OPTION_MAX_MS,
+  openTimeoutMs: OPTION_MAX_MS,
+  requestTimeoutMs: OPTION_MAX_MS,
   // The server remembers idempotency keys for five minutes; a retry after that could double.
   publishTimeoutMs: 240_000,
   // As on the server.
@@ -24,7 +21,7 @@ const OPTIONS = [
   ...["requestTimeoutMs", "publishTimeoutMs", "pollWaitSeconds", "queueMax"],
 ];
 
-/** How many edits turn one word into the other. */
+/** The edit distance between two words. */
 function distance(from, to) {
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (let line = 1; line <= from.length; line += 1) {
@@ -45,20 +42,20 @@ function nearest(word, words) {
   return edits <= Math.max(2, Math.floor(word.length / 3)) ? best : undefined;
 }
 
-/** Throws on an option that does not exist. */
+/** Throws a `TypeError` for an unknown option. */
 export function checkNames(options, names, what) {
   if (options === null || typeof options !== "object") {
-    throw new TypeError(`the options of ${what} are an object`);
+    throw new TypeError(`the options of ${what} must be an object`);
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue;
     const near = nearest(name, names);
-    const hint = near ? `did you mean "${near}"?` : `there are ${names.join(", ")}`;
+    const hint = near ? `did you mean "${near}"?` : `its options are ${names.join(", ")}`;
     throw new TypeError(`${what} has no option "${name}"; ${hint}`);
   }
 }
 
-/** The server's URL, without a slash at its end. */
+/** The server's URL, without a trailing slash. Throws a `TypeError` if it is not one. */
 export function toUrl(url) {
   let text = String(url);
   const page = globalThis.location;
@@ -70,7 +67,7 @@ export function toUrl(url) {
     throw new TypeError(`the URL "${text}" has no scheme; did you mean "${meant}"?`);
   } else if (!/^https?$/.test(scheme)) {
     const meant = text.replace(/^[^:]+/, /^(ws|http)$/.test(scheme) ? "http" : "https");
-    throw new TypeError(`the URL "${text}" is not one of HTTP; did you mean "${meant}"?`);
+    throw new TypeError(`the URL "${text}" is not an HTTP URL; did you mean "${meant}"?`);
   }
   let parsed;
   try {
@@ -79,7 +76,7 @@ export function toUrl(url) {
     throw new TypeError(`"${text}" is not a URL`);
   }
   if (parsed.search || parsed.hash) {
-    throw new TypeError(`the URL "${text}" must end before "?" and "#"`);
+    throw new TypeError(`the URL "${text}" must not have a query or fragment`);
   }
   return text.replace(/\/+$/, "");
 }
@@ -102,20 +99,20 @@ export function toOptions(options) {
   const numbers = { heartbeatMs, openTimeoutMs, requestTimeoutMs, publishTimeoutMs };
   for (const [name, value] of Object.entries({ ...numbers, pollWaitSeconds, queueMax })) {
     if (typeof value !== "number" || !(value >= 0)) {
-      throw new TypeError(`the option "${name}" is a number, 0 or more`);
+      throw new TypeError(`the option "${name}" must be a number, 0 or more`);
     }
     if (value > TIME_MAX[name]) {
-      throw new TypeError(`the option "${name}" is at most ${TIME_MAX[name]}`);
+      throw new TypeError(`the option "${name}" must be at most ${TIME_MAX[name]}`);
     }
   }
   for (const transport of transports) {
     if (TRANSPORTS.includes(transport)) continue;
     const near = nearest(String(transport), TRANSPORTS);
-    const hint = near ? `did you mean "${near}"?` : `there are ${TRANSPORTS.join(", ")}`;
+    const hint = near ? `did you mean "${near}"?` : `the transports are ${TRANSPORTS.join(", ")}`;
     throw new TypeError(`there is no transport "${transport}"; ${hint}`);
   }
   const possible = transports.filter((transport) => transport !== "websocket" || WebSocket);
-  if (possible.length === 0) throw new TypeError("no transport is left to try");
+  if (possible.length === 0) throw new TypeError("none of these transports is available here");
   return {
     ...numbers,
     ...{ user, transports: possible, WebSocket, fetch, random, pollWaitSeconds, queueMax },

@@ -1,30 +1,30 @@
 /**
- * What is on its way to the server.
+ * The messages that are being published.
  *
  * Invariants:
- * - A publish keeps one idempotency key over all its attempts, so that a retry cannot double it.
- * - What goes to one channel arrives in the order in which it was published.
+ * - All attempts of a publish have the same idempotency key, so that a retry cannot publish twice.
+ * - Messages to one channel arrive in the order in which they were published.
  */
 
 import { ThrongError } from "./errors.js";
-import { backoffMs, delay, foundNoConnection, isTemporary, patience } from "./http.js";
+import { backoffMs, deadline, delay, foundNoConnection, isTemporary } from "./http.js";
 import { orAborted, retryAfterMs, toError } from "./http.js";
 import { isBinary, keyOf, pathOf, randomKey, toBytes } from "./message.js";
 import { checkNames } from "./options.js";
 
-/** Ids of own messages that are not to be heard again; the oldest is forgotten beyond this. */
+/** Ids of own messages to suppress (`echo: false`); beyond this, the oldest is forgotten. */
 const SILENT_IDS_MAX = 1_000;
 
-/** One message on its way to the server, over as many attempts as its deadline allows. */
+/** One message, with as many attempts as its deadline allows. */
 class Publish {
-  /** The socket that it was last sent over. */
+  /** The WebSocket link that sent it last. */
   link = undefined;
-  /** A request of its own carries it; sockets keep their hands off. */
+  /** Sent by a request of its own, so that WebSocket links skip it. */
   isPosting = false;
   isSettled = false;
-  /** Ends its requests and waits. */
+  /** Ends its requests and delays. */
   abort = new AbortController();
-  /** Attempts so far, and those of them that may have published it. */
+  /** Number of attempts, and of those that may have published the message. */
   attempts = 0;
   #uncertain = 0;
 
@@ -36,7 +36,7 @@ class Publish {
     this.echo = echo ?? true;
     this.contentType = contentType;
     this.keepalive = keepalive ?? false;
-    // Copies, because the caller may change the data before it leaves, or between two attempts.
+    // Copied, because the caller may change the data before an attempt.
     if (typeof data === "string") this.data = this.body = data;
     else if (isBinary(data)) this.data = this.body = toBytes(data).slice();
     else {
@@ -55,12 +55,12 @@ class Publish {
     this.#uncertain += 1;
   }
 
-  /** One attempt published nothing: the server has refused it, or it never left. */
+  /** One attempt published nothing: the server refused it, or it was not sent. */
   ruledOut() {
     this.#uncertain -= 1;
   }
 
-  /** What an attempt without an answer carried may have been published, or may be yet. */
+  /** `unknown` if an attempt has no response: the message may be published now or later. */
   get outcome() {
     return this.#uncertain > 0 ? "unknown" : "unpublished";
   }
@@ -81,7 +81,7 @@ class Publish {
 export class Outbox {
   #client;
   #pending = new Set();
-  /** The last POST per channel: the next one waits for it, which keeps the order. */
+  /** The last request per channel. The next one waits for it, which keeps the order. */
   #lanes = new Map();
   #silentIds = new Set();
 
@@ -114,14 +114,14 @@ export class Outbox {
     for (const publish of this.#pending) this.#dispatch(publish);
   }
 
-  /** Rejects all that is not confirmed. */
+  /** Rejects all unconfirmed messages. */
   close(error) {
     for (const publish of this.#pending) {
       this.#refuse(publish, new ThrongError(error.code, error.message, error.status));
     }
   }
 
-  /** What a new socket is to send before anything else. */
+  /** The messages that a new WebSocket must send first. */
   retriesFor(connection) {
     return [...this.#pending].filter((publish) => {
       const isOurs = this.#client.connectionFor(publish.target) === connection;
@@ -129,13 +129,13 @@ export class Outbox {
     });
   }
 
-  /** Until it is known which messages are own ones that are not to be heard. */
+  /** Resolves once the ids of all own messages to suppress are known. */
   silentPublishes() {
     const silent = [...this.#pending].filter(({ echo, attempts }) => !echo && attempts > 0);
     return Promise.allSettled(silent.map(({ answer }) => answer));
   }
 
-  /** Whether a message is an own one that is not to be heard; asked once. */
+  /** Whether to suppress a message. Call it once per message: the id is then forgotten. */
   isSilent(key, id) {
     return this.#silentIds.delete(`${key} ${id}`);
   }
@@ -151,7 +151,7 @@ export class Outbox {
     publish.resolve({ id, subscribers, ...(duplicate ? { duplicate } : {}) });
   }
 
-  /** A socket's refusal. */
+  /** Handles an error response over a WebSocket. */
   retryOrRefuse(publish, error) {
     publish.ruledOut();
     if (error.code !== "busy") return this.#refuse(publish, error);
@@ -163,7 +163,7 @@ export class Outbox {
     }, backoffMs(publish.attempts, this.#client.options.random));
   }
 
-  /** A socket carries it when there is one or will be; else a request of its own does. */
+  /** Sends it over a WebSocket if there is one or will be, and else by a request of its own. */
   #dispatch(publish) {
     if (publish.isPosting || publish.isSettled) return;
     const connection = this.#client.connectionFor(publish.target);
@@ -172,7 +172,7 @@ export class Outbox {
     else if (connection.transport === "websocket") {
       if (link?.isOpen && publish.link !== link) link.publish(publish);
     } else {
-      // It would overtake the subscription, and those who publish would not hear themselves.
+      // Before its subscription is live, the client would miss its own message.
       const cursor = connection.cursors.get(keyOf(publish.target));
       const isAhead = cursor && !cursor.isLive && state !== "waiting";
       if (!isAhead) this.#post(publish);
@@ -182,9 +182,9 @@ export class Outbox {
   #post(publish) {
     publish.isPosting = true;
     const lane = keyOf(publish.target);
-    // What a dying page sends must leave at once.
-    const turn = publish.keepalive ? undefined : this.#lanes.get(lane);
-    const done = Promise.resolve(turn).then(() => this.#postUntilSettled(publish));
+    // A page that is closing must send at once.
+    const previous = publish.keepalive ? undefined : this.#lanes.get(lane);
+    const done = Promise.resolve(previous).then(() => this.#postUntilSettled(publish));
     this.#lanes.set(lane, done);
     done.finally(() => {
       if (this.#lanes.get(lane) === done) this.#lanes.delete(lane);
@@ -196,7 +196,7 @@ export class Outbox {
     for (let attempt = 0; !publish.isSettled; attempt += 1) {
       let delayMs = backoffMs(attempt, random);
       const startedAt = Date.now();
-      const limit = patience(requestTimeoutMs, publish.abort.signal);
+      const limit = deadline(requestTimeoutMs, publish.abort.signal);
       const init = publish.request(limit.signal);
       const connection = this.#client.connectionFor(publish.target);
       if (!publish.echo && connection.link?.connection) {
@@ -209,12 +209,12 @@ export class Outbox {
           return this.settle(publish, await orAborted(response.json(), limit.signal));
         }
         const error = await toError(response, limit.signal);
-        // A proxy's word says nothing about what the server behind it did.
+        // A proxy's error says nothing about what the server behind it did.
         if (!error.code.startsWith("http_")) publish.ruledOut();
         if (!isTemporary(response)) return this.#refuse(publish, error);
         delayMs = retryAfterMs(response, random) ?? delayMs;
       } catch (error) {
-        // It may have arrived or not: the key makes the next attempt safe.
+        // The message may have arrived; the key makes the next attempt safe.
         if (foundNoConnection(error)) publish.ruledOut();
         if (limit.signal.reason?.code === "timeout") connection.suspect(startedAt);
       } finally {

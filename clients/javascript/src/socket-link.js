@@ -1,11 +1,12 @@
-/** One WebSocket that speaks `throng.v1`. Open once the server has said welcome. */
+/** One WebSocket with the protocol `throng.v1`. Open once the server has sent `welcome`. */
 
 import { Loss, ThrongError } from "./errors.js";
+import { TIMER_MAX_MS } from "./http.js";
 import { isBinary, keyOf, toBase64 } from "./message.js";
 
-/** A probed socket (page visible again, network changed) must answer within this time. */
+/** How long the server may take to answer a probe. */
 const PROBE_MS = 5_000;
-/** Close codes after which the server would only refuse again. */
+/** Close codes after which the server would refuse the client again. */
 const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008]);
 const CLOSE_TOO_LARGE = 1009;
 
@@ -16,18 +17,19 @@ export class SocketLink {
   #openTimer;
   #pulseTimer;
   #pulseAt = Infinity;
-  #heardAt = 0;
-  /** When the server must have been heard of, because it was asked; unset while it was not. */
+  /** When the last frame arrived, in ms since 1970. */
+  #receivedAt = 0;
+  /** When a frame must have arrived; undefined if no answer is expected. */
   #dueAt = undefined;
   #heartbeatMs;
-  /** What the socket had not sent yet when it was last looked at. */
+  /** The socket's `bufferedAmount` at the last check. */
   #unsentBytes = 0;
   #ref = 0;
-  /** What each `ref` under way asks for: a cursor or a publish. */
-  #asked = new Map();
-  /** Cursors that were asked for, and those whose `subscribed` came: before it, messages belong
-   * to an earlier subscription. */
-  #wanted = new Set();
+  /** Pending commands by `ref`: each with its cursor or its publish. */
+  #pending = new Map();
+  /** Cursors with a `subscribe` command. */
+  #requested = new Set();
+  /** Cursors confirmed by `subscribed`. Messages before it are of an earlier subscription. */
   #live = new Set();
 
   constructor(host) {
@@ -43,7 +45,7 @@ export class SocketLink {
     try {
       this.#socket = new WebSocket(`${url.replace(/^http/i, "ws")}/subscribe${query}`, "throng.v1");
     } catch (error) {
-      // A page under TLS may not open a plain socket, for one.
+      // For example, a page under TLS may not open a plain WebSocket.
       queueMicrotask(() => {
         this.#host.lost(this, new Loss(String(error), { isUnusable: true }));
       });
@@ -51,7 +53,7 @@ export class SocketLink {
     }
     this.#socket.onmessage = ({ data }) => this.#receive(data);
     this.#socket.onclose = ({ code, reason }) => this.#closed(code, reason);
-    // What went wrong is in the close event, which always follows.
+    // A close event always follows, with the reason.
     this.#socket.onerror = () => {};
   }
 
@@ -65,17 +67,17 @@ export class SocketLink {
 
   subscribe(cursor) {
     if (!this.isOpen) return;
-    // The URL's `user` follows that inbox from now on; ours may have to start earlier.
+    // The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
     if (cursor.target.user !== undefined) this.#send({ type: "unsubscribe", ...cursor.target });
     const from = cursor.position ? { since: cursor.position } : {};
     if (!cursor.position && cursor.history > 0) from.history = cursor.history;
-    this.#wanted.add(cursor);
+    this.#requested.add(cursor);
     this.#send({ type: "subscribe", ...cursor.target, ...from }, { cursor, from });
   }
 
   unsubscribe(cursor) {
     this.#live.delete(cursor);
-    if (this.#wanted.delete(cursor)) this.#send({ type: "unsubscribe", ...cursor.target });
+    if (this.#requested.delete(cursor)) this.#send({ type: "unsubscribe", ...cursor.target });
   }
 
   publish(publish) {
@@ -88,30 +90,30 @@ export class SocketLink {
     this.#send({ type: "publish", ...target, ...body, key }, { publish });
   }
 
-  /** Asks for a sign of life now, and does not wait long for it. */
+  /** Sends a ping that must be answered within `PROBE_MS`. */
   probe() {
     if (this.isOpen) this.#ping(PROBE_MS);
   }
 
-  #send(frame, asks) {
-    if (asks) {
+  #send(frame, command) {
+    if (command) {
       frame.ref = ++this.#ref;
-      this.#asked.set(frame.ref, asks);
+      this.#pending.set(frame.ref, command);
       this.#expect(this.#host.requestTimeoutMs);
     }
-    // A closing socket drops what it is given; the close event that follows retries it.
+    // A closing socket drops the frame; the close event leads to a retry.
     this.#socket.send(JSON.stringify(frame));
     this.#unsentBytes = this.#socket.bufferedAmount ?? 0;
   }
 
-  #ping(patienceMs) {
+  #ping(timeoutMs) {
     this.#send({ type: "ping" });
-    this.#expect(patienceMs);
+    this.#expect(timeoutMs);
   }
 
-  /** Something must be heard within that time. */
-  #expect(patienceMs) {
-    this.#dueAt = Math.min(this.#dueAt ?? Infinity, Date.now() + patienceMs);
+  /** Ends the link unless a frame arrives within this time. */
+  #expect(timeoutMs) {
+    this.#dueAt = Math.min(this.#dueAt ?? Infinity, Date.now() + timeoutMs);
     this.#schedule(this.#dueAt);
   }
 
@@ -119,26 +121,25 @@ export class SocketLink {
     if (at >= this.#pulseAt) return;
     clearTimeout(this.#pulseTimer);
     this.#pulseAt = at;
-    // A timer's longest time is 2^31 - 1 ms.
-    const delayMs = Math.min(Math.max(0, at - Date.now()), 2 ** 31 - 1);
+    const delayMs = Math.min(Math.max(0, at - Date.now()), TIMER_MAX_MS);
     this.#pulseTimer = setTimeout(() => this.#pulse(), delayMs);
   }
 
   /**
-   * Silence while an answer is due ends the link. Silence otherwise is broken by the server's
-   * heartbeats; where they do not come, it is asked. Counted from the question and not from the
-   * last frame, because the timers of a hidden page may run late.
+   * Ends the link if an expected frame is overdue. Without one expected, sends a ping if the
+   * server's heartbeats do not arrive; its deadline counts from the ping and not from the last
+   * frame, because timers of a hidden page run late.
    */
   #pulse() {
     this.#pulseAt = Infinity;
     const now = Date.now();
     const { requestTimeoutMs } = this.#host;
     const unsentBytes = this.#socket.bufferedAmount ?? 0;
-    // A large message that is still leaving is no silence of the server's.
-    const isLeaving = unsentBytes > 0 && unsentBytes < this.#unsentBytes;
-    if (isLeaving && this.#dueAt) this.#dueAt = now + requestTimeoutMs;
+    // The server cannot answer a large message before it has left.
+    const isSending = unsentBytes > 0 && unsentBytes < this.#unsentBytes;
+    if (isSending && this.#dueAt) this.#dueAt = now + requestTimeoutMs;
     this.#unsentBytes = unsentBytes;
-    const quietAt = this.#heardAt + this.#heartbeatMs + requestTimeoutMs / 2;
+    const quietAt = this.#receivedAt + this.#heartbeatMs + requestTimeoutMs / 2;
     if (this.#dueAt !== undefined) {
       if (now >= this.#dueAt) return this.#host.lost(this, new Loss("the server fell silent"));
     } else if (now >= quietAt) {
@@ -148,35 +149,37 @@ export class SocketLink {
   }
 
   #receive(text) {
-    this.#heardAt = Date.now();
+    this.#receivedAt = Date.now();
     let frame;
     try {
       frame = JSON.parse(text);
     } catch {
-      this.#host.lost(this, new Loss("what answered is not Throng", { isUnusable: true }));
+      this.#host.lost(this, new Loss("the peer is not a Throng server", { isUnusable: true }));
       return;
     }
-    const asks = this.#asked.get(frame.ref);
-    if (frame.ref !== undefined) this.#asked.delete(frame.ref);
-    this.#dueAt = this.#asked.size > 0 ? this.#heardAt + this.#host.requestTimeoutMs : undefined;
+    const command = this.#pending.get(frame.ref);
+    if (frame.ref !== undefined) this.#pending.delete(frame.ref);
+    const isDue = this.#pending.size > 0;
+    this.#dueAt = isDue ? this.#receivedAt + this.#host.requestTimeoutMs : undefined;
     if (frame.type === "message" || frame.type === "gap") this.#advance(frame);
     else if (frame.type === "welcome") this.#welcome(frame);
-    else if (frame.type === "subscribed" && asks?.cursor) this.#subscribed(frame, asks);
-    else if (frame.type === "published" && asks?.publish) this.#host.published(asks.publish, frame);
-    else if (frame.type === "error") this.#refused(frame, asks);
+    else if (frame.type === "subscribed" && command?.cursor) this.#subscribed(frame, command);
+    else if (frame.type === "published" && command?.publish) {
+      this.#host.published(command.publish, frame);
+    } else if (frame.type === "error") this.#refused(frame, command);
   }
 
   #welcome({ heartbeat, channels_max: channelsMax }) {
     clearTimeout(this.#openTimer);
     if (heartbeat > 0) this.#heartbeatMs = heartbeat * 1_000;
     this.isOpen = true;
-    this.#schedule(this.#heardAt + this.#heartbeatMs + this.#host.requestTimeoutMs / 2);
-    // Channels that are too many for this connection leave it before they are asked for.
+    this.#schedule(this.#receivedAt + this.#heartbeatMs + this.#host.requestTimeoutMs / 2);
+    // Channels beyond the limit move to other connections before they are requested here.
     if (channelsMax > 0) this.#host.learn(channelsMax);
     const cursors = [...this.#host.cursors.values()];
     for (const cursor of cursors) if (!cursor.position) this.subscribe(cursor);
-    // Retries come before what resumes: their answers then name the ids not to be heard again
-    // (`echo: false`) before the backlog brings them.
+    // Retries before resumed channels: the responses name the ids to suppress (`echo: false`)
+    // before the backlog contains them.
     for (const publish of this.#host.retries()) this.publish(publish);
     for (const cursor of cursors) if (cursor.position) this.subscribe(cursor);
     this.#host.opened(this);
@@ -197,16 +200,16 @@ export class SocketLink {
     else this.#host.deliver(cursor, frame);
   }
 
-  #refused({ code, message }, asks) {
+  #refused({ code, message }, command) {
     const error = new ThrongError(code, message);
-    if (asks?.publish) this.#host.refused(asks.publish, error);
-    const { cursor } = asks ?? {};
-    if (cursor) this.#wanted.delete(cursor);
-    // It may have moved to another connection meanwhile.
+    if (command?.publish) this.#host.refused(command.publish, error);
+    const { cursor } = command ?? {};
+    if (cursor) this.#requested.delete(cursor);
+    // The cursor may have moved to another connection.
     if (!cursor || this.#host.cursors.get(cursor.key) !== cursor) return;
     if (code === "busy") this.#host.lost(this, new Loss(message));
     else if (code === "too_many_channels" && this.#live.size > 0) {
-      this.#host.learn(this.#live.size + this.#host.takenPlaces());
+      this.#host.learn(this.#live.size + this.#host.reservedChannels());
     } else this.#host.dropped(cursor, error);
   }
 
@@ -219,10 +222,10 @@ export class SocketLink {
     this.#host.lost(this, new Loss(message, { hintMs: hint ? Number(hint[1]) : undefined, error }));
   }
 
-  /** The server does not say which message was too large; the others are sent again. */
+  /** The server does not say which message was too large. Retries all but the largest. */
   #refuseLargest(message) {
     const size = ({ body }) => body.byteLength ?? body.length;
-    const sent = [...this.#asked.values()].flatMap(({ publish }) => publish ?? []);
+    const sent = [...this.#pending.values()].flatMap(({ publish }) => publish ?? []);
     const [largest] = sent.sort((a, b) => size(b) - size(a));
     if (largest) this.#host.refused(largest, new ThrongError("too_large", message));
   }

@@ -1,14 +1,14 @@
 /**
- * A channel that the client follows, and those who listen to it.
+ * A followed channel and its subscriptions.
  *
- * `Subscription` is what one call of `subscribe` returns. All subscriptions of one channel share a
- * `Cursor`, which the links move. A subscription that joins a cursor under way and wants older
- * messages reads them from the history; what comes live meanwhile is held back until then.
+ * `subscribe` returns a `Subscription`. All subscriptions of a channel share a `Cursor`, which the
+ * links advance. A subscription that joins later and wants older messages reads them from the
+ * history; live messages are queued until then.
  *
  * Invariants:
- * - A cursor's position is an id that the server gave out, and nothing after it has been delivered;
- *   so a connection may be dropped at any moment and resumed from the positions.
- * - Each subscription gets a message once and in order, "gap" before what follows it.
+ * - A cursor's position is an id from the server, and no message after it has been delivered. So a
+ *   connection may be lost at any time and resumed from the positions.
+ * - Each subscription gets each message once and in order, and "gap" before the messages after it.
  */
 
 import { emit, Emitter } from "./emitter.js";
@@ -16,12 +16,12 @@ import { ThrongError } from "./errors.js";
 import { backoffMs, delay, isTemporary } from "./http.js";
 import { isUpTo, keyOf, toMessage } from "./message.js";
 
-/** The largest page of history that the server gives. */
+/** The server's limit of messages on a page of history. */
 const PAGE_MAX = 1_000;
 
 const leave = Symbol("leave");
 
-/** Tells "message", "subscribed", "recovered", "gap" and "error". */
+/** Emits "message", "subscribed", "recovered", "gap" and "error". */
 export class Subscription extends Emitter {
   constructor(target, end) {
     super();
@@ -34,17 +34,17 @@ export class Subscription extends Emitter {
   }
 }
 
-/** One subscription, as its cursor sees it. */
+/** A subscription with the state that its cursor keeps for it. */
 class Follower {
-  /** What came while older messages are being read; unset when nothing is held back. */
-  #held = undefined;
-  /** The last id that it heard. */
+  /** Events queued while older messages are read; undefined at all other times. */
+  #queued = undefined;
+  /** The id of the last message. */
   #last = undefined;
   #end = new AbortController();
 
   constructor(subscription, { takesReplay }) {
     this.subscription = subscription;
-    /** Older messages that the cursor brings were asked for by this one. */
+    /** Whether it gets older messages from the cursor: it has requested them. */
     this.takesReplay = takesReplay;
   }
 
@@ -56,30 +56,31 @@ class Follower {
     this.#end.abort();
   }
 
-  hear(name, value) {
+  receive(name, value) {
     if (this.signal.aborted) return;
-    if (this.#held) this.#held.push([name, value]);
-    else this.#tell(name, value);
+    if (this.#queued) this.#queued.push([name, value]);
+    else this.#emit(name, value);
   }
 
+  /** Queues events until `release`. */
   hold() {
-    this.#held = [];
+    this.#queued = [];
   }
 
-  /** An older message, read for this one alone. */
+  /** Delivers an older message to this subscription only. */
   replay(envelope) {
-    const isLive = this.#held.some(([, value]) => value.id === envelope.id);
-    if (!isLive) this.#tell("message", toMessage(envelope, true));
+    const isLive = this.#queued.some(([, value]) => value.id === envelope.id);
+    if (!isLive) this.#emit("message", toMessage(envelope, true));
   }
 
-  /** Hands out what was held back. */
+  /** Delivers the queued events. */
   release() {
-    const held = this.#held;
-    this.#held = undefined;
-    for (const [name, value] of held) this.#tell(name, value);
+    const queued = this.#queued;
+    this.#queued = undefined;
+    for (const [name, value] of queued) this.#emit(name, value);
   }
 
-  #tell(name, value) {
+  #emit(name, value) {
     if (this.signal.aborted) return;
     if (name === "message") {
       if (isUpTo(value.id, this.#last)) return;
@@ -89,21 +90,21 @@ class Follower {
   }
 }
 
-/** Where the client stands in one channel. The links move it; its subscriptions hear of it. */
+/** The client's position in one channel. Links advance it; it passes events to subscriptions. */
 export class Cursor {
   /** The connection that follows it. */
   connection = undefined;
-  /** The id to resume after; unset until the server has named one. */
+  /** The id to resume after; undefined until the server has named one. */
   position = undefined;
-  /** The newest id when the server began to follow: up to it, messages are replayed. */
+  /** The newest id at the time of subscribing: messages up to it are replayed. */
   head = undefined;
-  /** The connection was lost since: the next answer tells whether messages were. */
+  /** The connection was lost; the next response says whether messages were. */
   isInterrupted = false;
-  /** The server follows it now, so that what is published to it comes back. */
+  /** The subscription is active on the server, so that the client gets its own messages. */
   isLive = false;
   isClosed = false;
   #hasStarted = false;
-  /** The last id given to the subscriptions; unlike `position` never set from an announcement. */
+  /** The id of the last delivered message. Unlike `position`, never an announced id. */
   #delivered = undefined;
   #followers = new Map();
   #start;
@@ -118,18 +119,18 @@ export class Cursor {
     this.position = since;
   }
 
-  /** Without a connection that keeps count, the server must say first where the channel stands. */
+  /** Whether the history must be requested first: over HTTP, for a position to subscribe after. */
   get needsStart() {
     return !this.position || (!this.#hasStarted && !this.head);
   }
 
-  get isUnheard() {
+  get isUnused() {
     return this.#followers.size === 0;
   }
 
-  /** The first subscription gets what the cursor brings; a later one reads for itself. */
+  /** Adds a subscription. The first gets older messages from the cursor; others read them. */
   join(subscription, options, read) {
-    const isFirst = this.isUnheard && !this.#hasStarted;
+    const isFirst = this.isUnused && !this.#hasStarted;
     const follower = new Follower(subscription, { takesReplay: isFirst });
     this.#followers.set(subscription, follower);
     if (isFirst) return;
@@ -143,7 +144,7 @@ export class Cursor {
     this.#followers.delete(subscription);
   }
 
-  /** The server has answered for this channel; `recovered` is unset where no id was given. */
+  /** Handles the server's confirmation; `recovered` is undefined if no id was sent. */
   follow({ id, head, recovered }) {
     if (!this.#hasStarted) {
       this.#hasStarted = true;
@@ -151,17 +152,17 @@ export class Cursor {
       this.head ??= head;
       this.#start();
       for (const follower of this.#followers.values()) {
-        if (follower.takesReplay) follower.hear("subscribed", { ...this.target, id });
+        if (follower.takesReplay) follower.receive("subscribed", { ...this.target, id });
       }
     }
     if (recovered === false) this.gap({ id });
-    else if (this.isInterrupted && recovered) this.#tell("recovered", { ...this.target });
+    else if (this.isInterrupted && recovered) this.#emit("recovered", { ...this.target });
     this.isInterrupted = false;
   }
 
   gap({ id, missed }) {
     if (id) this.position = id;
-    this.#tell("gap", { ...this.target, id, missed });
+    this.#emit("gap", { ...this.target, id, missed });
   }
 
   take(envelope, isSilent = false) {
@@ -172,23 +173,23 @@ export class Cursor {
     if (isSilent) return;
     const message = toMessage(envelope, isReplayed);
     for (const follower of [...this.#followers.values()]) {
-      if (!isReplayed || follower.takesReplay) follower.hear("message", message);
+      if (!isReplayed || follower.takesReplay) follower.receive("message", message);
     }
   }
 
-  /** The server refuses this channel. */
+  /** Ends all subscriptions: the server has refused the channel. */
   fail(error) {
     this.isClosed = true;
-    this.#tell("error", error);
+    this.#emit("error", error);
     for (const subscription of [...this.#followers.keys()]) this.part(subscription);
   }
 
-  #tell(name, value) {
-    for (const follower of [...this.#followers.values()]) follower.hear(name, value);
+  #emit(name, value) {
+    for (const follower of [...this.#followers.values()]) follower.receive(name, value);
   }
 
   async #joinLate(follower, options, read) {
-    // Reading before the server follows could leave a hole between the two.
+    // Messages between a read and a later start of the subscription would be missing.
     await this.#started;
     if (follower.signal.aborted) return;
     const { subscription, signal } = follower;

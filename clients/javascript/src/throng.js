@@ -1,17 +1,17 @@
 /**
  * The client of Throng: follows channels and a user's inbox, publishes, reconnects and resumes.
- * For browsers and for Node, without dependencies.
+ * For browsers and Node, without dependencies.
  *
- * Layout, from the bottom up: `Cursor` (where one channel stands) and its subscriptions; the links
- * (`SocketLink`, `StreamLink`, `PollLink`: one attempt at one transport, from opening to loss);
- * `Connection` (which link, when to try again); `Outbox` (what is being published); `Throng` (the
- * channels, and over how many connections they are spread).
+ * Layout, from the bottom up: `Cursor` (the position in one channel) and its subscriptions; the
+ * links `SocketLink`, `StreamLink` and `PollLink` (one attempt at one transport, from opening to
+ * loss); `Connection` (its current link and its retries); `Outbox` (messages being published);
+ * `Throng` (all channels, spread over connections).
  */
 
 import { Connection } from "./connection.js";
 import { emit, Emitter } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { orAborted, patience, readText, toError } from "./http.js";
+import { deadline, orAborted, readText, toError } from "./http.js";
 import { keyOf, pathOf, toMessage, toTarget } from "./message.js";
 import { checkNames, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
@@ -22,26 +22,27 @@ export { ThrongError } from "./errors.js";
 export { backoffMs } from "./http.js";
 export { Subscription } from "./subscription.js";
 
-/** The client. Tells "state" on every change of `state` or `transport`, and "error". */
+/** The client. Emits "state" on each change of `state` or `transport`, and "error". */
 export class Throng extends Emitter {
-  /** `idle`, `connecting`, `open`, `waiting` (to try again) or `closed`. */
+  /** `idle`, `connecting`, `open`, `waiting` (for the next attempt) or `closed`. */
   state = "idle";
   #url;
   #options;
   #cursors = new Map();
-  /** How many channels one connection takes; unbounded until the server has named a limit. */
+  /** The limit of channels per connection; infinite until the server has named one. */
   #channelsMax = Infinity;
-  /** At least one. All but the first exist because of the limit. */
+  /** At least one. Others are opened because of `#channelsMax`. */
   #connections;
   #outbox;
   #shared;
-  #told = {};
+  /** State and transport of the last "state" event. */
+  #reported = {};
 
   constructor(url, options = {}) {
     super();
     const isUrl = typeof url === "string" || url instanceof URL;
     const base = isUrl ? url : globalThis.location?.origin;
-    if (base === undefined) throw new TypeError("there is no page: name the server's URL");
+    if (base === undefined) throw new TypeError("outside a page, the server's URL is required");
     this.#url = toUrl(base);
     this.#options = toOptions(isUrl || url === undefined ? options : url);
     this.#shared = this.#share();
@@ -54,7 +55,7 @@ export class Throng extends Emitter {
     return this.#connections[0].transport;
   }
 
-  /** Follows a channel or the own inbox. `listener` hears "message". */
+  /** Follows a channel, or the inbox of the client's user. `listener` is one for "message". */
   subscribe(target, options = {}, listener = undefined) {
     if (typeof options === "function") return this.subscribe(target, {}, options);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
@@ -67,7 +68,7 @@ export class Throng extends Emitter {
     const cursor = known ?? new Cursor(named, options);
     const subscription = new Subscription(named, () => {
       cursor.part(subscription);
-      if (cursor.isUnheard) this.#leave(cursor);
+      if (cursor.isUnused) this.#leave(cursor);
     });
     if (listener) subscription.on("message", listener);
     cursor.join(subscription, options, (page) => this.#read(named, "history", page));
@@ -78,7 +79,7 @@ export class Throng extends Emitter {
     return subscription;
   }
 
-  /** Publishes; resolves with the id once the server has it, however often that takes. */
+  /** Publishes, with retries. Resolves with the id once the server has the message. */
   async publish(target, data, options = {}) {
     const named = toTarget(target);
     if (this.state === "closed") {
@@ -99,7 +100,7 @@ export class Throng extends Emitter {
     return this.#read(toTarget(target), "presence", options);
   }
 
-  /** A fresh start: at once, and with the best transport. Also after `close`. */
+  /** Starts over at once, with the first transport. Also works after `close`. */
   connect() {
     this.#release();
     this.#listen(true);
@@ -107,17 +108,17 @@ export class Throng extends Emitter {
     this.#connections = [new Connection(this.#shared, 0)];
     this.state = "idle";
     for (const cursor of this.#cursors.values()) this.#place(cursor);
-    this.#tell();
-    // Without a channel no connection opens that would take along what waits.
+    this.#reportState();
+    // Without channels no connection opens that would send waiting messages.
     this.#outbox.flush();
   }
 
-  /** Ends the connections; what was not confirmed is rejected. Subscriptions are kept. */
+  /** Closes the connections and rejects unconfirmed messages. Keeps the subscriptions. */
   close() {
     this.#end(new ThrongError("closed", "the client was closed before the server confirmed"));
   }
 
-  /** What connections and outbox may know of the client and do to it. */
+  /** The interface of the client for its connections and its outbox. */
   #share() {
     return {
       options: this.#options,
@@ -125,7 +126,7 @@ export class Throng extends Emitter {
       request: (path, init) => this.#request(path, init),
       isReachable: () => this.#isReachable(),
       connectionFor: (target) => this.#connectionFor(target),
-      changed: () => this.#tell(),
+      changed: () => this.#reportState(),
       emptied: (connection) => this.#emptied(connection),
       learn: (channelsMax) => this.#learn(channelsMax),
       deliver: (cursor, envelope) => this.#deliver(cursor, envelope),
@@ -143,12 +144,12 @@ export class Throng extends Emitter {
     const named = Object.entries(parameters).filter(([, value]) => value !== undefined);
     const query = named.length > 0 ? `?${new URLSearchParams(named)}` : "";
     const startedAt = Date.now();
-    const limit = patience(this.#options.requestTimeoutMs);
+    const limit = deadline(this.#options.requestTimeoutMs);
     try {
       const init = { signal: limit.signal };
       const response = await this.#request(`${pathOf(target)}/${what}${query}`, init);
       if (!response.ok) throw await toError(response, limit.signal);
-      return JSON.parse(await orAborted(readText(response, limit.touch), limit.signal));
+      return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
     } catch (error) {
       if (error instanceof ThrongError && error.status) throw error;
       if (limit.signal.aborted) {
@@ -162,9 +163,9 @@ export class Throng extends Emitter {
     }
   }
 
-  /** Tells a transport that does not get through from a server that is down: then all wait. */
+  /** Whether the server answers. If it does not, a failure is not the transport's. */
   async #isReachable() {
-    const limit = patience(this.#options.openTimeoutMs);
+    const limit = deadline(this.#options.openTimeoutMs);
     try {
       return (await this.#request("/health", { signal: limit.signal })).ok;
     } catch {
@@ -174,23 +175,23 @@ export class Throng extends Emitter {
     }
   }
 
-  /* Which connection carries what. */
+  /* Channels and their connections. */
 
-  /** The one that follows the target, so that a message and its echo share a way; else the first. */
+  /** The connection that follows the target, so that messages and echoes share it, or the first. */
   #connectionFor(target) {
     return this.#cursors.get(keyOf(target))?.connection ?? this.#connections[0];
   }
 
   #place(cursor) {
-    let place = this.#connections.find((each) => each.hasRoom(this.#channelsMax));
-    if (!place) {
-      place = new Connection(this.#shared, this.#connections[0].transportIndex);
-      this.#connections.push(place);
+    let connection = this.#connections.find((each) => each.hasCapacity(this.#channelsMax));
+    if (!connection) {
+      connection = new Connection(this.#shared, this.#connections[0].transportIndex);
+      this.#connections.push(connection);
     }
-    place.add(cursor);
+    connection.add(cursor);
   }
 
-  /** Learns the limit of channels per connection: channels above it move to other connections. */
+  /** Sets the limit of channels per connection, and moves channels beyond it to others. */
   #learn(channelsMax) {
     this.#channelsMax = channelsMax;
     const moved = this.#connections.flatMap((each) => each.takeSurplus(channelsMax));
@@ -201,7 +202,7 @@ export class Throng extends Emitter {
     if (this.#connections.length > 1) {
       this.#connections = this.#connections.filter((each) => each !== connection);
     }
-    this.#tell();
+    this.#reportState();
     this.#outbox.flush();
   }
 
@@ -210,7 +211,7 @@ export class Throng extends Emitter {
     cursor.isClosed = true;
     this.#cursors.delete(cursor.key);
     cursor.connection?.remove(cursor);
-    // What was to be heard there need not wait for it.
+    // Messages that waited for the subscription need not wait any longer.
     this.#outbox.flush();
   }
 
@@ -218,7 +219,7 @@ export class Throng extends Emitter {
     this.#cursors.delete(cursor.key);
     cursor.connection?.remove(cursor);
     cursor.fail(error);
-    // What was to be heard there need not wait for it.
+    // Messages that waited for the subscription need not wait any longer.
     this.#outbox.flush();
   }
 
@@ -228,8 +229,8 @@ export class Throng extends Emitter {
 
   /* The state. */
 
-  /** The state of all connections is that of the least of them. */
-  #tell(detail = undefined) {
+  /** Emits "state" if it has changed. The state is that of the least connected connection. */
+  #reportState(detail = undefined) {
     if (this.state === "closed" && !detail) return;
     const busy = this.#connections.filter(({ state }) => state !== "idle");
     const rank = ["waiting", "connecting", "open"];
@@ -237,8 +238,9 @@ export class Throng extends Emitter {
     const state = detail?.state ?? least?.state ?? "idle";
     const { transport } = least ?? this;
     this.state = state;
-    if (this.#told.state === state && this.#told.transport === transport) return;
-    this.#told = { state, transport };
+    const { state: lastState, transport: lastTransport } = this.#reported;
+    if (lastState === state && lastTransport === transport) return;
+    this.#reported = { state, transport };
     this[emit]("state", { state, transport, ...least?.detail });
   }
 
@@ -249,17 +251,17 @@ export class Throng extends Emitter {
   #end(error) {
     this.#release();
     this.#listen(false);
-    this.#tell({ state: "closed" });
+    this.#reportState({ state: "closed" });
     this.#outbox.close(error);
   }
 
-  /** The server refuses the client for good. */
+  /** The server has refused the client permanently. */
   #fail(error) {
     this.#end(error);
     this[emit]("error", error);
   }
 
-  /** The network has changed, or the page is looked at again. */
+  /** The network has changed, or the page is visible again. */
   #wake = ({ type }) => {
     if (type === "visibilitychange" && globalThis.document.hidden) return;
     for (const connection of this.#connections) {

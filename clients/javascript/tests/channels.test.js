@@ -1,4 +1,4 @@
-// More channels than one connection takes, and several subscriptions of one channel.
+// More channels than the limit of one connection, and several subscriptions of one channel.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inbox, next, start } from "./context.js";
@@ -9,7 +9,7 @@ const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 for (const transport of ["websocket", "sse", "poll"]) {
   const options = { transports: [transport] };
 
-  test(`${transport}: channels beyond the limit get connections of their own`, async (t) => {
+  test(`${transport}: channels beyond the limit get further connections`, async (t) => {
     const { server, connect } = await start(t);
     server.channelsMax = 4;
     const client = connect(options);
@@ -20,7 +20,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     await Promise.all(all.map((each) => next(each, "subscribed")));
     for (const name of names) await client.publish(name, name);
     for (const [n, box] of boxes.entries()) assert.deepEqual(await box.until(1), [names[n]]);
-    // One more than the server has seen so far, and still none too many.
+    // The next channel fits: the limit still holds on every connection.
     const late = inbox();
     await next(client.subscribe("late", late.listen), "subscribed");
     server.cut();
@@ -31,7 +31,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
   });
 }
 
-test("a limit that the welcome does not tell is learnt from the refusal", async (t) => {
+test("the limit is learned from a refusal if `welcome` does not name it", async (t) => {
   const { server, connect } = await start(t);
   server.channelsMax = 3;
   server.faults.silentLimits = true;
@@ -46,7 +46,7 @@ test("a limit that the welcome does not tell is learnt from the refusal", async 
   ]);
 });
 
-test("connections that are no longer needed end", async (t) => {
+test("connections without channels are closed", async (t) => {
   const { server, connect } = await start(t);
   server.channelsMax = 2;
   const client = connect();
@@ -100,7 +100,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     await next(client, "state", ({ state }) => state === "idle");
   });
 
-  test(`${transport}: what the history brings says so, what was missed does not`, async (t) => {
+  test(`${transport}: messages of the history are replayed, missed messages are not`, async (t) => {
     const { server, connect } = await start(t);
     for (const data of ["1", "2"]) server.publish("channel a", { data });
     const client = connect({ transports: [transport] });
@@ -136,7 +136,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     const box = inbox();
     client.subscribe("a", box.listen);
     const { subscribers } = await client.publish("a", "1");
-    // A long-poll is not on the server all the time.
+    // Between two polls the server does not count the client.
     if (transport !== "poll") assert.equal(subscribers, 1);
     client.subscribe("b", box.listen);
     const second = await client.publish("b", "2");
@@ -145,7 +145,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
   });
 }
 
-test("a late subscription tells a gap, and one that is refused its history an error", async (t) => {
+test("a late subscription reports a gap, or an error if its history is refused", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   await next(client.subscribe("a"), "subscribed");
@@ -163,7 +163,7 @@ test("a late subscription tells a gap, and one that is refused its history an er
   assert.equal((await next(refused, "error")).code, "forbidden");
 });
 
-test("once: hears one event and no more", async (t) => {
+test("once: receives one event only", async (t) => {
   const { server, connect } = await start(t);
   const [single, all] = [inbox(), inbox()];
   const chat = connect().subscribe("a", all.listen);
@@ -176,7 +176,7 @@ test("once: hears one event and no more", async (t) => {
   assert.deepEqual(single.data, ["1"]);
 });
 
-test("state: no event tells the same twice in a row", async (t) => {
+test("state: successive events differ", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
   const client = connect();

@@ -39,7 +39,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.deepEqual(await box.until(3), ["2", "3", "4"]);
   });
 
-  test(`${transport}: a cut loses nothing and doubles nothing`, async (t) => {
+  test(`${transport}: a lost connection neither loses nor repeats messages`, async (t) => {
     const { server, connect } = await start(t);
     const client = connect(options);
     const [box, quiet] = [inbox(), inbox()];
@@ -61,7 +61,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.deepEqual(await quiet.until(5), [0, 1, 2, 3, 4].map((n) => `${n} b`));
   });
 
-  test(`${transport}: a gap is told, to its channel alone and before what follows`, async (t) => {
+  test(`${transport}: a gap is reported to its channel only, before later messages`, async (t) => {
     const { server, connect } = await start(t);
     const client = connect(options);
     const seen = [];
@@ -76,7 +76,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     await Promise.all([chat, other].map((each) => next(each, "subscribed")));
     const whole = next(other, "recovered");
     await server.stop();
-    // Older than what the channel keeps.
+    // Older than the history of the channel.
     for (let n = 0; n < 101; n += 1) server.publish("channel a", { data: n });
     await server.listen(server.port);
     await Promise.all([whole, box.until(100)]);
@@ -84,7 +84,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.equal(seen.length, 101);
   });
 
-  test(`${transport}: a server without its logs is a gap once`, async (t) => {
+  test(`${transport}: a server that lost its logs causes one gap`, async (t) => {
     const { server, connect } = await start(t);
     const client = connect(options);
     const box = inbox();
@@ -102,7 +102,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.deepEqual(await box.until(2), ["old", "new"]);
   });
 
-  test(`${transport}: channels come and go on one connection`, async (t) => {
+  test(`${transport}: channels can be added and removed on one connection`, async (t) => {
     const { server, connect } = await start(t);
     const client = connect(options);
     const [a, b] = [inbox(), inbox()];
@@ -116,7 +116,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     server.publish("channel b", { data: "3" });
     assert.deepEqual(await b.until(1), ["3"]);
     assert.deepEqual(a.data, ["1"]);
-    // Anew: history again, and nothing that belonged to the first subscription.
+    // A new subscription begins with history, without messages of the first.
     const again = inbox();
     client.subscribe("a", { history: 10 }, again.listen);
     assert.deepEqual(await again.until(2), ["1", "2"]);
@@ -124,7 +124,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.deepEqual(await again.until(3), ["1", "2", "4"]);
   });
 
-  test(`${transport}: echo: false keeps a message from its sender only`, async (t) => {
+  test(`${transport}: echo: false excludes only the sender`, async (t) => {
     const { connect } = await start(t);
     const [ann, bo] = [connect(options), connect(options)];
     const [mine, theirs] = [inbox(), inbox()];
@@ -136,7 +136,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.deepEqual(await theirs.until(2), ["quiet", "loud"]);
   });
 
-  test(`${transport}: the own inbox, and who is there`, async (t) => {
+  test(`${transport}: the inbox of the own user, and presence`, async (t) => {
     const { server, connect } = await start(t);
     const client = connect({ ...options, user: "ann" });
     const box = inbox();
@@ -153,7 +153,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
   });
 }
 
-test("the server's wish when to come back is heeded", async (t) => {
+test("websocket: the server's time to retry is used", async (t) => {
   const { server, connect } = await start(t);
   const client = connect({ random: () => 1 });
   client.subscribe("a");
@@ -164,7 +164,7 @@ test("the server's wish when to come back is heeded", async (t) => {
   await next(client, "state", isOpen);
 });
 
-test("sse: retry: and Retry-After are heeded", async (t) => {
+test("sse: `retry:` and `Retry-After` are used", async (t) => {
   const { server, connect } = await start(t);
   const answers = [
     (response) => {
@@ -186,7 +186,43 @@ test("sse: retry: and Retry-After are heeded", async (t) => {
   assert.deepEqual(delays, [7, 2]);
 });
 
-test("a final close code closes the client, connect() starts afresh", async (t) => {
+const DAY_MS = 86_400_000;
+
+/** Resolves with the delay before the next attempt. */
+const nextDelay = async (client) =>
+  (await next(client, "state", ({ state }) => state === "waiting")).delayMs;
+
+test("a delay longer than a timer takes is limited to a day", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ transports: ["websocket"] });
+  client.subscribe("a");
+  await next(client, "state", isOpen);
+  const delayMs = nextDelay(client);
+  server.closeSockets(1013, `reconnect in ${2 ** 31} ms`);
+  assert.equal(await delayMs, DAY_MS);
+});
+
+const ENDLESS = "9".repeat(400);
+for (const [transport, status, header, body] of [
+  ["sse", 200, {}, `retry: ${2 ** 31}\n\n`],
+  ["sse", 200, {}, `retry: ${ENDLESS}\n\n`],
+  ["sse", 503, { "Retry-After": String(2 ** 31) }, "{}"],
+  ["poll", 503, { "Retry-After": ENDLESS }, "{}"],
+]) {
+  test(`${transport}: ${status} with an endless delay: a day`, async (t) => {
+    const { server, connect } = await start(t);
+    server.faults.request = ({ url }, response) => {
+      if (!url.startsWith("/subscribe")) return false;
+      response.writeHead(status, { "Content-Type": "text/event-stream", ...header }).end(body);
+      return true;
+    };
+    const client = connect({ transports: [transport] });
+    client.subscribe("a");
+    assert.equal(await nextDelay(client), DAY_MS);
+  });
+}
+
+test("a final close code closes the client, connect() starts over", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   const chat = client.subscribe("a");
@@ -200,7 +236,7 @@ test("a final close code closes the client, connect() starts afresh", async (t) 
   await next(chat, "recovered");
 });
 
-test("a refused subscription ends alone", async (t) => {
+test("a refused subscription does not affect others", async (t) => {
   const { connect } = await start(t);
   const client = connect();
   const refused = next(client.subscribe("forbidden"), "error");
@@ -209,7 +245,7 @@ test("a refused subscription ends alone", async (t) => {
   assert.equal(client.state, "open");
 });
 
-test("without subscriptions the connection ends", async (t) => {
+test("a connection without subscriptions is closed", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   const chat = client.subscribe("a");
@@ -220,7 +256,7 @@ test("without subscriptions the connection ends", async (t) => {
   assert.ok(server.requests.at(-1).startsWith("POST /channels/a"));
 });
 
-test("a listener that throws does not stop the delivery", async (t) => {
+test("a listener that throws does not stop delivery", async (t) => {
   const { server, connect } = await start(t);
   const box = inbox();
   const chat = connect().subscribe("a", () => {

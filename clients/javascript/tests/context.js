@@ -1,4 +1,4 @@
-/** What the tests share: a stand-in server, clients that end with the test, events to await. */
+/** Shared by the tests: a stand-in server, clients that are closed with the test, events. */
 
 import WebSocket from "ws";
 import { StandIn } from "./stand-in.js";
@@ -20,7 +20,7 @@ export async function start(test) {
   return { server, connect };
 }
 
-/** The next event of that name, which `matches`. */
+/** The next event with this name for which `matches` holds. */
 export function next(emitter, name, matches = () => true) {
   return new Promise((resolve) => {
     const off = emitter.on(name, (value) => {
@@ -31,7 +31,7 @@ export function next(emitter, name, matches = () => true) {
   });
 }
 
-/** Collects the data of messages; `until(n)` resolves once there are n. */
+/** Collects the data of messages. `until(n)` resolves with them once there are n. */
 export function inbox() {
   const data = [];
   let wanted = Infinity;

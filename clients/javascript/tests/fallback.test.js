@@ -10,7 +10,7 @@ function holdStreams(request, response) {
   return true;
 }
 
-test("a WebSocket refused twice gives way to SSE", async (t) => {
+test("after two refused WebSockets the client falls back to SSE", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "refuse";
   const client = connect();
@@ -23,7 +23,7 @@ test("a WebSocket refused twice gives way to SSE", async (t) => {
   assert.deepEqual(await box.until(1), ["hello"]);
 });
 
-test("a hanging WebSocket and a held back stream end in long-poll", async (t) => {
+test("a hanging WebSocket and a buffered stream lead to long-poll", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
   server.faults.request = holdStreams;
@@ -37,7 +37,7 @@ test("a hanging WebSocket and a held back stream end in long-poll", async (t) =>
   assert.deepEqual(await box.until(2), ["before", "after"]);
 });
 
-test("a stream that only says when to come back is no subscription", async (t) => {
+test("a stream with only a time to retry is not a subscription", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
   let refusals = 0;
@@ -54,7 +54,7 @@ test("a stream that only says when to come back is no subscription", async (t) =
   assert.deepEqual([opened.transport, refusals], ["sse", 2]);
 });
 
-test("what waited for the socket goes out by POST after the fall", async (t) => {
+test("messages that waited for a WebSocket are posted after the fallback", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
   const client = connect();
@@ -63,7 +63,7 @@ test("what waited for the socket goes out by POST after the fall", async (t) => 
   assert.equal(client.transport, "sse");
 });
 
-test("a server that is down is waited for, not fallen back from", async (t) => {
+test("the client waits for a server that is down and does not fall back", async (t) => {
   const { server, connect } = await start(t);
   await server.stop();
   const client = connect();
@@ -74,7 +74,7 @@ test("a server that is down is waited for, not fallen back from", async (t) => {
   assert.equal((await next(client, "state", isOpen)).transport, "websocket");
 });
 
-test("only a fresh start tries the better transport again", async (t) => {
+test("only connect() returns to the first transport", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "refuse";
   const client = connect();
@@ -89,14 +89,14 @@ test("only a fresh start tries the better transport again", async (t) => {
   assert.equal((await next(client, "state", isOpen)).transport, "websocket");
 });
 
-test("without a WebSocket class it is left out", async (t) => {
+test("without a WebSocket class that transport is skipped", async (t) => {
   const { connect } = await start(t);
   assert.equal(connect({ WebSocket: null }).transport, "sse");
   assert.throws(() => connect({ transports: ["pigeon"] }), TypeError);
   assert.throws(() => connect({ WebSocket: null, transports: ["websocket"] }), TypeError);
 });
 
-test("a refusal for good closes the client", async (t) => {
+test("a permanent refusal closes the client", async (t) => {
   const { server, connect } = await start(t);
   server.faults.request = (request, response) => {
     response.writeHead(403).end('{"error":"origin_refused","message":"not for this page"}');
@@ -109,7 +109,7 @@ test("a refusal for good closes the client", async (t) => {
 });
 
 for (const transport of ["sse", "poll"]) {
-  test(`a channel refused on ${transport} ends alone`, async (t) => {
+  test(`a channel refused on ${transport} does not affect others`, async (t) => {
     const { server, connect } = await start(t);
     server.faults.request = (request, response) => {
       if (!request.url.startsWith("/channels/secret")) return false;
@@ -120,7 +120,7 @@ for (const transport of ["sse", "poll"]) {
     const box = inbox();
     const refused = next(client.subscribe("secret"), "error");
     assert.equal((await refused).code, "forbidden");
-    // Alone it was, so that only now there is something to ask for.
+    // The refused channel was the only one, so the link starts its next round now.
     client.subscribe("a", box.listen);
     await next(client, "state", isOpen);
     const again = next(client.subscribe("secret"), "error");

@@ -1,4 +1,4 @@
-// What a slip of the pen is told.
+// Errors for wrong URLs and options.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Throng } from "throng";
@@ -6,7 +6,7 @@ import { Throng } from "throng";
 const URL_OK = "http://127.0.0.1:1";
 const throwsWith = (make, words) => assert.throws(make, { name: "TypeError", message: words });
 
-test("a URL without a scheme, or with another, is told which was meant", () => {
+test("the error for a URL without a scheme, or with a wrong one, suggests a URL", () => {
   const meant = {
     "localhost:8080": "http://localhost:8080",
     "127.0.0.1:8080": "http://127.0.0.1:8080",
@@ -24,7 +24,7 @@ test("a URL without a scheme, or with another, is told which was meant", () => {
     });
   }
   throwsWith(() => new Throng("http://"), /is not a URL/);
-  throwsWith(() => new Throng("http://h/?token=x"), /must end before/);
+  throwsWith(() => new Throng("http://h/?token=x"), /must not have a query/);
   new Throng("HTTP://127.0.0.1:1/below/").close();
   new Throng(new URL(URL_OK)).close();
 });
@@ -32,13 +32,13 @@ test("a URL without a scheme, or with another, is told which was meant", () => {
 test("unknown options are refused with the nearest name", async () => {
   throwsWith(() => new Throng(URL_OK, { usr: "ann" }), /no option "usr"; did you mean "user"/);
   throwsWith(() => new Throng(URL_OK, { websocket: 1 }), /did you mean "WebSocket"/);
-  throwsWith(() => new Throng(URL_OK, { zzzzzzzz: 1 }), /there are user, transports/);
+  throwsWith(() => new Throng(URL_OK, { zzzzzzzz: 1 }), /its options are user, transports/);
   throwsWith(() => new Throng(URL_OK, { transports: ["websockets"] }), /mean "websocket"/);
-  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: "30s" }), /is a number/);
-  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: 600_000 }), /at most/);
+  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: "30s" }), /must be a number/);
+  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: 600_000 }), /must be at most/);
   const client = new Throng(URL_OK);
   throwsWith(() => client.subscribe("a", { histroy: 5 }), /did you mean "history"/);
-  throwsWith(() => client.subscribe("a", null), /are an object/);
+  throwsWith(() => client.subscribe("a", null), /must be an object/);
   const name = "TypeError";
   await assert.rejects(client.publish("a", "x", { ecko: false }), { name, message: /"echo"/ });
   await assert.rejects(client.history("a", { limits: 5 }), { name, message: /"limit"/ });
@@ -46,19 +46,19 @@ test("unknown options are refused with the nearest name", async () => {
   client.close();
 });
 
-test("times that no timer holds are refused", () => {
-  const greatest = {
+test("times that are too long for a timer are refused", () => {
+  const max = {
     heartbeatMs: 1_000_000_000,
     openTimeoutMs: 1_000_000_000,
     requestTimeoutMs: 1_000_000_000,
     publishTimeoutMs: 240_000,
     pollWaitSeconds: 300,
   };
-  for (const [name, most] of Object.entries(greatest)) {
+  for (const [name, most] of Object.entries(max)) {
     for (const value of [Infinity, 2 ** 31, most + 1]) {
-      const message = `the option "${name}" is at most ${most}`;
+      const message = `the option "${name}" must be at most ${most}`;
       throwsWith(() => new Throng(URL_OK, { [name]: value }), message);
     }
   }
-  new Throng(URL_OK, { ...greatest, queueMax: Infinity }).close();
+  new Throng(URL_OK, { ...max, queueMax: Infinity }).close();
 });

@@ -1,18 +1,18 @@
-// Whatever stands still, and whenever: what was asked for ends in time, and a publish says whether
-// its message may have left.
+// A server that stops answering at any point: every request ends in time, and the error of a
+// publish says whether the message may have been sent.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Throng } from "throng";
 import { start } from "./context.js";
 
 const BASE = "http://127.0.0.1:1";
-/** More exchanges than a subscription and a publish take, over any transport. */
+/** More exchanges than a subscription and a publish need on any transport. */
 const EXCHANGES_MAX = 5;
 
-/** Lets what was awaited go on, however many steps it takes. */
+/** Lets all pending promises settle. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A server that answers that many exchanges and takes the bytes of all further ones. */
+/** A server that answers a number of exchanges, and then accepts bytes without answering. */
 class Freezing {
   /** Whether the bytes of a publish have come. */
   hasMessage = false;
@@ -86,7 +86,7 @@ function connect(t, server, transport) {
   return client;
 }
 
-/** The outcome of a promise after a time; undefined while it is pending. */
+/** The outcome of a promise after a time; undefined if it is pending. */
 async function after(t, delayMs, promise) {
   let end;
   promise.then((value) => (end = value), (error) => (end = error));
@@ -100,7 +100,7 @@ async function after(t, delayMs, promise) {
 
 for (const transport of ["websocket", "sse", "poll"]) {
   for (let exchanges = 0; exchanges <= EXCHANGES_MAX; exchanges += 1) {
-    test(`${transport}: a publish to a server frozen at exchange ${exchanges} ends`, async (t) => {
+    test(`${transport}: a publish ends if the server froze at ${exchanges}`, async (t) => {
       const server = new Freezing(exchanges);
       const client = connect(t, server, transport);
       client.subscribe("a");
@@ -112,7 +112,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     });
   }
 
-  test(`${transport}: close() ends what is under way, and says what is known of it`, async (t) => {
+  test(`${transport}: close() ends pending requests, with the known outcome`, async (t) => {
     const server = new Freezing(0);
     const client = connect(t, server, transport);
     client.subscribe("a");
@@ -125,7 +125,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.deepEqual([second?.code, second?.outcome], ["closed", "unknown"]);
   });
 
-  test(`${transport}: a fresh start without subscriptions takes along what waits`, async (t) => {
+  test(`${transport}: connect() without subscriptions sends waiting messages`, async (t) => {
     const server = new Freezing(0);
     const client = connect(t, server, transport);
     const chat = client.subscribe("a");
@@ -139,7 +139,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
 }
 
 for (const transport of ["sse", "poll"]) {
-  test(`${transport}: what waits for a subscription leaves when that ends`, async (t) => {
+  test(`${transport}: a waiting message is sent when its subscription ends`, async (t) => {
     const server = new Freezing(0);
     const client = connect(t, server, transport);
     const chat = client.subscribe("a");
@@ -152,13 +152,13 @@ for (const transport of ["sse", "poll"]) {
   });
 }
 
-test("a publish without a subscription to a frozen server ends", async (t) => {
+test("a publish without a subscription ends if the server is frozen", async (t) => {
   const client = connect(t, new Freezing(0), "websocket");
   const end = await after(t, 30_000, client.publish("a", "x"));
   assert.deepEqual([end?.code, end?.outcome], ["timeout", "unknown"]);
 });
 
-test("history and presence end in time, also when the client is closed", async (t) => {
+test("history and presence end in time, also after close()", async (t) => {
   const client = connect(t, new Freezing(0), "sse");
   const asked = Promise.allSettled([client.history("a"), client.presence("a")]);
   client.close();
@@ -166,7 +166,7 @@ test("history and presence end in time, also when the client is closed", async (
   assert.deepEqual(ends?.map(({ reason }) => reason.code), ["timeout", "timeout"]);
 });
 
-test("post: a connection that was refused carried nothing", async (t) => {
+test("post: the outcome of a refused connection is unpublished", async (t) => {
   const { server, connect } = await start(t);
   await server.stop();
   const fetch = (...request) =>
@@ -189,7 +189,7 @@ const FAILURES = [
   { outcome: "unknown", cause: undefined },
 ];
 for (const { outcome, cause } of FAILURES) {
-  test(`post: a failure with the cause ${JSON.stringify(cause)} is ${outcome}`, async (t) => {
+  test(`post: a failure with cause ${JSON.stringify(cause)} is ${outcome}`, async (t) => {
     const server = new Freezing(0);
     server.fetch = async () => {
       throw new TypeError("fetch failed", { cause });
@@ -199,7 +199,7 @@ for (const { outcome, cause } of FAILURES) {
   });
 }
 
-test("post: one attempt that may have arrived outweighs those that did not", async (t) => {
+test("post: one attempt that may have arrived makes the outcome unknown", async (t) => {
   const server = new Freezing(0);
   let attempts = 0;
   server.fetch = async () => {

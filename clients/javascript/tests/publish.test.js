@@ -4,7 +4,7 @@ import { inbox, next, start } from "./context.js";
 
 const isOpen = ({ state }) => state === "open";
 
-test("websocket: what is published while away is sent later, in order and once", async (t) => {
+test("websocket: messages published while offline are sent in order and once", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   const box = inbox();
@@ -19,7 +19,7 @@ test("websocket: what is published while away is sent later, in order and once",
 });
 
 for (const transport of ["websocket", "sse"]) {
-  test(`${transport}: what is published is the data as it was at the call`, async (t) => {
+  test(`${transport}: the data is copied when publish() is called`, async (t) => {
     const { connect } = await start(t);
     const client = connect({ transports: [transport] });
     const box = inbox();
@@ -33,7 +33,7 @@ for (const transport of ["websocket", "sse"]) {
   });
 }
 
-test("websocket: an answer that is cut off is asked for again, not published again", async (t) => {
+test("websocket: a lost response leads to a retry that publishes nothing again", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   const box = inbox();
@@ -47,7 +47,7 @@ test("websocket: an answer that is cut off is asked for again, not published aga
   assert.deepEqual(await box.until(2), ["once", "after"]);
 });
 
-test("websocket: a retry without echo is not heard in the backlog either", async (t) => {
+test("websocket: echo: false suppresses a retried message in the backlog", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   const box = inbox();
@@ -60,7 +60,7 @@ test("websocket: a retry without echo is not heard in the backlog either", async
   assert.deepEqual(await box.until(1), ["loud"]);
 });
 
-test("post: retried with the same key over cut answers and refusals for now", async (t) => {
+test("post: retried with the same key after lost responses and temporary refusals", async (t) => {
   const { server, connect } = await start(t);
   const client = connect({ transports: ["sse"] });
   let refusals = 2;
@@ -77,7 +77,21 @@ test("post: retried with the same key over cut answers and refusals for now", as
   assert.deepEqual(messages.map(({ data }) => data), ["1", "2"]);
 });
 
-test("post: a refusal for good rejects at once", async (t) => {
+test("post: a delay too long for a timer does not cause an immediate retry", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ publishTimeoutMs: 100 });
+  let requests = 0;
+  server.faults.request = (_, response) => {
+    requests += 1;
+    const headers = { "Retry-After": String(2 ** 31) };
+    response.writeHead(503, headers).end('{"error":"busy","message":"busy"}');
+    return true;
+  };
+  const error = await client.publish("a", "1").catch((failed) => failed);
+  assert.deepEqual([error.code, error.outcome, requests], ["timeout", "unpublished", 1]);
+});
+
+test("post: a permanent refusal rejects at once", async (t) => {
   const { server, connect } = await start(t);
   server.faults.request = (request, response) => {
     response.writeHead(413).end('{"error":"too_large","message":"64 KiB at most"}');
@@ -102,13 +116,13 @@ test("the queue is bounded, each message has a deadline, close() rejects", async
   await assert.rejects(client.publish("a", "5"), { code: "closed" });
 });
 
-test("data without a JSON form rejects", async (t) => {
+test("data that JSON cannot represent rejects", async (t) => {
   const { connect } = await start(t);
   await assert.rejects(connect().publish("a", undefined), TypeError);
   await assert.rejects(connect().publish("a", { n: 1n }), TypeError);
 });
 
-test("a message too large for the socket is refused, the others go out", async (t) => {
+test("a message too large for the WebSocket is refused, the others are sent", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();
   client.subscribe("a");
@@ -122,7 +136,7 @@ test("a message too large for the socket is refused, the others go out", async (
   assert.equal((await small).id, "e1-1");
 });
 
-/** A `fetch` that does not pass its signal on; `isDeaf` chooses the requests never answered. */
+/** A `fetch` that ignores its signal. `isDeaf` selects the requests without a response. */
 function heedless(isDeaf) {
   return async (url, { signal, ...init }) => {
     const answer = isDeaf(url, init);
@@ -139,7 +153,7 @@ const STUCK = {
 };
 
 for (const [part, stuck] of Object.entries(STUCK)) {
-  test(`post: a fetch that ignores its signal (${part}) keeps no later message`, async (t) => {
+  test(`post: a fetch that ignores its signal (${part}) blocks no message`, async (t) => {
     const { connect } = await start(t);
     let posts = 0;
     const deaf = (url, { method }) => {
@@ -152,7 +166,7 @@ for (const [part, stuck] of Object.entries(STUCK)) {
   });
 }
 
-test("poll: a link that waits for publishes without echo ends at a new subscription", async (t) => {
+test("poll: a new subscription ends the wait for publishes with echo: false", async (t) => {
   const { server, connect } = await start(t);
   let polled;
   const answered = new Promise((resolve) => (polled = resolve));

@@ -1,4 +1,4 @@
-// A server that falls silent: noticed soon when it owes an answer, in time when it does not.
+// A server that falls silent: detected after a request timeout, or after a missed heartbeat.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Throng } from "throng";
@@ -13,7 +13,7 @@ function freeze(server, isOn) {
 }
 
 for (const transport of ["websocket", "sse", "poll"]) {
-  test(`${transport}: an unanswered publish is silence, and goes out again once`, async (t) => {
+  test(`${transport}: an unanswered publish ends the link and is sent once`, async (t) => {
     const { server, connect } = await start(t);
     const options = { transports: [transport], requestTimeoutMs: 200 };
     const client = connect(options);
@@ -31,7 +31,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     chat.unsubscribe();
   });
 
-  test(`${transport}: a publish given up is told apart by what is known of it`, async (t) => {
+  test(`${transport}: a publish that timed out has the outcome unknown`, async (t) => {
     const { server, connect } = await start(t);
     const client = connect({ transports: [transport], publishTimeoutMs: 60 });
     client.subscribe("a");
@@ -44,7 +44,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
   });
 }
 
-/** A socket of a browser: what it is given leaves it at once, or by and by. */
+/** A browser's WebSocket, with a buffer that the test drains. */
 class Socket {
   bufferedAmount = 0;
   static last;
@@ -59,7 +59,7 @@ class Socket {
 
   close() {}
 
-  hear(frame) {
+  receive(frame) {
     this.onmessage({ data: JSON.stringify(frame) });
   }
 }
@@ -70,13 +70,13 @@ async function startOnSocket(t) {
   t.after(() => client.close());
   client.subscribe("a");
   await Promise.resolve();
-  Socket.last.hear({ type: "welcome", connection: "c", heartbeat: 25, channels_max: 128 });
-  Socket.last.hear({ type: "subscribed", channel: "a", id: "e-0", ref: 1 });
+  Socket.last.receive({ type: "welcome", connection: "c", heartbeat: 25, channels_max: 128 });
+  Socket.last.receive({ type: "subscribed", channel: "a", id: "e-0", ref: 1 });
   assert.equal(client.state, "open");
   return client;
 }
 
-test("a publish that left and is not answered ends the connection after 10 s", async (t) => {
+test("a publish that was sent and is not answered ends the connection after 10 s", async (t) => {
   const client = await startOnSocket(t);
   client.publish("a", "x").catch(() => {});
   Socket.last.bufferedAmount = 0;
@@ -86,7 +86,7 @@ test("a publish that left and is not answered ends the connection after 10 s", a
   assert.equal(client.state, "waiting");
 });
 
-test("a publish that is still leaving does not", async (t) => {
+test("a publish that is still being sent does not", async (t) => {
   const client = await startOnSocket(t);
   client.publish("a", "x".repeat(60_000)).catch(() => {});
   Socket.last.bufferedAmount -= 30_000;
@@ -96,14 +96,14 @@ test("a publish that is still leaving does not", async (t) => {
   assert.equal(client.state, "waiting");
 });
 
-test("an idle connection is asked after 30 s of silence and ends after 35 s", async (t) => {
+test("an idle connection is pinged after 30 s of silence and ends after 35 s", async (t) => {
   const client = await startOnSocket(t);
   const sent = t.mock.method(Socket.last, "send");
   t.mock.timers.tick(29_999);
   assert.equal(sent.mock.callCount(), 0);
   t.mock.timers.tick(1);
   assert.deepEqual(sent.mock.calls.map(({ arguments: [text] }) => text), ['{"type":"ping"}']);
-  Socket.last.hear({ type: "pong" });
+  Socket.last.receive({ type: "pong" });
   t.mock.timers.tick(30_000);
   assert.equal(sent.mock.callCount(), 2);
   t.mock.timers.tick(4_999);
@@ -112,18 +112,18 @@ test("an idle connection is asked after 30 s of silence and ends after 35 s", as
   assert.equal(client.state, "waiting");
 });
 
-test("a heartbeat that the page sees is sign enough", async (t) => {
+test("heartbeats make pings unnecessary", async (t) => {
   const client = await startOnSocket(t);
   const sent = t.mock.method(Socket.last, "send");
   for (let beats = 0; beats < 20; beats += 1) {
     t.mock.timers.tick(26_000);
-    Socket.last.hear({ type: "heartbeat" });
+    Socket.last.receive({ type: "heartbeat" });
   }
   assert.equal(sent.mock.callCount(), 0);
   assert.equal(client.state, "open");
 });
 
-test("what was never sent is known to be unpublished", async (t) => {
+test("the outcome of a message that was never sent is unpublished", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
   const client = connect({ transports: ["websocket"], publishTimeoutMs: 20 });
@@ -132,7 +132,7 @@ test("what was never sent is known to be unpublished", async (t) => {
   assert.deepEqual([error.code, error.outcome], ["timeout", "unpublished"]);
 });
 
-test("history and presence have a deadline, and a name for a server out of reach", async (t) => {
+test("history and presence have a deadline, and an error for an unreachable server", async (t) => {
   const { server, connect } = await start(t);
   const client = connect({ requestTimeoutMs: 30 });
   freeze(server, true);
@@ -144,11 +144,11 @@ test("history and presence have a deadline, and a name for a server out of reach
   await server.listen(server.port);
 });
 
-/** Lets what was awaited go on, however many steps it takes. */
+/** Lets all pending promises settle. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 for (const slow of ["/subscribe", "/channels/a/history"]) {
-  test(`poll: a long answer that trickles in is read to its end: ${slow}`, async (t) => {
+  test(`poll: a slow response is read to its end: ${slow}`, async (t) => {
     t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
     const envelope = { type: "message", channel: "a", id: "e-1", time: 1, data: "x".repeat(400) };
     const bodies = {
@@ -158,7 +158,7 @@ for (const slow of ["/subscribe", "/channels/a/history"]) {
     let trickle;
     const fetch = async (url) => {
       const path = Object.keys(bodies).find((each) => url.includes(each));
-      // Further polls wait for messages that do not come.
+      // Later polls wait for messages that never arrive.
       if (url.includes("wait=25")) return new Promise(() => {});
       const headers = { "Throng-Id": "e-1" };
       if (path !== slow) return new Response(bodies[path], { headers });
@@ -171,7 +171,7 @@ for (const slow of ["/subscribe", "/channels/a/history"]) {
     const from = slow === "/subscribe" ? { since: "e-0" } : { history: 1 };
     client.subscribe("a", from, ({ data }) => heard.push(data));
     await settled();
-    // Each pause is below the deadline, all of them together are far beyond it.
+    // Each pause is shorter than the deadline, their sum is much longer.
     const bytes = new TextEncoder().encode(bodies[slow]);
     for (let at = 0; at < bytes.length; at += 100) {
       t.mock.timers.tick(9_000);
@@ -184,7 +184,7 @@ for (const slow of ["/subscribe", "/channels/a/history"]) {
   });
 }
 
-test("a server that asks for patience is not fallen back from", async (t) => {
+test("a refusal with a time to retry causes no fallback", async (t) => {
   const { server, connect } = await start(t);
   server.faults.full = "reconnect in 3 ms";
   const client = connect();
@@ -198,7 +198,7 @@ test("a server that asks for patience is not fallen back from", async (t) => {
   assert.ok(delays.every((delayMs) => delayMs === 3), String(delays));
 });
 
-test("sse: a stream that ends at once with its moment was not open", async (t) => {
+test("sse: a stream with only a time to retry does not count as open", async (t) => {
   const { server, connect } = await start(t);
   let refusals = 4;
   server.faults.request = ({ url }, response) => {

@@ -1,7 +1,6 @@
 /**
- * A small server that keeps Throng's contract (docs/reference), so that the client can be tested
- * without the real one, and with faults: cut connections, a lost log, transports that do not get
- * through. In memory, for one test at a time.
+ * A small in-memory server with Throng's protocol (docs/reference) for one test. It can inject
+ * faults: lost connections, a lost log, transports that fail.
  */
 
 import { createReadStream } from "node:fs";
@@ -17,12 +16,12 @@ const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
   "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'";
 
 export class StandIn {
-  /** What to do wrong: see the tests. */
+  /** The faults to inject. */
   faults = {};
   heartbeatSeconds = 25;
-  /** Channels that one connection may follow; told in the welcome unless that is spoiled. */
+  /** Limit of channels per connection; in the welcome, without `faults.silentLimits`. */
   channelsMax = 128;
-  /** Requests so far, as "METHOD path?query". */
+  /** All requests, as "METHOD path?query". */
   requests = [];
   #logs = new Map();
   #epoch = "e1";
@@ -52,7 +51,7 @@ export class StandIn {
     this.url = `http://127.0.0.1:${this.port}`;
   }
 
-  /** Stops listening and cuts all connections. The logs stay for the next `listen`. */
+  /** Stops listening and closes all connections. Keeps the logs for the next `listen`. */
   async stop() {
     const closed = once(this.#http, "close");
     this.#http.close();
@@ -60,7 +59,7 @@ export class StandIn {
     await closed;
   }
 
-  /** Breaks all connections, without a word. */
+  /** Breaks all connections, without close frames. */
   cut() {
     for (const socket of this.#sockets.clients) socket.terminate();
     this.#http.closeAllConnections();
@@ -76,12 +75,12 @@ export class StandIn {
     this.#logs.clear();
   }
 
-  /** How many WebSockets are open. */
+  /** The number of open WebSockets. */
   get sockets() {
     return this.#sockets.clients.size;
   }
 
-  /** The keys of all who follow something. */
+  /** The keys that each connection follows. */
   get followed() {
     return [...this.#connections].flatMap(({ keys }) => [...keys]);
   }
@@ -109,7 +108,7 @@ export class StandIn {
     return answer;
   }
 
-  /** Where a subscription starts, what it gets first, and whether that is all. */
+  /** The start of a subscription, its backlog, and whether that is complete. */
   follow(key, since, history = 0) {
     const log = this.#log(key);
     const first = log.messages[0]?.offset ?? log.head + 1;

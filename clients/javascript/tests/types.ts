@@ -1,4 +1,4 @@
-// Compiled only: what a user of the types may write, and what they must refuse.
+// Compiled, but never run: code that the types must accept or reject.
 
 import { Throng, ThrongError, type Message } from "throng";
 
