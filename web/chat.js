@@ -431,20 +431,11 @@ function listen() {
   document.addEventListener("visibilitychange", () => document.hidden || refreshPresence(0));
 }
 
-/** Shows the link to the status page if the server serves it: on loopback, without admin listener. */
-async function linkStatus() {
-  if (!/^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/i.test(location.hostname)) return;
-  const link = $("status-link");
-  const answer = await fetch(link.href, { method: "HEAD" }).catch(() => null);
-  link.hidden = !answer?.ok;
-}
-
 function roomOfUrl() {
   return clean(new URLSearchParams(location.search).get("room") ?? "") || LOBBY;
 }
 
 async function start() {
-  linkStatus();
   me = ownId();
   room = roomOfUrl();
   view.showRoom(room);

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 
 
 class Tail:
@@ -13,7 +13,7 @@ class Tail:
 
     def __init__(self, url, arguments):
         command = ["curl", "--silent", "--noproxy", "*", "-N", "-i"]
-        command += ["--max-time", str(PATIENCE_SECONDS), *arguments, url]
+        command += ["--max-time", str(TIMEOUT_SECONDS), *arguments, url]
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.headers = None
 
@@ -73,7 +73,7 @@ def test_upload_from_a_pipe_is_chunked(server, channel):
     """`curl -T -` sends a chunked body, and gets `Connection: close`."""
     command = ["curl", "-s", "-i", "--noproxy", "*", "-T", "-", f"{server.url}/channels/{channel}"]
     done = subprocess.run(
-        command, input="from a pipe", capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        command, input="from a pipe", capture_output=True, text=True, timeout=TIMEOUT_SECONDS
     )
     assert "HTTP/1.1 201" in done.stdout
     assert "connection: close" in done.stdout.lower()
@@ -185,6 +185,21 @@ def test_pages_are_served(server):
     assert "javascript" in server.http.get("/throng.js").headers["Content-Type"]
     assert server.http.get("/health").status_code == 200
     assert server.http.get("/nowhere").json()["error"] == "not_found"
+
+
+def test_the_javascript_client_is_served_compressed_and_under_its_version(server, curl):
+    plain = curl("/throng.js")
+    assert curl("/throng.js", "--compressed") == plain
+    compressed = server.http.get("/throng.js", headers={"Accept-Encoding": "gzip"})
+    assert compressed.headers["Content-Encoding"] == "gzip" and compressed.text == plain
+    assert int(compressed.headers["Content-Length"]) < len(plain) / 2
+    assert compressed.headers["Vary"] == "Accept-Encoding, Origin"
+    etag = {"If-None-Match": compressed.headers["ETag"]}
+    assert server.http.get("/throng.js", headers=etag).status_code == 304
+    version = server.http.get("/status.json").json()["version"]
+    versioned = server.http.get(f"/throng-{version}.js")
+    assert versioned.text == plain and "immutable" in versioned.headers["Cache-Control"]
+    assert server.http.get("/throng-0.0.0.js").status_code == 404
 
 
 def test_the_content_type_decides_the_kind_of_a_message(server, channel):

@@ -23,6 +23,7 @@ use crate::control::Control;
 use crate::http::answer::ApiError;
 use crate::http::caller::Caller;
 use crate::http::origin;
+use files::File;
 
 /// The methods of all pages.
 const METHODS: &str = "GET, HEAD, OPTIONS";
@@ -43,14 +44,10 @@ pub(crate) fn router(control: Arc<Control>, others: Router<Arc<Control>>) -> Rou
         let answer = async |headers: HeaderMap| files::serve(file, &headers);
         router = router.route(file.path, get(answer));
     }
-    for file in &files::DEMO {
+    router = router.route(files::CHAT_WITH_STATUS.path, get(chat_page));
+    for file in &files::CHAT_FILES {
         let answer = async |State(control): State<Arc<Control>>, request: Request| {
-            let (head, _) = request.into_parts();
-            if has_demo(&control, &head) {
-                files::serve(file, &head.headers)
-            } else {
-                refuse(&control, ErrorCode::NotFound)
-            }
+            serve_demo(&control, file, &request.into_parts().0)
         };
         router = router.route(file.path, get(answer));
     }
@@ -83,6 +80,23 @@ async fn methods(control: &Control, request: Request, next: Next) -> Response {
 /// listener does not serve.
 fn has_demo(control: &Control, head: &Parts) -> bool {
     control.settings.has_demo && Caller::of(head).listener == Listener::Public
+}
+
+/// The response with a file of the demo, where the demo is served.
+fn serve_demo(control: &Control, file: &'static File, head: &Parts) -> Response {
+    if has_demo(control, head) {
+        files::serve(file, &head.headers)
+    } else {
+        refuse(control, ErrorCode::NotFound)
+    }
+}
+
+/// The chat page. It links the status page only for clients that may see it.
+async fn chat_page(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    let may_see_status = origin::check_status(&control.settings, &head).is_ok();
+    let file = if may_see_status { &files::CHAT_WITH_STATUS } else { &files::CHAT_WITHOUT_STATUS };
+    serve_demo(&control, file, &head)
 }
 
 async fn root(State(control): State<Arc<Control>>, request: Request) -> Response {

@@ -111,5 +111,6 @@ pub(crate) fn expose(answer: &mut Answer, origin: HeaderValue) {
     let headers = answer.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-    headers.insert(VARY, HeaderValue::from_static("Origin"));
+    // A file has a `Vary` of its own, which includes the origin.
+    headers.entry(VARY).or_insert(HeaderValue::from_static("Origin"));
 }

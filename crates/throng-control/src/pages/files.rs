@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-    IF_NONE_MATCH, REFERRER_POLICY, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY, VARY,
 };
 
 /// Pages may load their own scripts and styles, and connect to this server only.
@@ -20,21 +21,45 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 pub(super) struct File {
     pub(super) path: &'static str,
     content_type: &'static str,
-    bytes: &'static [u8],
-    /// A hash of the content, computed once. No attacker can choose the content.
-    etag: LazyLock<HeaderValue>,
+    cache_control: &'static str,
+    content: LazyLock<Content>,
 }
 
+/// What a file consists of, built on first use.
+struct Content {
+    bytes: Bytes,
+    /// A hash of the bytes. No attacker can choose them.
+    etag: HeaderValue,
+    /// The same compressed, for clients that accept it, if that is worth it.
+    gzip: Option<Bytes>,
+}
+
+impl Content {
+    fn new(bytes: Bytes) -> Content {
+        Content { etag: etag(&bytes), bytes, gzip: None }
+    }
+
+    fn with_gzip(bytes: &'static [u8], gzip: &'static [u8]) -> Content {
+        Content { gzip: Some(Bytes::from_static(gzip)), ..Content::new(Bytes::from_static(bytes)) }
+    }
+}
+
+/// Browsers store the file and revalidate it each time: after an update, pages and client must match
+/// the server.
+const REVALIDATE: &str = "no-cache";
+
+/// For a path whose content never changes.
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
 macro_rules! file {
-    ($path:literal, $content_type:expr, $source:literal) => {{
-        static BYTES: &[u8] = include_bytes!($source);
+    ($path:literal, $content_type:expr, $source:literal) => {
         File {
             path: $path,
             content_type: $content_type,
-            bytes: BYTES,
-            etag: LazyLock::new(|| etag(BYTES)),
+            cache_control: REVALIDATE,
+            content: LazyLock::new(|| Content::new(Bytes::from_static(include_bytes!($source)))),
         }
-    }};
+    };
 }
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
@@ -43,9 +68,31 @@ const HTML: &str = "text/html; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The demo: the chat page.
-pub(super) static DEMO: [File; 6] = [
-    file!("/chat", HTML, "../../../../web/chat.html"),
+/// The chat page as written, with a link to the status page.
+const CHAT: &str = include_str!("../../../../web/chat.html");
+
+/// The line of the chat page that links the status page.
+const STATUS_LINK: &str = r#"<a class="quiet" href="status">Server status</a>"#;
+
+/// The demo: the chat page, for clients that may see the status page.
+pub(super) static CHAT_WITH_STATUS: File = File {
+    path: "/chat",
+    content_type: HTML,
+    cache_control: REVALIDATE,
+    content: LazyLock::new(|| Content::new(CHAT.into())),
+};
+
+/// The same without the link, for all other clients. The page cannot find out by itself: browsers
+/// log a request that is refused as an error of the page.
+pub(super) static CHAT_WITHOUT_STATUS: File = File {
+    path: "/chat",
+    content_type: HTML,
+    cache_control: REVALIDATE,
+    content: LazyLock::new(|| Content::new(CHAT.replace(STATUS_LINK, "").into())),
+};
+
+/// What the chat page loads.
+pub(super) static CHAT_FILES: [File; 5] = [
     file!("/chat-list.js", JAVASCRIPT, "../../../../web/chat-list.js"),
     file!("/chat-pieces.js", JAVASCRIPT, "../../../../web/chat-pieces.js"),
     file!("/chat-view.js", JAVASCRIPT, "../../../../web/chat-view.js"),
@@ -54,11 +101,12 @@ pub(super) static DEMO: [File; 6] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 10] = [
+pub(super) static FILES: [File; 11] = [
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
-    file!("/throng.js", JAVASCRIPT, "../../../../clients/javascript/dist/throng.js"),
+    client("/throng.js", REVALIDATE),
+    client(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE),
     file!("/status.css", CSS, "../../../../web/status.css"),
     file!("/status.js", JAVASCRIPT, "../../../../web/status.js"),
     file!("/status-charts.js", JAVASCRIPT, "../../../../web/status-charts.js"),
@@ -68,6 +116,18 @@ pub(super) static FILES: [File; 10] = [
     file!("/uplot.css", CSS, "../../../../web/vendor/uplot/uPlot.min.css"),
     file!("/uplot.js", JAVASCRIPT, "../../../../web/vendor/uplot/uPlot.iife.min.js"),
 ];
+
+/// The JavaScript client.
+const fn client(path: &'static str, cache_control: &'static str) -> File {
+    const BYTES: &[u8] = include_bytes!("../../../../clients/javascript/dist/throng.js");
+    const GZIP: &[u8] = include_bytes!("../../../../clients/javascript/dist/throng.js.gz");
+    File {
+        path,
+        content_type: JAVASCRIPT,
+        cache_control,
+        content: LazyLock::new(|| Content::with_gzip(BYTES, GZIP)),
+    }
+}
 
 /// The status page. The files that it loads are in `FILES`.
 pub(super) static STATUS: File = file!("/status", HTML, "../../../../web/status.html");
@@ -81,23 +141,91 @@ fn etag(bytes: &[u8]) -> HeaderValue {
 
 /// The response with a file, or `304` if the client has it already.
 pub(super) fn serve(file: &'static File, request: &HeaderMap) -> Response {
+    let content = &*file.content;
+    let gzip = content.gzip.as_ref().filter(|_| accepts_gzip(request));
     let etags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_known = etags.flat_map(|value| value.split(',')).any(|tag| {
         let tag = tag.trim();
-        tag == "*" || tag.trim_start_matches("W/").as_bytes() == file.etag.as_bytes()
+        tag == "*" || tag.trim_start_matches("W/").as_bytes() == content.etag.as_bytes()
     });
-    let mut response = Response::new(if is_known { Body::empty() } else { file.bytes.into() });
+    let body = if is_known { Body::empty() } else { gzip.unwrap_or(&content.bytes).clone().into() };
+    let mut response = Response::new(body);
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     let headers = response.headers_mut();
-    headers.insert(ETAG, file.etag.clone());
-    // Browsers store the file and revalidate it each time: after an update, pages and client must
-    // match the server.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let (etag, vary) = if content.gzip.is_some() {
+        // One tag for both encodings: they are equivalent, which a weak tag says.
+        (weak(&content.etag), "Accept-Encoding, Origin")
+    } else {
+        (content.etag.clone(), "Origin")
+    };
+    if gzip.is_some() && !is_known {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    headers.insert(ETAG, etag);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(file.cache_control));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
-    headers.insert(VARY, HeaderValue::from_static("Origin"));
+    headers.insert(VARY, HeaderValue::from_static(vary));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     response
+}
+
+fn weak(etag: &HeaderValue) -> HeaderValue {
+    let weak = [b"W/", etag.as_bytes()].concat();
+    HeaderValue::from_bytes(&weak).unwrap_or_else(|_| etag.clone())
+}
+
+/// Whether `Accept-Encoding` allows gzip (RFC 9110, section 12.5.3).
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    let values = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut codings = values.flat_map(|value| value.split(',')).map(|coding| {
+        let (name, parameter) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = parameter.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse);
+        (name.trim(), weight.is_ok_and(|weight: f32| weight > 0.0))
+    });
+    codings.any(|(name, is_accepted)| name.eq_ignore_ascii_case("gzip") && is_accepted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chat_page_links_the_status_page_once() {
+        assert_eq!(CHAT.matches(STATUS_LINK).count(), 1);
+        assert_eq!(CHAT.matches("href=\"status\"").count(), 1);
+        let [with, without] = [&CHAT_WITH_STATUS, &CHAT_WITHOUT_STATUS].map(|file| &file.content);
+        assert_eq!(with.bytes.len(), without.bytes.len() + STATUS_LINK.len());
+        assert_ne!(with.etag, without.etag, "a browser must not keep the other page");
+    }
+
+    #[test]
+    fn gzip_is_used_only_if_it_is_accepted() {
+        for (value, expected) in [
+            ("gzip", true),
+            ("br, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip;q=x", false),
+            ("br", false),
+            ("", false),
+        ] {
+            let mut request = HeaderMap::new();
+            request.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
+            assert_eq!(accepts_gzip(&request), expected, "{value}");
+            let response = serve(&FILES[2], &request);
+            assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_known_file_is_not_sent_again_whatever_its_encoding() {
+        let mut request = HeaderMap::new();
+        let etag = serve(&FILES[2], &request).headers()[ETAG].clone();
+        assert!(etag.as_bytes().starts_with(b"W/\""));
+        request.insert(IF_NONE_MATCH, etag);
+        request.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        assert_eq!(serve(&FILES[2], &request).status(), StatusCode::NOT_MODIFIED);
+    }
 }
