@@ -1,8 +1,8 @@
-"""What the `start` scripts of the peers share: starting a server and describing it.
+"""Shared by the `start` scripts of the peers: starts a server and prints its description.
 
-A `start` script runs its server on a free port of loopback until its own standard input ends or it
-gets SIGTERM. As soon as the server answers it prints one line of JSON (see `README.md`). What the
-server logs goes to standard error.
+A `start` script runs its server on a free port of loopback until its standard input ends or it gets
+SIGTERM. As soon as the server answers, it prints one line of JSON (see `README.md`). The server's
+log goes to standard error.
 """
 
 import argparse
@@ -29,7 +29,7 @@ READY_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 5
 # Another process may take the free port before the server binds it.
 ATTEMPTS = 3
-# `EX_UNAVAILABLE`: what the script needs is not installed.
+# `EX_UNAVAILABLE`: a dependency is not installed.
 EXIT_MISSING = 69
 
 # Flags of `throng flood` for a server that broadcasts whatever is posted to `/`.
@@ -54,20 +54,20 @@ class Missing(SystemExit):
 def arguments(*flags):
     """The arguments of a start script; `flags` are additional boolean ones."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--connections", type=int, default=1000, help="how many it must hold")
-    parser.add_argument("--binary", type=Path, help="of a server that is in no package registry")
+    parser.add_argument("--connections", type=int, default=1000, help="connections that the server must hold")
+    parser.add_argument("--binary", type=Path, help="binary of a server that is in no package registry")
     for flag in flags:
         parser.add_argument(flag, action="store_true")
     return parser.parse_args()
 
 
 def descriptors():
-    """How many descriptors a process may open."""
+    """The descriptor limit of a process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
 def program(*names):
-    """The first of these programs on the path or where `scripts/setup` and Debian put them."""
+    """The path of the first program found in PATH, .cache, or Debian's directories for root."""
     own = str(ROOT / ".cache" / "venv" / "bin")
     places = os.pathsep.join([os.environ.get("PATH", ""), own, "/usr/local/sbin", "/usr/sbin"])
     found = (shutil.which(str(name), path=places) for name in names)
@@ -78,12 +78,12 @@ def program(*names):
 
 
 def throng():
-    """The binary of Throng, which is a peer and the generator."""
+    """The binary of Throng: the server, and the load generator."""
     return Path(os.environ.get("THRONG_BIN") or TARGET / "release" / "throng").resolve()
 
 
 def output(*command):
-    """What a program prints, on standard output or else on standard error."""
+    """What a program prints to standard output, or to standard error if that is empty."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).strip()
 
@@ -104,8 +104,8 @@ def start(command, *, transports, environment=None, path="", **facts):
         for attempt in range(ATTEMPTS):
             with run(command, Path(directory), environment or {}) as (child, port):
                 if await_ready(child, port):
-                    tell(child, port, path, transports, facts)
-                    return stay(child)
+                    describe(child, port, path, transports, facts)
+                    return wait(child)
             print(f"not ready, attempt {attempt + 1} of {ATTEMPTS}", file=sys.stderr)
     return sys.exit("the server does not answer")
 
@@ -149,7 +149,7 @@ def await_ready(child, port):
     return False
 
 
-def tell(child, port, path, transports, facts):
+def describe(child, port, path, transports, facts):
     flags = {
         name: [flag.replace("{port}", str(port)) for flag in flags]
         for name, flags in transports.items()
@@ -159,7 +159,7 @@ def tell(child, port, path, transports, facts):
     print(json.dumps(line), flush=True)
 
 
-def stay(child):
+def wait(child):
     """Waits for the end of standard input, or of the server, which is a failure."""
     events = select.poll()
     ended = os.pidfd_open(child.pid)

@@ -1,4 +1,4 @@
-// A broadcast server on Bun's own WebSocket: what one client says, or what is posted, goes to all.
+// A broadcast server with Bun's own WebSocket. Messages from clients, and posted bodies, go to all.
 // Usage: bun run server.mjs PORT
 const server = Bun.serve({
   hostname: "127.0.0.1",
@@ -9,7 +9,7 @@ const server = Bun.serve({
       return new Response();
     }
     const isUpgraded = server.upgrade(request);
-    return isUpgraded ? undefined : new Response("a WebSocket only", { status: 426 });
+    return isUpgraded ? undefined : new Response("only WebSockets", { status: 426 });
   },
   websocket: {
     idleTimeout: 0,

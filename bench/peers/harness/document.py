@@ -25,7 +25,7 @@ from .results import (
 PEERS = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_name("page.template")
 AHEAD = "▲"
-WHOLE = "Nothing: every delivery came once and in order, nobody failed to connect."
+NO_FAULTS = "None: every message was delivered once and in order, and no client failed to connect."
 SETTINGS = [
     "net.core.somaxconn",
     "net.ipv4.tcp_max_syn_backlog",
@@ -74,7 +74,7 @@ def write(results, folder):
 def what_a_cell_is(repeats):
     if repeats == 1:
         return "one run"
-    return f"the median of {repeats} runs, with the lowest and highest in brackets"
+    return f"the median of {repeats} runs, with the lowest and highest in parentheses"
 
 
 def table(heads, rows):
@@ -183,21 +183,21 @@ def versions(results, page):
 def compared():
     """Compared measurements: the description, the figure, its format and unit."""
     yield "memory when empty", EMPTY, mebibytes, " MiB"
-    yield "memory a connection", MEMORY, whole, " B"
+    yield "memory per connection", MEMORY, whole, " B"
     yield "memory after broadcasts", MEMORY_AFTER, whole, " B"
-    yield "connects a second", CONNECT_RATE, whole, ""
+    yield "connects per second", CONNECT_RATE, whole, ""
     yield "connect p99", CONNECT_P99, decimal, " ms"
-    yield "all back after a storm", STORM, hundredths, " s"
-    yield "recovered of what was missed", STORM_SHARE, percent, ""
+    yield "all clients back after a reset", STORM, hundredths, " s"
+    yield "share of missed messages recovered", STORM_SHARE, percent, ""
     for size in SIZES:
         name = size_name(size)
         rate = fanout_figure(size, "rate", more_is_better=True)
-        yield f"deliveries a second of {name}", rate, whole, ""
-        yield f"CPU a delivery of {name}", fanout_figure(size, "cpu_us"), decimal, " µs"
+        yield f"deliveries per second, {name} messages", rate, whole, ""
+        yield f"CPU per delivery, {name} messages", fanout_figure(size, "cpu_us"), decimal, " µs"
         machine = fanout_figure(size, "machine_cpu_us")
-        yield f"machine CPU a delivery of {name}", machine, decimal, " µs"
+        yield f"machine CPU per delivery, {name} messages", machine, decimal, " µs"
         for point in ["p50", "p99", "last"]:
-            yield f"{point} of {name}", fanout_figure(size, f"{point}_ms"), decimal, " ms"
+            yield f"{point}, {name} messages", fanout_figure(size, f"{point}_ms"), decimal, " ms"
 
 
 def ahead(results):
@@ -210,10 +210,10 @@ def ahead(results):
                     continue
                 theirs = show(results.spread(peer, transport, figure).median)
                 ours = show(results.spread(OWN, transport, figure).median)
-                doubt = "" if results.is_clear(peer, transport, figure) else "; the runs overlap"
+                doubt = "" if results.is_clear(peer, transport, figure) else " (the runs overlap)"
                 who = f"{results.title(peer)}, {TRANSPORTS[transport]}"
-                lines.append(f"* {who}: {words}, {theirs}{unit} against {ours}{unit}{doubt}")
-    return "\n".join(lines) or "Nowhere, in the medians."
+                lines.append(f"* {who}, {words}: {theirs}{unit}, Throng {ours}{unit}{doubt}")
+    return "\n".join(lines) or "No peer has a better median than Throng."
 
 
 def wrong(results):
@@ -228,7 +228,7 @@ def wrong(results):
         counts += [f"{count:,} × {reason}" for reason, count in figures["failures"].items()]
         of = f"of {figures['expected']:,} deliveries"
         lines.append(f"* {where(results, run)}, {of}: {', '.join(counts)}")
-    return "\n".join(lines) or WHOLE
+    return "\n".join(lines) or NO_FAULTS
 
 
 def where(results, run):
@@ -249,9 +249,9 @@ def bottlenecks(results):
 def machine(found):
     """The machine and its relevant settings."""
     if not found:
-        return "On a machine that is not known, because nothing was measured"
+        return "Nothing was measured"
     memory = f"{found['memory_bytes'] / 2**30:.0f} GiB"
     settings = [f"`{name}` {found['sysctl'][name]}" for name in SETTINGS if name in found["sysctl"]]
     parts = [f"Linux {found['kernel']}", f"{found['cores']} cores ({found['processor']})", memory]
-    parts += [f"{found['descriptors_max']:,} descriptors a process", *settings]
+    parts += [f"{found['descriptors_max']:,} descriptors per process", *settings]
     return f"On {', '.join(parts)}"

@@ -12,21 +12,21 @@ BOTH = [size_name(SMALL), size_name(LARGE)]
 # Name -> title, which direction is better, figures (a bar each), their labels, their format.
 CHOSEN = {
     "fanout": (
-        "Fan-out: deliveries a second",
+        "Fan-out: deliveries per second",
         "more is better",
         [fanout_figure(size, "rate", more_is_better=True) for size in SIZES],
         BOTH,
         whole,
     ),
     "cpu": (
-        "Processor time of the server a delivery, µs",
+        "Processor time of the server per delivery, µs",
         "less is better",
         [fanout_figure(size, "cpu_us") for size in SIZES],
         BOTH,
         decimal,
     ),
     "machine": (
-        "Processor time of the whole machine a delivery, both sides, µs",
+        "Processor time of the whole machine per delivery, both sides, µs",
         "less is better",
         [fanout_figure(size, "machine_cpu_us") for size in SIZES],
         BOTH,
@@ -40,14 +40,14 @@ CHOSEN = {
         decimal,
     ),
     "memory": (
-        "Memory of the server a connection, bytes",
+        "Memory of the server per connection, bytes",
         "less is better, logarithmic",
         [MEMORY],
         [],
         whole,
     ),
     "connect": (
-        "Connects a second until all are subscribed",
+        "Connects per second until all clients are subscribed",
         "more is better",
         [CONNECT_RATE],
         [],

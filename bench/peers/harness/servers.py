@@ -1,4 +1,4 @@
-"""Starts a peer by its `start` script, and always ends it."""
+"""Starts a peer with its `start` script, and always ends it."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ class Peer:
         folder = Path(name) if "/" in name else PEERS / name
         if not (folder / "start").exists():
             known = ", ".join(sorted(path.parent.name for path in PEERS.glob("*/start")))
-            raise Failure(f"there is no peer {name!r}: known are {known}")
+            raise Failure(f"there is no peer {name!r}; the peers are {known}")
         if binary and not os.access(binary, os.X_OK):
             raise Failure(f"{binary} is not a program")
         return Peer(folder.resolve(), Path(binary).resolve() if binary else None)
@@ -79,7 +79,7 @@ def running(peer, connections=1000, environment=None):
             start_new_session=True,
         )
         try:
-            yield await_word(script, log)
+            yield await_description(script, log)
         except Failure as failure:
             failure.log = failure.log or end_of(log)
             raise
@@ -87,7 +87,7 @@ def running(peer, connections=1000, environment=None):
             end(script)
 
 
-def await_word(script, log):
+def await_description(script, log):
     """Waits for the line that the script prints when its server answers."""
     ready, _, _ = select.select([script.stdout], [], [], READY_SECONDS_MAX)
     line = script.stdout.readline() if ready else b""

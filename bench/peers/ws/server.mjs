@@ -1,4 +1,4 @@
-// A broadcast server with the package `ws`: what one client says, or what is posted, goes to all.
+// A broadcast server with the package `ws`. Messages from clients, and posted bodies, go to all.
 // Usage: node server.mjs PORT FOLDER-OF-WS
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -16,7 +16,7 @@ const server = createServer((request, response) => {
   });
 });
 const sockets = new WebSocketServer({ server, perMessageDeflate: false });
-// As a buffer it need not be encoded anew for each client.
+// A buffer is not encoded again for each client.
 const publish = (data) => sockets.clients.forEach((each) => each.send(data, { binary: false }));
 sockets.on("connection", (socket) => {
   socket.on("message", publish);

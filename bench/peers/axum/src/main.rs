@@ -1,8 +1,8 @@
-//! A broadcast server as one writes it with axum: a task for each connection, a broadcast channel.
+//! A typical broadcast server with axum: a task per connection and a broadcast channel.
 //!
-//! `GET /` is the WebSocket; what a client says, or what is posted to `/`, goes to all.
-//! Usage: `axum-broadcast PORT [small]`. `small` is the same with read and write buffers of 1 KiB
-//! where the default is 128 KiB, and with a backlog that a burst of connects does not overflow.
+//! `GET /` opens a WebSocket. Messages from clients, and bodies posted to `/`, go to all clients.
+//! Usage: `axum-broadcast PORT [small]`. With `small`, read and write buffers are 1 KiB instead of
+//! 128 KiB, and the backlog is long enough for a burst of connects.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 
-/// Messages that a connection may be behind.
-const BEHIND_MAX: usize = 1024;
+/// Messages that a connection may lag.
+const LAG_MAX: usize = 1024;
 
 const SMALL_BUFFER_BYTES: usize = 1024;
 const SMALL_BACKLOG: u32 = 65_535;
@@ -34,26 +34,26 @@ async fn main() -> std::io::Result<()> {
     let port = arguments.next().and_then(|port| port.parse().ok()).expect("a port");
     let is_small = arguments.next().as_deref() == Some("small");
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let listener = match is_small {
-        true => {
-            let socket = TcpSocket::new_v4()?;
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            socket.listen(SMALL_BACKLOG)?
-        }
-        false => TcpListener::bind(address).await?,
+    let listener = if is_small {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(SMALL_BACKLOG)?
+    } else {
+        TcpListener::bind(address).await?
     };
-    let server = Server { all: channel(BEHIND_MAX).0, is_small };
+    let server = Server { all: channel(LAG_MAX).0, is_small };
     let routes = Router::new().route("/", get(upgrade).post(publish)).with_state(server);
     axum::serve(listener, routes).await
 }
 
 async fn upgrade(State(server): State<Server>, upgrade: WebSocketUpgrade) -> Response {
-    let upgrade = match server.is_small {
-        true => upgrade.read_buffer_size(SMALL_BUFFER_BYTES).write_buffer_size(SMALL_BUFFER_BYTES),
-        false => upgrade,
+    let upgrade = if server.is_small {
+        upgrade.read_buffer_size(SMALL_BUFFER_BYTES).write_buffer_size(SMALL_BUFFER_BYTES)
+    } else {
+        upgrade
     };
-    // Followed before the answer, so that nothing is missed that is published after it.
+    // Subscribed before the response, so that no message after it is missed.
     let messages = server.all.subscribe();
     upgrade.on_upgrade(move |socket| serve(socket, messages, server.all))
 }
@@ -75,7 +75,7 @@ async fn serve(mut socket: WebSocket, mut messages: Receiver<Utf8Bytes>, all: Se
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
-            heard = socket.recv() => match heard {
+            received = socket.recv() => match received {
                 Some(Ok(Message::Text(text))) => {
                     let _ = all.send(text);
                 }
