@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.server import BINARY, clean_environment, run_throng
 
 SOMAXCONN = "/proc/sys/net/core/somaxconn"
@@ -33,7 +33,7 @@ def in_namespace(script):
         env=clean_environment({"THRONG": str(BINARY)}),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
@@ -71,7 +71,7 @@ def test_json_has_the_same_content(tmp_path):
     done = doctor(tmp_path, "--connections", "1000", "--role", "both", "--json")
     found = json.loads(done.stdout)
     assert (found["connections"], found["role"], found["possible"]) == (1000, "both", True)
-    assert found["room"]["connections"] >= 1000
+    assert found["capacity"]["connections"] >= 1000
     assert "applied" not in found
     for check in found["checks"]:
         assert check["verdict"] in ("ok", "unknown", "should", "must")
@@ -198,7 +198,7 @@ def test_a_server_with_too_high_a_limit_names_the_doctor(tmp_path):
         preexec_fn=few_descriptors,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 1

@@ -68,7 +68,7 @@ def test_a_url_without_a_scheme_gets_a_suggestion(tmp_path, command):
 def test_a_negative_number_is_refused_as_a_value(tmp_path):
     done = run_throng("check", "--max-connections", "-1", directory=tmp_path)
     assert done.returncode == 64
-    assert '"-1" is not a whole number from 1 on' in done.stderr
+    assert '"-1" is not a whole number of at least 1' in done.stderr
 
 
 def test_a_channel_together_with_a_user_is_a_usage_error(tmp_path):

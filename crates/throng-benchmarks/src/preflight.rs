@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn an_impossible_size_is_refused_with_help() {
         let refusal = refusal(1_000_000_000_000).expect("refused");
-        assert!(refusal.starts_with("1,000,000,000,000 connections are wanted"), "{refusal}");
-        assert!(refusal.contains("What helps:"), "{refusal}");
+        assert!(refusal.starts_with("1,000,000,000,000 connections requested"), "{refusal}");
+        assert!(refusal.contains("To change that:"), "{refusal}");
     }
 
     #[test]

@@ -103,9 +103,9 @@ impl Preflight {
     /// The number of possible connections, in one line.
     pub fn summary(&self) -> String {
         match self.limit() {
-            None => format!("room for {} connections and more", count(self.wanted)),
+            None => format!("at least {} connections fit", count(self.wanted)),
             Some(limit) => {
-                format!("room for {} connections: {}", count(limit.allows), limit.because)
+                format!("{} connections fit: {}", count(limit.allows), limit.because)
             }
         }
     }
@@ -114,19 +114,19 @@ impl Preflight {
     pub fn refusal(&self) -> Option<String> {
         let mut short: Vec<&Check> = self.with(Verdict::Must).collect();
         let first = short.first()?;
-        let wanted = counted(self.wanted, "connection is", "connections are");
+        let wanted = counted(self.wanted, "connection", "connections");
         let mut text = match self.limit().filter(|limit| limit.allows < self.wanted) {
             Some(limit) => {
                 let allows = count(limit.allows);
-                format!("{wanted} wanted and there is room for {allows}: {}.", limit.because)
+                format!("{wanted} requested, but only {allows} fit: {}.", limit.because)
             }
-            None => format!("{wanted} wanted and cannot be: {}.", first.message()),
+            None => format!("{wanted} requested, but not possible: {}.", first.message()),
         };
         let allows = |check: &Check| check.limit.as_ref().map_or(u64::MAX, |limit| limit.allows);
         short.sort_by_key(|check| allows(check));
         let help: Vec<String> = short.iter().flat_map(|check| check.help()).collect();
         if !help.is_empty() {
-            text.push_str(" What helps:\n  ");
+            text.push_str(" To change that:\n  ");
             text.push_str(&help.join("\n  "));
         }
         Some(text)

@@ -72,7 +72,7 @@ impl Banner<'_> {
         let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
         writeln!(text, "{}curl -d hello {publish_at}/channels/news", label("publish"))?;
         writeln!(text)?;
-        self.write_capacity(text, label("room for"), label(""))?;
+        self.write_capacity(text, label("capacity"), label(""))?;
         self.write_warnings(text, paint)?;
         writeln!(text)
     }

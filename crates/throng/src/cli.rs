@@ -232,7 +232,7 @@ pub struct TailArguments {
 }
 
 fn at_least_one(text: &str) -> Result<Count, Invalid> {
-    let expected = "a whole number from 1 on, like 1 or 10k";
+    let expected = "a whole number of at least 1, like 1 or 10k";
     let count = text.parse::<Count>().ok().filter(|count| count.0 > 0);
     count.ok_or_else(|| Invalid::new(text, expected))
 }

@@ -68,7 +68,7 @@ fn a_million_fits_on_a_large_machine() {
     }
     assert_eq!(
         large().check(&flood(1_000_000)).summary(),
-        "room for 1,247,232 connections: 64 client threads × 19,488 descriptors"
+        "1,247,232 connections fit: 64 client threads × 19,488 descriptors"
     );
 }
 
@@ -77,8 +77,8 @@ fn too_few_ports_is_one_sentence_with_what_helps() {
     let text = large().check(&Demand::clients(1_000_000)).refusal().expect("refused");
     assert_eq!(
         text,
-        "1,000,000 connections are wanted and there is room for 28,232: 1 local address × 28,232 \
-         local ports × 1 target port. What helps:\n  sysctl -w \
+        "1,000,000 connections requested, but only 28,232 fit: 1 local address × 28,232 local \
+         ports × 1 target port. To change that:\n  sysctl -w \
          net.ipv4.ip_local_port_range=\"1024 65535\"\n  give 16 local addresses, or more target \
          ports"
     );
@@ -87,7 +87,7 @@ fn too_few_ports_is_one_sentence_with_what_helps() {
 #[test]
 fn every_hard_limit_is_named_with_its_setting() {
     let text = small().check(&flood(1_000_000)).refusal().expect("refused");
-    assert!(text.starts_with("1,000,000 connections are wanted and there is room for 32,768: "));
+    assert!(text.starts_with("1,000,000 connections requested, but only 32,768 fit: "));
     for help in [
         "take 1954 threads, or ulimit -Hn 16137",
         "sysctl -w fs.file-max=2250000",
@@ -140,7 +140,7 @@ fn unknown_values_neither_refuse_nor_pass() {
     assert_eq!(found.refusal(), None);
     assert_eq!(found.warnings(), [""; 0]);
     assert!(found.with(Verdict::Ok).next().is_none(), "{found:#?}");
-    assert!(found.summary().starts_with("room for 4,294,967,295 connections and more"));
+    assert!(found.summary().starts_with("at least 4,294,967,295 connections fit"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ struct Shown<'a> {
     role: &'static str,
     possible: bool,
     /// The lowest of the hard limits.
-    room: Option<Room<'a>>,
+    capacity: Option<Limit<'a>>,
     checks: Vec<Checked<'a>>,
     /// Present only with `--apply`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,7 +23,7 @@ struct Shown<'a> {
 }
 
 #[derive(Serialize)]
-struct Room<'a> {
+struct Limit<'a> {
     connections: u64,
     because: &'a str,
 }
@@ -69,7 +69,7 @@ pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
         connections: answer.connections,
         role: answer.arguments.role.word(),
         possible: found.is_possible(),
-        room: limit.map(|limit| Room { connections: limit.allows, because: &limit.because }),
+        capacity: limit.map(|limit| Limit { connections: limit.allows, because: &limit.because }),
         checks: found.checks.iter().map(checked).collect(),
         applied: answer.applied.as_ref().map(|applied| applied.iter().map(change).collect()),
         kernel: machine.kernel,

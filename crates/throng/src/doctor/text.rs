@@ -181,7 +181,7 @@ fn what_to_do(answer: &Answer<'_>) -> String {
 fn closing(answer: &Answer<'_>) -> String {
     let mut text = String::new();
     let connections = answer.connections;
-    let _ = writeln!(text, "There is {}.", answer.found.summary());
+    let _ = writeln!(text, "{}.", answer.found.summary());
     if answer.arguments.connections.is_none() {
         let more = answer.arguments.command(connections.saturating_mul(2));
         let _ = writeln!(text, "To check for twice as many: {more}");
@@ -258,7 +258,7 @@ mod tests {
             "  sysctl -w fs.file-max=1125000",
             "  sysctl -w net.core.somaxconn=4096",
             "What to do, as root (or: sudo throng doctor --connections 1M --apply):",
-            "There is room for 200,000 connections: 200,000 more files in the whole system.",
+            "200,000 connections fit: 200,000 more files in the whole system.",
         ] {
             assert!(lines.contains(&expected), "{expected} is not in {text}");
         }

@@ -62,11 +62,9 @@ impl ChannelTable {
             (Some(_), Some(_)) => {
                 Some("has both `match` and `users`; write one table for each of them")
             }
-            (None, None) => {
-                Some("does not say for whom; add `match = \"chat:*\"` or `users = \"*\"`")
-            }
+            (None, None) => Some("has no pattern; add `match = \"chat:*\"` or `users = \"*\"`"),
             (Some(pattern), None) | (None, Some(pattern)) if pattern.is_empty() => {
-                Some("matches nothing, its pattern is empty; `*` matches every name")
+                Some("has an empty pattern, which matches nothing; `*` matches every name")
             }
             _ => None,
         }

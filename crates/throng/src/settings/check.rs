@@ -240,9 +240,9 @@ mod tests {
             ),
             ("max-buffered-bytes = '1k'", "max-buffered-bytes must be at least 1MiB, not 1KiB"),
             ("workers = 1_000_000", "workers must be at most"),
-            ("[[channels]]\nage = 0", "[[channels]] number 1 does not say for whom"),
+            ("[[channels]]\nage = 0", "[[channels]] number 1 has no pattern"),
             ("[[channels]]\nmatch = 'a'\nusers = 'b'", "[[channels]] number 1 has both"),
-            ("[[channels]]\nmatch = ''", "[[channels]] number 1 matches nothing"),
+            ("[[channels]]\nmatch = ''", "[[channels]] number 1 has an empty pattern"),
             (
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
                 "[[channels]] number 2: max-lag-bytes (1) is less than max-message-bytes (64KiB)",

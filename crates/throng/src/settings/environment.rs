@@ -148,7 +148,7 @@ mod tests {
             (
                 "THRONG_WORKERS",
                 "",
-                "the variable THRONG_WORKERS: \"\" is not a whole number from 1 on, like 1000, 10k \
+                "the variable THRONG_WORKERS: \"\" is not a whole number of at least 1, like 1000, 10k \
                  or 1M, or \"auto\"",
             ),
         ] {

@@ -103,12 +103,14 @@ impl Source<'_> {
                     self.check_table(name, inner, &keys)?;
                 }
                 (name, _) if is_table(name) || name == "channels" => {
-                    let brackets = if name == "channels" { "[[channels]]" } else { "a table" };
-                    let message = format!("`{name}` is {brackets}, not a single value");
-                    return Err(self.at(&key.span(), &message));
+                    return Err(self.at(&key.span(), &misplaced(name, value.get_ref())));
                 }
                 (name, _) if !name.contains('.') && keys.contains(&name) => {}
-                (name, _) => return Err(self.unknown(key, name, keys.iter().copied())),
+                (name, _) => {
+                    let tables = keys.iter().filter_map(|known| known.split_once('.'));
+                    let known = keys.iter().copied().chain(tables.map(|(table, _)| table));
+                    return Err(self.unknown(key, name, known));
+                }
             }
         }
         Ok(())
@@ -135,7 +137,7 @@ impl Source<'_> {
     ) -> Result<(), SettingsError> {
         for item in list {
             let Some(table) = item.get_ref().as_table() else {
-                return Err(self.at(&item.span(), "`channels` is written [[channels]], as a table"));
+                return Err(self.at(&item.span(), "`channels` has a value that is not a table; begin each table with [[channels]]"));
             };
             for key in table.keys() {
                 if !CHANNEL_KEYS.contains(&key.get_ref().as_ref()) {
@@ -171,6 +173,15 @@ impl Source<'_> {
     }
 }
 
+/// The error for a table of the settings that is written as something else.
+fn misplaced(name: &str, value: &DeValue<'_>) -> String {
+    let is = if value.is_table() { "a single table" } else { "a single value" };
+    match name {
+        "channels" => format!("`channels` is not {is}; begin each table with [[channels]]"),
+        _ => format!("`{name}` is not {is}; begin a table with [{name}]"),
+    }
+}
+
 /// The part of `known` after the table's name, if it is a key of `table`.
 fn in_table<'a>(table: &str, known: &'a str) -> Option<&'a str> {
     known.strip_prefix(table)?.strip_prefix('.')
@@ -192,6 +203,10 @@ mod tests {
                 "log = 'info'\nhistory-messages = 1",
                 "line 2, column 1: unknown key \"history-messages\"; \
                  did you mean \"messages\" in the table [history]?",
+            ),
+            (
+                "[histroy]\nmessages = 1",
+                "line 1, column 2: unknown key \"histroy\"; did you mean \"history\"?",
             ),
             (
                 "[history]\nmesages = 1",
@@ -218,7 +233,10 @@ mod tests {
                 "[tls]\ncertificate = 'a'",
                 "line 1, column 2: unknown key \"tls\"; `throng serve --help` lists all settings",
             ),
-            ("history = 5", "line 1, column 1: `history` is a table, not a single value"),
+            (
+                "history = 5",
+                "line 1, column 1: `history` is not a single value; begin a table with [history]",
+            ),
             (
                 "'history.messages' = 5",
                 "line 1, column 1: unknown key \"history.messages\"; \
@@ -245,9 +263,19 @@ mod tests {
                 "line 3, column 9: bytes: \"4 apples\" is not a size, like",
             ),
             ("[history]\nmessages = [1]", "line 2, column 12: messages: [1] is not a whole number"),
-            ("workers = -1", "line 1, column 11: workers: \"-1\" is not a whole number from 1 on"),
+            (
+                "workers = -1",
+                "line 1, column 11: workers: \"-1\" is not a whole number of at least 1",
+            ),
             ("welcome = 'so'", "line 1, column 11: welcome: \"so\" is not true or false"),
-            ("channels = 1", "line 1, column 1: `channels` is [[channels]], not a single value"),
+            (
+                "channels = 1",
+                "line 1, column 1: `channels` is not a single value; begin each table with [[channels]]",
+            ),
+            (
+                "[channels]\nmatch = 'a'",
+                "line 1, column 2: `channels` is not a single table; begin each table with [[channels]]",
+            ),
             ("log = 'info'\nlog = 'warn'", "line 2, column 1: `log` is set a second time"),
             ("ä = ", "line 1, column 1: \"ä\" is not a key"),
             (

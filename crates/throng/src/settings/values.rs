@@ -37,13 +37,14 @@ impl fmt::Display for OptionalAddress {
     }
 }
 
-/// A whole number from 1 on, or `auto`: what suits this machine.
+/// A whole number of at least 1, or `auto`: derived from this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutoCount(pub Option<usize>);
 
 impl Value for AutoCount {
     const PLACEHOLDER: &'static str = "NUMBER";
-    const EXPECTED: &'static str = "a whole number from 1 on, like 1000, 10k or 1M, or \"auto\"";
+    const EXPECTED: &'static str =
+        "a whole number of at least 1, like 1000, 10k or 1M, or \"auto\"";
     const FORM: Form = Form::Number;
 }
 
