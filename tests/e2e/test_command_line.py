@@ -2,10 +2,13 @@
 
 import json
 import re
+import socket
 import subprocess
+import time
 
 import pytest
 
+from support import TIMEOUT_SECONDS
 from support.raw import Raw
 from support.server import BINARY, Server, clean_environment, run_throng
 
@@ -46,8 +49,8 @@ def publish(server, directory, *arguments, input=None):
 
 def test_publish_and_tail(server, tmp_path, tail, channel):
     child = tail(server.url, channel, "--user", "ann")
-    said = child.stderr.readline()
-    assert said == f"note: connected to {server.url}, following {channel} and user ann\n"
+    note = child.stderr.readline()
+    assert note == f"note: connected to {server.url}, following {channel} and user ann\n"
     server.wait_for_connections(channel, 1)
     publish(server, tmp_path, channel, "from the command line")
     message = json.loads(child.stdout.readline())
@@ -144,6 +147,124 @@ FULL = (
 )
 
 
+class Proxy:
+    """Answers requests with prepared responses, as a proxy in front of a server could."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(TIMEOUT_SECONDS)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def accept(self):
+        """Waits for a request; returns its connection, and the request head."""
+        connection, _ = self.listener.accept()
+        connection.settimeout(TIMEOUT_SECONDS)
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            received = connection.recv(4096)
+            assert received, head
+            head += received
+        return connection, head.decode()
+
+    def refuse(self, status, body, *headers):
+        """Answers one request with a complete response."""
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
+        connection, _ = self.accept()
+        with connection:
+            connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
+
+    def close(self):
+        """Stops listening."""
+        self.listener.close()
+
+
+@pytest.fixture
+def proxy():
+    running = Proxy()
+    yield running
+    running.close()
+
+
+BUSY = '{"error":"full","message":"no capacity for now"}'
+STREAM = (
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nThrong-Id: e-0\r\n\r\n"
+    'id: e-1\ndata: {"type":"message","channel":"a","id":"e-1","time":0,"data":"x"}\n\n'
+)
+
+
+@pytest.mark.parametrize("status", ["503 Service Unavailable", "429 Too Many Requests"])
+def test_tail_retries_a_temporary_refusal_after_the_time_of_the_server(tail, proxy, status):
+    child = tail(proxy.url, "a")
+    proxy.refuse(status, BUSY, "Retry-After: 2")
+    refused_at = time.monotonic()
+    code = status.split()[0]
+    expected = f"note: the server refused: no capacity for now ({code}); trying again in 2 s\n"
+    assert child.stderr.readline() == expected
+    # The same reason is not printed again.
+    proxy.refuse(status, BUSY, "Retry-After: 0")
+    assert time.monotonic() - refused_at >= 2
+    connection, _ = proxy.accept()
+    with connection:
+        connection.sendall(STREAM.encode())
+        assert child.stderr.readline() == f"note: connected to {proxy.url}, following a\n"
+        assert json.loads(child.stdout.readline())["data"] == "x"
+
+
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        ('{"error":"forbidden","message":"not for you"}', "the server refused: not for you (403)"),
+        ("<h1>Forbidden</h1>", "the server answered 403 Forbidden"),
+    ],
+)
+def test_tail_ends_with_the_reason_of_a_permanent_refusal(tail, proxy, body, reason):
+    child = tail(proxy.url, "a")
+    proxy.refuse("403 Forbidden", body)
+    out, errors = child.communicate(timeout=TIMEOUT_SECONDS)
+    assert (child.returncode, out, errors) == (1, "", f"error: {reason}\n")
+
+
+def test_tail_ends_if_access_is_lost_after_a_reconnect(tail, proxy):
+    child = tail(proxy.url, "a")
+    connection, _ = proxy.accept()
+    with connection:
+        connection.sendall(STREAM.encode() + b"retry: 0\n\n")
+        assert json.loads(child.stdout.readline())["data"] == "x"
+    proxy.refuse("403 Forbidden", '{"error":"forbidden","message":"no longer"}')
+    _, errors = child.communicate(timeout=TIMEOUT_SECONDS)
+    assert child.returncode == 1
+    assert errors.endswith("error: the server refused: no longer (403)\n"), errors
+
+
+def test_tail_waits_during_a_long_drain(tmp_path, tail, channel):
+    window_s = 2
+    first = Server(tmp_path, "--drain-window", f"{window_s}s", "--drain-timeout", "60s")
+    # A client between two polls keeps the server from ending early.
+    first.http.get(f"/channels/{channel}", params={"wait": 0})
+    child = tail(first.url, channel)
+    child.stderr.readline()
+    first.wait_for_connections(channel, 1)
+    first.publish(channel, "before")
+    assert json.loads(child.stdout.readline())["data"] == "before"
+    first.signal()
+    note = child.stderr.readline()
+    found = re.fullmatch("note: the server ended the connection" + AGAIN, note)
+    seconds = re.search(r"in (\d+) s", found.group())
+    assert seconds is None or int(seconds.group(1)) <= window_s, note
+    assert first.wait() == 0, first.log()
+    second = Server(tmp_path, *QUICK, port=first.port)
+    # Refusals during the drain and after it, each reason once.
+    notes = [note]
+    while not notes[-1].startswith("note: reconnected; "):
+        notes.append(child.stderr.readline())
+        assert notes[-1], notes
+    reasons = [note.split(";")[0] for note in notes]
+    assert len(set(reasons)) == len(reasons), notes
+    second.publish(channel, "after")
+    assert json.loads(child.stdout.readline())["data"] == "after"
+    second.stop()
+
+
 def test_tail_waits_for_a_full_server(serve, tail, channel):
     server = serve("--max-connections", 1, "--workers", 1)
     with Raw(server) as other:
@@ -151,7 +272,7 @@ def test_tail_waits_for_a_full_server(serve, tail, channel):
         assert other.read_head().status == 200
         child = tail(server.url, channel)
         assert re.fullmatch(FULL + r"; trying again in \d+ s\n", child.stderr.readline())
-    # One refusal is told once, and nothing was lost before the first connection.
+    # A refusal is printed once; without an earlier connection, no message was missed.
     assert child.stderr.readline() == f"note: connected to {server.url}, following {channel}\n"
     server.publish(channel, "x")
     assert json.loads(child.stdout.readline())["data"] == "x"
@@ -159,7 +280,7 @@ def test_tail_waits_for_a_full_server(serve, tail, channel):
     assert child.stderr.read() == ""
 
 
-def test_tail_tells_of_a_restart_once(tmp_path, tail, channel):
+def test_tail_reports_a_restart_once(tmp_path, tail, channel):
     first = Server(tmp_path, *QUICK)
     child = tail(first.url, channel)
     child.stderr.readline()
