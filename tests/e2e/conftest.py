@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import PATIENCE_SECONDS  # noqa: E402
+from support import TIMEOUT_SECONDS  # noqa: E402
 from support.server import BINARY, Server, clean_environment  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -64,7 +64,7 @@ def curl(server):
 
     def run(path, *arguments, check=True):
         command = ["curl", "--silent", "--show-error", "--noproxy", "*"]
-        command += ["--max-time", str(PATIENCE_SECONDS), *arguments, server.url + path]
+        command += ["--max-time", str(TIMEOUT_SECONDS), *arguments, server.url + path]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout

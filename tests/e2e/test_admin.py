@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import HERE
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import Server, clean_environment, eventually, run_throng
 
@@ -199,7 +199,7 @@ def test_the_status_page_works_at_the_admin_listener(serve, chromium, tmp_path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS * 6,
+        timeout=TIMEOUT_SECONDS * 6,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

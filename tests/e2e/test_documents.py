@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from conftest import HERE
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.server import BINARY, ROOT, clean_environment
 
 DOCUMENTED = "http://127.0.0.1:8080"
@@ -62,7 +62,7 @@ def test_the_first_page_shows_every_message_that_the_documents_send(serve, pages
     for command in commands:
         words = shlex.split(command.replace(DOCUMENTED, server.url), comments=True)
         words[0] = str(BINARY) if words[0] == "throng" else words[0]
-        subprocess.run(words, env=environment, check=True, timeout=PATIENCE_SECONDS)
+        subprocess.run(words, env=environment, check=True, timeout=TIMEOUT_SECONDS)
     # A body that is not JSON is shown verbatim.
     server.publish_to_user("ann", "plain text")
     (page,) = re.findall(r"```html\n(.*?)```", FIRST_STEPS, re.DOTALL)
@@ -72,7 +72,7 @@ def test_the_first_page_shows_every_message_that_the_documents_send(serve, pages
         env=clean_environment({"NO_PROXY": "*"}),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS * 6,
+        timeout=TIMEOUT_SECONDS * 6,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,7 @@ import os
 import pytest
 import websockets
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.server import Server, run_throng
 
 SUBSCRIBERS = 60
@@ -41,7 +41,7 @@ async def follow(server, expected):
         await ready.acquire()
     for message in expected:
         await asyncio.to_thread(server.publish, "many", message)
-    return await asyncio.wait_for(asyncio.gather(*followers), PATIENCE_SECONDS)
+    return await asyncio.wait_for(asyncio.gather(*followers), TIMEOUT_SECONDS)
 
 
 def test_every_subscriber_gets_every_message_in_order(server_that_sends):

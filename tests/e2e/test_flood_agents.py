@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.server import BINARY, clean_environment, eventually, run_throng
 
 CLIENTS = 3000
@@ -59,7 +59,7 @@ class Agent:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
             try:
-                self.process.wait(PATIENCE_SECONDS)
+                self.process.wait(TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
@@ -88,7 +88,7 @@ def nats_server(directory):
         yield f"nats://127.0.0.1:{port}", process
     finally:
         process.terminate()
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TIMEOUT_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def flood(tmp_path):
     def run(url, *arguments, check=True):
         report = tmp_path / "report.json"
         command = ["flood", url, *arguments, "--json", report]
-        done = run_throng(*command, directory=tmp_path, patience=3 * PATIENCE_SECONDS)
+        done = run_throng(*command, directory=tmp_path, timeout=3 * TIMEOUT_SECONDS)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         assert "panicked" not in done.stderr
         return done, json.loads(report.read_text()) if report.exists() else None
@@ -160,8 +160,8 @@ def test_three_agents_are_one_flood(serve, agents, flood):
     assert sum(count for _, count in total["delivery"]["buckets"]) == total["received"]
     assert total["connect"]["count"] == CLIENTS
     assert total["last"]["count"] == 20
-    told = [(agent["subscribed"], agent["received"]) for agent in report["agents"]]
-    assert told == counted
+    reported = [(agent["subscribed"], agent["received"]) for agent in report["agents"]]
+    assert reported == counted
     # One machine has one clock, and the report says so.
     assert all(agent["clock"] is None for agent in report["agents"])
     assert "the publisher's" in done.stdout
@@ -204,7 +204,7 @@ def test_an_agent_that_is_killed_is_counted(server, agents, tmp_path):
     started[1].says("agent 2 of 3")
     time.sleep(2)
     started[1].process.kill()
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     report = json.loads(path.read_text())
     total = report["total"]
     assert total["failures"] == {"agent lost": 200}, out + err
@@ -263,7 +263,7 @@ def test_too_few_agents_is_one_message(server, agents, flood):
 def test_an_agent_of_another_version_is_named(server, nats, flood, tmp_path):
     """A stand-in answers the call as a later version would."""
     host, port = nats.removeprefix("nats://").split(":")
-    with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection:
+    with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as connection:
         lines = connection.makefile("rb")
         connection.sendall(b'CONNECT {"verbose":false}\r\nSUB throng.flood.later.call 1\r\nPING\r\n')
         while lines.readline() != b"PONG\r\n":
@@ -283,7 +283,7 @@ def test_an_agent_of_another_version_is_named(server, nats, flood, tmp_path):
         reply = line.split()[3]
         answer = json.dumps({"version": 99, "program": "9.9.9", "name": "later"}).encode()
         connection.sendall(b"PUB %s %d\r\n%s\r\n" % (reply, len(answer), answer))
-        _, err = coordinator.communicate(timeout=PATIENCE_SECONDS)
+        _, err = coordinator.communicate(timeout=TIMEOUT_SECONDS)
     assert coordinator.returncode == 1
     assert "the agent later is of version 99 (9.9.9) and this is version 2" in err
 
@@ -305,7 +305,7 @@ def test_a_lost_nats_server_ends_the_run_with_a_report(server, tmp_path):
         agent.says("agent 1 of 1")
         time.sleep(1.5)
         process.kill()
-        assert coordinator.wait(PATIENCE_SECONDS) == 1
+        assert coordinator.wait(TIMEOUT_SECONDS) == 1
         report = json.loads(path.read_text())
         assert report["cut_short"] == f"the NATS server at {url} is gone"
         assert report["total"]["failures"] == {"agent lost": 50}

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.server import ROOT
 
 # The programs that make and its scripts use.
@@ -36,7 +36,7 @@ def make_run(tmp_path):
             env={**environment, "PATH": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
         assert done.returncode != 0

@@ -68,8 +68,8 @@ def test_clients_with_half_sent_messages_are_closed(serve, channel):
     for hog in hogs[:10]:
         code, reason = hog.read_close()
         assert code == 1013
-        told = re.fullmatch(r"too much is half sent or not read yet; reconnect in (\d+) ms", reason)
-        moments.append(int(told.group(1)))
+        found = re.fullmatch(r"too much is half sent or not read yet; reconnect in (\d+) ms", reason)
+        moments.append(int(found.group(1)))
     assert len(set(moments)) == 10 and all(1000 <= ms < 5000 for ms in moments), moments
     # The last one may still finish its message, and receives it.
     hogs[-1].send(frame(BINARY, b"x" * 60_000)[50_000:])
@@ -94,7 +94,7 @@ def test_a_client_that_sends_commands_without_reading_is_closed(serve, channel):
 
 
 def read_slowly(client, seconds):
-    """Reads to the end, never idle, over about so many seconds; returns the body's length."""
+    """Reads to the end, in about this many seconds without pauses; returns the body's length."""
     head = client.read_head()
     assert head.status == 200
     length = int(head.header("Content-Length"))

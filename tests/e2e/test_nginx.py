@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.raw import TEXT, RawWebSocket, frame, handshake_headers
 from support.server import ROOT, eventually
 
@@ -38,7 +38,7 @@ class Connection:
 
     def __init__(self, path, connect=True):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE_SECONDS)
+        self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect(str(path))
         self.host, self.buffer = HOST, b""
 
@@ -81,7 +81,7 @@ def proxy():
         yield start
         for process in started:
             process.terminate()
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TIMEOUT_SECONDS)
 
 
 def ask(path, method, target, headers=None, body=b""):

@@ -7,12 +7,12 @@ import aiohttp
 import httpx
 from httpx_sse import connect_sse
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 
 
 def test_httpx_sse_resumes_with_last_event_id(server, channel):
     url = f"{server.url}/channels/{channel}"
-    with httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False) as client:
+    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
         with connect_sse(client, "GET", url) as source:
             assert source.response.headers["Content-Type"].startswith("text/event-stream")
             server.publish(channel, "one")
@@ -33,7 +33,7 @@ def test_httpx_sse_resumes_with_last_event_id(server, channel):
 
 def test_httpx_sse_welcome(server, channel):
     url = f"{server.url}/channels/{channel}?welcome=true"
-    with httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False) as client:
+    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
         with connect_sse(client, "GET", url) as source:
             event = next(source.iter_sse())
             assert event.event == "welcome"
@@ -43,7 +43,7 @@ def test_httpx_sse_welcome(server, channel):
 
 
 def session_for(server):
-    timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
     return aiohttp.ClientSession(server.url, timeout=timeout)
 
 

@@ -11,7 +11,7 @@ from support.server import eventually
 
 CONNECTIONS_MAX = 20
 # Twice the reserve of a worker and the control plane for connections that do not subscribe.
-CROWD = 256
+EXCESS_CONNECTIONS = 256
 # Viewers of the status page that a full worker still takes.
 VIEWERS_MAX = 8
 SSE = {"Accept": "text/event-stream"}
@@ -111,8 +111,9 @@ def test_every_refused_client_gets_its_own_retry_time(serve, channel):
     server = serve("--max-connections", 1, "--workers", 1)
     with ExitStack() as stack:
         fill(server, channel, stack, 1)
-        moments = [refused_events(server, channel) for _ in range(20)]
-        assert len(set(moments)) == 20 and max(moments) - min(moments) > 4500, moments
+        retry_times = [refused_events(server, channel) for _ in range(20)]
+        assert len(set(retry_times)) == 20, retry_times
+        assert max(retry_times) - min(retry_times) > 4500, retry_times
         seconds = {refused_503(server, channel) for _ in range(20)}
         assert len(seconds) >= 8, seconds
 
@@ -132,7 +133,7 @@ def test_unfinished_heads_are_evicted(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--head-timeout", "60s")
     with ExitStack() as stack:
         fill(server, channel, stack)
-        halves = [stack.enter_context(Raw(server)) for _ in range(CROWD)]
+        halves = [stack.enter_context(Raw(server)) for _ in range(EXCESS_CONNECTIONS)]
         for half in halves:
             half.send_anyway("GET /health HTTP/1.1\r\nHost")
         assert is_served(server, channel)
@@ -142,7 +143,7 @@ def test_unfinished_heads_are_evicted(serve, channel):
         # The newest stays.
         halves[-1].send(": x\r\n\r\n")
         assert halves[-1].read_response().status == 200
-        assert server.metrics()['throng_disconnects_total{reason="evicted"}'] >= CROWD / 2
+        assert server.metrics()['throng_disconnects_total{reason="evicted"}'] >= EXCESS_CONNECTIONS / 2
 
 
 def test_silent_connections_are_evicted_for_new_ones(serve, channel):
@@ -150,7 +151,7 @@ def test_silent_connections_are_evicted_for_new_ones(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--idle-timeout", "60s")
     with ExitStack() as stack:
         fill(server, channel, stack)
-        for nth in range(CROWD):
+        for nth in range(EXCESS_CONNECTIONS):
             silent = stack.enter_context(Raw(server))
             if nth % 2:
                 silent.request("GET", "/health")
@@ -160,14 +161,14 @@ def test_silent_connections_are_evicted_for_new_ones(serve, channel):
                 silent.request("POST", f"/channels/{channel}", length)
                 assert silent.read_head().status == 100
         assert is_served(server, channel)
-        assert server.metrics()["throng_http_connections_evicted_total"] >= CROWD / 2
+        assert server.metrics()["throng_http_connections_evicted_total"] >= EXCESS_CONNECTIONS / 2
 
 
 def test_refused_clients_that_stay_do_not_keep_others_out(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1)
     with ExitStack() as stack:
         fill(server, channel, stack)
-        for _ in range(CROWD):
+        for _ in range(EXCESS_CONNECTIONS):
             staying = stack.enter_context(Raw(server))
             staying.request("GET", f"/channels/{channel}", SSE)
             assert staying.read_response().status == 200
@@ -204,7 +205,7 @@ def test_a_closed_subscriber_frees_its_place(serve, channel):
         refused_events(server, channel)
         last.close()
 
-        def there_is_room():
+        def has_capacity():
             try:
                 connection, head = subscribe(server, channel)
             except Closed:
@@ -212,7 +213,7 @@ def test_a_closed_subscriber_frees_its_place(serve, channel):
             stack.enter_context(connection)
             return head.header("Throng-Id") is not None
 
-        eventually(there_is_room, "room for one more")
+        eventually(has_capacity, "capacity for one more")
         publisher.send(frame(TEXT, json.dumps({"type": "publish", "channel": channel, "data": 1})))
         answer = json.loads(publisher.read_message())
         assert answer["subscribers"] == CONNECTIONS_MAX - 1, answer

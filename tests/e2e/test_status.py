@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from conftest import HERE, QUICK
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.raw import Raw
 from support.server import Server, clean_environment, eventually
 from support.transports import TRANSPORTS, subscribe
@@ -39,7 +39,7 @@ def test_connections_are_counted_by_transport(serve, channel, transport):
         return sample["connections"][transport] == count
 
     if transport == "poll":
-        with socket.create_connection((server.host, server.port), PATIENCE_SECONDS) as waiting:
+        with socket.create_connection((server.host, server.port), TIMEOUT_SECONDS) as waiting:
             head = f"GET /channels/{channel}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             waiting.sendall(head.encode())
             eventually(lambda: counted(1), "a long-poll that waits")
@@ -152,7 +152,7 @@ def test_all_viewers_get_the_same_sample_once_a_second(serve):
 
     async def all_of_them():
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             views = (view(session, server.url) for _ in range(VIEWERS))
             return await asyncio.gather(*views)
@@ -203,7 +203,7 @@ def test_page(serve, chromium, scenario):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS * 6,
+        timeout=TIMEOUT_SECONDS * 6,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,7 +211,7 @@ def test_page(serve, chromium, scenario):
 
 def expect_success(child):
     """Waits until a scenario ends, and expects that it succeeded."""
-    assert child.wait(PATIENCE_SECONDS * 3) == 0
+    assert child.wait(TIMEOUT_SECONDS * 3) == 0
 
 
 def go_on(child):

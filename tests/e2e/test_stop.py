@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 from support.raw import Closed, Raw, RawWebSocket
 from support.server import BINARY, LISTENING, Server, clean_environment, eventually
 
@@ -157,7 +157,7 @@ def test_a_stop_does_not_wait_for_polls_if_there_were_none(tmp_path, channel):
 
 
 def test_polls_under_load_lose_nothing(tmp_path, channel):
-    """Many clients are between two polls when the server is told to stop."""
+    """Many clients are between two polls when the server gets the signal to stop."""
     # A history so long that no client lags behind it.
     history = ["--history-messages", "1M", "--history-bytes", "1G", "--max-lag-messages", "1M"]
     server = Server(tmp_path, "--drain-window", "5s", "--drain-timeout", "20s", *history)
@@ -335,7 +335,7 @@ def test_a_hangup_during_the_start_does_not_end_it(tmp_path, disposition):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, disposition),
     )
-    watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+    watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
     watchdog.start()
     try:
         # It cannot continue before it has read its settings.
@@ -349,7 +349,7 @@ def test_a_hangup_during_the_start_does_not_end_it(tmp_path, disposition):
             if HANGUP in text and LISTENING.search(text):
                 break
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        rest, _ = process.communicate(timeout=TIMEOUT_SECONDS)
         assert process.returncode == 0, text + rest
     finally:
         watchdog.cancel()
@@ -375,7 +375,7 @@ def test_hangups_from_the_first_thread_on_do_not_end_it(tmp_path, attempt):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+    watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
     watchdog.start()
     try:
         while process.poll() is None and threads(process) < 2:

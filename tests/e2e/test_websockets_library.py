@@ -7,11 +7,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from support import PATIENCE_SECONDS
+from support import TIMEOUT_SECONDS
 
 
 def plain(server, path, **options):
-    return connect(server.ws + path, proxy=None, open_timeout=PATIENCE_SECONDS, **options)
+    return connect(server.ws + path, proxy=None, open_timeout=TIMEOUT_SECONDS, **options)
 
 
 class V1:
@@ -31,7 +31,7 @@ class V1:
         self.context.__exit__(None, None, None)
 
     def next(self):
-        return json.loads(self.socket.recv(timeout=PATIENCE_SECONDS))
+        return json.loads(self.socket.recv(timeout=TIMEOUT_SECONDS))
 
     def ask(self, type, **fields):
         self.socket.send(json.dumps({"type": type, **fields}))
@@ -50,7 +50,7 @@ def test_plain_text_and_binary(server, channel):
         ann.send("hello ✓")
         bo.send(b"\x00\x01\xff")
         for socket in (ann, bo):
-            assert {socket.recv(PATIENCE_SECONDS), socket.recv(PATIENCE_SECONDS)} == {
+            assert {socket.recv(TIMEOUT_SECONDS), socket.recv(TIMEOUT_SECONDS)} == {
                 "hello ✓",
                 b"\x00\x01\xff",
             }
@@ -66,20 +66,20 @@ def test_plain_frames_hold_exactly_what_was_published(server, channel):
         server.publish(channel, b'{ "spaces":  "kept" }', Content_Type="application/json")
         server.publish(channel, b"\xff", Content_Type="application/octet-stream")
         server.publish(channel, "")
-        assert socket.recv(PATIENCE_SECONDS) == '{ "spaces":  "kept" }'
-        assert socket.recv(PATIENCE_SECONDS) == b"\xff"
-        assert socket.recv(PATIENCE_SECONDS) == ""
+        assert socket.recv(TIMEOUT_SECONDS) == '{ "spaces":  "kept" }'
+        assert socket.recv(TIMEOUT_SECONDS) == b"\xff"
+        assert socket.recv(TIMEOUT_SECONDS) == ""
 
 
 def test_plain_fragments_are_one_message(server, channel):
     with plain(server, f"/channels/{channel}") as socket:
         socket.send(["one ", "mess", "age"])
-        assert socket.recv(PATIENCE_SECONDS) == "one message"
+        assert socket.recv(TIMEOUT_SECONDS) == "one message"
 
 
 def test_plain_welcome(server, channel):
     with plain(server, f"/channels/{channel}?welcome=true") as socket:
-        welcome = json.loads(socket.recv(PATIENCE_SECONDS))
+        welcome = json.loads(socket.recv(TIMEOUT_SECONDS))
         headers = socket.response.headers
         assert welcome["type"] == "welcome" and welcome["id"] == headers["Throng-Id"]
         assert welcome["connection"] == headers["Throng-Connection"]
@@ -88,16 +88,16 @@ def test_plain_welcome(server, channel):
 def test_plain_on_several_channels_cannot_publish(server, channel):
     with plain(server, f"/subscribe?channel={channel}&channel={channel}-b") as socket:
         server.publish(channel + "-b", "heard")
-        assert socket.recv(PATIENCE_SECONDS) == "heard"
+        assert socket.recv(TIMEOUT_SECONDS) == "heard"
         socket.send("to whom?")
         with pytest.raises(ConnectionClosed) as closed:
-            socket.recv(PATIENCE_SECONDS)
+            socket.recv(TIMEOUT_SECONDS)
         assert closed.value.rcvd.code == 1008
 
 
 def test_server_answers_ping_and_close(server, channel):
     with plain(server, f"/channels/{channel}") as socket:
-        assert socket.ping("payload").wait(PATIENCE_SECONDS)
+        assert socket.ping("payload").wait(TIMEOUT_SECONDS)
         socket.close(1000)
         assert socket.close_code == 1000
 
@@ -106,7 +106,7 @@ def test_unknown_subprotocol_is_plain(server, channel):
     with plain(server, f"/channels/{channel}", subprotocols=["chat.v9"]) as socket:
         assert socket.subprotocol is None
         server.publish(channel, "x")
-        assert socket.recv(PATIENCE_SECONDS) == "x"
+        assert socket.recv(TIMEOUT_SECONDS) == "x"
 
 
 def test_v1_starts_with_the_channels_of_the_url(server, channel):

@@ -8,7 +8,7 @@ import { EventSource } from "eventsource";
 import { chromium } from "playwright-core";
 import WebSocket from "ws";
 
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
@@ -20,13 +20,13 @@ const FLAGS = [
 const PHONE = { width: 360, height: 740 };
 
 const [executablePath, serverUrl, scenario, picture] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE_MS });
+const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: TIMEOUT_MS });
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 /** Opens the page, and collects its errors in `faults`. */
 async function open(options = {}, prepare = async () => {}) {
   const context = await browser.newContext(options);
-  context.setDefaultTimeout(PATIENCE_MS);
+  context.setDefaultTimeout(TIMEOUT_MS);
   await prepare(context);
   const page = await context.newPage();
   page.faults = [];

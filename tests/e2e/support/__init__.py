@@ -2,4 +2,4 @@
 
 # Every wait for an expected event fails after this time, also on a slow machine. It limits failures
 # only: a test that passes does not wait for it.
-PATIENCE_SECONDS = 20
+TIMEOUT_SECONDS = 20

@@ -7,7 +7,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-from . import PATIENCE_SECONDS
+from . import TIMEOUT_SECONDS
 
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 CONTINUATION = 0x0
@@ -45,7 +45,7 @@ class Raw:
         if receive_buffer_bytes:
             # Before connecting, so that the window is small from the first segment on.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(PATIENCE_SECONDS)
+        self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect((server.host, server.port))
         self.host = f"{server.host}:{server.port}"
         self.buffer = b""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from . import PATIENCE_SECONDS
+from . import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("THRONG_BIN", ROOT / "target" / "debug" / "throng")).resolve()
@@ -35,10 +35,10 @@ def limit_descriptors(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
-def run_throng(*arguments, directory, environment=None, input=None, patience=PATIENCE_SECONDS):
+def run_throng(*arguments, directory, environment=None, input=None, timeout=TIMEOUT_SECONDS):
     """Runs the binary to its end. Returns the completed process with its output as text.
 
-    A command that is long by itself is given more patience.
+    Pass a longer timeout for a command that takes long.
     """
     return subprocess.run(
         [BINARY, *map(str, arguments)],
@@ -47,7 +47,7 @@ def run_throng(*arguments, directory, environment=None, input=None, patience=PAT
         capture_output=True,
         text=True,
         input=input,
-        timeout=patience,
+        timeout=timeout,
         check=False,
     )
 
@@ -74,11 +74,11 @@ class Server:
         self.host = self.port = None
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
-        if not self._address.wait(PATIENCE_SECONDS) or self.port is None:
+        if not self._address.wait(TIMEOUT_SECONDS) or self.port is None:
             self.process.kill()
             self.process.wait()
             raise RuntimeError(f"the server did not start:\n{self.log()}")
-        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, trust_env=False)
 
     def _read_output(self):
         for line in self.process.stdout:
@@ -97,7 +97,7 @@ class Server:
         """A client of the admin listener, whose address is printed after that of the other."""
         eventually(lambda: ADMIN.search(self.log()), "the address of the admin listener")
         url = ADMIN.search(self.log()).group(1)
-        return httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False)
+        return httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False)
 
     @property
     def url(self):
@@ -175,12 +175,12 @@ class Server:
     def wait(self):
         """Waits for the end of the process; returns its exit code."""
         try:
-            code = self.process.wait(PATIENCE_SECONDS)
+            code = self.process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             raise AssertionError(f"the server did not stop:\n{self.log()}") from None
-        self._reader.join(PATIENCE_SECONDS)
+        self._reader.join(TIMEOUT_SECONDS)
         return code
 
     def stop(self):
@@ -201,7 +201,7 @@ class Server:
 
 def eventually(condition, what):
     """Polls until `condition` holds: for states that no connection reports."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited in vain for: {what}")

@@ -11,10 +11,10 @@ import httpx
 from httpx_sse import EventSource
 from websockets.sync.client import connect
 
-from . import PATIENCE_SECONDS
+from . import TIMEOUT_SECONDS
 
 TRANSPORTS = ["stream", "sse", "websocket", "poll"]
-TIMEOUT = httpx.Timeout(PATIENCE_SECONDS)
+TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS)
 
 
 def subscribe(transport, server, path, since=None, **parameters):
@@ -117,7 +117,7 @@ class WebSocket(Subscriber):
     def __init__(self, server, path, since, parameters):
         url = server.ws + target(path, since, {"envelope": "true", **parameters})
         # The library wants a context manager, and this class is one: both are left in close().
-        self.context = connect(url, proxy=None, open_timeout=PATIENCE_SECONDS, compression=None)
+        self.context = connect(url, proxy=None, open_timeout=TIMEOUT_SECONDS, compression=None)
         self.socket = self.context.__enter__()
         headers = self.socket.response.headers
         self.id = headers["Throng-Id"]
@@ -126,7 +126,7 @@ class WebSocket(Subscriber):
 
     def next(self):
         """The next message."""
-        envelope = json.loads(self.socket.recv(timeout=PATIENCE_SECONDS))
+        envelope = json.loads(self.socket.recv(timeout=TIMEOUT_SECONDS))
         assert envelope["type"] == "message", envelope
         return envelope["id"], envelope["data"]
 
@@ -159,7 +159,7 @@ class Poll(Subscriber):
     def next(self):
         """The next message."""
         while not self.waiting:
-            self._poll(wait=PATIENCE_SECONDS // 2)
+            self._poll(wait=TIMEOUT_SECONDS // 2)
         envelope = self.waiting.pop(0)
         return envelope["id"], envelope["data"]
 
