@@ -44,8 +44,8 @@ impl Content {
     }
 }
 
-/// Browsers store the file and revalidate it each time: after an update, pages and client must match
-/// the server.
+/// Browsers store the file and revalidate it each time: after an update, pages and client must
+/// match the server.
 const REVALIDATE: &str = "no-cache";
 
 /// For a path whose content never changes.

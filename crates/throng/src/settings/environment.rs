@@ -148,8 +148,8 @@ mod tests {
             (
                 "THRONG_WORKERS",
                 "",
-                "the variable THRONG_WORKERS: \"\" is not a whole number of at least 1, like 1000, 10k \
-                 or 1M, or \"auto\"",
+                "the variable THRONG_WORKERS: \"\" is not a whole number of at least 1, like 1000, \
+                 10k or 1M, or \"auto\"",
             ),
         ] {
             assert_eq!(read_pairs(&[(name, value)]).unwrap_err(), expected);

@@ -137,7 +137,7 @@ impl Source<'_> {
     ) -> Result<(), SettingsError> {
         for item in list {
             let Some(table) = item.get_ref().as_table() else {
-                return Err(self.at(&item.span(), "`channels` has a value that is not a table; begin each table with [[channels]]"));
+                return Err(self.at(&item.span(), &misplaced("channels", item.get_ref())));
             };
             for key in table.keys() {
                 if !CHANNEL_KEYS.contains(&key.get_ref().as_ref()) {
@@ -270,11 +270,13 @@ mod tests {
             ("welcome = 'so'", "line 1, column 11: welcome: \"so\" is not true or false"),
             (
                 "channels = 1",
-                "line 1, column 1: `channels` is not a single value; begin each table with [[channels]]",
+                "line 1, column 1: `channels` is not a single value; begin each table with \
+                 [[channels]]",
             ),
             (
                 "[channels]\nmatch = 'a'",
-                "line 1, column 2: `channels` is not a single table; begin each table with [[channels]]",
+                "line 1, column 2: `channels` is not a single table; begin each table with \
+                 [[channels]]",
             ),
             ("log = 'info'\nlog = 'warn'", "line 2, column 1: `log` is set a second time"),
             ("ä = ", "line 1, column 1: \"ä\" is not a key"),
