@@ -250,6 +250,7 @@ pub trait Engine: Send + Sync {
         let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
         let cache = self.presence_cache();
         let query = cache.ask(now_ms, channel, connections, workers.len(), users_max, done)?;
+        // The answer to another query serves this one, too: it is here, or under way.
         let Some(query) = query else { return Ok(()) };
         for (worker, local, channel) in workers {
             self.post(worker, Notification::Presence { local, channel, query: Arc::clone(&query) });

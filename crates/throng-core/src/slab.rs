@@ -273,6 +273,7 @@ impl<T> Slab<T> {
         page.entries.clear();
         page.vacant = 0;
         let before = std::mem::replace(&mut self.spare, at);
+        // There was no spare page.
         let Some(page) = self.pages.get_mut(before as usize) else { return };
         page.entries = Vec::new();
         link(&mut self.pages, &mut self.freed, before);

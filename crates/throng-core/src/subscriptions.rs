@@ -323,7 +323,7 @@ impl SubscriptionTable {
         self.dropped
     }
 
-    /// What a subscription lacks.
+    /// What a subscription lacks; nothing if it has ended.
     pub fn waiting(&self, id: SubscriptionId) -> Waiting<'_> {
         let Some(subscription) = self.live(id) else { return Waiting::Nothing };
         let channel = &self.channels[subscription.local.index()];
@@ -348,6 +348,7 @@ impl SubscriptionTable {
 
     /// Records that the messages up to `offset` were written to the subscription, or are skipped.
     pub fn advance(&mut self, id: SubscriptionId, offset: u64) {
+        debug_assert!(self.live(id).is_some(), "messages are written to live subscriptions");
         let Some(local) = self.local(id) else { return };
         let subscription = &mut self.subscriptions[id.index()];
         debug_assert!(distance(offset, subscription.cursor) >= 0, "cursors only move forward");
@@ -363,25 +364,25 @@ impl SubscriptionTable {
         self.live(id).is_some_and(|subscription| subscription.connection & BLOCKED != 0)
     }
 
-    /// The connection's next subscription.
+    /// The connection's next subscription; `None` after the last, or if this one has ended.
     pub fn sibling(&self, id: SubscriptionId) -> Option<SubscriptionId> {
         self.live(id)?.sibling
     }
 
-    /// The channel of a subscription, and whether it is a user's inbox.
+    /// The channel of a subscription, and whether it is a user's inbox; `None` if it has ended.
     pub fn channel(&self, id: SubscriptionId) -> Option<(ChannelId, bool)> {
         let channel = &self.channels[self.local(id)?.index()];
         Some((channel.channel, channel.is_user))
     }
 
-    /// The offset of the last message written to a subscription.
+    /// The offset of the last message written to a subscription; `None` if it has ended.
     pub fn cursor(&self, id: SubscriptionId) -> Option<u64> {
         let subscription = self.live(id)?;
         let head = self.channels[subscription.local.index()].head;
         Some(full_cursor(head, subscription.cursor))
     }
 
-    /// The id of the last message written to a subscription.
+    /// The id of the last message written to a subscription; `None` if it has ended.
     pub fn position(&self, id: SubscriptionId) -> Option<MessageId> {
         let epoch = self.channels[self.local(id)?.index()].epoch;
         Some(MessageId { epoch: self.epochs.get(epoch), offset: self.cursor(id)? })
@@ -434,6 +435,7 @@ impl SubscriptionTable {
 
     /// Sets a mark of a subscription, and counts it for its channel.
     fn mark(&mut self, id: SubscriptionId, mark: u32) {
+        // The subscription has ended if its connection could not be watched.
         let Some(local) = self.local(id) else { return };
         let connection = &mut self.subscriptions[id.index()].connection;
         if *connection & mark == 0 {
@@ -442,7 +444,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Clears a mark of a subscription. Returns whether it was set.
+    /// Clears a mark of a subscription. Returns whether it was set; false if it has ended.
     fn unmark(&mut self, id: SubscriptionId, mark: u32) -> bool {
         let Some(local) = self.local(id) else { return false };
         let connection = &mut self.subscriptions[id.index()].connection;

@@ -80,9 +80,11 @@ mod turn;
 
 use std::sync::Arc;
 
-use throng_core::{Access, Counter, Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
+use throng_core::{
+    Access, Counter, Engine, Parked, Rules, SubscriptionTable, WorkerId, WorkerQueue,
+};
 
-use crate::connection::Connections;
+use crate::connection::{ConnectionId, Connections};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;
@@ -188,7 +190,7 @@ impl<N: Net> Worker<N> {
         self.subscriptions.is_fanning_out()
     }
 
-    /// Whether the worker retries something of which no event tells: call [`Worker::work`] soon.
+    /// Whether the worker retries something that no event reports: call [`Worker::work`] soon.
     pub fn is_waiting(&self) -> bool {
         self.deferred.handoffs() > 0
     }
@@ -217,6 +219,14 @@ impl<N: Net> Worker<N> {
     pub fn check_invariants(&self) {
         self.connections.check_invariants();
         self.deferred.check_invariants(&self.connections);
+        let ids = || (0..self.connections.extent()).map(ConnectionId::new);
+        let linked: usize = ids().map(|id| self.subscriptions(id).count()).sum();
+        assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
+        for parked in Parked::ALL {
+            let kinds = ids().filter_map(|id| self.connections.get(id)?.parked());
+            let count = kinds.filter(|&kind| kind == parked).count() as u64;
+            assert_eq!(self.metrics.parked(parked), count, "parked connections: {parked:?}");
+        }
     }
 
     fn count(&self, counter: Counter) {

@@ -152,6 +152,7 @@ impl Channel {
 
     /// Drops the messages that the channel's rule no longer covers.
     pub(super) fn expire(&mut self, shared: &Shared, now_ms: u64) {
+        // No message is kept.
         let Some(log) = &mut self.log else { return };
         let retention = shared.rules.get(self.rule).retention;
         shared.shrink(log, |log| log.trim(&retention, now_ms));
@@ -189,6 +190,7 @@ impl Channel {
             HistoryQuery::After(id) => self.after(shared.epoch, id),
             HistoryQuery::Newest | HistoryQuery::Before(_) => (0, None),
         };
+        // No message is kept.
         let Some(log) = &mut self.log else {
             return History { head, messages: Vec::new(), has_more: false, is_recovered };
         };

@@ -25,6 +25,7 @@ impl SubscriptionTable {
             // It is last, so the pass comes to it as well.
             buffer.pass.visits_left += 1;
         }
+        // It is alone, and linked to itself.
         let Some(first) = channel.first else {
             channel.first = Some(id);
             return;
@@ -50,6 +51,7 @@ impl SubscriptionTable {
         if was_first {
             channel.first = successor;
         }
+        // No pass is under way.
         let Some(buffer) = &mut channel.buffer else { return };
         let offered = buffer.offered();
         let pass = &mut buffer.pass;

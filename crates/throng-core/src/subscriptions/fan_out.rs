@@ -32,6 +32,7 @@ impl SubscriptionTable {
                 return;
             }
             *visits -= 1;
+            // The pass has ended.
             let Some(visit) = self.step(local) else {
                 self.passes.pop_front();
                 continue;
@@ -67,6 +68,7 @@ impl SubscriptionTable {
     /// Makes a pass come back to a subscription that it has visited, and that still lacks something
     /// and takes more.
     pub fn offer_rest(&mut self, id: SubscriptionId) {
+        debug_assert!(self.live(id).is_some(), "its connection takes messages");
         let (Some(local), Some(cursor)) = (self.local(id), self.cursor(id)) else { return };
         let channel = &mut self.channels[local.index()];
         let count = channel.count;

@@ -35,6 +35,7 @@ impl SubscriptionTable {
     /// written its backlog. The table itself calls it wherever else it may apply.
     pub(super) fn trim(&mut self, local: LocalId) {
         let channel = &self.channels[local.index()];
+        // Nothing is kept.
         let Some(buffer) = &channel.buffer else { return };
         if buffer.pass.is_queued || channel.blocked > 0 {
             // A backlog may be in it that no subscription lacks any more.
@@ -56,6 +57,7 @@ impl SubscriptionTable {
     /// kept of what all were offered.
     pub(super) fn trim_to_lag(&mut self, local: LocalId) {
         let channel = &mut self.channels[local.index()];
+        // Nothing is kept.
         let Some(buffer) = &mut channel.buffer else { return };
         let rule = self.rules.get(channel.rule);
         let retention = rule.retention;
@@ -106,6 +108,7 @@ impl SubscriptionTable {
     /// before, as far as all others were offered it: a buffer does not count encodings, and may
     /// keep its messages for long.
     pub fn drop_encodings(&mut self, id: SubscriptionId, from: u64) {
+        // The subscription has ended if the write found the peer gone.
         let (Some(local), Some(to)) = (self.local(id), self.cursor(id)) else { return };
         if let Some(buffer) = &mut self.channels[local.index()].buffer
             && from < buffer.offered()

@@ -127,7 +127,9 @@ impl ReplayBuffer {
 
     /// Drops the oldest message. Returns its bytes.
     pub(super) fn pop_front(&mut self) -> usize {
-        let Some(first) = self.messages.pop_front() else { return 0 };
+        let first = self.messages.pop_front();
+        debug_assert!(first.is_some(), "an empty buffer is within every limit");
+        let Some(first) = first else { return 0 };
         let bytes = first.weight_bytes();
         self.bytes -= bytes;
         self.floor = first.id.offset;
@@ -221,6 +223,7 @@ impl ReplayBuffer {
 
     /// The index of the first message after `cursor`.
     fn index_after(&self, cursor: u64) -> usize {
+        // No message is kept.
         let (Some(first), Some(last)) = (self.messages.front(), self.messages.back()) else {
             return 0;
         };

@@ -250,7 +250,7 @@ mod tests {
         ((*state >> 33) as usize) % bound
     }
 
-    /// Many schedules of two or three workers, one or two permits and a poster: when nobody is
+    /// Many schedules of two or three workers, one or two permits and a poster: when no thread is
     /// ready any more, everything is taken and fanned out. Posting and waking are two steps.
     #[test]
     fn no_schedule_leaves_a_worker_asleep_with_something_to_do() {

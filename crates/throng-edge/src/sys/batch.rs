@@ -30,7 +30,7 @@ pub(super) fn try_out(
             _ => break,
         }
     }
-    Err(io::Error::other("a full socket was not told from others"))
+    Err(io::Error::other("the kernel does not report a full socket at once"))
 }
 
 /// The meaning of a completion's result: a number of bytes, or a negative error number.

@@ -54,9 +54,14 @@ impl OwnMetrics {
         self.counters.unpark(parked);
     }
 
-    /// The number of parked connections.
-    pub(super) fn parked(&self) -> u64 {
-        Parked::ALL.iter().map(|&parked| self.counters.parked(parked)).sum()
+    /// The number of parked connections of a kind.
+    pub(super) fn parked(&self, parked: Parked) -> u64 {
+        self.counters.parked(parked)
+    }
+
+    /// The number of all parked connections.
+    pub(super) fn all_parked(&self) -> u64 {
+        Parked::ALL.iter().map(|&parked| self.parked(parked)).sum()
     }
 
     /// Records the time from the acceptance of a message to the end of its fan-out.
@@ -134,6 +139,6 @@ mod tests {
         metrics.park(Parked::Sse);
         metrics.park(Parked::Poll);
         metrics.unpark(Parked::Sse);
-        assert_eq!(metrics.parked(), 1);
+        assert_eq!((metrics.all_parked(), metrics.parked(Parked::Poll)), (1, 1));
     }
 }

@@ -13,7 +13,7 @@ const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
 
 /// The worker is so far behind that notifications wait.
 #[test]
-fn a_close_is_answered_after_what_was_published_before() {
+fn a_close_is_answered_after_messages_published_before_it() {
     let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.connect(WEBSOCKET);
@@ -22,7 +22,7 @@ fn a_close_is_answered_after_what_was_published_before() {
     rig.publish("a", "second", None);
     rig.send(&client, CLOSE);
     let has_work = rig.worker.work(false);
-    assert!(!has_work, "without a baton there is nothing to do");
+    assert!(!has_work, "without a permit there is nothing to do");
     for _ in 0..3 {
         rig.worker.work(true);
     }
@@ -31,7 +31,7 @@ fn a_close_is_answered_after_what_was_published_before() {
     assert!(at("first") < at("second") && received.ends_with("\u{fffd}\0"), "{received}");
 }
 
-/// What was published before the close frame is the write that finds the client gone.
+/// The write of a message published before the close frame finds the client gone.
 #[test]
 fn a_client_may_be_gone_before_its_close_is_answered() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! The end.
+//! Drains.
 
 use throng_core::Notification;
 use throng_edge::{Limits, Settings};
@@ -6,7 +6,7 @@ use throng_edge::{Limits, Settings};
 use crate::rig::Rig;
 
 #[test]
-fn it_begins_although_notifications_have_to_wait_and_what_was_published_before_is_delivered() {
+fn a_drain_begins_while_notifications_wait_and_delivers_earlier_messages() {
     let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.get("/channels/a");

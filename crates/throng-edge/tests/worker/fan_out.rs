@@ -12,7 +12,7 @@ fn text(number: usize) -> String {
 }
 
 #[test]
-fn a_visit_writes_no_more_than_a_slice_and_its_rest_is_not_lost() {
+fn a_visit_writes_at_most_a_slice_and_the_rest_is_not_lost() {
     let mut rig = Rig::new();
     let readers = [rig.get("/channels/a"), rig.get("/channels/a")];
     for reader in &readers {
@@ -21,8 +21,8 @@ fn a_visit_writes_no_more_than_a_slice_and_its_rest_is_not_lost() {
     for number in 0..MESSAGES {
         rig.publish("a", &text(number), None);
     }
-    // A visit ends after the write with which the slice is used up, and that after the message
-    // with which it has enough.
+    // A visit ends with the write that uses up the slice, and that write with the message that
+    // reaches its limit.
     let bytes_max = Limits::default().slice_bytes + text(MESSAGES).len() + 100;
     let mut received = [const { String::new() }; 2];
     let mut has_more = true;
@@ -36,8 +36,8 @@ fn a_visit_writes_no_more_than_a_slice_and_its_rest_is_not_lost() {
         }
     }
     for received in received {
-        let told = received.split('<').skip(1).filter_map(|part| part.split_once('>'));
-        let numbers: Vec<usize> = told.filter_map(|(number, _)| number.parse().ok()).collect();
+        let tags = received.split('<').skip(1).filter_map(|part| part.split_once('>'));
+        let numbers: Vec<usize> = tags.filter_map(|(number, _)| number.parse().ok()).collect();
         assert_eq!(numbers, (0..MESSAGES).collect::<Vec<_>>());
     }
 }

@@ -9,10 +9,10 @@ fn name(head: &str) -> ConnectionName {
     line.expect("a stream has a name").parse().expect("it is a name")
 }
 
-/// A log keeps whom a message is not for. A later connection at the same place is somebody else,
-/// also after as many connections as 16 bits tell apart.
+/// A log keeps the name of the connection that does not get a message. A later connection in the
+/// same place has another name, even after 2^16 connections.
 #[test]
-fn a_message_is_kept_from_one_connection_only() {
+fn a_message_excludes_one_connection_only() {
     let mut rig = Rig::new();
     let publisher = rig.get("/channels/a");
     let of_publisher = name(&publisher.received());

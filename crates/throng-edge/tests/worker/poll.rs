@@ -5,9 +5,9 @@ use throng_edge::limits::Limits;
 
 use crate::rig::Rig;
 
-/// The worker follows the channel already, and has not taken the message out of its queue.
+/// The worker follows the channel already, and the message is still in its queue.
 #[test]
-fn a_poll_answers_what_is_in_the_log() {
+fn a_poll_gets_the_messages_in_the_log() {
     for wait in ["0", "30"] {
         let mut rig = Rig::new();
         let follower = rig.get("/channels/a");
@@ -26,7 +26,7 @@ fn a_poll_answers_what_is_in_the_log() {
 }
 
 #[test]
-fn a_poll_goes_on_where_the_one_before_ended() {
+fn a_poll_resumes_where_the_one_before_ended() {
     let mut rig = Rig::new();
     rig.publish("a", "1", None);
     rig.publish("b", "2", None);
@@ -42,9 +42,9 @@ fn a_poll_goes_on_where_the_one_before_ended() {
     assert!(answer.contains("Throng-Id: z-1,z-2\r\n") && answer.ends_with("\r\n\r\n3"));
 }
 
-/// What a publisher chose is never run in the server's own origin.
+/// A published message is never run as a script in the server's own origin.
 #[test]
-fn a_message_is_no_page_of_the_server() {
+fn a_browser_does_not_run_a_message() {
     let mut rig = Rig::new();
     rig.publish("a", "<script>alert(1)</script>", None);
     let answer = rig.get("/channels/a?history=1&wait=0").received();
@@ -60,9 +60,9 @@ fn a_message_is_no_page_of_the_server() {
     }
 }
 
-/// The name of a page is as long as its client likes.
+/// The client chooses the length of the origin.
 #[test]
-fn a_poll_that_waits_is_counted_with_its_origin() {
+fn the_origin_of_a_waiting_poll_counts_as_buffered() {
     let limits = Limits { max_buffered_bytes: 100_000, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let origin = format!("http://{}.localhost", "a".repeat(10_000));

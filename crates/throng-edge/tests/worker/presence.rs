@@ -1,4 +1,4 @@
-//! Who is in a channel: what looking through it costs a worker, in slices of its work.
+//! Presence queries: a worker scans a channel's subscriptions in slices.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,45 +8,45 @@ use throng_edge::Settings;
 
 use crate::rig::{Client, Rig};
 
-/// Subscriptions that are looked at for one answer.
-const LOOKS_PER_ANSWER: usize = 4096;
+/// Subscriptions that one scan examines.
+const EXAMINED_MAX: usize = 4096;
 
-/// Those that one slice may look at.
-const LOOKS_PER_SLICE: usize = 512;
+/// Subscriptions that one slice examines.
+const EXAMINED_PER_SLICE: usize = 512;
 
 fn ask(rig: &Rig, now_ms: u64, name: &str) -> Receiver<Presence> {
     let (answer, answered) = channel();
-    let done = Box::new(move |presence| answer.send(presence).expect("somebody waits"));
+    let done = Box::new(move |presence| answer.send(presence).expect("the test waits for it"));
     let asked = rig.engine.presence(now_ms, &ChannelName::channel(name), 1000, done);
-    asked.expect("few ask");
+    asked.expect("few queries are open");
     answered
 }
 
 fn crowd(rig: &mut Rig, followers: usize, users: usize) -> Vec<Client> {
-    let follow = |nth| rig.get(&format!("/channels/a?user=u{:04}", nth % users));
+    let follow = |number| rig.get(&format!("/channels/a?user=u{:04}", number % users));
     (0..followers).map(follow).collect()
 }
 
-/// The one at which the worker would go on leaves, and one that joins takes its number.
+/// The subscription that the scan would go on with ends, and a new one takes its id.
 #[test]
-fn an_answer_that_has_lost_its_place_does_not_pass_for_whole() {
-    let place = LOOKS_PER_SLICE - LOOKS_PER_SLICE / 64;
-    for nth in place - 4..place + 12 {
+fn a_scan_whose_next_subscription_was_replaced_is_not_complete() {
+    let place = EXAMINED_PER_SLICE - EXAMINED_PER_SLICE / 64;
+    for left in place - 4..place + 12 {
         let mut rig = Rig::new();
         let followers = crowd(&mut rig, 900, 900);
         rig.worker.work(false);
         let answered = ask(&rig, 1, "a");
         rig.worker.work(false);
         assert!(answered.try_recv().is_err(), "it takes more than one slice");
-        rig.hang_up(&followers[nth]);
+        rig.hang_up(&followers[left]);
         rig.get("/channels/a?user=new");
         let (_, presence) = slices(&mut rig, &answered);
         let is_whole = presence.users.len() >= 899;
-        assert_eq!(presence.is_cut, !is_whole, "{nth}: {} users", presence.users.len());
+        assert_eq!(presence.is_cut, !is_whole, "{left}: {} users", presence.users.len());
     }
 }
 
-/// Slices until the answer is there.
+/// Runs slices until the query is answered. Returns their number and the answer.
 fn slices(rig: &mut Rig, answered: &Receiver<Presence>) -> (usize, Presence) {
     let mut slices = 0;
     loop {
@@ -55,7 +55,7 @@ fn slices(rig: &mut Rig, answered: &Receiver<Presence>) -> (usize, Presence) {
         if let Ok(presence) = answered.try_recv() {
             return (slices, presence);
         }
-        assert!(has_more, "it does not sleep on a question");
+        assert!(has_more, "it does not sleep on a query");
     }
 }
 
@@ -65,39 +65,42 @@ fn all_users_are_found_a_slice_at_a_time() {
     crowd(&mut rig, 3000, 700);
     let answered = ask(&rig, 0, "a");
     let (slices, presence) = slices(&mut rig, &answered);
-    assert!((3000 / LOOKS_PER_SLICE..=3000 / LOOKS_PER_SLICE + 1).contains(&slices), "{slices}");
+    assert!(
+        (3000 / EXAMINED_PER_SLICE..=3000 / EXAMINED_PER_SLICE + 1).contains(&slices),
+        "{slices}"
+    );
     let expected: Vec<_> = (0..700).map(|user| format!("u{user:04}")).collect();
     let found: Vec<_> = presence.users.iter().map(|user| user.to_string()).collect();
     assert_eq!(found, expected);
     assert_eq!((presence.connections, presence.is_cut), (3000, false));
 }
 
-/// However many ask, and whether or not they name a user, a second's questions are one walk.
+/// All queries about a channel within a second share one scan.
 #[test]
-fn many_questions_are_one_walk() {
+fn many_queries_share_one_scan() {
     let mut rig = Rig::new();
     crowd(&mut rig, 6000, 1);
     let all: Vec<_> = (0..500).map(|_| ask(&rig, 0, "a")).collect();
     let (taken, presence) = slices(&mut rig, &all[0]);
-    assert!(taken <= LOOKS_PER_ANSWER / LOOKS_PER_SLICE + 1, "{taken} slices");
-    assert!(presence.is_cut, "it did not look at all of them");
+    assert!(taken <= EXAMINED_MAX / EXAMINED_PER_SLICE + 1, "{taken} slices");
+    assert!(presence.is_cut, "it has not examined all of them");
     assert!(all[1..].iter().all(|answered| answered.try_recv().is_ok()));
     assert!(!rig.worker.work(false), "nothing is left to do");
     assert!(ask(&rig, 999, "a").try_recv().is_ok());
     assert!(rig.queue.is_empty(), "the worker is not asked again");
 }
 
-/// Between two slices anybody may come or go, also the one that the walk stands at.
+/// Between two slices any subscriber may come or go, also the one that the scan goes on with.
 #[test]
-fn a_walk_goes_on_among_those_who_come_and_go() {
+fn a_scan_survives_subscribers_that_come_and_go() {
     let mut rig = Rig::new();
     crowd(&mut rig, 1000, 1000);
-    let goers: Vec<_> = (0..200).map(|n| rig.get(&format!("/channels/a?user=x{n}"))).collect();
+    let leaving: Vec<_> = (0..200).map(|n| rig.get(&format!("/channels/a?user=x{n}"))).collect();
     crowd(&mut rig, 1000, 1000);
     let answered = ask(&rig, 0, "a");
     rig.worker.work(false);
-    for goer in &goers {
-        rig.hang_up(goer);
+    for follower in &leaving {
+        rig.hang_up(follower);
     }
     rig.get("/channels/a?user=late");
     let (_, presence) = slices(&mut rig, &answered);
@@ -108,7 +111,7 @@ fn a_walk_goes_on_among_those_who_come_and_go() {
 }
 
 #[test]
-fn a_channel_that_nobody_follows_any_more_is_answered() {
+fn a_query_about_a_channel_without_followers_is_answered() {
     let mut rig = Rig::new();
     let follower = rig.get("/channels/a?user=ann");
     let answered = ask(&rig, 0, "a");
@@ -117,9 +120,9 @@ fn a_channel_that_nobody_follows_any_more_is_answered() {
     assert!(presence.users.is_empty());
 }
 
-/// One client alone does not keep all others from asking.
+/// The queries of one client do not delay those of all others.
 #[test]
-fn a_connection_has_few_questions_open() {
+fn a_connection_has_a_limited_number_of_open_queries() {
     let mut rig = Rig::with(Settings { max_channels_per_connection: 4, ..Settings::for_tests() });
     rig.get("/channels/a?user=u");
     let client = rig.connect(

@@ -161,7 +161,7 @@ impl Rig {
         self.worker.readable(token, false);
     }
 
-    /// The client's end of the connection is gone, and no event has told the worker yet.
+    /// The client's end of the connection is gone, and no event has reported it to the worker yet.
     pub fn vanish(&self, client: &Client) {
         client.0.borrow_mut().is_gone = true;
     }

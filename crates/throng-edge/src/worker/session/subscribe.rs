@@ -66,8 +66,9 @@ impl<N: Net> Worker<N> {
         self.set_up(id, request);
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
-        let told = followed.iter().filter_map(|followed| followed.is_recovered);
-        let is_recovered = told.reduce(|all, one| all && one);
+        // Whether all subscriptions that resume have recovered; `None` if none resumes.
+        let recovered = followed.iter().filter_map(|followed| followed.is_recovered);
+        let is_recovered = recovered.reduce(|all, one| all && one);
         if is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
