@@ -205,7 +205,7 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
     let mut results = Results {
         version: VERSION,
         started_unix_s: now_unix_s(),
-        environment: throng_flood::machine::environment(true),
+        environment: throng_flood::environment(true),
         ..Results::default()
     };
     // Fails now rather than after hours if a file cannot be written.

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use throng_flood::Observer;
 use throng_flood::plan::{
     Network, Options, Phase, PublishOptions, PublishTransport, ServerProcess, Streams,
     TargetOptions, Transport,
 };
 use throng_flood::report::Report;
 use throng_flood::report::live::{Live, Moment};
-use throng_flood::runner::Observer;
 use throng_units::Count;
 use throng_units::format::count;
 
@@ -200,7 +200,7 @@ impl<'a> Context<'a> {
             ended: None,
             on_moment,
         };
-        let report = throng_flood::run::run(plan, &mut screen);
+        let report = throng_flood::run(plan, &mut screen);
         screen.live.end();
         let ended = screen.ended.take();
         self.outcome.floods.push(report.clone());

@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use throng_flood::clients::ClientPool;
-use throng_flood::counts::ClientCounts;
-use throng_flood::marker::{Mark, now_ns};
+use throng_flood::ClientCounts;
+use throng_flood::ClientPool;
+use throng_flood::StreamCounters;
 use throng_flood::plan::{Options, TargetOptions, Transport};
-use throng_flood::streams::StreamCounters;
+use throng_flood::{Mark, now_ns};
 use throng_units::format::count;
 use ureq::Agent;
 

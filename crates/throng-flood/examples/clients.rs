@@ -12,11 +12,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use throng_flood::clients::{ClientPool, PublishDeliveries};
-use throng_flood::counts::ClientCounts;
-use throng_flood::marker::{Mark, now_ns};
+use throng_flood::ClientCounts;
+use throng_flood::Template;
 use throng_flood::plan::{Network, Plan, Sources, Streams, Subscribed, Target, Transport};
-use throng_flood::template::Template;
+use throng_flood::{ClientPool, PublishDeliveries};
+use throng_flood::{Mark, now_ns};
 
 const IN_FLIGHT: usize = 256;
 

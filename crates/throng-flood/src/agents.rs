@@ -6,9 +6,9 @@
 //!
 //! | subject | sent by | |
 //! |---|---|---|
-//! | `throng.flood.GROUP.call` | the coordinator, until enough agents have replied | which agents
-//! are there? |
-//! | `throng.flood.GROUP.agent.ID` | the coordinator | everything else |
+//! | `throng.flood.GROUP.call` | the coordinator, until enough agents have replied | asks which
+//! agents there are |
+//! | `throng.flood.GROUP.agent.ID` | the coordinator | all commands to the agent `ID` |
 //!
 //! # Layout
 //!
@@ -21,12 +21,12 @@
 //! | `nats` | the connection to the NATS server |
 //! | [`agent`] | `throng flood agent` |
 //! | [`coordinator`] | finds agents, and runs a plan with them |
-//! | `updates` | tells agents what is published |
+//! | `updates` | sends agents the counters of published messages |
 //! | `clients` | the clients of all agents, for the runner |
 //!
 //! # Invariants
 //!
-//! * Client threads know nothing of this: an agent uses its pool as a runner would.
+//! * Client threads do not know that agents exist: an agent uses its pool as a runner would.
 //! * The counters of published messages are read, sent, and acknowledged by all agents before they
 //!   are read again: `clients/start.rs` relies on that.
 //! * Counts are sent once. An agent that leaves a command unanswered is lost for the rest of the
@@ -34,28 +34,28 @@
 //! * Deliveries are measured by the agent's clock, corrected by its offset from the publisher's.
 //!   The report has the offset and its uncertainty.
 
-pub mod agent;
+pub(crate) mod agent;
 mod clients;
-pub mod clock;
-pub mod coordinator;
+pub(crate) mod clock;
+pub(crate) mod coordinator;
 mod counts;
 mod message;
 mod nats;
-pub mod split;
+pub(crate) mod split;
 mod updates;
 
 /// The version of the messages between agents and coordinator.
-pub const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 /// Why agents and coordinator cannot work together.
 #[derive(Debug, thiserror::Error)]
-pub enum AgentsError {
-    /// There is no NATS server at the URL.
+pub(crate) enum AgentsError {
+    /// No NATS server answers at the URL.
     #[error("there is no NATS server at {url}: {reason}")]
     NoServer {
         /// The URL without its password.
         url: String,
-        /// The reason.
+        /// Why the connection failed.
         reason: String,
     },
     /// The NATS server reported an error.
@@ -63,7 +63,7 @@ pub enum AgentsError {
     Server {
         /// The URL without its password.
         url: String,
-        /// The reason.
+        /// The error that it reported.
         reason: String,
     },
     /// Not enough agents have replied in time.
@@ -75,9 +75,9 @@ pub enum AgentsError {
         wanted: usize,
         /// How long the coordinator has waited.
         seconds: u64,
-        /// The group.
+        /// The group that was called.
         group: String,
-        /// A hint, or nothing.
+        /// What may help; may be empty.
         hint: String,
     },
     /// An agent has another version.
@@ -88,17 +88,17 @@ pub enum AgentsError {
     Version {
         /// The name of the agent.
         agent: String,
-        /// Its version.
+        /// The version of the agent.
         theirs: String,
         /// The version of the coordinator.
         ours: String,
     },
-    /// An agent cannot take part.
+    /// An agent refused to take part.
     #[error("the agent {agent} cannot take part: {reason}")]
     Refused {
         /// The name of the agent.
         agent: String,
-        /// The reason.
+        /// Why the agent refused.
         reason: String,
     },
     /// A group's name must be usable in a NATS subject.

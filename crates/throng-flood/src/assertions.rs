@@ -1,10 +1,10 @@
 //! What must hold at the end of a run: `lost == 0`, `p99 < 50ms`, `storm.recovered < 30s`.
 //!
-//! An assertion is a figure of the report, a comparison and a bound with the figure's unit. A
-//! figure that could not be measured fails its assertion: a check that checks nothing must not
+//! An assertion is a metric of the report, a comparison and a bound with the metric's unit. A
+//! metric that could not be measured fails its assertion: a check that checks nothing must not
 //! pass.
 
-mod figures;
+mod metrics;
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,14 +15,14 @@ use crate::report::{AssertionResult, Report};
 use throng_units::suggest::nearest;
 use throng_units::{Count, Size, Time};
 
-use figures::Unit;
-pub use figures::{Figure, Need};
+use metrics::MetricUnit;
+pub(crate) use metrics::{Metric, Requirement};
 
 /// What must hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assertion {
     text: String,
-    figure: Figure,
+    metric: Metric,
     comparison: Comparison,
     /// In the unit that was written …
     bound: f64,
@@ -55,47 +55,47 @@ const COMPARISONS: [(&str, Comparison); 8] = [
 /// An assertion that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssertionError {
-    /// No comparison in it.
+    /// The text has no comparison.
     #[error(
         "{text:?} is not an assertion: a figure, one of < <= > >= == !=, and a bound, like \
          \"lost == 0\" or \"p99 < 50ms\""
     )]
     Shape {
-        /// As written.
+        /// The text as written.
         text: String,
     },
-    /// No such figure.
+    /// No metric has this name.
     #[error("there is no figure {name:?}; {hint}")]
-    Figure {
-        /// As written.
+    Metric {
+        /// The name as written.
         name: String,
-        /// What could be meant.
+        /// The name that may be meant, or the known ones.
         hint: String,
     },
-    /// The bound has another unit than the figure, or is no number.
-    #[error("{bound:?} is not a bound for {figure}, which is {expected}")]
+    /// The bound is not a number, or not in a unit of the metric.
+    #[error("{bound:?} is not a bound for {metric}, which is {expected}")]
     Bound {
-        /// As written.
+        /// The bound as written.
         bound: String,
-        /// The figure's name.
-        figure: String,
-        /// What would be right.
+        /// The metric's name.
+        metric: String,
+        /// What the bound must be.
         expected: &'static str,
     },
 }
 
 impl Assertion {
     /// Whether it holds for a run, and what was found.
-    pub fn evaluate(&self, report: &Report) -> AssertionResult {
-        let found = self.figure.find(report).filter(|found| found.is_finite());
+    pub(crate) fn evaluate(&self, report: &Report) -> AssertionResult {
+        let found = self.metric.find(report).filter(|found| found.is_finite());
         let found = found.map(|found| found / self.factor);
         let holds = found.is_some_and(|found| self.comparison.holds(found, self.bound));
         AssertionResult { text: self.text.clone(), found, holds }
     }
 
-    /// What a plan must have for the figure to be measured.
-    pub fn need(&self) -> Option<Need> {
-        self.figure.need()
+    /// What a plan must have for the metric to be measured.
+    pub fn need(&self) -> Option<Requirement> {
+        self.metric.need()
     }
 }
 
@@ -127,18 +127,18 @@ impl FromStr for Assertion {
         if name.is_empty() || bound.is_empty() {
             return Err(shape());
         }
-        let figure = Figure::named(name).ok_or_else(|| unknown(name))?;
-        let (bound, factor) = figure.unit().read(bound).ok_or_else(|| AssertionError::Bound {
+        let metric = Metric::named(name).ok_or_else(|| unknown(name))?;
+        let (bound, factor) = metric.unit().read(bound).ok_or_else(|| AssertionError::Bound {
             bound: bound.to_owned(),
-            figure: name.to_owned(),
-            expected: figure.unit().expected(),
+            metric: name.to_owned(),
+            expected: metric.unit().expected(),
         })?;
-        Ok(Assertion { text: text.to_owned(), figure, comparison, bound, factor })
+        Ok(Assertion { text: text.to_owned(), metric, comparison, bound, factor })
     }
 }
 
 fn unknown(name: &str) -> AssertionError {
-    let names = figures::names();
+    let names = metrics::names();
     let hint = match nearest(name, names.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean {meant:?}?"),
         None => {
@@ -147,10 +147,10 @@ fn unknown(name: &str) -> AssertionError {
                 .to_owned()
         }
     };
-    AssertionError::Figure { name: name.to_owned(), hint }
+    AssertionError::Metric { name: name.to_owned(), hint }
 }
 
-impl Unit {
+impl MetricUnit {
     /// A bound in the unit that is written, and how much of the report's unit that is.
     fn read(self, text: &str) -> Option<(f64, f64)> {
         let of_time = |own_ns: f64| match Time::parts(text)? {
@@ -161,22 +161,24 @@ impl Unit {
         };
         match self {
             // What is found is shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
-            Unit::Plain => Count::parts(text).map(|(number, unit)| in_full(number, unit)),
-            Unit::Rate => Count::parts(text.strip_suffix("/s").unwrap_or(text))
+            MetricUnit::Plain => Count::parts(text).map(|(number, unit)| in_full(number, unit)),
+            MetricUnit::Rate => Count::parts(text.strip_suffix("/s").unwrap_or(text))
                 .map(|(number, unit)| in_full(number, unit)),
-            Unit::Bytes => Size::parts(text).map(|(number, unit)| (number, unit.unwrap_or(1.0))),
-            Unit::Milliseconds => of_time(1e6),
-            Unit::Microseconds => of_time(1e3),
-            Unit::Seconds => of_time(1e9),
+            MetricUnit::Bytes => {
+                Size::parts(text).map(|(number, unit)| (number, unit.unwrap_or(1.0)))
+            }
+            MetricUnit::Milliseconds => of_time(1e6),
+            MetricUnit::Microseconds => of_time(1e3),
+            MetricUnit::Seconds => of_time(1e9),
         }
     }
 
     fn expected(self) -> &'static str {
         match self {
-            Unit::Plain => "a number, like 0 or 10k",
-            Unit::Rate => "a number per second, like 1000 or 10k",
-            Unit::Bytes => "a number of bytes, like 128 or 64KiB",
-            Unit::Milliseconds | Unit::Microseconds | Unit::Seconds => {
+            MetricUnit::Plain => "a number, like 0 or 10k",
+            MetricUnit::Rate => "a number per second, like 1000 or 10k",
+            MetricUnit::Bytes => "a number of bytes, like 128 or 64KiB",
+            MetricUnit::Milliseconds | MetricUnit::Microseconds | MetricUnit::Seconds => {
                 "a time, like 50ms, 100us or 1.5s"
             }
         }

@@ -20,7 +20,7 @@ pub struct Audit {
     /// client resumed.
     #[serde(default)]
     pub missed: u64,
-    /// Repeated deliveries.
+    /// Deliveries of a message that had been delivered before.
     pub duplicated: u64,
     /// Deliveries after that of a later message.
     pub reordered: u64,
@@ -47,16 +47,16 @@ impl Audit {
 
 /// How a message relates to those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
+pub(crate) enum SequenceOrder {
     /// Sent before the client was subscribed: neither expected nor an error.
     Before,
     /// The next message, or one after a gap.
     New,
     /// The next message after a gap of this many, which the server announced.
     AfterGap(u32),
-    /// Fills a gap.
+    /// The message fills a gap.
     Late,
-    /// A duplicate.
+    /// The message has arrived before.
     Again,
 }
 
@@ -66,7 +66,7 @@ pub enum Arrival {
 /// arrived; otherwise it is a duplicate. A gap that leaves the window is no longer tracked: a
 /// message that fills it later counts as a duplicate, and the gap as lost.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Track {
+pub(crate) struct Track {
     /// Bit `k` is set if sequence `last - k` has arrived.
     window: u64,
     /// Sequences above this are expected.
@@ -81,36 +81,36 @@ pub struct Track {
 
 impl Track {
     /// Expects every sequence above `base`.
-    pub fn begin(base: u32) -> Track {
+    pub(crate) fn begin(base: u32) -> Track {
         Track { base, last: base, ..Track::default() }
     }
 
     /// Expects every sequence above `base`, unless something has arrived already.
-    pub fn begin_later(&mut self, base: u32) {
+    pub(crate) fn begin_later(&mut self, base: u32) {
         if self.is_empty() && base > self.base {
             *self = Track::begin(base);
         }
     }
 
     /// Whether nothing has arrived.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.distinct == 0
     }
 
     /// The highest sequence that has arrived.
-    pub fn last(&self) -> u32 {
+    pub(crate) fn last(&self) -> u32 {
         self.last
     }
 
     /// Records that the server has announced a gap before the next new message.
-    pub fn announce_gap(&mut self) {
+    pub(crate) fn announce_gap(&mut self) {
         self.is_gap_announced = true;
     }
 
     /// Records a message.
-    pub fn arrive(&mut self, sequence: u32) -> Arrival {
+    pub(crate) fn arrive(&mut self, sequence: u32) -> SequenceOrder {
         if sequence <= self.base {
-            return Arrival::Before;
+            return SequenceOrder::Before;
         }
         if sequence > self.last {
             let step = sequence - self.last;
@@ -119,24 +119,24 @@ impl Track {
             self.distinct += 1;
             let is_gap_announced = std::mem::take(&mut self.is_gap_announced);
             return match step - 1 {
-                missed @ 1.. if is_gap_announced => Arrival::AfterGap(missed),
-                _ => Arrival::New,
+                missed @ 1.. if is_gap_announced => SequenceOrder::AfterGap(missed),
+                _ => SequenceOrder::New,
             };
         }
         let back = self.last - sequence;
         let bit = if back < WINDOW { 1 << back } else { 0 };
         if bit == 0 || self.window & bit != 0 {
-            return Arrival::Again;
+            return SequenceOrder::Again;
         }
         self.window |= bit;
         self.distinct += 1;
-        Arrival::Late
+        SequenceOrder::Late
     }
 
     /// The audit up to `last_sent`. Of the sequences from [`expected_from`](Self::expected_from)
     /// on, `refused` were rejected by the server. Missed messages count as lost here; see
     /// [`Audit::without`].
-    pub fn audit(&self, last_sent: u32, refused: u64) -> Audit {
+    pub(crate) fn audit(&self, last_sent: u32, refused: u64) -> Audit {
         let due = u64::from(last_sent.max(self.last) - self.base);
         let received = u64::from(self.distinct);
         // A rejected message may have been delivered all the same.
@@ -145,7 +145,7 @@ impl Track {
     }
 
     /// The first expected sequence.
-    pub fn expected_from(&self) -> u32 {
+    pub(crate) fn expected_from(&self) -> u32 {
         self.base.saturating_add(1)
     }
 }
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn after(base: u32, sequences: impl IntoIterator<Item = u32>) -> (Track, Vec<Arrival>) {
+    fn after(base: u32, sequences: impl IntoIterator<Item = u32>) -> (Track, Vec<SequenceOrder>) {
         let mut track = Track::begin(base);
         let arrivals = sequences.into_iter().map(|sequence| track.arrive(sequence)).collect();
         (track, arrivals)
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn messages_in_order_are_all_received() {
         let (track, arrivals) = after(3, 4..=200);
-        assert!(arrivals.iter().all(|&arrival| arrival == Arrival::New));
+        assert!(arrivals.iter().all(|&arrival| arrival == SequenceOrder::New));
         let audit = track.audit(200, 0);
         assert_eq!((audit.expected, audit.received, audit.lost), (197, 197, 0));
     }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn late_messages_differ_from_duplicates() {
-        use Arrival::{Again, Before, Late, New};
+        use SequenceOrder::{Again, Before, Late, New};
         let (track, arrivals) = after(2, [3, 5, 4, 4, 5, 2, 70, 6, 7, 6]);
         assert_eq!(arrivals, [New, New, Late, Again, Again, Before, New, Again, Late, Again]);
         assert_eq!(track.audit(70, 0).received, 5);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_announced_gap_is_missed_not_lost() {
-        use Arrival::{AfterGap, New};
+        use SequenceOrder::{AfterGap, New};
         let (mut track, _) = after(0, [1]);
         track.announce_gap();
         assert_eq!(track.arrive(5), AfterGap(3));
@@ -215,10 +215,10 @@ mod tests {
                 let is_known = all.contains(&sequence);
                 let is_highest = all.last().is_none_or(|&last| sequence > last);
                 let expected = match (sequence <= 100, is_known, is_highest) {
-                    (true, ..) => Arrival::Before,
-                    (_, true, _) => Arrival::Again,
-                    (_, _, true) => Arrival::New,
-                    _ => Arrival::Late,
+                    (true, ..) => SequenceOrder::Before,
+                    (_, true, _) => SequenceOrder::Again,
+                    (_, _, true) => SequenceOrder::New,
+                    _ => SequenceOrder::Late,
                 };
                 prop_assert_eq!(arrival, expected);
                 if sequence > 100 {

@@ -9,10 +9,10 @@ use crate::failure::Failure;
 use crate::protocol::refusal;
 
 /// A histogram of nanoseconds to three digits. It resizes, so recording cannot fail.
-pub type Nanoseconds = Histogram<u64>;
+pub(crate) type Nanoseconds = Histogram<u64>;
 
 /// An empty histogram of nanoseconds.
-pub fn nanoseconds() -> Nanoseconds {
+pub(crate) fn nanoseconds() -> Nanoseconds {
     // Timestamps between two system calls are no more precise than a microsecond.
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are allowed"))
 }
@@ -22,7 +22,7 @@ pub fn nanoseconds() -> Nanoseconds {
 pub struct ClientCounts {
     /// The current states of its clients.
     pub states: States,
-    /// Connects started.
+    /// Connects that were started.
     pub attempts: u64,
     /// Clients that became subscribed.
     pub subscribed: u64,
@@ -38,16 +38,16 @@ pub struct ClientCounts {
     pub stray: u64,
     /// Messages without a mark: welcomes, notices, replies of protocols.
     pub unmarked: u64,
-    /// Bytes read.
+    /// Bytes that were received.
     pub received_bytes: u64,
     /// Answered pings, of WebSocket and of protocols.
     pub pings: u64,
     /// Heartbeats that need no answer: pongs, comments of an event stream, empty lines of a stream.
     pub heartbeats: u64,
     /// From the start of the first connect to the last subscription.
-    pub connecting: Span,
+    pub connecting: TimeSpan,
     /// From the first message to the last, with or without a mark.
-    pub arriving: Span,
+    pub arriving: TimeSpan,
     /// From the start of a connect to the subscription.
     pub connect: Nanoseconds,
     /// From the scheduled time of a message to each delivery.
@@ -61,16 +61,16 @@ pub struct ClientCounts {
 /// The time from the first to the last occurrence of something, in nanoseconds of the
 /// `CLOCK_MONOTONIC` of one machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Span(Option<(u64, u64)>);
+pub struct TimeSpan(Option<(u64, u64)>);
 
-impl Span {
+impl TimeSpan {
     /// Records an occurrence.
     pub fn note(&mut self, at_ns: u64) {
-        self.merge(Span(Some((at_ns, at_ns))));
+        self.merge(TimeSpan(Some((at_ns, at_ns))));
     }
 
     /// Extends the span to cover another.
-    pub fn merge(&mut self, other: Span) {
+    pub fn merge(&mut self, other: TimeSpan) {
         self.0 = match (self.0, other.0) {
             (Some((first, last)), Some((other_first, other_last))) => {
                 Some((first.min(other_first), last.max(other_last)))
@@ -98,11 +98,11 @@ impl Span {
 /// Clients by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct States {
-    /// Connecting, or waiting for the confirmation of the subscription.
+    /// Clients that are connecting, or waiting for the confirmation of the subscription.
     pub connecting: u64,
-    /// Subscribed.
+    /// Clients that are subscribed.
     pub active: u64,
-    /// Closed by either side, and not reconnecting.
+    /// Clients that were closed by either side, and are not reconnecting.
     pub closed: u64,
 }
 
@@ -121,8 +121,8 @@ impl Default for ClientCounts {
             received_bytes: 0,
             pings: 0,
             heartbeats: 0,
-            connecting: Span::default(),
-            arriving: Span::default(),
+            connecting: TimeSpan::default(),
+            arriving: TimeSpan::default(),
             connect: nanoseconds(),
             delivery: nanoseconds(),
             lag_ns: 0,
@@ -160,8 +160,8 @@ impl ClientCounts {
         ];
         counts.into_iter().for_each(|count| *count = 0);
         self.failures.clear();
-        self.connecting = Span::default();
-        self.arriving = Span::default();
+        self.connecting = TimeSpan::default();
+        self.arriving = TimeSpan::default();
         self.connect.reset();
         self.delivery.reset();
     }
@@ -201,13 +201,13 @@ mod tests {
 
     #[test]
     fn a_span_covers_all_occurrences() {
-        let mut span = Span::default();
+        let mut span = TimeSpan::default();
         assert_eq!((span.seconds(), span.last_ns()), (None, None));
         span.note(7_000_000_000);
         assert_eq!(span.seconds(), Some(0.0));
-        let mut other = Span::default();
+        let mut other = TimeSpan::default();
         other.note(5_000_000_000);
-        other.merge(Span::default());
+        other.merge(TimeSpan::default());
         span.merge(other);
         assert_eq!((span.first_ns(), span.last_ns()), (Some(5_000_000_000), Some(7_000_000_000)));
         assert_eq!(span.seconds(), Some(2.0));

@@ -36,9 +36,9 @@ pub enum Failure {
     /// Another status than `101` or `200`, and the first line of the response body.
     Refusal(u16, String),
     /// A rejection in a message of the server.
-    Said(String),
+    Message(String),
     /// A failure counted by an agent, as text.
-    Told(String),
+    Reported(String),
     /// The client's agent is lost.
     AgentLost,
 }
@@ -58,21 +58,21 @@ impl fmt::Display for Failure {
             Failure::Protocol(what) => write!(f, "protocol: {what}"),
             Failure::NoPorts => f.write_str("no local port is left"),
             Failure::NoDescriptors => f.write_str("no descriptor is left"),
-            Failure::Told(words) => f.write_str(words),
+            Failure::Reported(words) => f.write_str(words),
             Failure::AgentLost => f.write_str("agent lost"),
             Failure::Os(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
             Failure::Refusal(status, text) => write!(f, "status {status}: {text}"),
-            Failure::Said(text) => write!(f, "the server says {text}"),
+            Failure::Message(text) => write!(f, "the server says {text}"),
         }
     }
 }
 
 impl Failure {
     /// The failure without the server's text.
-    pub fn without_words(&self) -> Failure {
+    pub(crate) fn without_words(&self) -> Failure {
         match self {
             Failure::Refusal(status, _) => Failure::Status(*status),
-            Failure::Said(_) => Failure::Said("more".to_owned()),
+            Failure::Message(_) => Failure::Message("more".to_owned()),
             other => other.clone(),
         }
     }

@@ -4,6 +4,7 @@
 //! The time of other programs is subtracted: visible ones by their own processor time, invisible
 //! ones (in other containers) by what they used before the run.
 
+use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 use throng_host::proc;
@@ -13,10 +14,10 @@ use crate::plan::Plan;
 use crate::plan::listeners;
 use crate::protocol::url::HttpUrl;
 use crate::report::{Environment, MachineCost};
-use crate::template::Values;
+use crate::template::TemplateValues;
 
 /// How long the machine is observed before the run. `/proc/stat` counts in steps of 10 ms.
-pub const WATCH_TIME: Duration = Duration::from_millis(500);
+pub(crate) const WATCH_TIME: Duration = Duration::from_millis(500);
 
 /// How often the observation checks whether to stop.
 const WATCH_STEP: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ const NAMES_MAX: usize = 3;
 
 /// Measures the machine during a run.
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Processes of the server. The generator is this process.
     server: Vec<u32>,
     /// Cores that invisible programs used before the run.
@@ -41,7 +42,7 @@ pub struct Machine {
 
 /// A reading of the machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Watched {
+pub(crate) struct Watched {
     processors: Processors,
     /// Processor time of other programs so far, if it was read.
     others: Option<Duration>,
@@ -51,7 +52,7 @@ pub struct Watched {
 impl Machine {
     /// Observes the machine for [`WATCH_TIME`], while the caller does nothing, or until `stop`
     /// returns true. `None` if the kernel does not tell how busy the machine is.
-    pub fn watch(server: Vec<u32>, mut stop: impl FnMut() -> bool) -> Option<Machine> {
+    pub(crate) fn watch(server: Vec<u32>, mut stop: impl FnMut() -> bool) -> Option<Machine> {
         let ours = ours(&server);
         let (before, programs) = (Processors::read()?, Programs::others(&[std::process::id()]));
         let own_before = proc::cpu_ns(std::process::id())?;
@@ -73,14 +74,14 @@ impl Machine {
     }
 
     /// Reads the machine; with other programs, which takes longer, if `with_programs` is set.
-    pub fn read(&self, with_programs: bool) -> Option<Watched> {
+    pub(crate) fn read(&self, with_programs: bool) -> Option<Watched> {
         let others = with_programs.then(|| Programs::others(&ours(&self.server)).time());
         let processors = Processors::read()?;
         Some(Watched { processors, others, unseen_cores: self.unseen_cores })
     }
 
     /// Other programs that have worked since the start, the busiest first.
-    pub fn others(&self) -> Vec<String> {
+    pub(crate) fn others(&self) -> Vec<String> {
         let now = Programs::others(&ours(&self.server));
         let mut names = now.busiest_since(&self.programs);
         names.truncate(NAMES_MAX);
@@ -90,14 +91,14 @@ impl Machine {
 
 impl Watched {
     /// Cores that were busy since an earlier reading, for all programs.
-    pub fn cores_since(&self, earlier: &Watched) -> Option<f64> {
+    pub(crate) fn cores_since(&self, earlier: &Watched) -> Option<f64> {
         let busy = self.processors.busy_since(&earlier.processors)?;
         let time = self.processors.elapsed_since(&earlier.processors);
         (!time.is_zero()).then(|| busy.as_secs_f64() / time.as_secs_f64())
     }
 
     /// The cost of the run since an earlier reading.
-    pub fn cost_since(&self, earlier: &Watched, deliveries: u64) -> Option<MachineCost> {
+    pub(crate) fn cost_since(&self, earlier: &Watched, deliveries: u64) -> Option<MachineCost> {
         let busy = self.processors.busy_since(&earlier.processors)?;
         let others = self.others?.saturating_sub(earlier.others?);
         let time = self.processors.elapsed_since(&earlier.processors);
@@ -136,11 +137,11 @@ fn ours(server: &[u32]) -> Vec<u32> {
 }
 
 /// The server's processes: those in the plan, or else all that listen on the target's port.
-pub fn server(plan: &Plan) -> Vec<u32> {
+pub(crate) fn server(plan: &Plan) -> Vec<u32> {
     if !plan.server_pids.is_empty() {
         return plan.server_pids.clone();
     }
-    let url = plan.target.url.rendered(&Values::default());
+    let url = plan.target.url.rendered(&TemplateValues::default());
     let of_url = HttpUrl::parse(&url).map(|place| place.port);
     let port = plan.target.ports.first().copied().or(of_url);
     port.and_then(|port| listeners(port).ok()).unwrap_or_default()
@@ -160,6 +161,14 @@ pub fn environment(is_loopback: bool) -> Environment {
         is_loopback,
         ..Environment::default()
     }
+}
+
+/// Whether all addresses of the target are loopback addresses.
+pub(crate) fn is_loopback(plan: &Plan) -> bool {
+    let url = plan.target.url.rendered(&TemplateValues::default());
+    let Some(url) = HttpUrl::parse(&url) else { return false };
+    let addresses = (url.host, url.port).to_socket_addrs();
+    addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use memchr::memmem::Finder;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of a mark, and of the smallest payload.
-pub const MARK_BYTES: usize = 50;
+pub(crate) const MARK_BYTES: usize = 50;
 
 /// The start of a mark; the number is the version of the format.
 const START: &[u8] = b"~thr1.";
@@ -35,6 +35,11 @@ pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     // The machine has neither started in the future nor run for 500 years.
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
+}
+
+/// A number for a run. Two runs on one machine do not start in the same nanosecond.
+pub(crate) fn new_run() -> u32 {
+    (now_ns() ^ u64::from(std::process::id()) << 16) as u32
 }
 
 impl Mark {

@@ -22,22 +22,23 @@
 //! | [`show`] | a plan as TOML |
 
 mod check;
-pub mod file;
+pub(crate) mod file;
 mod model;
 mod option_table;
 mod option_value;
-pub mod options;
+mod options;
 mod phases;
-pub mod profile;
+mod profile;
 mod resolve;
 mod server_process;
-pub mod show;
+pub(crate) mod show;
 mod sources;
 mod toml_reader;
 mod values;
 
 pub use model::*;
 pub use options::{LoadOptions, Options, PublishOptions, SourceOptions, TargetOptions};
-pub use server_process::{ServerProcess, listeners};
+pub use server_process::ServerProcess;
+pub(crate) use server_process::listeners;
 pub use sources::LocalAddresses;
 pub use values::{Header, PortRange, PublishTransport, Share, UrlTable, ValueTable};

@@ -2,44 +2,44 @@
 //!
 //! # Layout
 //!
-//! | module | what it is |
 //! | module | contents |
+//! |---|---|
+//! | this one | [`feed`], which keeps the state of a partial message |
+//! | `event` | what decoders report |
 //! | [`http`] | response heads |
 //! | [`chunked`] | chunked transfer coding |
 //! | [`url`] | `http://` and `ws://` URLs |
 //! | [`sse`] | blocks of an event stream |
 //! | [`websocket`] | WebSocket frames and messages |
-//! | [`poll`] | responses to long-polls |
+//! | `long_poll` | responses to long-polls |
 //! | [`refusal`] | the text of a rejection |
 //!
 //! # Invariants
 //!
 //! * How the input is split does not change the events.
 //! * Between messages nothing is kept: [`feed`] leaves `None`.
-//! * Nothing grows beyond [`MESSAGE_BYTES_MAX`], and no input makes a decoder panic.
+//! * Nothing grows beyond `event::MESSAGE_BYTES_MAX`, and no input makes a decoder panic.
 
-pub mod chunked;
-pub mod http;
-pub mod poll;
-pub mod refusal;
-pub mod sse;
-pub mod url;
-pub mod websocket;
-
-use std::borrow::Cow;
+pub(crate) mod chunked;
+mod event;
+pub(crate) mod http;
+mod long_poll;
+pub(crate) mod refusal;
+mod sse;
+pub(crate) mod url;
+mod websocket;
 
 use memchr::memchr;
 
 use chunked::{Chunked, Piece};
+use event::check_length;
 
-/// The largest message or response that is assembled from parts: well above what push servers
-/// send, and a limit for a server that floods.
-pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) use event::{Event, LongPollResponse, ResumeHeaders};
 
 /// How to decode a subscribed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    /// WebSocket frames.
+pub(crate) enum Framing {
+    /// A sequence of WebSocket frames.
     WebSocket,
     /// An event stream, chunked or up to the end of the connection.
     Sse {
@@ -51,33 +51,13 @@ pub enum Framing {
         /// Whether it is chunked.
         is_chunked: bool,
     },
-    /// Responses to long-polls.
-    Poll,
-}
-
-/// What was received.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// A message.
-    Message(&'a [u8]),
-    /// The id to resume after. It follows its message.
-    Id(&'a [u8]),
-    /// A heartbeat that needs no answer: a pong, a comment of an event stream, an empty line of a
-    /// stream.
-    Heartbeat,
-    /// A WebSocket ping, which is answered with its payload.
-    Ping(&'a [u8]),
-    /// The server closes the WebSocket, perhaps with a code.
-    Close(Option<u16>),
-    /// The end of the body.
-    End,
-    /// A response to a long-poll.
-    Answer(poll::Answer<'a>),
+    /// A sequence of responses to long-polls.
+    LongPoll,
 }
 
 /// The state of a message that has not arrived completely.
 #[derive(Debug, Default)]
-pub struct Partial {
+pub(crate) struct PartialMessage {
     /// Bytes that are not decoded yet.
     kept: Vec<u8>,
     decoder: Decoder,
@@ -94,9 +74,9 @@ struct Decoder {
 }
 
 /// Decodes received bytes, and keeps the state of a partial message in `half`.
-pub fn feed(
+pub(crate) fn feed(
     framing: Framing,
-    partial: &mut Option<Box<Partial>>,
+    partial: &mut Option<Box<PartialMessage>>,
     bytes: &[u8],
     sink: &mut impl FnMut(Event<'_>),
 ) -> Result<(), &'static str> {
@@ -113,13 +93,9 @@ pub fn feed(
     let mut decoder = Decoder::default();
     let used = decoder.decode(framing, bytes, sink)?;
     if used < bytes.len() || !decoder.is_idle() {
-        *partial = Some(Box::new(Partial { kept: bytes[used..].to_vec(), decoder }));
+        *partial = Some(Box::new(PartialMessage { kept: bytes[used..].to_vec(), decoder }));
     }
     Ok(())
-}
-
-fn check_length(bytes: usize) -> Result<(), &'static str> {
-    if bytes > MESSAGE_BYTES_MAX { Err("the message is too long") } else { Ok(()) }
 }
 
 impl Decoder {
@@ -138,7 +114,7 @@ impl Decoder {
             Framing::WebSocket => {
                 websocket::decode(&mut self.message, &mut self.is_in_message, bytes, sink)
             }
-            Framing::Poll => poll::decode(bytes, sink),
+            Framing::LongPoll => long_poll::decode(bytes, sink),
             Framing::Sse { is_chunked } => self.body(is_chunked, sse_events, bytes, sink),
             Framing::Lines { is_chunked } => self.body(is_chunked, lines, bytes, sink),
         }
@@ -193,10 +169,10 @@ impl Decoder {
 fn sse_events<S: FnMut(Event<'_>)>(bytes: &[u8], sink: &mut S) -> usize {
     sse::decode(bytes, &mut |part| {
         let block = match part {
-            sse::Part::Comment => return sink(Event::Heartbeat),
-            sse::Part::Block(block) => block,
+            sse::SsePart::Comment => return sink(Event::Heartbeat),
+            sse::SsePart::Block(block) => block,
         };
-        let fields = sse::Fields::of(block);
+        let fields = sse::EventFields::of(block);
         if let Some(data) = &fields.data {
             sink(Event::Message(data));
         }
@@ -216,19 +192,6 @@ fn lines<S: FnMut(Event<'_>)>(bytes: &[u8], sink: &mut S) -> usize {
         used += length + 1;
     }
     used
-}
-
-/// Joins parts with line feeds, without copying if there is one.
-fn joined<'a>(before: Option<Cow<'a, [u8]>>, part: &'a [u8]) -> Cow<'a, [u8]> {
-    match before {
-        None => Cow::Borrowed(part),
-        Some(before) => {
-            let mut all = before.into_owned();
-            all.push(b'\n');
-            all.extend_from_slice(part);
-            Cow::Owned(all)
-        }
-    }
 }
 
 #[cfg(test)]

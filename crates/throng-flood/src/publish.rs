@@ -9,6 +9,7 @@
 //! | [`schedule`] | when each message is sent, and to which stream |
 //! | [`request`] | the bytes that publish a message |
 //! | `thread`, `connection` | publishing threads and their connections |
+//! | `output` | bytes on their way to a socket |
 //! | `response`, `websocket` | responses to publishers; publishing by frames |
 //! | [`counts`] | what publishers count |
 //! | `pace` | a precise timer |
@@ -20,11 +21,12 @@
 //! * Each message that is due ends as published, or as a failure with its reason.
 
 mod connection;
-pub mod counts;
+pub(crate) mod counts;
+mod output;
 mod pace;
-pub mod request;
+pub(crate) mod request;
 mod response;
-pub mod schedule;
+pub(crate) mod schedule;
 mod thread;
 mod websocket;
 
@@ -43,11 +45,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::plan::{PublishBy, Target};
 use crate::protocol::url::HttpUrl;
 use crate::streams::StreamCounters;
-use crate::template::Values;
+use crate::template::TemplateValues;
 use counts::PublishCounts;
 use request::RequestBuilder;
 use schedule::Schedule;
-use thread::{Command, Publisher, Share, Shared};
+use thread::{PublisherCommand, PublisherShare, PublisherThread, SharedStatus};
 
 /// Messages per second of one thread, with a margin: sharing two busy cores with its server, one
 /// thread sent 16,000.
@@ -57,7 +59,7 @@ const POLL_STEP: Duration = Duration::from_millis(2);
 
 /// Why publishers cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum PublishError {
+pub(crate) enum PublishError {
     /// The plan does not say how to publish.
     #[error("the plan does not say how to publish")]
     NoTarget,
@@ -72,7 +74,7 @@ pub enum PublishError {
     Dns {
         /// The host of the URL.
         host: String,
-        /// The reason.
+        /// What the resolver reported.
         reason: String,
     },
     /// A thread cannot be started.
@@ -81,7 +83,7 @@ pub enum PublishError {
 }
 
 /// What the publishers of a run need to know.
-pub struct PublisherSettings<'a> {
+pub(crate) struct PublisherSettings<'a> {
     /// The server, and how to speak to it.
     pub target: &'a Target,
     /// The number of the run, for the marks.
@@ -95,22 +97,21 @@ pub struct PublisherSettings<'a> {
 }
 
 /// All publishing threads. Dropping it ends them.
-pub struct Publishers {
-    threads: Vec<PublisherThread>,
-    counters: Arc<StreamCounters>,
+pub(crate) struct Publishers {
+    threads: Vec<PublisherHandle>,
     /// How many commands were sent.
     commands: u64,
 }
 
-struct PublisherThread {
-    commands: Sender<Command>,
-    shared: Arc<Shared>,
+struct PublisherHandle {
+    commands: Sender<PublisherCommand>,
+    shared: Arc<SharedStatus>,
     handle: Option<JoinHandle<()>>,
 }
 
 impl Publishers {
     /// Starts the threads; nothing connects yet.
-    pub fn start(settings: &PublisherSettings<'_>) -> Result<Publishers, PublishError> {
+    pub(crate) fn start(settings: &PublisherSettings<'_>) -> Result<Publishers, PublishError> {
         let publish = settings.target.publish.as_ref().ok_or(PublishError::NoTarget)?;
         let builder = Arc::new(builder(settings)?);
         let connections = publish.connections.max(1);
@@ -119,18 +120,18 @@ impl Publishers {
         let threads = threads_wanted.min(cores).min(connections);
         let threads = (0..threads)
             .map(|thread| {
-                let share = Share { thread, threads, connections };
-                PublisherThread::start(share, &builder, Arc::clone(&settings.counters))
+                let share = PublisherShare { thread, threads, connections };
+                PublisherHandle::start(share, &builder, Arc::clone(&settings.counters))
             })
-            .collect::<io::Result<Vec<PublisherThread>>>()
+            .collect::<io::Result<Vec<PublisherHandle>>>()
             .map_err(PublishError::Thread)?;
-        Ok(Publishers { threads, counters: Arc::clone(&settings.counters), commands: 0 })
+        Ok(Publishers { threads, commands: 0 })
     }
 
     /// Opens the connections, and waits until all are ready or have failed, or for `timeout`.
     /// Later errors show up as failed messages.
-    pub fn open(&mut self, timeout: Duration) {
-        self.command(|| Command::Open);
+    pub(crate) fn open(&mut self, timeout: Duration) {
+        self.command(|| PublisherCommand::Open);
         let deadline = Instant::now() + timeout;
         while self.is_opening() && Instant::now() < deadline {
             std::thread::sleep(POLL_STEP);
@@ -138,50 +139,45 @@ impl Publishers {
     }
 
     /// Starts to publish. The rest of an earlier schedule is dropped.
-    pub fn begin(&mut self, schedule: Schedule, size: usize) {
-        self.command(|| Command::Begin(schedule, size));
+    pub(crate) fn begin(&mut self, schedule: Schedule, size: usize) {
+        self.command(|| PublisherCommand::Begin(schedule, size));
     }
 
     /// Ends the schedule. Messages that are due are still sent.
-    pub fn end(&mut self) {
-        self.command(|| Command::End);
+    pub(crate) fn end(&mut self) {
+        self.command(|| PublisherCommand::End);
     }
 
     /// Gives up all messages that are not published.
-    pub fn abandon(&mut self) {
-        self.command(|| Command::Abandon);
+    pub(crate) fn abandon(&mut self) {
+        self.command(|| PublisherCommand::Abandon);
     }
 
     /// Whether every message is sent and answered, or given up.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.threads.iter().all(|thread| {
-            let report = thread.shared.report();
-            report.commands == self.commands && report.is_idle
+            let status = thread.shared.status();
+            status.commands == self.commands && status.is_idle
         })
     }
 
     /// The counts since the last call.
-    pub fn counts(&self) -> PublishCounts {
+    pub(crate) fn counts(&self) -> PublishCounts {
         let mut counts = PublishCounts::default();
         for thread in &self.threads {
-            counts.merge(&std::mem::take(&mut thread.shared.report().counts));
+            counts.merge(&std::mem::take(&mut thread.shared.status().counts));
         }
         counts
     }
 
-    /// The last sequence of each stream, for the audit.
-    pub fn sent(&self) -> Arc<[u64]> {
-        sent(&self.counters)
-    }
-
     fn is_opening(&self) -> bool {
         self.threads.iter().any(|thread| {
-            let report = thread.shared.report();
-            report.commands < self.commands || report.opening > 0
+            let status = thread.shared.status();
+            status.commands < self.commands || status.opening > 0
         })
     }
 
-    fn command(&mut self, command: impl Fn() -> Command) {
+    fn command(&mut self, command: impl Fn() -> PublisherCommand) {
         self.commands += 1;
         for thread in &self.threads {
             thread.send(command());
@@ -189,14 +185,14 @@ impl Publishers {
     }
 }
 
-/// The last sequence of each stream.
-pub fn sent(counters: &StreamCounters) -> Arc<[u64]> {
+/// The last sequence of each stream, for the audit.
+pub(crate) fn sent(counters: &StreamCounters) -> Arc<[u64]> {
     (0..counters.streams()).map(|stream| u64::from(counters.last_published(stream))).collect()
 }
 
 impl Drop for Publishers {
     fn drop(&mut self) {
-        self.command(|| Command::Stop);
+        self.command(|| PublisherCommand::Stop);
         for handle in self.threads.iter_mut().filter_map(|thread| thread.handle.take()) {
             // A thread that panicked has closed its connections.
             let _ = handle.join();
@@ -204,26 +200,27 @@ impl Drop for Publishers {
     }
 }
 
-impl PublisherThread {
+impl PublisherHandle {
     fn start(
-        share: Share,
+        share: PublisherShare,
         builder: &Arc<RequestBuilder>,
         counters: Arc<StreamCounters>,
-    ) -> io::Result<PublisherThread> {
+    ) -> io::Result<PublisherHandle> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared::new(wake));
+        let shared = Arc::new(SharedStatus::new(wake));
         let (commands, commanded) = channel();
-        let publisher = Publisher::new(share, builder, counters, Arc::clone(&shared), commanded)?;
+        let publisher =
+            PublisherThread::new(share, builder, counters, Arc::clone(&shared), commanded)?;
         let name = format!("publisher-{}", share.thread);
         let handle = std::thread::Builder::new().name(name).spawn(move || {
             // Only `epoll_wait` itself can fail. The runner then sees a publisher that does not
             // execute commands, and gives it up at the end of the phase.
             let _ = publisher.run();
         })?;
-        Ok(PublisherThread { commands, shared, handle: Some(handle) })
+        Ok(PublisherHandle { commands, shared, handle: Some(handle) })
     }
 
-    fn send(&self, command: Command) {
+    fn send(&self, command: PublisherCommand) {
         // Both fail only after the thread has ended.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
@@ -233,7 +230,11 @@ impl PublisherThread {
 fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishError> {
     let target = settings.target;
     let publish = target.publish.as_ref().ok_or(PublishError::NoTarget)?;
-    let values = Values { run: settings.run, client: settings.clients_max, ..Values::default() };
+    let values = TemplateValues {
+        run: settings.run,
+        client: settings.clients_max,
+        ..TemplateValues::default()
+    };
     let url = match &publish.by {
         PublishBy::Http { url, .. } => url.rendered(&values),
         PublishBy::WebSocket { .. } => target.url.rendered(&values),

@@ -1,7 +1,7 @@
 //! Secrets of plans and command lines, which reports must not contain.
 
 /// A command line, quoted for a shell, with the values of secret headers redacted.
-pub fn command_line(words: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn command_line(words: impl IntoIterator<Item = String>) -> String {
     let mut is_header = false;
     let redacted = words.into_iter().map(|word| {
         let (flag, value) = match word.split_once('=') {
@@ -19,10 +19,10 @@ pub fn command_line(words: impl IntoIterator<Item = String>) -> String {
 }
 
 /// Replaces the value of a secret.
-pub const REDACTED: &str = "(left out)";
+pub(crate) const REDACTED: &str = "(left out)";
 
 /// Whether the value of a header with this name is a secret.
-pub fn is_secret(name: &str) -> bool {
+pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.trim().to_ascii_lowercase();
     let parts = ["authorization", "cookie", "key", "token", "secret", "password"];
     parts.iter().any(|part| name.contains(part))

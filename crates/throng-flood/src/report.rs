@@ -14,18 +14,18 @@
 //! | [`html`] | one page with charts |
 //! | [`compare`] | several runs side by side, on a terminal or a page |
 
-pub mod compare;
-pub mod csv;
+pub(crate) mod compare;
+pub(crate) mod csv;
 #[cfg(test)]
 mod fixture;
-pub mod html;
+pub(crate) mod html;
 pub mod live;
 mod model;
 pub mod summary;
-pub mod table;
+pub(crate) mod table;
 
 pub use model::{
-    Agent, AssertionResult, Clock, Cost, MachineCost, PhaseReport, Report, RunDescription, Sample,
-    Totals, VERSION,
+    AgentReport, AssertionResult, ClockReport, Cost, MachineCost, PhaseReport, Report,
+    RunDescription, Sample, Totals, VERSION,
 };
 pub use throng_report::{Distribution, Environment};

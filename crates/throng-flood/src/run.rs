@@ -1,16 +1,12 @@
 //! A run, from its plan to its report.
 
-use std::net::ToSocketAddrs as _;
-
 use crate::agents::coordinator::Coordinator;
 use crate::clients::ClientPool;
-use crate::machine::{self, Machine};
+use crate::machine::{self, Machine, is_loopback};
 use crate::plan::{Plan, show};
-use crate::protocol::url::HttpUrl;
 use crate::publish::{PublisherSettings, Publishers};
 use crate::report::{Environment, Report, RunDescription, VERSION};
 use crate::runner::{Observer, RunContext, run_phases};
-use crate::template::Values;
 
 /// Runs the plan. There is a report in any case: [`Report::cut_short`] says what went wrong.
 pub fn run(plan: Plan, observer: &mut dyn Observer) -> Report {
@@ -19,7 +15,7 @@ pub fn run(plan: Plan, observer: &mut dyn Observer) -> Report {
 }
 
 /// Runs the plan, which is also given as TOML, with the clients of several machines.
-pub fn run_with(
+pub(crate) fn run_with(
     coordinator: &Coordinator,
     plan: &Plan,
     toml: &str,
@@ -88,12 +84,4 @@ fn describe(plan: &Plan) -> RunDescription {
 fn environment(plan: &Plan) -> Environment {
     let network = plan.network.name().to_owned();
     Environment { network, ..machine::environment(is_loopback(plan)) }
-}
-
-/// Whether the target's address is a loopback address.
-fn is_loopback(plan: &Plan) -> bool {
-    let url = plan.target.url.rendered(&Values::default());
-    let Some(place) = HttpUrl::parse(&url) else { return false };
-    let addresses = (place.host, place.port).to_socket_addrs();
-    addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }

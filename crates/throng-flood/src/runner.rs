@@ -4,12 +4,14 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | this one | the state of a run; samples, and the reasons for an early end |
+//! | this one | [`run_phases`] |
+//! | `state` | the state of a run, and the samples of each second |
 //! | `phases` | what happens in each phase |
 //! | `completion` | waits for outstanding deliveries, and audits |
 //! | `measurements` | the measurements of a phase and of the run |
 //! | `resources` | processor time and memory of both sides |
 //! | `warnings` | what makes measurements doubtful |
+//! | `observer` | what the caller of a run sees of it |
 //! | `client_set` | what the runner needs of the clients |
 //!
 //! # Invariants
@@ -20,80 +22,32 @@
 mod client_set;
 mod completion;
 mod measurements;
+mod observer;
 mod phases;
 mod resources;
+mod state;
 mod warnings;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_host::proc;
+use crate::plan::Plan;
+use crate::report::{Report, VERSION};
+use state::Runner;
 
-use crate::audit::Audit;
-use crate::counts::{ClientCounts, States};
-use crate::machine::Machine;
-use crate::plan::{Network, Plan};
-use crate::publish::Publishers;
-use crate::report::live::Moment;
-use crate::report::{Distribution, PhaseReport, Report, Sample, Totals, VERSION};
-use crate::streams::StreamCounters;
-pub use client_set::ClientSet;
-use measurements::Measurements;
-use phases::Sending;
-use resources::{ResourceMonitor, ResourceSample, Span};
-use warnings::Warnings;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// How often the runner checks whether to stop.
-const STEP: Duration = Duration::from_millis(50);
-
-/// How often it polls the clients while it waits for something.
-const CLOSE_STEP: Duration = Duration::from_millis(20);
-
-/// Why a run ends early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EarlyEnd {
-    /// The caller asked for it.
-    Stopped,
-    /// The plan's deadline.
-    Deadline,
-}
-
-/// Observes a run: the live view, and the caller's Ctrl-C.
-pub trait Observer {
-    /// Called every second.
-    fn on_sample(&mut self, on_sample: &Moment<'_>);
-
-    /// Called often. Whether the run should end now, with the report so far.
-    fn should_stop(&mut self) -> bool {
-        false
-    }
-}
-
-/// What a run needs besides its plan.
-pub struct RunContext<'a, C: ClientSet> {
-    /// The clients.
-    pub client_set: &'a C,
-    /// The counters that publishers and clients share.
-    pub counters: Arc<StreamCounters>,
-    /// The publishers, if anything is published.
-    pub publishers: Option<Publishers>,
-    /// The machine, if both sides are on it.
-    pub machine: Option<Machine>,
-}
+pub(crate) use client_set::ClientSet;
+pub use observer::Observer;
+pub(crate) use state::RunContext;
 
 /// Runs the phases of a plan. The caller adds environment and assertions to the report.
-pub fn run_phases<C: ClientSet>(
+pub(crate) fn run_phases<C: ClientSet>(
     plan: &Plan,
-    stage: RunContext<'_, C>,
+    context: RunContext<'_, C>,
     observer: &mut dyn Observer,
 ) -> Report {
-    let mut conductor = Runner::new(plan, stage, observer);
+    let mut runner = Runner::new(plan, context, observer);
     let mut report = Report {
         version: VERSION,
         name: plan.name.clone(),
@@ -104,297 +58,10 @@ pub fn run_phases<C: ClientSet>(
         ..Report::default()
     };
     for (index, phase) in plan.phases.iter().enumerate() {
-        if let Err(end) = conductor.run_phase(index, phase) {
-            report.cut_short = Some(conductor.end_message(end));
+        if let Err(end) = runner.run_phase(index, phase) {
+            report.cut_short = Some(runner.end_message(end));
             break;
         }
     }
-    conductor.finish(report)
-}
-
-struct Runner<'a, C: ClientSet> {
-    plan: &'a Plan,
-    client_set: &'a C,
-    counters: Arc<StreamCounters>,
-    publishers: Option<Publishers>,
-    observer: &'a mut dyn Observer,
-    started: Instant,
-    /// Set once the run is ending, which nothing interrupts.
-    is_ending: bool,
-
-    resources: ResourceMonitor,
-    /// The resources at the start of the run, of the phase, and of the current second.
-    start: ResourceSample,
-    phase_start: ResourceSample,
-    second_start: ResourceSample,
-
-    total: Measurements,
-    phase: Measurements,
-    /// The states of the clients, and when they were read.
-    states: States,
-    polled_at: Instant,
-    /// The last audit, over the whole run.
-    audit: Audit,
-    /// The audit at the start of the phase.
-    audit_before: Audit,
-    /// Deliveries that are given up.
-    lost_for_good: u64,
-    second: Second,
-    warnings: Warnings,
-    /// The last sequence of each stream whose deliveries are counted.
-    counted: Box<[u32]>,
-
-    /// The name of the current phase, and its number from 1.
-    phase_name: String,
-    phase_place: usize,
-    /// The number of clients that the plan asks for at this time.
-    clients: usize,
-    /// The connect limit of the last ramp.
-    in_flight: usize,
-    /// Messages scheduled so far.
-    scheduled: u64,
-    /// How long the runner waits for the deliveries of a message before it counts them.
-    publish_age: Duration,
-    recovered_s: Option<f64>,
-    sending: Option<Sending>,
-
-    series: Vec<Sample>,
-    phases: Vec<PhaseReport>,
-}
-
-/// Counts of the current second.
-#[derive(Debug, Default)]
-struct Second {
-    clients: ClientCounts,
-    published: u64,
-}
-
-impl<'a, C: ClientSet> Runner<'a, C> {
-    fn new(
-        plan: &'a Plan,
-        stage: RunContext<'a, C>,
-        observer: &'a mut dyn Observer,
-    ) -> Runner<'a, C> {
-        let mut resources = ResourceMonitor::new(&plan.server_pids, stage.machine);
-        let start = resources.read_all();
-        let now = Instant::now();
-        let streams = stage.counters.streams() as usize;
-        Runner {
-            plan,
-            client_set: stage.client_set,
-            counters: stage.counters,
-            publishers: stage.publishers,
-            observer,
-            started: now,
-            is_ending: false,
-            resources,
-            start,
-            phase_start: start,
-            second_start: start,
-            total: Measurements::default(),
-            phase: Measurements::default(),
-            states: States::default(),
-            polled_at: now,
-            audit: Audit::default(),
-            audit_before: Audit::default(),
-            lost_for_good: 0,
-            second: Second::default(),
-            warnings: Warnings::default(),
-            counted: vec![0; streams].into(),
-            phase_name: String::new(),
-            phase_place: 0,
-            clients: 0,
-            in_flight: 1,
-            scheduled: 0,
-            publish_age: SECOND,
-            recovered_s: None,
-            sending: None,
-            series: Vec::new(),
-            phases: Vec::new(),
-        }
-    }
-
-    /// Waits until a time, or until the run must end early.
-    fn wait_until(&mut self, until: Instant) -> Result<(), EarlyEnd> {
-        loop {
-            self.check()?;
-            let now = Instant::now();
-            if now >= until {
-                return Ok(());
-            }
-            let second = self.second_start.at + SECOND;
-            if now >= second {
-                self.sample();
-                continue;
-            }
-            self.client_set.send_updates();
-            std::thread::sleep((until.min(second) - now).min(STEP));
-        }
-    }
-
-    /// Waits a little, and reads the clients' counts.
-    fn wait_briefly(&mut self) -> Result<(), EarlyEnd> {
-        let passed = self.wait_until(Instant::now() + CLOSE_STEP);
-        self.poll_clients();
-        passed
-    }
-
-    fn check(&mut self) -> Result<(), EarlyEnd> {
-        if self.is_ending {
-            return Ok(());
-        }
-        if self.observer.should_stop() {
-            return Err(EarlyEnd::Stopped);
-        }
-        if self.started.elapsed() >= self.plan.deadline {
-            return Err(EarlyEnd::Deadline);
-        }
-        Ok(())
-    }
-
-    /// Adds what clients and publishers have counted since the last time.
-    fn poll_clients(&mut self) {
-        let counts = self.client_set.counts();
-        let now = Instant::now();
-        let time = now - self.polled_at;
-        self.polled_at = now;
-        self.states = counts.states;
-        for count in [&mut self.phase, &mut self.total] {
-            count.add_clients(&counts, time);
-        }
-        self.second.clients.merge(&counts);
-        if let Some(publishers) = &self.publishers {
-            let counts = publishers.counts();
-            for count in [&mut self.phase, &mut self.total] {
-                count.publishes.merge(&counts);
-            }
-            self.second.published += counts.published;
-        }
-    }
-
-    /// Takes the sample of a second.
-    fn sample(&mut self) {
-        self.poll_clients();
-        self.collect_publishes(self.publish_age);
-        let reading = self.resources.read();
-        let span = Span { start: self.start, from: self.second_start, to: reading };
-        let (server_cores, generator_cores) = span.cores();
-        let Second { clients, published } = std::mem::take(&mut self.second);
-        self.warnings.second(self.client_set.busiest(), server_cores, generator_cores, &clients);
-        let sample = Sample {
-            at_s: (reading.at - self.started).as_secs_f64(),
-            connecting: self.states.connecting,
-            active: self.states.active,
-            closed: self.states.closed,
-            subscribed: clients.subscribed,
-            failures: clients.failures.values().sum(),
-            published,
-            received: clients.received,
-            received_bytes: clients.received_bytes,
-            heartbeats: clients.pings + clients.heartbeats,
-            delivery: Distribution::summary_of(&clients.delivery),
-            server_pss_bytes: reading.server_pss_bytes,
-            server_cores,
-            generator_pss_bytes: reading.generator_pss_bytes,
-            generator_cores,
-            machine_cores: span.machine_cores(),
-            slab_bytes: reading.slab_bytes,
-            socket_buffer_bytes: reading.socket_buffer_bytes,
-        };
-        self.second_start = reading;
-        let mut failures = self.total.failures();
-        for (reason, count) in self.total.publish_failures() {
-            *failures.entry(reason).or_default() += count;
-        }
-        self.show(&sample, &failures);
-        self.series.push(sample);
-    }
-
-    fn show(&mut self, sample: &Sample, failures: &BTreeMap<String, u64>) {
-        self.observer.on_sample(&Moment {
-            phase: &self.phase_name,
-            place: (self.phase_place, self.plan.phases.len()),
-            clients: self.clients as u64,
-            sample,
-            failures,
-            published: self.total.publishes.published,
-            received: self.total.clients.received,
-            warnings: self.warnings.warnings(),
-        });
-    }
-
-    /// Counts the deliveries of messages older than `age`, which are assumed to be complete.
-    fn collect_publishes(&mut self, age: Duration) {
-        if self.publishers.is_none() {
-            return;
-        }
-        for publish in self.client_set.publishes(age) {
-            let Some(counted) = self.counted.get_mut(publish.stream as usize) else { continue };
-            if publish.sequence <= *counted {
-                self.warnings.stragglers += publish.latencies_us.len();
-                continue;
-            }
-            *counted = publish.sequence;
-            self.phase.add_publish(&publish);
-            self.total.add_publish(&publish);
-        }
-    }
-
-    /// Ends the phase and adds it to the report.
-    fn end_phase(&mut self) {
-        self.poll_clients();
-        let reading = self.resources.read_all();
-        let phase = std::mem::take(&mut self.phase);
-        let span = Span { start: self.start, from: self.phase_start, to: reading };
-        self.warnings.phase(&self.phase_name, &phase);
-        self.phases.push(PhaseReport {
-            name: self.phase_name.clone(),
-            from_s: (self.phase_start.at - self.started).as_secs_f64(),
-            to_s: (reading.at - self.started).as_secs_f64(),
-            totals: self.totals(&phase, &span),
-            recovered_s: self.recovered_s.take(),
-        });
-        self.phase_start = reading;
-        self.audit_before = self.audit;
-    }
-
-    fn finish(mut self, mut report: Report) -> Report {
-        let reading = self.phase_start;
-        if Instant::now() - self.second_start.at > SECOND / 10 {
-            self.sample();
-        }
-        for &pid in self.plan.server_pids.iter().filter(|&&pid| !proc::exists(pid)) {
-            self.warnings.server_ended(pid);
-        }
-        let span = Span { start: self.start, from: self.start, to: reading };
-        report.seconds = (reading.at - self.started).as_secs_f64();
-        report.total = self.totals(&self.total, &span);
-        if let Some(machine) = &mut report.total.machine {
-            machine.others = self.resources.others();
-        }
-        report.phases = self.phases;
-        report.series = self.series;
-        report.warnings = self.warnings.into_warnings();
-        report
-    }
-
-    fn totals(&self, count: &Measurements, span: &Span) -> Totals {
-        let is_tunnel = self.plan.network == Network::Tunnel;
-        Totals {
-            repeated_packets: is_tunnel.then_some(count.clients.repeated),
-            ..count.totals(self.states.active, span)
-        }
-    }
-
-    fn end_message(&self, end: EarlyEnd) -> String {
-        // The phase has ended, so the report has its name.
-        let phase = self.phases.last().map_or("", |phase| &phase.name);
-        match end {
-            EarlyEnd::Stopped => format!("stopped in the phase {phase:?}"),
-            EarlyEnd::Deadline => format!(
-                "the deadline of {:?} was reached in the phase {phase:?}",
-                self.plan.deadline
-            ),
-        }
-    }
+    runner.finish(report)
 }

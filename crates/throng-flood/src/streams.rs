@@ -34,7 +34,7 @@ struct Stream {
 }
 
 /// How many streams a run with this many clients has.
-pub fn stream_count(streams: Streams, clients: usize) -> u32 {
+pub(crate) fn stream_count(streams: Streams, clients: usize) -> u32 {
     let clients = u32::try_from(clients).unwrap_or(u32::MAX);
     match streams {
         Streams::One => 1,
@@ -82,7 +82,7 @@ impl StreamCounters {
     }
 
     /// How many messages in this range of sequences were rejected.
-    pub fn refused_between(&self, stream: u32, from: u32, to: u32) -> u64 {
+    pub(crate) fn refused_between(&self, stream: u32, from: u32, to: u32) -> u64 {
         if !self.has_refused.load(Ordering::SeqCst) || from > to {
             return 0;
         }
@@ -91,7 +91,7 @@ impl StreamCounters {
     }
 
     /// All rejected messages.
-    pub fn all_refused(&self) -> Vec<(u32, u32)> {
+    pub(crate) fn all_refused(&self) -> Vec<(u32, u32)> {
         if !self.has_refused.load(Ordering::SeqCst) {
             return Vec::new();
         }
@@ -100,7 +100,7 @@ impl StreamCounters {
     }
 
     /// Whether more may have been published than the counters say.
-    pub fn is_behind(&self) -> bool {
+    pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::SeqCst)
     }
 

@@ -14,6 +14,7 @@
 //! `{{` is a brace. A brace not followed by a letter is literal, so most JSON needs no escapes:
 //! `{"channel":"c{stream}"}`.
 
+mod part;
 mod table;
 
 use std::fmt;
@@ -22,19 +23,21 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-pub use table::{Table, TableError};
+pub(crate) use part::TemplateError;
+use part::TemplatePart;
+pub(crate) use table::{ColumnTable, TableError};
 
 /// A text with placeholders.
 #[derive(Clone)]
 pub struct Template {
     text: Arc<str>,
-    parts: Arc<[Part]>,
-    table: Option<Arc<Table>>,
+    parts: Arc<[TemplatePart]>,
+    table: Option<Arc<ColumnTable>>,
 }
 
 /// The values of placeholders.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Values<'a> {
+pub struct TemplateValues<'a> {
     /// The client's number.
     pub client: usize,
     /// The number of the run.
@@ -43,7 +46,7 @@ pub struct Values<'a> {
     pub stream: u32,
     /// All streams that the client follows; if empty, only `stream`.
     pub streams: &'a [u32],
-    /// The message.
+    /// The message that is published.
     pub payload: &'a [u8],
 }
 
@@ -54,50 +57,10 @@ pub enum Placeholder {
     Client,
     /// `{stream}` or `{streams:…}`.
     Stream,
-    /// `{streams:…}`.
+    /// `{streams:…}`, but not `{stream}`.
     Streams,
-    /// `{payload}`.
+    /// `{payload}`, the published message.
     Payload,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(Box<[u8]>),
-    Client,
-    ClientModulo(usize),
-    Stream,
-    Streams(Arc<[Part]>),
-    Run,
-    Payload,
-    Column(usize),
-}
-
-/// Names that a column cannot have.
-const NAMES: [&str; 5] = ["i", "stream", "streams", "run", "payload"];
-
-/// Why a template cannot be parsed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
-    /// A brace is not closed.
-    #[error("the brace at {place:?} is not closed; write {{{{ for a brace")]
-    Open {
-        /// The brace and what follows.
-        place: String,
-    },
-    /// There is no such placeholder.
-    #[error("there is nothing to fill in for {{{name}}}; {hint}")]
-    Unknown {
-        /// The name, as written.
-        name: String,
-        /// What may be meant.
-        hint: String,
-    },
-    /// `%` is not followed by a positive whole number.
-    #[error("{{{name}}}: after % stands a whole number from 1 on, like {{i%100}}")]
-    Modulo {
-        /// The placeholder, as written.
-        name: String,
-    },
 }
 
 impl Template {
@@ -107,17 +70,23 @@ impl Template {
     }
 
     /// Parses a template that may use the columns of `table`.
-    pub fn with_table(text: &str, table: Option<&Arc<Table>>) -> Result<Template, TemplateError> {
-        let parts = Part::read_all(text, table.map(Arc::as_ref))?;
-        let needs_table = parts.iter().any(Part::is_of_table);
+    pub(crate) fn with_table(
+        text: &str,
+        table: Option<&Arc<ColumnTable>>,
+    ) -> Result<Template, TemplateError> {
+        let parts = TemplatePart::read_all(text, table.map(Arc::as_ref))?;
+        let needs_table = parts.iter().any(TemplatePart::is_of_table);
         let table = table.filter(|_| needs_table).cloned();
         Ok(Template { text: text.into(), parts: parts.into(), table })
     }
 
     /// A text without placeholders.
     pub fn literal(text: &str) -> Template {
-        let parts =
-            if text.is_empty() { Vec::new() } else { vec![Part::Text(text.as_bytes().into())] };
+        let parts = if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![TemplatePart::Text(text.as_bytes().into())]
+        };
         Template { text: text.replace('{', "{{").into(), parts: parts.into(), table: None }
     }
 
@@ -127,30 +96,30 @@ impl Template {
     }
 
     /// Appends the text with all values.
-    pub fn render(&self, values: &Values<'_>, to: &mut Vec<u8>) {
+    pub fn render(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
         self.render_parts(&self.parts, values, to);
     }
 
-    fn render_parts(&self, parts: &[Part], values: &Values<'_>, to: &mut Vec<u8>) {
+    fn render_parts(&self, parts: &[TemplatePart], values: &TemplateValues<'_>, to: &mut Vec<u8>) {
         for part in parts {
             // Writing to a `Vec` cannot fail.
             let _ = match part {
-                Part::Text(text) => to.write_all(text),
-                Part::Client => write!(to, "{}", values.client),
-                Part::ClientModulo(n) => write!(to, "{}", values.client % n),
-                Part::Stream => write!(to, "{}", values.stream),
-                Part::Streams(separator) => self.render_streams(separator, values, to),
-                Part::Run => write!(to, "{:08x}", values.run),
-                Part::Payload => to.write_all(values.payload),
-                Part::Column(column) => to.write_all(self.column(values.client, *column)),
+                TemplatePart::Text(text) => to.write_all(text),
+                TemplatePart::Client => write!(to, "{}", values.client),
+                TemplatePart::ClientModulo(n) => write!(to, "{}", values.client % n),
+                TemplatePart::Stream => write!(to, "{}", values.stream),
+                TemplatePart::Streams(separator) => self.render_streams(separator, values, to),
+                TemplatePart::Run => write!(to, "{:08x}", values.run),
+                TemplatePart::Payload => to.write_all(values.payload),
+                TemplatePart::Column(column) => to.write_all(self.column(values.client, *column)),
             };
         }
     }
 
     fn render_streams(
         &self,
-        separator: &[Part],
-        values: &Values<'_>,
+        separator: &[TemplatePart],
+        values: &TemplateValues<'_>,
         to: &mut Vec<u8>,
     ) -> std::io::Result<()> {
         let alone = [values.stream];
@@ -165,7 +134,7 @@ impl Template {
     }
 
     /// The text with all values. Invalid UTF-8 in the payload is replaced.
-    pub fn rendered(&self, values: &Values<'_>) -> String {
+    pub fn rendered(&self, values: &TemplateValues<'_>) -> String {
         let mut bytes = Vec::with_capacity(self.text.len() + values.payload.len());
         self.render(values, &mut bytes);
         String::from_utf8(bytes)
@@ -174,13 +143,16 @@ impl Template {
 
     /// How often the placeholder occurs.
     pub fn count(&self, place: Placeholder) -> usize {
-        let is_it = |part: &&Part| match place {
+        let is_it = |part: &&TemplatePart| match place {
             Placeholder::Client => {
-                matches!(part, Part::Client | Part::ClientModulo(_) | Part::Column(_))
+                matches!(
+                    part,
+                    TemplatePart::Client | TemplatePart::ClientModulo(_) | TemplatePart::Column(_)
+                )
             }
-            Placeholder::Stream => matches!(part, Part::Stream | Part::Streams(_)),
-            Placeholder::Streams => matches!(part, Part::Streams(_)),
-            Placeholder::Payload => matches!(part, Part::Payload),
+            Placeholder::Stream => matches!(part, TemplatePart::Stream | TemplatePart::Streams(_)),
+            Placeholder::Streams => matches!(part, TemplatePart::Streams(_)),
+            Placeholder::Payload => matches!(part, TemplatePart::Payload),
         };
         self.parts.iter().filter(is_it).count()
     }
@@ -192,103 +164,14 @@ impl Template {
 
     /// The rows of the table that it uses; `None` if it uses none.
     pub fn rows(&self) -> Option<usize> {
-        self.table.as_deref().map(Table::rows)
+        self.table.as_deref().map(ColumnTable::rows)
     }
 
     /// The value of a column. Clients beyond the last line start again at the first.
     fn column(&self, client: usize, column: usize) -> &[u8] {
-        let row = |table: &Arc<Table>| client % table.rows();
+        let row = |table: &Arc<ColumnTable>| client % table.rows();
         self.table.as_ref().map_or(b"", |table| table.cell(row(table), column).as_bytes())
     }
-}
-
-impl Part {
-    fn read_all(text: &str, table: Option<&Table>) -> Result<Vec<Part>, TemplateError> {
-        let mut parts = Vec::new();
-        let mut plain = Vec::new();
-        let mut rest = text;
-        while let Some(brace) = rest.find('{') {
-            plain.extend_from_slice(&rest.as_bytes()[..brace]);
-            rest = &rest[brace..];
-            if let Some(after) = rest.strip_prefix("{{") {
-                plain.push(b'{');
-                rest = after;
-                continue;
-            }
-            if !rest[1..].starts_with(|next: char| next.is_ascii_alphabetic() || next == '_') {
-                plain.push(b'{');
-                rest = &rest[1..];
-                continue;
-            }
-            let Some(end) = closing_brace(rest) else {
-                return Err(TemplateError::Open { place: rest.chars().take(20).collect() });
-            };
-            if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain).into()));
-            }
-            parts.push(Part::read(&rest[1..end], table)?);
-            rest = &rest[end + 1..];
-        }
-        plain.extend_from_slice(rest.as_bytes());
-        if !plain.is_empty() {
-            parts.push(Part::Text(plain.into()));
-        }
-        Ok(parts)
-    }
-
-    fn is_of_table(&self) -> bool {
-        match self {
-            Part::Column(_) => true,
-            Part::Streams(separator) => separator.iter().any(Part::is_of_table),
-            _ => false,
-        }
-    }
-
-    /// Parses the text between braces.
-    fn read(name: &str, table: Option<&Table>) -> Result<Part, TemplateError> {
-        if let Some(separator) = name.strip_prefix("streams:") {
-            return Ok(Part::Streams(Part::read_all(separator, table)?.into()));
-        }
-        if let Some(number) = name.strip_prefix("i%") {
-            let number = number.parse().ok().filter(|&number| number > 0);
-            return number
-                .map(Part::ClientModulo)
-                .ok_or_else(|| TemplateError::Modulo { name: name.to_owned() });
-        }
-        match name {
-            "i" => return Ok(Part::Client),
-            "stream" => return Ok(Part::Stream),
-            "streams" => return Part::read("streams:,", table),
-            "run" => return Ok(Part::Run),
-            "payload" => return Ok(Part::Payload),
-            _ => {}
-        }
-        if let Some(column) = table.and_then(|table| table.column(name)) {
-            return Ok(Part::Column(column));
-        }
-        let columns = table.into_iter().flat_map(Table::columns);
-        let hint = match throng_units::suggest::nearest(name, NAMES.into_iter().chain(columns)) {
-            Some(meant) => format!("did you mean {{{meant}}}?"),
-            None if table.is_some() => "no column of the file has this name".to_owned(),
-            None => "known are {i}, {i%N}, {stream}, {streams:SEPARATOR}, {run} and {payload}, \
-                     and {{ for a brace"
-                .to_owned(),
-        };
-        Err(TemplateError::Unknown { name: name.to_owned(), hint })
-    }
-}
-
-/// The end of the brace that `text` starts with. Separators may contain placeholders.
-fn closing_brace(text: &str) -> Option<usize> {
-    let mut depth = 0_usize;
-    text.bytes().position(|byte| {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    })
 }
 
 impl std::str::FromStr for Template {
@@ -328,7 +211,8 @@ mod tests {
     use super::*;
 
     fn fill(text: &str, client: usize) -> String {
-        let values = Values { client, run: 0xbeef, stream: 7, streams: &[7, 9], payload: b"hello" };
+        let values =
+            TemplateValues { client, run: 0xbeef, stream: 7, streams: &[7, 9], payload: b"hello" };
         Template::parse(text).unwrap().rendered(&values)
     }
 
@@ -366,7 +250,7 @@ mod tests {
         }
         let text = "{{i} {\"a\":{i}}";
         assert_eq!(Template::literal(&fill(text, 1)).text(), "{{i} {{\"a\":1}");
-        assert_eq!(Template::literal("{i}").rendered(&Values::default()), "{i}");
+        assert_eq!(Template::literal("{i}").rendered(&TemplateValues::default()), "{i}");
     }
 
     #[test]
@@ -385,9 +269,11 @@ mod tests {
 
     #[test]
     fn columns_come_from_the_line_of_the_client() {
-        let table = Arc::new(Table::csv("users.csv", "user,token\nann,t1\nbo,\"t,2\"\n").unwrap());
+        let table =
+            Arc::new(ColumnTable::csv("users.csv", "user,token\nann,t1\nbo,\"t,2\"\n").unwrap());
         let template = Template::with_table("/u/{user}?t={token}", Some(&table)).unwrap();
-        let render = |client| template.rendered(&Values { client, ..Values::default() });
+        let render =
+            |client| template.rendered(&TemplateValues { client, ..TemplateValues::default() });
         assert_eq!(
             [render(0), render(1), render(2)],
             ["/u/ann?t=t1", "/u/bo?t=t,2", "/u/ann?t=t1"]

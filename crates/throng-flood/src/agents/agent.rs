@@ -8,9 +8,9 @@ use futures_util::StreamExt as _;
 use throng_host::proc;
 
 use super::counts::{WireCounts, WireDeliveries};
-use super::message::{AgentCommand, AgentInfo, Begin, Command, Cost, Discovery, Reply};
+use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Discovery, Reply, RunCommand};
 use super::nats::{Group, NatsConnection, encode};
-use super::split::Part;
+use super::split::AgentShare;
 use super::{AgentsError, VERSION, clock};
 use crate::clients::{ClientPool, ClientShare, PublishDeliveries};
 use crate::counts::ClientCounts;
@@ -27,7 +27,7 @@ const COORDINATOR_LOST: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(100);
 
 /// How long the last reply may take to reach the NATS server.
-const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
+const LAST_REPLY_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of deliveries in one reply: well below the 1 MiB that a NATS server accepts.
 const ANSWER_BYTES_MAX: usize = 400_000;
@@ -36,7 +36,7 @@ const ANSWER_BYTES_MAX: usize = 400_000;
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
 
 /// The options of an agent.
-pub struct AgentOptions<'a> {
+pub(crate) struct AgentOptions<'a> {
     /// The NATS server.
     pub nats: &'a str,
     /// The group whose coordinators it serves.
@@ -46,7 +46,7 @@ pub struct AgentOptions<'a> {
     /// Whether it ends after the first run.
     pub is_once: bool,
     /// Turns the text of a plan into this machine's part of it, or says why that is impossible.
-    pub plan: &'a dyn Fn(&str, Part) -> Result<Plan, String>,
+    pub plan: &'a dyn Fn(&str, AgentShare) -> Result<Plan, String>,
     /// Prints one line about what happens.
     pub say: &'a dyn Fn(&str),
     /// Called often. Whether to end.
@@ -55,7 +55,7 @@ pub struct AgentOptions<'a> {
 
 /// How an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum AgentEnd {
     /// After its run, or because it was stopped.
     Done,
     /// Without its coordinator.
@@ -63,35 +63,36 @@ pub enum End {
 }
 
 /// Serves coordinators until it is stopped, or for one run.
-pub fn serve(setting: &AgentOptions<'_>) -> Result<End, AgentsError> {
-    let group = Group::new(setting.group)?;
-    let nats = NatsConnection::connect(setting.nats)?;
-    let id = nuid();
+pub(crate) fn serve(options: &AgentOptions<'_>) -> Result<AgentEnd, AgentsError> {
+    let group = Group::new(options.group)?;
+    let nats = NatsConnection::connect(options.nats)?;
+    let id = unique_id();
     let host = clock::host_name();
     let pid = std::process::id();
-    let name = setting.name.clone().unwrap_or_else(|| format!("{host}-{pid}"));
-    let mut agent = Agent { setting, name, host, id, active: None };
+    let name = options.name.clone().unwrap_or_else(|| format!("{host}-{pid}"));
+    let mut agent = Agent { options, name, host, id, active: None };
     nats.runtime.block_on(async {
         let client = &nats.client;
         let subscribe = |subject: String| client.subscribe(subject);
         let refuse = |error: async_nats::SubscribeError| nats.server_error(error);
         let calls = subscribe(group.call()).await.map_err(refuse)?;
-        let questions = subscribe(group.agent(&agent.id)).await.map_err(refuse)?;
+        let commands = subscribe(group.agent(&agent.id)).await.map_err(refuse)?;
         client.flush().await.map_err(|error| nats.server_error(error))?;
-        (setting.say)(&format!(
+        (options.say)(&format!(
             "agent {} waits for a coordinator at {} in group {:?}",
             agent.name,
             nats.url,
             group.name()
         ));
-        let ended = agent.listen(&nats, calls, questions).await;
+        let ended = agent.listen(&nats, calls, commands).await;
         // The last reply is on its way, unless the NATS server is gone.
-        let _ = tokio::time::timeout(FAREWELL_TIME_MAX, client.flush()).await;
+        let _ = tokio::time::timeout(LAST_REPLY_TIME_MAX, client.flush()).await;
         ended
     })
 }
 
-fn nuid() -> String {
+/// An id that no other agent has.
+fn unique_id() -> String {
     // Process id and time are unique on a machine, and machines differ in name or boot id.
     let machine = format!("{}{}", clock::boot_id(), clock::host_name());
     let hash = machine.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -101,7 +102,7 @@ fn nuid() -> String {
 }
 
 struct Agent<'a> {
-    setting: &'a AgentOptions<'a>,
+    options: &'a AgentOptions<'a>,
     name: String,
     host: String,
     id: String,
@@ -127,19 +128,19 @@ impl Agent<'_> {
         &mut self,
         nats: &NatsConnection,
         mut calls: Subscriber,
-        mut questions: Subscriber,
-    ) -> Result<End, AgentsError> {
+        mut commands: Subscriber,
+    ) -> Result<AgentEnd, AgentsError> {
         let mut step = tokio::time::interval(STEP);
         loop {
             let (message, is_call) = tokio::select! {
                 message = calls.next() => (message, true),
-                message = questions.next() => (message, false),
+                message = commands.next() => (message, false),
                 _ = step.tick() => {
-                    if (self.setting.is_stopped)() {
-                        return Ok(End::Done);
+                    if (self.options.is_stopped)() {
+                        return Ok(AgentEnd::Done);
                     }
-                    if self.is_coordinator_lost() && self.setting.is_once {
-                        return Ok(End::Lost);
+                    if self.is_coordinator_lost() && self.options.is_once {
+                        return Ok(AgentEnd::Lost);
                     }
                     continue;
                 }
@@ -153,8 +154,8 @@ impl Agent<'_> {
             let Some(answer) = answer else { continue };
             let sent = nats.client.publish(reply, answer.into()).await;
             sent.map_err(|error| nats.server_error(error))?;
-            if is_over && self.setting.is_once {
-                return Ok(End::Done);
+            if is_over && self.options.is_once {
+                return Ok(AgentEnd::Done);
             }
         }
     }
@@ -166,7 +167,7 @@ impl Agent<'_> {
             return false;
         }
         let clients = self.end_run();
-        (self.setting.say)(&format!(
+        (self.options.say)(&format!(
             "the coordinator has not asked for {} s: {clients}",
             COORDINATOR_LOST.as_secs()
         ));
@@ -176,7 +177,7 @@ impl Agent<'_> {
     fn called(&mut self, message: &Message) -> Option<Vec<u8>> {
         let call: Discovery = serde_json::from_slice(&message.payload).ok()?;
         if call.version != VERSION {
-            (self.setting.say)(&format!(
+            (self.options.say)(&format!(
                 "a coordinator of version {} ({}) called; this is version {VERSION} ({}): run the \
                  same one on all machines",
                 call.version,
@@ -197,27 +198,27 @@ impl Agent<'_> {
 
     /// The reply, and whether the run ends with it.
     fn asked(&mut self, message: &Message) -> (Option<Vec<u8>>, bool) {
-        let question: AgentCommand = match serde_json::from_slice(&message.payload) {
-            Ok(question) => question,
+        let command: RunCommand = match serde_json::from_slice(&message.payload) {
+            Ok(command) => command,
             Err(error) => {
-                let words = format!("the question cannot be read: {error}");
+                let words = format!("the command cannot be read: {error}");
                 return (Some(encode(&Reply::Refused(words))), false);
             }
         };
-        if self.active.as_ref().is_some_and(|active| active.run != question.run) {
+        if self.active.as_ref().is_some_and(|active| active.run != command.run) {
             return (Some(encode(&Reply::Refused("it takes part in another run".into()))), false);
         }
-        let is_over = matches!(question.command, Command::End);
-        let answer = match question.command {
-            Command::Clock => {
+        let is_over = matches!(command.command, AgentCommand::End);
+        let answer = match command.command {
+            AgentCommand::Clock => {
                 self.active.iter_mut().for_each(|active| active.asked_at = Instant::now());
                 Reply::Clock { now_ns: now_ns() }
             }
-            Command::Begin(begin) => self.begin(question.run, &begin),
-            Command::End => {
+            AgentCommand::Begin(begin) => self.begin(command.run, &begin),
+            AgentCommand::End => {
                 if self.active.is_some() {
                     let clients = self.end_run();
-                    (self.setting.say)(&format!("the run is over: {clients}"));
+                    (self.options.say)(&format!("the run is over: {clients}"));
                 }
                 Reply::Done
             }
@@ -229,9 +230,9 @@ impl Agent<'_> {
         (Some(encode(&answer)), is_over)
     }
 
-    fn begin(&mut self, run: u32, begin: &Begin) -> Reply {
-        let part = Part { agent: begin.agent, agents: begin.agents };
-        let pool = (self.setting.plan)(&begin.plan, part).and_then(|plan| {
+    fn begin(&mut self, run: u32, begin: &BeginRun) -> Reply {
+        let share_of_agent = AgentShare { agent: begin.agent, agents: begin.agents };
+        let pool = (self.options.plan)(&begin.plan, share_of_agent).and_then(|plan| {
             let share = ClientShare {
                 run,
                 first: begin.agent,
@@ -245,15 +246,15 @@ impl Agent<'_> {
         let pool = match pool {
             Ok(pool) => pool,
             Err(reason) => {
-                (self.setting.say)(&format!("a run was refused: {reason}"));
+                (self.options.say)(&format!("a run was refused: {reason}"));
                 return Reply::Refused(reason);
             }
         };
-        (self.setting.say)(&format!(
+        (self.options.say)(&format!(
             "run {run:08x}: agent {} of {}, up to {}",
             begin.agent + 1,
             begin.agents,
-            format::counted(part.of(begin.clients) as u64, "client", "clients"),
+            format::counted(share_of_agent.of(begin.clients) as u64, "client", "clients"),
         ));
         self.active = Some(ActiveRun {
             run,
@@ -282,11 +283,11 @@ impl Agent<'_> {
 }
 
 impl ActiveRun {
-    fn answer(&mut self, command: Command) -> Reply {
+    fn answer(&mut self, command: AgentCommand) -> Reply {
         self.asked_at = Instant::now();
         let pool = &self.pool;
         match command {
-            Command::Update { published, refused, has_more, is_behind } => {
+            AgentCommand::Update { published, refused, has_more, is_behind } => {
                 let counters = pool.counters();
                 refused.iter().for_each(|&(stream, sequence)| counters.refused(stream, sequence));
                 published
@@ -296,25 +297,27 @@ impl ActiveRun {
                     pool.counters_updated(is_behind);
                 }
             }
-            Command::Ramp { to, rate, in_flight } => pool.ramp(to, rate, in_flight),
-            Command::Churn { rate } => pool.churn(rate),
-            Command::Storm { in_flight } => pool.storm(in_flight),
-            Command::Slow { share, is_slow } => pool.slow(share, is_slow),
-            Command::Counts => {
+            AgentCommand::Ramp { to, rate, in_flight } => pool.ramp(to, rate, in_flight),
+            AgentCommand::Churn { rate } => pool.churn(rate),
+            AgentCommand::Storm { in_flight } => pool.storm(in_flight),
+            AgentCommand::Slow { share, is_slow } => pool.slow(share, is_slow),
+            AgentCommand::Counts => {
                 let counts = pool.counts();
                 self.count(&counts);
                 return Reply::Counts(Box::new(WireCounts::of(&counts)));
             }
-            Command::Cost => return Reply::Cost(self.cost()),
-            Command::Publishes { until_ns } => {
+            AgentCommand::Cost => return Reply::Cost(self.cost()),
+            AgentCommand::Publishes { until_ns } => {
                 let publishes = pool.publishes_until(until_ns);
                 self.rest.extend(publishes);
                 return self.publishes();
             }
-            Command::MorePublishes => return self.publishes(),
-            Command::Audit => return Reply::Audit(pool.audit(publish::sent(&pool.counters()))),
+            AgentCommand::MorePublishes => return self.publishes(),
+            AgentCommand::Audit => {
+                return Reply::Audit(pool.audit(publish::sent(&pool.counters())));
+            }
             // Handled by the caller.
-            Command::Clock | Command::Begin(_) | Command::End => {}
+            AgentCommand::Clock | AgentCommand::Begin(_) | AgentCommand::End => {}
         }
         Reply::Done
     }
@@ -324,13 +327,13 @@ impl ActiveRun {
         self.received += counts.received;
     }
 
-    fn cost(&mut self) -> Cost {
+    fn cost(&mut self) -> AgentCost {
         let pid = std::process::id();
         let is_turn = self.memory_at.is_none_or(|at| at.elapsed() >= MEMORY_EVERY);
         if is_turn {
             self.memory_at = Some(Instant::now());
         }
-        Cost {
+        AgentCost {
             busiest: self.pool.busiest(),
             cpu_ns: proc::cpu_ns(pid).map(|ns| ns.saturating_sub(self.cpu_before_ns)),
             pss_bytes: is_turn.then(|| proc::pss_bytes(pid)).flatten(),

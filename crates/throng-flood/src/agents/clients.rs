@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Offset;
-use super::message::{AgentCommand, AgentInfo, Command, Reply};
+use super::message::{AgentCommand, AgentInfo, Reply, RunCommand};
 use super::nats::{AgentRequest, NatsConnection};
-use super::split::Part;
+use super::split::AgentShare;
 use super::updates::CounterUpdates;
 use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
 use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::marker::now_ns;
-use crate::report::Agent;
+use crate::report::AgentReport;
 use crate::report::summary::signed_milliseconds;
 use crate::runner::ClientSet;
 use crate::streams::StreamCounters;
@@ -30,17 +30,17 @@ pub(super) struct AgentClients<'a> {
     pub(super) run: u32,
     pub(super) counters: Arc<StreamCounters>,
     pub(super) members: Vec<AgentHandle>,
-    /// What agents know of the counters.
+    /// The counters as they were last sent.
     updates: RefCell<CounterUpdates>,
-    /// Counts to add to the next ones: clients of lost agents.
+    /// Failures of lost agents' clients, which are added to the next counts.
     pending: RefCell<ClientCounts>,
 }
 
 /// An agent that takes part in the run.
 pub(super) struct AgentHandle {
-    pub(super) here: AgentInfo,
+    pub(super) info: AgentInfo,
     pub(super) subject: String,
-    pub(super) part: Part,
+    pub(super) share: AgentShare,
     /// The offset of its clock before the run; `None` if it is the same clock.
     pub(super) offset: Option<Offset>,
     pub(super) state: RefCell<AgentState>,
@@ -49,23 +49,28 @@ pub(super) struct AgentHandle {
 /// The state of an agent, from its replies.
 #[derive(Debug, Default)]
 pub(super) struct AgentState {
-    pub(super) report: Agent,
+    pub(super) report: AgentReport,
     states: States,
-    /// Clients that it should have.
-    to: usize,
+    /// How many clients it was to have after the last ramp.
+    clients: usize,
     audit: Audit,
 }
 
 impl AgentHandle {
-    pub(super) fn new(here: AgentInfo, subject: String, part: Part, clients: usize) -> AgentHandle {
-        let report = Agent {
-            name: here.name.clone(),
-            host: here.host.clone(),
-            clients: part.of(clients) as u64,
-            ..Agent::default()
+    pub(super) fn new(
+        info: AgentInfo,
+        subject: String,
+        share: AgentShare,
+        clients: usize,
+    ) -> AgentHandle {
+        let report = AgentReport {
+            name: info.name.clone(),
+            host: info.host.clone(),
+            clients: share.of(clients) as u64,
+            ..AgentReport::default()
         };
         let state = RefCell::new(AgentState { report, ..AgentState::default() });
-        AgentHandle { here, subject, part, offset: None, state }
+        AgentHandle { info, subject, share, offset: None, state }
     }
 
     fn is_lost(&self) -> bool {
@@ -91,23 +96,24 @@ impl<'a> AgentClients<'a> {
 
     /// Sends a command to all agents, after an update of the counters. Agents that do not reply
     /// are lost.
-    fn ask(&self, ask: impl Fn(&AgentHandle) -> Command) -> Vec<(&AgentHandle, Reply)> {
+    fn ask(&self, ask: impl Fn(&AgentHandle) -> AgentCommand) -> Vec<(&AgentHandle, Reply)> {
         self.update_agents();
         self.send(|_| true, ask)
     }
 
+    /// Sends a command to those agents that `to` selects and that are not lost.
     fn send(
         &self,
         to: impl Fn(usize) -> bool,
-        ask: impl Fn(&AgentHandle) -> Command,
+        ask: impl Fn(&AgentHandle) -> AgentCommand,
     ) -> Vec<(&AgentHandle, Reply)> {
-        let there = self.members.iter().enumerate();
-        let there = there.filter(|(number, member)| to(*number) && !member.is_lost());
-        let requests = there.map(|(number, member)| {
+        let addressed = self.members.iter().enumerate();
+        let addressed = addressed.filter(|(number, member)| to(*number) && !member.is_lost());
+        let requests = addressed.map(|(number, member)| {
             AgentRequest::new(
                 number,
                 &member.subject,
-                &AgentCommand { run: self.run, command: ask(member) },
+                &RunCommand { run: self.run, command: ask(member) },
             )
         });
         let mut answers = Vec::new();
@@ -124,13 +130,13 @@ impl<'a> AgentClients<'a> {
 
     fn update_agents(&self) {
         let updates = self.updates.borrow_mut().read(&self.counters);
-        self.tell(updates);
+        self.send_each(updates);
     }
 
     /// Sends updates. Returns when all agents have replied, before the counters are read again.
-    fn tell(&self, updates: Vec<Command>) {
-        for part in updates {
-            self.send(|_| true, |_| part.clone());
+    fn send_each(&self, updates: Vec<AgentCommand>) {
+        for update in updates {
+            self.send(|_| true, |_| update.clone());
         }
     }
 
@@ -138,29 +144,30 @@ impl<'a> AgentClients<'a> {
     fn lose(&self, member: &AgentHandle, reason: String) {
         let mut state = member.state.borrow_mut();
         let (mut pending, states) = (self.pending.borrow_mut(), state.states);
-        let there = states.active + states.connecting;
-        // Clients that it was to open and never will.
-        let missing = (state.to as u64).saturating_sub(there + states.closed);
+        let open = states.active + states.connecting;
+        // Clients that the agent was to open, and cannot open any more.
+        let missing = (state.clients as u64).saturating_sub(open + states.closed);
         pending.attempts += missing;
-        fail(&mut pending, there + missing);
-        state.states = States { closed: there + missing + states.closed, ..States::default() };
+        fail(&mut pending, open + missing);
+        state.states = States { closed: open + missing + states.closed, ..States::default() };
         state.report.lost = Some(reason);
     }
 
     /// Counts clients of lost agents that would have been opened by now.
-    fn miss(&self, to: usize) {
+    fn count_missing(&self, to: usize) {
         for member in self.members.iter().filter(|member| member.is_lost()) {
             let mut state = member.state.borrow_mut();
-            let part = member.part.of(to);
-            let missing = part.saturating_sub(std::mem::replace(&mut state.to, part)) as u64;
+            let own = member.share.of(to);
+            let missing = own.saturating_sub(std::mem::replace(&mut state.clients, own)) as u64;
             let mut pending = self.pending.borrow_mut();
             // A ramp retries failed clients, so these fail once more.
-            let again = if missing > 0 { part as u64 } else { 0 };
+            let again = if missing > 0 { own as u64 } else { 0 };
             pending.attempts += again;
             fail(&mut pending, again);
         }
     }
 
+    /// The deliveries of each message, of all agents together. Asks for more until all are there.
     fn merge_publishes(&self, answers: Vec<(&AgentHandle, Reply)>) -> Vec<PublishDeliveries> {
         let mut all: BTreeMap<(u32, u32), PublishDeliveries> = BTreeMap::new();
         let mut answers = answers;
@@ -168,7 +175,7 @@ impl<'a> AgentClients<'a> {
             let mut more = vec![false; self.members.len()];
             for (member, answer) in answers {
                 let Reply::Publishes { publishes, has_more } = answer else { continue };
-                more[member.part.agent] = has_more;
+                more[member.share.agent] = has_more;
                 for state in publishes.into_iter().filter_map(|counts| counts.into_deliveries()) {
                     match all.entry((state.stream, state.sequence)) {
                         std::collections::btree_map::Entry::Occupied(mut entry) => {
@@ -180,7 +187,7 @@ impl<'a> AgentClients<'a> {
                     }
                 }
             }
-            answers = self.send(|number| more[number], |_| Command::MorePublishes);
+            answers = self.send(|number| more[number], |_| AgentCommand::MorePublishes);
         }
         all.into_values().collect()
     }
@@ -225,31 +232,31 @@ fn fail(counts: &mut ClientCounts, clients: u64) {
 
 impl ClientSet for AgentClients<'_> {
     fn ramp(&self, to: usize, rate: Option<f64>, in_flight: usize) {
-        self.miss(to);
+        self.count_missing(to);
         for member in self.members.iter().filter(|member| !member.is_lost()) {
-            member.state.borrow_mut().to = member.part.of(to);
+            member.state.borrow_mut().clients = member.share.of(to);
         }
         self.ask(|member| {
-            let part = member.part;
-            let rate = rate.map(|rate| part.rate(rate));
-            Command::Ramp { to: part.of(to), rate, in_flight: part.in_flight(in_flight) }
+            let share = member.share;
+            let rate = rate.map(|rate| share.rate(rate));
+            AgentCommand::Ramp { to: share.of(to), rate, in_flight: share.in_flight(in_flight) }
         });
     }
 
     fn churn(&self, rate: f64) {
-        self.ask(|member| Command::Churn { rate: member.part.rate(rate) });
+        self.ask(|member| AgentCommand::Churn { rate: member.share.rate(rate) });
     }
 
     fn storm(&self, in_flight: usize) {
-        self.ask(|member| Command::Storm { in_flight: member.part.in_flight(in_flight) });
+        self.ask(|member| AgentCommand::Storm { in_flight: member.share.in_flight(in_flight) });
     }
 
     fn slow(&self, share: f64, is_slow: bool) {
-        self.ask(|_| Command::Slow { share, is_slow });
+        self.ask(|_| AgentCommand::Slow { share, is_slow });
     }
 
     fn counts(&self) -> ClientCounts {
-        for (member, answer) in self.ask(|_| Command::Counts) {
+        for (member, answer) in self.ask(|_| AgentCommand::Counts) {
             let Reply::Counts(counts) = answer else { continue };
             let Some(counts) = counts.into_counts() else {
                 self.lose(member, "its tally cannot be read".to_owned());
@@ -276,13 +283,13 @@ impl ClientSet for AgentClients<'_> {
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         // The same limit for all agents, so that no message is returned in two parts.
         let until_ns = if age_ns == 0 { u64::MAX } else { now_ns().saturating_sub(age_ns) };
-        let answers = self.ask(|_| Command::Publishes { until_ns });
+        let answers = self.ask(|_| AgentCommand::Publishes { until_ns });
         self.merge_publishes(answers)
     }
 
     fn audit(&self, _sent: Arc<[u64]>) -> Audit {
         // Agents have the counters, which are updated before any command.
-        for (member, answer) in self.ask(|_| Command::Audit) {
+        for (member, answer) in self.ask(|_| AgentCommand::Audit) {
             if let Reply::Audit(audit) = answer {
                 member.state.borrow_mut().audit = audit;
             }
@@ -294,7 +301,7 @@ impl ClientSet for AgentClients<'_> {
 
     fn busiest(&self) -> f64 {
         let mut busiest = 0.0_f64;
-        for (member, answer) in self.ask(|_| Command::Cost) {
+        for (member, answer) in self.ask(|_| AgentCommand::Cost) {
             let Reply::Cost(cost) = answer else { continue };
             busiest = busiest.max(cost.busiest);
             let report = &mut member.state.borrow_mut().report;
@@ -306,7 +313,7 @@ impl ClientSet for AgentClients<'_> {
 
     fn publishing(&self, is_publishing: bool) {
         let updates = self.updates.borrow_mut().publishing(is_publishing, &self.counters);
-        self.tell(updates);
+        self.send_each(updates);
     }
 
     fn send_updates(&self) {

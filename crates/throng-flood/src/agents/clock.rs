@@ -4,13 +4,13 @@
 //! repeatedly. The fastest round trip is the most precise: the other clock was read at some time
 //! during it, so its middle is wrong by at most half of it.
 
-use crate::report::Clock;
+use crate::report::ClockReport;
 
 const NS_PER_MS: f64 = 1e6;
 
 /// A request for the time, and its reply.
 #[derive(Debug, Clone, Copy)]
-pub struct RoundTrip {
+pub(crate) struct RoundTrip {
     /// This clock, before the request.
     pub asked_ns: u64,
     /// The other clock, in between.
@@ -21,16 +21,16 @@ pub struct RoundTrip {
 
 /// How far the other clock is ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offset {
-    /// The offset.
+pub(crate) struct Offset {
+    /// The other clock minus this one.
     pub ahead_ns: i64,
-    /// The offset may be wrong by this much.
+    /// `ahead_ns` is wrong by at most this much.
     pub uncertainty_ns: u64,
 }
 
 impl Offset {
     /// The offset from the fastest round trip; `None` without any.
-    pub fn of(round_trips: &[RoundTrip]) -> Option<Offset> {
+    pub(crate) fn of(round_trips: &[RoundTrip]) -> Option<Offset> {
         let took_ns = |trip: &RoundTrip| trip.answered_ns.saturating_sub(trip.asked_ns);
         let fastest = round_trips.iter().min_by_key(|trip| took_ns(trip))?;
         let half_ns = took_ns(fastest).div_ceil(2);
@@ -41,14 +41,14 @@ impl Offset {
     }
 
     /// Whether both may be the same clock.
-    pub fn may_be_none(self) -> bool {
+    pub(crate) fn may_be_none(self) -> bool {
         self.ahead_ns.unsigned_abs() <= self.uncertainty_ns
     }
 
     /// The offset for the report: before the run and, if known, after it.
-    pub fn clock(self, after: Option<Offset>) -> Clock {
+    pub(crate) fn clock(self, after: Option<Offset>) -> ClockReport {
         let ms = |ns: i64| ns as f64 / NS_PER_MS;
-        Clock {
+        ClockReport {
             ahead_ms: ms(self.ahead_ns),
             uncertainty_ms: self.uncertainty_ns as f64 / NS_PER_MS,
             drift_ms: after.map(|after| ms(after.ahead_ns - self.ahead_ns)),
@@ -57,12 +57,12 @@ impl Offset {
 }
 
 /// Identifies a machine and its boot; empty if the kernel does not tell.
-pub fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     kernel_word("/proc/sys/kernel/random/boot_id")
 }
 
 /// The name of this machine.
-pub fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     kernel_word("/proc/sys/kernel/hostname")
 }
 

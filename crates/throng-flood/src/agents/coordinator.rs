@@ -7,11 +7,11 @@ use futures_util::StreamExt as _;
 
 use super::clients::{AgentClients, AgentHandle};
 use super::clock::{self, Offset, RoundTrip};
-use super::message::{AgentCommand, AgentInfo, Begin, Command, Discovery, Reply};
+use super::message::{AgentCommand, AgentInfo, BeginRun, Discovery, Reply, RunCommand};
 use super::nats::{AgentRequest, Group, NatsConnection, encode};
-use super::split::Part;
+use super::split::AgentShare;
 use super::{AgentsError, VERSION};
-use crate::marker::now_ns;
+use crate::marker::{new_run, now_ns};
 use crate::plan::Plan;
 use crate::publish::{PublisherSettings, Publishers};
 use crate::report::Report;
@@ -37,7 +37,7 @@ const ROUND_TRIPS: usize = 100;
 const CLOCK_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Which agents to use.
-pub struct GatherOptions<'a> {
+pub(crate) struct GatherOptions<'a> {
     /// The URL of the NATS server.
     pub nats: &'a str,
     /// The group of the agents.
@@ -49,7 +49,7 @@ pub struct GatherOptions<'a> {
 }
 
 /// The agents of a run.
-pub struct Coordinator {
+pub(crate) struct Coordinator {
     nats: NatsConnection,
     group: Group,
     found: Vec<AgentInfo>,
@@ -57,25 +57,24 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// Waits until enough agents have replied.
-    pub fn gather(
-        setting: &GatherOptions<'_>,
+    pub(crate) fn gather(
+        options: &GatherOptions<'_>,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Coordinator, AgentsError> {
-        let group = Group::new(setting.group)?;
-        let nats = NatsConnection::connect(setting.nats)?;
-        let found = nats.runtime.block_on(gather(&nats, &group, setting, is_stopped))?;
+        let group = Group::new(options.group)?;
+        let nats = NatsConnection::connect(options.nats)?;
+        let found = nats.runtime.block_on(gather(&nats, &group, options, is_stopped))?;
         Ok(Coordinator { nats, group, found })
     }
 
     /// Runs the plan, which is also given as TOML. Fails if the run cannot start.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         plan: &Plan,
         toml: &str,
         observer: &mut dyn Observer,
     ) -> Result<Report, String> {
-        // Two runs on one machine do not start in the same nanosecond.
-        let run = (now_ns() ^ u64::from(std::process::id()) << 16) as u32;
+        let run = new_run();
         let clients = plan.clients_max();
         let mut members = self.members(clients);
         for member in &mut members {
@@ -108,8 +107,8 @@ impl Coordinator {
         let client_set = AgentClients::new(&self.nats, run, Arc::clone(&counters), members);
         let mut observer = AgentsObserver { observer, client_set: &client_set };
         // One machine cannot measure what several do.
-        let stage = RunContext { client_set: &client_set, counters, publishers, machine: None };
-        let mut report = run_phases(plan, stage, &mut observer);
+        let context = RunContext { client_set: &client_set, counters, publishers, machine: None };
+        let mut report = run_phases(plan, context, &mut observer);
         if client_set.is_empty() {
             report.cut_short = Some(if self.nats.is_connected() {
                 "all agents were lost".to_owned()
@@ -128,9 +127,9 @@ impl Coordinator {
 
     fn members(&self, clients: usize) -> Vec<AgentHandle> {
         let agents = self.found.len();
-        let member = |(agent, here): (usize, &AgentInfo)| {
-            let subject = self.group.agent(&here.id);
-            AgentHandle::new(here.clone(), subject, Part { agent, agents }, clients)
+        let member = |(agent, info): (usize, &AgentInfo)| {
+            let subject = self.group.agent(&info.id);
+            AgentHandle::new(info.clone(), subject, AgentShare { agent, agents }, clients)
         };
         self.found.iter().enumerate().map(member).collect()
     }
@@ -139,9 +138,9 @@ impl Coordinator {
     fn other_clock(&self, run: u32, member: &AgentHandle) -> Result<Option<Offset>, AgentsError> {
         let offset = self
             .offset(run, member)
-            .map_err(|reason| AgentsError::Refused { agent: member.here.name.clone(), reason })?;
+            .map_err(|reason| AgentsError::Refused { agent: member.info.name.clone(), reason })?;
         // A time namespace on the same machine has an offset of its own.
-        let is_same = member.here.boot_id == clock::boot_id() && !member.here.boot_id.is_empty();
+        let is_same = member.info.boot_id == clock::boot_id() && !member.info.boot_id.is_empty();
         Ok(Some(offset).filter(|offset| !(is_same && offset.may_be_none())))
     }
 
@@ -151,7 +150,7 @@ impl Coordinator {
             let request = AgentRequest::new(
                 0,
                 &member.subject,
-                &AgentCommand { run, command: Command::Clock },
+                &RunCommand { run, command: AgentCommand::Clock },
             );
             let asked_ns = now_ns();
             let answer = self.nats.ask(vec![request], CLOCK_TIME_MAX).pop();
@@ -161,10 +160,10 @@ impl Coordinator {
                     trips.push(RoundTrip { asked_ns, theirs_ns, answered_ns });
                 }
                 Some((_, Ok(Reply::Refused(reason)) | Err(reason))) => return Err(reason),
-                _ => return Err("it does not tell its time".to_owned()),
+                _ => return Err("it does not report its time".to_owned()),
             }
         }
-        Offset::of(&trips).ok_or_else(|| "it does not tell its time".to_owned())
+        Offset::of(&trips).ok_or_else(|| "it does not report its time".to_owned())
     }
 
     fn begin(
@@ -175,15 +174,15 @@ impl Coordinator {
         clients: usize,
     ) -> Result<(), String> {
         let requests = members.iter().enumerate().map(|(number, member)| {
-            let begin = Begin {
+            let begin = BeginRun {
                 plan: toml.to_owned(),
-                agent: member.part.agent,
-                agents: member.part.agents,
+                agent: member.share.agent,
+                agents: member.share.agents,
                 clients,
                 clock_ahead_ns: member.offset.map_or(0, |offset| offset.ahead_ns),
             };
-            let command = Command::Begin(Box::new(begin));
-            AgentRequest::new(number, &member.subject, &AgentCommand { run, command })
+            let command = AgentCommand::Begin(Box::new(begin));
+            AgentRequest::new(number, &member.subject, &RunCommand { run, command })
         });
         for (number, answer) in self.nats.ask(requests.collect(), BEGIN_TIME_MAX) {
             let reason = match answer {
@@ -191,16 +190,16 @@ impl Coordinator {
                 Ok(Reply::Refused(reason)) | Err(reason) => reason,
                 Ok(_) => "it has answered something else".to_owned(),
             };
-            let agent = members[number].here.name.clone();
+            let agent = members[number].info.name.clone();
             return Err(AgentsError::Refused { agent, reason }.to_string());
         }
         Ok(())
     }
 
     fn end(&self, run: u32, members: &[AgentHandle]) {
-        let there = members.iter().filter(|member| member.state.borrow().report.lost.is_none());
-        let requests = there.map(|member| {
-            AgentRequest::new(0, &member.subject, &AgentCommand { run, command: Command::End })
+        let remaining = members.iter().filter(|member| member.state.borrow().report.lost.is_none());
+        let requests = remaining.map(|member| {
+            AgentRequest::new(0, &member.subject, &RunCommand { run, command: AgentCommand::End })
         });
         // An agent that misses it ends the run by itself when no more commands come.
         let _ = self.nats.ask::<Reply>(requests.collect(), BEGIN_TIME_MAX);
@@ -233,7 +232,7 @@ impl Observer for AgentsObserver<'_> {
     }
 }
 
-/// The generator is all processes together.
+/// Adds the costs of the agents: the generator is all processes together.
 fn add_costs(report: &mut Report) {
     let total = &mut report.total;
     let generator = &mut total.generator;
@@ -254,7 +253,7 @@ fn add_costs(report: &mut Report) {
 async fn gather(
     nats: &NatsConnection,
     group: &Group,
-    setting: &GatherOptions<'_>,
+    options: &GatherOptions<'_>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<AgentInfo>, AgentsError> {
     let inbox = nats.client.new_inbox();
@@ -265,12 +264,12 @@ async fn gather(
     let mut found: Vec<AgentInfo> = Vec::new();
     let mut busy = std::collections::BTreeSet::new();
     let (began, mut called_at) = (Instant::now(), None::<Instant>);
-    while found.len() < setting.agents {
+    while found.len() < options.agents {
         if is_stopped() {
             return Err(AgentsError::Stopped);
         }
-        if began.elapsed() >= setting.wait {
-            return Err(too_few(found.len(), busy.len(), setting));
+        if began.elapsed() >= options.wait {
+            return Err(too_few(found.len(), busy.len(), options));
         }
         if called_at.is_none_or(|at| at.elapsed() >= CALL_EVERY) {
             called_at = Some(Instant::now());
@@ -279,11 +278,11 @@ async fn gather(
             called.map_err(|error| nats.server_error(error))?;
         }
         let Ok(Some(message)) = tokio::time::timeout(STEP, answers.next()).await else { continue };
-        let Some(here) = read_here(&message.payload)? else { continue };
-        if here.is_busy {
-            busy.insert(here.id);
-        } else if found.iter().all(|known| known.id != here.id) {
-            found.push(here);
+        let Some(info) = read_info(&message.payload)? else { continue };
+        if info.is_busy {
+            busy.insert(info.id);
+        } else if found.iter().all(|known| known.id != info.id) {
+            found.push(info);
         }
     }
     // The same agents get the same parts each time.
@@ -292,7 +291,7 @@ async fn gather(
 }
 
 /// Parses a reply; `None` if it is not one, such as the notice that no agent listens.
-fn read_here(payload: &[u8]) -> Result<Option<AgentInfo>, AgentsError> {
+fn read_info(payload: &[u8]) -> Result<Option<AgentInfo>, AgentsError> {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(payload) else { return Ok(None) };
     let word = |key: &str| value.get(key).and_then(|word| word.as_str()).unwrap_or("?").to_owned();
     let version = value.get("version").and_then(serde_json::Value::as_u64);
@@ -307,7 +306,7 @@ fn read_here(payload: &[u8]) -> Result<Option<AgentInfo>, AgentsError> {
     Ok(serde_json::from_value(value).ok())
 }
 
-fn too_few(found: usize, busy: usize, setting: &GatherOptions<'_>) -> AgentsError {
+fn too_few(found: usize, busy: usize, options: &GatherOptions<'_>) -> AgentsError {
     let hint = match (busy, found) {
         (0, 0) => ": start `throng flood agent` with the same --nats and --group".to_owned(),
         (0, _) => String::new(),
@@ -318,9 +317,9 @@ fn too_few(found: usize, busy: usize, setting: &GatherOptions<'_>) -> AgentsErro
     };
     AgentsError::TooFew {
         found,
-        wanted: setting.agents,
-        seconds: setting.wait.as_secs(),
-        group: setting.group.to_owned(),
+        wanted: options.agents,
+        seconds: options.wait.as_secs(),
+        group: options.group.to_owned(),
         hint,
     }
 }
@@ -332,20 +331,20 @@ mod tests {
     #[test]
     fn another_version_is_an_error() {
         let theirs = br#"{"version":7,"program":"9.9","name":"a","whatever":[]}"#;
-        let words = read_here(theirs).expect_err("another version").to_string();
+        let words = read_info(theirs).expect_err("another version").to_string();
         assert!(
             words.contains("the agent a is of version 7 (9.9) and this is version 2"),
             "{words}"
         );
-        assert!(read_here(b"").expect("no answer").is_none());
-        assert!(read_here(b"{}").is_err());
+        assert!(read_info(b"").expect("no answer").is_none());
+        assert!(read_info(b"{}").is_err());
     }
 
     #[test]
     fn too_few_agents_are_an_error() {
-        let setting =
+        let options =
             GatherOptions { nats: "", group: "g", agents: 3, wait: Duration::from_secs(5) };
-        let words = |found, busy| too_few(found, busy, &setting).to_string();
+        let words = |found, busy| too_few(found, busy, &options).to_string();
         assert_eq!(words(2, 0), "2 of 3 agents are there after 5 s (group \"g\")");
         assert!(words(0, 0).ends_with("with the same --nats and --group"));
         assert!(words(1, 1).ends_with("; 1 more takes part in another run"));

@@ -12,7 +12,7 @@ use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
 use crate::clients::PublishDeliveries;
-use crate::counts::{ClientCounts, Span, States, nanoseconds};
+use crate::counts::{ClientCounts, States, TimeSpan, nanoseconds};
 use crate::failure::Failure;
 
 /// The buckets of a histogram.
@@ -124,7 +124,7 @@ impl WireCounts {
             attempts: self.attempts,
             subscribed: self.subscribed,
             ended: self.ended,
-            failures: failures.map(|(words, count)| (Failure::Told(words), count)).collect(),
+            failures: failures.map(|(words, count)| (Failure::Reported(words), count)).collect(),
             received: self.received,
             early: self.early,
             stray: self.stray,
@@ -133,8 +133,8 @@ impl WireCounts {
             pings: self.pings,
             heartbeats: self.heartbeats,
             // Measured by the clock of another machine.
-            connecting: Span::default(),
-            arriving: Span::default(),
+            connecting: TimeSpan::default(),
+            arriving: TimeSpan::default(),
             connect,
             delivery,
             lag_ns: self.lag_ns,

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::counts::{WireCounts, WireDeliveries};
 use crate::audit::Audit;
 
-/// Stream and sequence.
-pub(super) type Published = (u32, u32);
+/// A message: its stream, and its sequence in that stream.
+pub(super) type StreamSequence = (u32, u32);
 
-/// Asks which agents are there. The version is read first, whatever the rest looks like.
+/// Asks which agents there are. The version is read first, so that others can be reported.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Discovery {
     pub(super) version: u32,
@@ -16,7 +16,7 @@ pub(super) struct Discovery {
     pub(super) program: String,
 }
 
-/// The reply of an agent that is there.
+/// The reply of an agent to [`Discovery`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct AgentInfo {
     pub(super) version: u32,
@@ -26,36 +26,36 @@ pub(super) struct AgentInfo {
     pub(super) name: String,
     pub(super) host: String,
     pub(super) boot_id: String,
-    /// Whether it takes part in a run already.
+    /// Whether the agent takes part in another run.
     pub(super) is_busy: bool,
 }
 
 /// A command to one agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct AgentCommand {
+pub(super) struct RunCommand {
     /// The run. An agent serves only the coordinator of its run.
     pub(super) run: u32,
-    pub(super) command: Command,
+    pub(super) command: AgentCommand,
 }
 
-/// What an agent is to do.
+/// A task of an agent; each has one [`Reply`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Command {
+pub(super) enum AgentCommand {
     /// Report its clock.
     Clock,
     /// Start a pool, which belongs to this run from now on.
-    Begin(Box<Begin>),
+    Begin(Box<BeginRun>),
     /// Update the counters of published and rejected messages. Sent before any command that
     /// depends on it.
     Update {
-        published: Vec<Published>,
-        refused: Vec<Published>,
+        published: Vec<StreamSequence>,
+        refused: Vec<StreamSequence>,
         /// More of the same reading follows in the next command.
         has_more: bool,
-        /// Publishing continues.
+        /// Whether publishing continues, so that the counters are behind.
         is_behind: bool,
     },
-    /// See `ClientPool`.
+    /// The commands of `ClientPool`, here and below.
     Ramp {
         to: usize,
         rate: Option<f64>,
@@ -89,7 +89,7 @@ pub(super) enum Command {
 
 /// An agent's part of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Begin {
+pub(super) struct BeginRun {
     /// The plan in TOML.
     pub(super) plan: String,
     pub(super) agent: usize,
@@ -107,22 +107,22 @@ pub(super) enum Reply {
         now_ns: u64,
     },
     Counts(Box<WireCounts>),
-    Cost(Cost),
+    Cost(AgentCost),
     Publishes {
         publishes: Vec<WireDeliveries>,
         has_more: bool,
     },
     Audit(Audit),
-    /// The reason.
+    /// The agent does not execute the command, for this reason.
     Refused(String),
 }
 
 /// The cost of a process since the run started.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Cost {
-    /// See `ClientPool::busiest`.
+pub(super) struct AgentCost {
+    /// The share of time that its busiest client thread was busy; see `ClientPool::busiest`.
     pub(super) busiest: f64,
     pub(super) cpu_ns: Option<u64>,
-    /// Only sometimes, because reading it blocks the process.
+    /// Absent in most replies, because reading it blocks the process.
     pub(super) pss_bytes: Option<u64>,
 }

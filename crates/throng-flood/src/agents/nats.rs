@@ -19,8 +19,9 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How long a request without responders is repeated: a NATS server that has just restarted does
 /// not know its subscribers yet.
-const GONE_AFTER: Duration = Duration::from_millis(1500);
-const GONE_STEP: Duration = Duration::from_millis(100);
+const RETRY_TIME: Duration = Duration::from_millis(1500);
+/// The pause between two of these requests.
+const RETRY_STEP: Duration = Duration::from_millis(100);
 
 /// A connection to a NATS server.
 pub(super) struct NatsConnection {
@@ -48,7 +49,7 @@ pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// The subjects of a group.
+/// A group of agents, which has subjects of its own.
 #[derive(Debug, Clone)]
 pub(super) struct Group(String);
 
@@ -106,18 +107,18 @@ impl NatsConnection {
     pub(super) fn ask<A>(
         &self,
         requests: Vec<AgentRequest>,
-        patience: Duration,
+        time_max: Duration,
     ) -> Vec<(usize, Result<A, String>)>
     where
         A: DeserializeOwned + Send + 'static,
     {
         self.runtime.block_on(async {
-            let mut questions = JoinSet::new();
+            let mut asked = JoinSet::new();
             for AgentRequest { to, subject, body } in requests {
                 let client = self.client.clone();
-                questions.spawn(async move { (to, ask(&client, subject, body, patience).await) });
+                asked.spawn(async move { (to, ask(&client, subject, body, time_max).await) });
             }
-            questions.join_all().await
+            asked.join_all().await
         })
     }
 }
@@ -126,23 +127,23 @@ async fn ask<A: DeserializeOwned>(
     client: &Client,
     subject: String,
     body: Vec<u8>,
-    patience: Duration,
+    time_max: Duration,
 ) -> Result<A, String> {
     let began = tokio::time::Instant::now();
     loop {
-        let request = Request::new().payload(body.clone().into()).timeout(Some(patience));
+        let request = Request::new().payload(body.clone().into()).timeout(Some(time_max));
         match client.send_request(subject.clone(), request).await {
             Ok(message) => {
                 return serde_json::from_slice(&message.payload)
                     .map_err(|error| format!("its answer cannot be read: {error}"));
             }
             Err(error) => match error.kind() {
-                RequestErrorKind::NoResponders if began.elapsed() < GONE_AFTER => {
-                    tokio::time::sleep(GONE_STEP).await;
+                RequestErrorKind::NoResponders if began.elapsed() < RETRY_TIME => {
+                    tokio::time::sleep(RETRY_STEP).await;
                 }
                 RequestErrorKind::NoResponders => return Err("it has gone".to_owned()),
                 RequestErrorKind::TimedOut => {
-                    return Err(format!("it did not answer for {} s", patience.as_secs()));
+                    return Err(format!("it did not answer for {} s", time_max.as_secs()));
                 }
                 _ => return Err(format!("it could not be asked: {error}")),
             },
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_missing_server_is_one_sentence() {
-        let error = NatsConnection::connect("nats://127.0.0.1:1").err().expect("nobody listens");
+        let error = NatsConnection::connect("nats://127.0.0.1:1").err().expect("nothing listens");
         let words = error.to_string();
         assert!(words.starts_with("there is no NATS server at nats://127.0.0.1:1: "), "{words}");
         assert!(!words.contains('\n'), "{words}");

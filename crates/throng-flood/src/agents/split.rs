@@ -7,32 +7,32 @@ use crate::plan::{Phase, Plan};
 
 /// The part of one agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct AgentShare {
     /// The number of the agent, from 0.
     pub agent: usize,
     /// How many agents there are.
     pub agents: usize,
 }
 
-impl Part {
+impl AgentShare {
     /// How many of these clients belong to the agent.
-    pub fn of(self, clients: usize) -> usize {
+    pub(crate) fn of(self, clients: usize) -> usize {
         clients.saturating_sub(self.agent).div_ceil(self.agents)
     }
 
     /// The agent's part of a connect limit; at least one.
-    pub fn in_flight(self, in_flight: usize) -> usize {
+    pub(crate) fn in_flight(self, in_flight: usize) -> usize {
         self.of(in_flight).max(1)
     }
 
     /// The agent's part of a rate. All agents have the same, and all finish together, because
     /// their numbers of clients differ by at most one.
-    pub fn rate(self, rate: f64) -> f64 {
+    pub(crate) fn rate(self, rate: f64) -> f64 {
         rate / self.agents as f64
     }
 
     /// The plan with this part of its clients, to check it against a machine.
-    pub fn plan(self, mut plan: Plan) -> Plan {
+    pub(crate) fn plan(self, mut plan: Plan) -> Plan {
         for phase in &mut plan.phases {
             if let Phase::Ramp { to, in_flight, .. } = phase {
                 (*to, *in_flight) = (self.of(*to), self.in_flight(*in_flight));
@@ -46,8 +46,8 @@ impl Part {
 mod tests {
     use super::*;
 
-    fn parts(agents: usize) -> impl Iterator<Item = Part> {
-        (0..agents).map(move |agent| Part { agent, agents })
+    fn parts(agents: usize) -> impl Iterator<Item = AgentShare> {
+        (0..agents).map(move |agent| AgentShare { agent, agents })
     }
 
     #[test]

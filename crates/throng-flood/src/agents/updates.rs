@@ -1,8 +1,8 @@
-//! Tells agents what is published, which they cannot see by themselves.
+//! Sends agents the counters of published and rejected messages, which only the coordinator has.
 
 use std::time::{Duration, Instant};
 
-use super::message::{Command, Published};
+use super::message::{AgentCommand, StreamSequence};
 use crate::streams::StreamCounters;
 
 /// Messages in one command: well below the 1 MiB that a NATS server accepts.
@@ -10,22 +10,23 @@ const SEQUENCES_MAX: usize = 20_000;
 
 /// How often agents are updated while something is published. The audit of a client starts at most
 /// twice this later. Reading the counters of a million streams takes some milliseconds.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+const UPDATE_EVERY: Duration = Duration::from_millis(100);
 
-/// What agents know of the counters.
+/// The counters as they were last sent to the agents.
 #[derive(Debug)]
 pub(super) struct CounterUpdates {
+    /// The last published sequence of each stream.
     published: Box<[u32]>,
-    /// How many rejected messages they know.
+    /// How many rejected messages were sent to the agents.
     refused: usize,
-    /// Whether something is being published.
+    /// Whether a phase publishes.
     is_publishing: bool,
     /// The time of the last update.
     updated_at: Option<Instant>,
 }
 
 impl CounterUpdates {
-    /// Agents know nothing, and nothing is published.
+    /// Counters that were never sent, with no phase that publishes.
     pub(super) fn new(streams: u32) -> CounterUpdates {
         let published = vec![0; streams as usize].into();
         CounterUpdates { published, refused: 0, is_publishing: false, updated_at: None }
@@ -33,32 +34,33 @@ impl CounterUpdates {
 
     /// Whether an update is due, even without another command.
     pub(super) fn is_due(&self) -> bool {
-        self.is_publishing && self.updated_at.is_none_or(|at| at.elapsed() >= TELL_EVERY)
+        self.is_publishing && self.updated_at.is_none_or(|at| at.elapsed() >= UPDATE_EVERY)
     }
 
-    /// Publishing starts or has ended. Returns the commands to send.
+    /// Publishing starts or has ended. Returns the commands to send, at least one.
     pub(super) fn publishing(
         &mut self,
         is_publishing: bool,
         counters: &StreamCounters,
-    ) -> Vec<Command> {
+    ) -> Vec<AgentCommand> {
         self.is_publishing = is_publishing;
-        self.told(counters, true)
+        self.commands(counters, true)
     }
 
     /// The updates to send before any other command, in this order. While something is published
     /// there is always one, even if nothing has changed, because clients count the updates.
-    pub(super) fn read(&mut self, counters: &StreamCounters) -> Vec<Command> {
-        self.told(counters, self.is_publishing)
+    pub(super) fn read(&mut self, counters: &StreamCounters) -> Vec<AgentCommand> {
+        self.commands(counters, self.is_publishing)
     }
 
-    fn told(&mut self, counters: &StreamCounters, is_always: bool) -> Vec<Command> {
+    /// The changes since the last call; if there are none, one command without any if `is_always`.
+    fn commands(&mut self, counters: &StreamCounters, is_always: bool) -> Vec<AgentCommand> {
         self.updated_at = Some(Instant::now());
-        let mut published: Vec<Published> = Vec::new();
-        for (stream, told) in (0..).zip(&mut self.published) {
+        let mut published: Vec<StreamSequence> = Vec::new();
+        for (stream, known) in (0..).zip(&mut self.published) {
             let last = counters.last_published(stream);
-            if last > *told {
-                *told = last;
+            if last > *known {
+                *known = last;
                 published.push((stream, last));
             }
         }
@@ -71,10 +73,10 @@ impl CounterUpdates {
         }
         let parts = published.len().max(refused.len()).div_ceil(SEQUENCES_MAX).max(1);
         let part = |part: usize| {
-            let of = |all: &[Published]| {
+            let of = |all: &[StreamSequence]| {
                 all.chunks(SEQUENCES_MAX).nth(part).unwrap_or_default().to_vec()
             };
-            Command::Update {
+            AgentCommand::Update {
                 published: of(&published),
                 refused: of(&refused),
                 has_more: part + 1 < parts,
@@ -90,9 +92,9 @@ mod tests {
     use super::*;
 
     /// For each command: published messages, rejected messages, `has_more`, `is_behind`.
-    fn counts(commands: &[Command]) -> Vec<(usize, usize, bool, bool)> {
-        let count = |command: &Command| match command {
-            Command::Update { published, refused, has_more, is_behind } => {
+    fn counts(commands: &[AgentCommand]) -> Vec<(usize, usize, bool, bool)> {
+        let count = |command: &AgentCommand| match command {
+            AgentCommand::Update { published, refused, has_more, is_behind } => {
                 (published.len(), refused.len(), *has_more, *is_behind)
             }
             _ => panic!("{command:?}"),
@@ -121,8 +123,8 @@ mod tests {
         let streams = 2 * SEQUENCES_MAX as u32 + 1;
         let counters = StreamCounters::new(streams);
         (0..streams).for_each(|stream| counters.published(stream, 1));
-        let told = counts(&CounterUpdates::new(streams).publishing(true, &counters));
+        let sent = counts(&CounterUpdates::new(streams).publishing(true, &counters));
         let full = (SEQUENCES_MAX, 0, true, true);
-        assert_eq!(told, [full, full, (1, 0, false, true)]);
+        assert_eq!(sent, [full, full, (1, 0, false, true)]);
     }
 }

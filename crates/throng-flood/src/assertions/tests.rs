@@ -116,11 +116,11 @@ fn says_what_is_wrong() {
 
 #[test]
 fn every_name_is_known() {
-    for name in figures::names() {
-        assert!(Figure::named(&name).is_some(), "{name}");
+    for name in metrics::names() {
+        assert!(Metric::named(&name).is_some(), "{name}");
     }
     let need = |text: &str| text.parse::<Assertion>().unwrap().need();
     assert_eq!(need("connect.p99 < 1s"), None);
-    assert_eq!(need("p99.9 < 1s"), Some(Need::Publishing));
-    assert_eq!(need("server.bytes < 1MiB"), Some(Need::Server));
+    assert_eq!(need("p99.9 < 1s"), Some(Requirement::Publishing));
+    assert_eq!(need("server.bytes < 1MiB"), Some(Requirement::Server));
 }

@@ -6,20 +6,21 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::arguments::{Agent, Agents};
+use super::allowance;
+use super::arguments::{AgentArguments, CoordinatorArguments};
+use super::error::{CommandError, EXIT_FAILED, EXIT_USAGE};
 use super::interrupts::interrupts;
-use super::{EXIT_FAILED, EXIT_USAGE, Failure, allowance};
 use crate::agents::AgentsError;
-use crate::agents::agent::{self, End};
+use crate::agents::agent::{self, AgentEnd};
 use crate::agents::coordinator::{self, Coordinator};
-use crate::agents::split::Part;
+use crate::agents::split::AgentShare;
 use crate::plan::show;
 use crate::plan::{Plan, file};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint, sanitized};
 
 /// `throng flood agent`.
-pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
+pub(super) fn agent(arguments: &AgentArguments) -> Result<ExitCode, CommandError> {
     let is_stopped = interrupts()?.is_stopped;
     let addresses: Vec<IpAddr> =
         arguments.source.iter().flat_map(|source| source.0.clone()).collect();
@@ -33,13 +34,16 @@ pub(super) fn agent(arguments: &Agent) -> Result<ExitCode, Failure> {
         is_stopped: &|| is_stopped.load(Ordering::Relaxed),
     });
     match ended.map_err(refusal)? {
-        End::Done => Ok(ExitCode::SUCCESS),
-        End::Lost => Ok(EXIT_FAILED.into()),
+        AgentEnd::Done => Ok(ExitCode::SUCCESS),
+        AgentEnd::Lost => Ok(EXIT_FAILED.into()),
     }
 }
 
 /// Finds the agents that the options ask for.
-pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordinator, Failure> {
+pub(super) fn gather(
+    agents: &CoordinatorArguments,
+    is_stopped: &AtomicBool,
+) -> Result<Coordinator, CommandError> {
     let setting = coordinator::GatherOptions {
         nats: agents.nats.as_deref().unwrap_or_default(),
         group: &agents.group,
@@ -47,7 +51,7 @@ pub(super) fn gather(agents: &Agents, is_stopped: &AtomicBool) -> Result<Coordin
         wait: agents.agents_wait.0,
     };
     if setting.agents == 0 {
-        return Err(Failure::new(EXIT_USAGE, "--agents: there are no agents"));
+        return Err(CommandError::new(EXIT_USAGE, "--agents: there are no agents"));
     }
     let wanted = counted(setting.agents as u64, "agent", "agents");
     say(&format!("waiting for {wanted} of group {:?}", setting.group));
@@ -60,7 +64,7 @@ pub(super) fn plan_for_others(plan: &Plan) -> String {
 }
 
 /// This machine's part of a plan, if the machine allows it.
-fn own_part(toml: &str, part: Part, addresses: &[IpAddr]) -> Result<Plan, String> {
+fn own_part(toml: &str, part: AgentShare, addresses: &[IpAddr]) -> Result<Plan, String> {
     let (options, file) = file::parse(Path::new("the coordinator's plan"), toml.to_owned())
         .map_err(|error| error.0.join("; "))?;
     let plan = options.into_plan().map_err(|errors| {
@@ -81,9 +85,9 @@ fn own_part(toml: &str, part: Part, addresses: &[IpAddr]) -> Result<Plan, String
     }
 }
 
-fn refusal(error: AgentsError) -> Failure {
+fn refusal(error: AgentsError) -> CommandError {
     let is_usage = matches!(error, AgentsError::Group(_));
-    Failure::new(if is_usage { EXIT_USAGE } else { EXIT_FAILED }, error)
+    CommandError::new(if is_usage { EXIT_USAGE } else { EXIT_FAILED }, error)
 }
 
 /// Prints a line to standard error.

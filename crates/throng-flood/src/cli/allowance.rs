@@ -1,13 +1,11 @@
 //! Checks whether this machine allows what a plan needs.
 
-use std::net::ToSocketAddrs as _;
-
 use throng_host::environment::raise_descriptors;
 use throng_host::preflight::{Clients, Demand, Preflight, Server, Tables, check};
 
 use crate::clients::ClientPool;
+use crate::machine::is_loopback;
 use crate::plan::{Network, Phase, Plan};
-use crate::template::Values;
 
 /// What the plan's sources, ports and threads allow on this machine.
 pub(super) fn allowance(plan: &Plan) -> Preflight {
@@ -47,7 +45,7 @@ fn wanted(plan: &Plan) -> Demand {
             target_ports: plan.target.ports.len().max(1) as u64,
             per_address: None,
         }),
-        is_publishing: plan.phases.iter().any(|phase| phase.publishing().is_some()),
+        is_publishing: plan.publishes(),
     }
 }
 
@@ -59,14 +57,4 @@ fn threads(plan: &Plan, connections: u64) -> u64 {
         tables.threads_for(connections, descriptors).unwrap_or(tables.threads_least)
     };
     plan.threads.map_or_else(needed, |threads| threads as u64)
-}
-
-/// Whether the target's address is a loopback address.
-fn is_loopback(plan: &Plan) -> bool {
-    let url = plan.target.url.rendered(&Values::default());
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let with_port =
-        authority.to_socket_addrs().or_else(|_| format!("{authority}:80").to_socket_addrs());
-    with_port.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }

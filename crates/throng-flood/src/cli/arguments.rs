@@ -54,104 +54,104 @@ In URLs, headers, hello messages and bodies {i} is the client's number, {i%N} th
 pub struct Arguments {
     /// A command other than a run.
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub(super) command: Option<FloodCommand>,
     /// The options of a run.
     #[command(flatten)]
-    pub run: Run,
+    pub(super) run: RunArguments,
 }
 
 /// A command other than a run.
 #[derive(Debug, Clone, Subcommand)]
-pub enum Command {
+pub(super) enum FloodCommand {
     /// Put the results of two or more runs side by side
-    Compare(Compare),
+    Compare(CompareArguments),
     /// Run part of the clients on this machine, for a coordinator (throng flood --agents N)
-    Agent(Agent),
+    Agent(AgentArguments),
 }
 
 /// Options of `throng flood agent`.
 #[derive(Debug, Clone, Args)]
-pub struct Agent {
+pub(super) struct AgentArguments {
     /// The NATS server through which agents and coordinator communicate
     #[arg(long, value_name = "URL")]
-    pub nats: String,
+    pub(super) nats: String,
     /// Serve only coordinators of this group
     #[arg(long, value_name = "NAME", default_value = "flood")]
-    pub group: String,
+    pub(super) group: String,
     /// Names the agent in reports; by default the host name and process id
     #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
+    pub(super) name: Option<String>,
     /// Local addresses to connect from, instead of those of the plan
     #[arg(long, value_name = "ADDRESSES")]
-    pub source: Vec<LocalAddresses>,
+    pub(super) source: Vec<LocalAddresses>,
     /// End with the first run instead of waiting for the next
     #[arg(long)]
-    pub once: bool,
+    pub(super) once: bool,
 }
 
 /// Options of `throng flood compare`.
 #[derive(Debug, Clone, Args)]
-pub struct Compare {
+pub(super) struct CompareArguments {
     /// Results written by --json, or `label=FILE,FILE…` for several runs of the same; the others
     /// are compared with the first
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
-    pub files: Vec<String>,
+    pub(super) files: Vec<String>,
     /// Also write a page with charts
     #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    pub(super) html: Option<PathBuf>,
 }
 
 /// Options of a run.
 #[derive(Debug, Clone, Args)]
-pub struct Run {
+pub(super) struct RunArguments {
     /// Read the plan from this TOML file; other flags override it
     #[arg(long, value_name = "FILE", help_heading = "Target")]
-    pub plan: Option<PathBuf>,
+    pub(super) plan: Option<PathBuf>,
     /// The options that a plan file may have, too.
     #[command(flatten)]
-    pub options: Options,
-    /// Clients on several machines.
+    pub(super) options: Options,
+    /// The options of a coordinator.
     #[command(flatten)]
-    pub agents: Agents,
-    /// Outputs.
+    pub(super) agents: CoordinatorArguments,
+    /// Where results are written.
     #[command(flatten)]
-    pub results: Results,
+    pub(super) results: ResultArguments,
 }
 
-/// Clients on several machines.
+/// The options of a coordinator, whose clients are on several machines.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Several machines")]
-pub struct Agents {
+pub(super) struct CoordinatorArguments {
     /// Leave the clients to this many agents (throng flood agent); this process publishes and
     /// measures the server
     #[arg(long, value_name = "N", requires = "nats")]
     #[arg(conflicts_with_all = ["target.urls", "target.data"])]
-    pub agents: Option<Count>,
+    pub(super) agents: Option<Count>,
     /// The NATS server through which agents and coordinator communicate
     #[arg(long, value_name = "URL", requires = "agents")]
-    pub nats: Option<String>,
+    pub(super) nats: Option<String>,
     /// Use only agents of this group
     #[arg(long, value_name = "NAME", requires = "agents", default_value = "flood")]
-    pub group: String,
+    pub(super) group: String,
     /// How long to wait for agents
     #[arg(long, value_name = "TIME", requires = "agents", default_value = "60s")]
-    pub agents_wait: Time,
+    pub(super) agents_wait: Time,
 }
 
-/// Outputs.
+/// Where the results of a run are written.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Results")]
-pub struct Results {
+pub(super) struct ResultArguments {
     /// Write everything as JSON; `-` for standard output
     #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    pub(super) json: Option<PathBuf>,
     /// Write one line per second; `-` for standard output
     #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    pub(super) csv: Option<PathBuf>,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    pub(super) html: Option<PathBuf>,
     /// Print the plan, and whether this machine allows it, without connecting
     #[arg(long)]
-    pub dry_run: bool,
+    pub(super) dry_run: bool,
 }

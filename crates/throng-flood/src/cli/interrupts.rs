@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown, register_usize};
 
-use super::{EXIT_FAILED, Failure};
+use super::error::{CommandError, EXIT_FAILED};
 
 /// Shells add this to the number of the signal that ended a program: 130 after Ctrl-C, 143 after
 /// `SIGTERM`.
@@ -19,9 +19,9 @@ const EXIT_SIGNAL: i32 = 128;
 #[error("no signals: {0}")]
 pub struct NoSignals(#[from] io::Error);
 
-impl From<NoSignals> for Failure {
-    fn from(error: NoSignals) -> Failure {
-        Failure::new(EXIT_FAILED, error)
+impl From<NoSignals> for CommandError {
+    fn from(error: NoSignals) -> CommandError {
+        CommandError::new(EXIT_FAILED, error)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The plan of a command line: its flags, over the options of a file.
 
-use super::arguments::Run;
-use super::{EXIT_PLAN, EXIT_USAGE, Failure};
+use super::arguments::RunArguments;
+use super::error::{CommandError, EXIT_PLAN, EXIT_USAGE};
 use crate::plan::file::{self, PlanFile};
 use crate::plan::{Options, Plan, PlanError};
 
@@ -20,11 +20,11 @@ const PHASE_FLAGS: [(&str, &str); 10] = [
 ];
 
 /// The plan, checked.
-pub(super) fn plan(run: &Run) -> Result<Plan, Failure> {
+pub(super) fn plan(run: &RunArguments) -> Result<Plan, CommandError> {
     let (options, file) = match &run.plan {
         Some(path) => {
-            let (options, file) =
-                file::load(path).map_err(|error| Failure { lines: error.0, code: EXIT_PLAN })?;
+            let (options, file) = file::load(path)
+                .map_err(|error| CommandError { lines: error.0, code: EXIT_PLAN })?;
             (run.options.clone().over(options), Some(file))
         }
         None => (run.options.clone(), None),
@@ -44,7 +44,7 @@ pub(super) fn plan(run: &Run) -> Result<Plan, Failure> {
             }
         };
         let code = if file.is_some() { EXIT_PLAN } else { EXIT_USAGE };
-        Failure { lines: errors.iter().map(describe).collect(), code }
+        CommandError { lines: errors.iter().map(describe).collect(), code }
     })
 }
 

@@ -1,12 +1,13 @@
 //! Runs a plan and writes the results.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::arguments::{Compare, Results, Run};
+use super::arguments::{CompareArguments, ResultArguments, RunArguments};
+use super::error::{CommandError, EXIT_FAILED, EXIT_USAGE, print_error};
 use super::interrupts::{Interrupts, interrupts};
-use super::{EXIT_FAILED, EXIT_USAGE, Failure, agents, allowance, complain, plan};
+use super::{agents, allowance, plan};
 use crate::plan::{Plan, show};
 use crate::redact::command_line;
 use crate::report::live::{Live, Moment};
@@ -17,11 +18,11 @@ use throng_report::file::write;
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
-/// Means standard output.
+/// The file name that means standard output.
 const STANDARD: &str = "-";
 
-/// With this many clients, warnings about kernel settings are worth reading.
-const MANY: usize = 10_000;
+/// From this many clients on, warnings about kernel settings are printed: fewer do without them.
+const WARNED_CLIENTS_MIN: usize = 10_000;
 
 /// Shows the run on standard error. Standard output is for results only.
 struct Screen {
@@ -35,14 +36,14 @@ impl Screen {
     }
 
     /// Prints and writes the results. Returns the exit code.
-    fn conclude(mut self, mut report: Report, results: &Results) -> ExitCode {
+    fn conclude(mut self, mut report: Report, results: &ResultArguments) -> ExitCode {
         self.live.end();
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         report.description.command =
             command_line(std::iter::once("throng".to_owned()).chain(words));
         let is_cut = report.cut_short.is_some();
-        if let Some(sentence) = nobody(&report) {
-            complain(&sentence);
+        if let Some(message) = no_subscriber(&report) {
+            print_error(&message);
         }
         let is_written = write_results(&report, results);
         match self.interrupts.exit_code().filter(|_| is_cut) {
@@ -63,7 +64,7 @@ impl Observer for Screen {
     }
 }
 
-pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
+pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, CommandError> {
     let results = &arguments.results;
     check_results(results)?;
     let plan = plan::plan(arguments)?;
@@ -75,25 +76,24 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     }
     let allowance = allowance::allowance(&plan);
     if let Some(refusal) = allowance::refusal(&plan, &allowance) {
-        return Err(Failure { lines: vec![refusal], code: EXIT_FAILED });
+        return Err(CommandError { lines: vec![refusal], code: EXIT_FAILED });
     }
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
-    // Thousands of clients do without these settings; `throng doctor` names them.
-    if plan.clients_max() >= MANY {
+    if plan.clients_max() >= WARNED_CLIENTS_MIN {
         for warning in allowance.warnings() {
             eprintln!("{} {warning}", paint.ink(Ink::WARNING, "warning:"));
         }
     }
-    note_silence(&plan);
+    warn_if_silent(&plan);
     let mut screen = Screen::new(interrupts()?);
     let report = crate::run::run(plan, &mut screen);
     Ok(screen.conclude(report, results))
 }
 
 /// Runs with the clients of agents, each of which checks its own machine.
-fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
-    note_silence(&plan);
+fn with_agents(arguments: &RunArguments, plan: Plan) -> Result<ExitCode, CommandError> {
+    warn_if_silent(&plan);
     let interrupts = interrupts()?;
     let coordinator = agents::gather(&arguments.agents, &interrupts.is_stopped)?;
     let toml = agents::plan_for_others(&plan);
@@ -102,25 +102,25 @@ fn with_agents(arguments: &Run, plan: Plan) -> Result<ExitCode, Failure> {
     Ok(screen.conclude(report, &arguments.results))
 }
 
-fn note_silence(plan: &Plan) {
-    if plan.target.publish.is_none() && !plan.phases.iter().any(|p| p.publishing().is_some()) {
+/// Prints a note if nothing will be published.
+fn warn_if_silent(plan: &Plan) {
+    if plan.target.publish.is_none() && !plan.publishes() {
         let note = "nothing will be published: use --publish-url, or give a key or token";
         eprintln!("{} {note}", Paint::on(&io::stderr()).ink(Ink::WARNING, "note:"));
     }
 }
 
-/// Two results on standard output could not be told apart.
-fn check_results(results: &Results) -> Result<(), Failure> {
-    let is_standard =
-        |path: &Option<std::path::PathBuf>| path.as_deref() == Some(STANDARD.as_ref());
-    match [&results.json, &results.csv, &results.html]
-        .into_iter()
-        .filter(|p| is_standard(p))
-        .count()
-    {
-        0 | 1 => Ok(()),
-        _ => Err(Failure::new(EXIT_USAGE, "only one result can go to standard output")),
+/// Fails if two results would go to standard output, where they would be mixed up.
+fn check_results(results: &ResultArguments) -> Result<(), CommandError> {
+    let outputs = [&results.json, &results.csv, &results.html];
+    if outputs.into_iter().filter(|path| is_standard(path)).count() > 1 {
+        return Err(CommandError::new(EXIT_USAGE, "only one result can go to standard output"));
     }
+    Ok(())
+}
+
+fn is_standard(path: &Option<PathBuf>) -> bool {
+    path.as_deref() == Some(STANDARD.as_ref())
 }
 
 fn dry_run(plan: &Plan) -> ExitCode {
@@ -139,7 +139,7 @@ fn dry_run(plan: &Plan) -> ExitCode {
 }
 
 /// The error if no client could subscribe.
-fn nobody(report: &Report) -> Option<String> {
+fn no_subscriber(report: &Report) -> Option<String> {
     let total = &report.total;
     if total.attempts == 0 || total.subscribed > 0 {
         return None;
@@ -155,19 +155,19 @@ fn nobody(report: &Report) -> Option<String> {
 
 /// Whether the run is complete, some client was subscribed, and all assertions hold.
 fn is_good(report: &Report) -> bool {
-    let is_done = report.cut_short.is_none() && nobody(report).is_none();
+    let is_done = report.cut_short.is_none() && no_subscriber(report).is_none();
     is_done && report.assertions.iter().all(|checked| checked.holds)
 }
 
-/// Prints the table and writes the files, as many as possible. Returns whether all were written.
-fn write_results(report: &Report, results: &Results) -> bool {
+/// Prints the table and writes every file that can be written. Returns whether all were.
+fn write_results(report: &Report, results: &ResultArguments) -> bool {
     type Make = fn(&Report) -> String;
-    let outputs: [(&Option<std::path::PathBuf>, Make); 3] = [
+    let outputs: [(&Option<PathBuf>, Make); 3] = [
         (&results.json, Report::to_json),
         (&results.csv, csv::samples),
         (&results.html, html::page),
     ];
-    let is_taken = outputs.iter().any(|(path, _)| path.as_deref() == Some(STANDARD.as_ref()));
+    let is_taken = outputs.iter().any(|(path, _)| is_standard(path));
     if is_taken {
         eprint!("{}", table::table(report, Paint::on(&io::stderr())));
     } else {
@@ -186,7 +186,7 @@ fn write_to(path: &Path, text: &str) -> bool {
         print(text);
         return true;
     }
-    write(path, text).map_err(|error| complain(&error.to_string())).is_ok()
+    write(path, text).map_err(|error| print_error(&error.to_string())).is_ok()
 }
 
 /// Prints to standard output. An error means that the reader has gone.
@@ -195,9 +195,9 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-pub(super) fn compare(arguments: &Compare) -> Result<ExitCode, Failure> {
+pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, CommandError> {
     let comparison =
-        compare::read(&arguments.files).map_err(|error| Failure::new(EXIT_FAILED, error))?;
+        compare::read(&arguments.files).map_err(|error| CommandError::new(EXIT_FAILED, error))?;
     print(&compare::table(&comparison, Paint::on(&io::stdout())));
     let is_written = match &arguments.html {
         Some(path) => write_to(path, &compare::page(&comparison)),

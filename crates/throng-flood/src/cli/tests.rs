@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser};
 
+use super::error::{CommandError, EXIT_USAGE};
 use super::*;
 use crate::plan::file::parse;
 use crate::plan::{Pattern, Phase, Plan, PublishBy, Streams, Transport};
@@ -19,7 +20,7 @@ fn parsed(line: &[&str]) -> Result<Arguments, clap::Error> {
         .map(|whole| whole.arguments)
 }
 
-fn plan(line: &[&str]) -> Result<Plan, Failure> {
+fn plan(line: &[&str]) -> Result<Plan, CommandError> {
     plan::plan(&parsed(line).unwrap_or_else(|error| panic!("{error}")).run)
 }
 
@@ -145,7 +146,9 @@ fn an_error_names_its_flag() {
 fn results_and_comparisons() {
     assert!(parsed(&["compare", "a.json"]).is_err());
     let both = parsed(&["compare", "a.json", "b.json", "--html", "c.html"]).unwrap();
-    assert!(matches!(both.command, Some(Command::Compare(compare)) if compare.files.len() == 2));
+    assert!(
+        matches!(both.command, Some(FloodCommand::Compare(compare)) if compare.files.len() == 2)
+    );
     let run = parsed(&["http://h", "--json=-", "--csv=-"]).unwrap().run;
     assert_eq!(run::run(&run).unwrap_err().code, EXIT_USAGE);
 }

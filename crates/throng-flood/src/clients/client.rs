@@ -2,12 +2,12 @@
 
 use std::mem::size_of;
 
-use super::resume::Id;
+use super::resume::MessageId;
 use crate::audit::Track;
-use crate::protocol::Partial;
+use crate::protocol::PartialMessage;
 
 /// The most memory of an idle client in user space.
-pub const CLIENT_BYTES_MAX: usize = 64;
+pub(super) const CLIENT_BYTES_MAX: usize = 64;
 
 const _: () = assert!(size_of::<Client>() <= CLIENT_BYTES_MAX);
 
@@ -21,9 +21,9 @@ pub(super) struct Client {
     /// Buffers that only some clients have, and only for a while.
     pub(super) extra: Option<Box<Extra>>,
     /// The message id to resume after.
-    pub(super) resume: Id,
-    pub(super) state: State,
-    pub(super) start: Start,
+    pub(super) resume: MessageId,
+    pub(super) state: ClientState,
+    pub(super) start: AuditStart,
     /// The body of the response is chunked.
     pub(super) is_chunked: bool,
     /// The client does not read.
@@ -39,34 +39,34 @@ pub(super) struct Client {
 
 /// The state of a client's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum State {
-    /// Never opened.
+pub(super) enum ClientState {
+    /// The client was never opened.
     #[default]
     New,
-    /// Waits to be opened.
+    /// The client waits to be opened.
     Waiting,
-    /// Connecting.
+    /// The connect is in progress.
     Connecting,
     /// The request is sent, and the response head has not arrived.
     Handshaking,
-    /// Waits for the message that confirms the subscription.
+    /// The client waits for the message that confirms the subscription.
     Joining,
-    /// Subscribed.
+    /// The client is subscribed.
     Active,
-    /// Closed, and will not reconnect by itself.
+    /// The client is closed, and does not reconnect by itself.
     Closed,
 }
 
-impl State {
+impl ClientState {
     /// Whether a connect or handshake is in progress.
     pub(super) fn is_in_flight(self) -> bool {
-        matches!(self, State::Connecting | State::Handshaking | State::Joining)
+        matches!(self, ClientState::Connecting | ClientState::Handshaking | ClientState::Joining)
     }
 }
 
 /// Whether it is known with which message a client's audit starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum AuditStart {
     /// With the one that its tracks say.
     #[default]
     Known,
@@ -78,13 +78,13 @@ pub(super) enum Start {
 
 /// The clients of a thread whose start may be unknown, each at least in the list of its state.
 #[derive(Debug, Default)]
-pub(super) struct Starts {
+pub(super) struct PendingStarts {
     pub(super) new: Vec<u32>,
     pub(super) updated_once: Vec<u32>,
 }
 
-impl Starts {
-    /// Adds a client that became [`Start::New`].
+impl PendingStarts {
+    /// Adds a client that became [`AuditStart::New`].
     pub(super) fn push(&mut self, position: usize) {
         // A thread has fewer than 2^32 clients.
         self.new.push(position as u32);
@@ -95,7 +95,7 @@ impl Starts {
 #[derive(Debug, Default)]
 pub(super) struct Extra {
     /// A message that has not arrived completely.
-    pub(super) partial: Option<Box<Partial>>,
+    pub(super) partial: Option<Box<PartialMessage>>,
     /// A response head that has not arrived completely.
     pub(super) head: Vec<u8>,
     /// Bytes that the connection has not accepted.
@@ -127,12 +127,12 @@ impl Client {
     }
 
     /// Takes the partial message, for the decoder.
-    pub(super) fn take_partial(&mut self) -> Option<Box<Partial>> {
+    pub(super) fn take_partial(&mut self) -> Option<Box<PartialMessage>> {
         self.extra.as_mut()?.partial.take()
     }
 
     /// Stores the partial message of the decoder.
-    pub(super) fn put_partial(&mut self, partial: Option<Box<Partial>>) {
+    pub(super) fn put_partial(&mut self, partial: Option<Box<PartialMessage>>) {
         if partial.is_some() {
             self.extra().partial = partial;
         } else {

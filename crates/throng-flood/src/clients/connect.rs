@@ -1,12 +1,12 @@
 //! Opens and closes clients: ramps, storms, churn, reconnects and timeouts.
 //!
-//! There are no timer objects: whatever is due after a constant time waits in a queue, whose front
-//! is checked before each sleep.
+//! There are no timer objects: clients that are due after a constant time wait in a queue, whose
+//! front is checked before each sleep.
 
 use std::collections::VecDeque;
 
-use super::client::{Client, State};
-use super::opening::{RECHECK_NS, Schedule};
+use super::client::{Client, ClientState};
+use super::opening::{EventSchedule, RECHECK_NS};
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::now_ns;
@@ -21,20 +21,20 @@ const CLOSE_SLICE: usize = 256;
 
 /// Expired timeouts may stay in their queue while it has fewer than this, plus twice those in
 /// flight.
-const OVER_MAX: usize = 1024;
+const SPARE_ENTRIES: usize = 1024;
 
 impl ClientThread {
     /// Brings the number of open clients to `to`.
     pub(super) fn ramp(&mut self, to: usize, rate: Option<f64>, in_flight: usize) {
-        let schedule =
-            rate.and_then(|rate| Schedule::new(rate, self.index, self.shared.threads, now_ns()));
+        let schedule = rate
+            .and_then(|rate| EventSchedule::new(rate, self.index, self.shared.threads, now_ns()));
         let opening = &mut self.opening;
         (opening.goal, opening.cursor, opening.schedule) = (to, 0, schedule);
         opening.in_flight_max = in_flight.max(1);
     }
 
     pub(super) fn churn(&mut self, rate: f64) {
-        self.opening.churn = Schedule::new(rate, self.index, self.shared.threads, now_ns());
+        self.opening.churn = EventSchedule::new(rate, self.index, self.shared.threads, now_ns());
     }
 
     /// Closes all clients and reopens them.
@@ -53,7 +53,7 @@ impl ClientThread {
                 return true;
             }
             let state = self.clients[position].state;
-            if state == State::Active || state.is_in_flight() {
+            if state == ClientState::Active || state.is_in_flight() {
                 self.close(position, true, true);
                 self.clients[position].returns = true;
                 self.reopen(position);
@@ -79,7 +79,7 @@ impl ClientThread {
     pub(super) fn has_begun(&mut self, position: usize, now: u64) {
         self.opening.begun.push_back((now, position as u32));
         let opening = &mut self.opening;
-        if opening.begun.len() > 2 * opening.in_flight + OVER_MAX {
+        if opening.begun.len() > 2 * opening.in_flight + SPARE_ENTRIES {
             let clients = &self.clients;
             opening
                 .begun
@@ -87,7 +87,7 @@ impl ClientThread {
         }
     }
 
-    /// Does what is due. Returns when something is due next.
+    /// Opens, closes and fails the clients whose time has come. Returns when the next is due.
     pub(super) fn open_due(&mut self) -> u64 {
         let now = now_ns();
         if self.strike() {
@@ -110,11 +110,11 @@ impl ClientThread {
     fn next_to_open(&mut self, now: u64) -> Option<usize> {
         while let Some(position) = self.opening.wanted.pop_front() {
             let position = position as usize;
-            if self.clients[position].state == State::Waiting {
+            if self.clients[position].state == ClientState::Waiting {
                 return Some(position);
             }
         }
-        if self.opening.wanted.capacity() > OVER_MAX {
+        if self.opening.wanted.capacity() > SPARE_ENTRIES {
             self.opening.wanted = VecDeque::new();
         }
         if !self.is_on() {
@@ -122,8 +122,8 @@ impl ClientThread {
         }
         while self.opening.cursor < self.opening.goal {
             let position = self.opening.cursor;
-            let state = self.clients.get(position).map_or(State::New, |client| client.state);
-            if matches!(state, State::New | State::Closed) {
+            let state = self.clients.get(position).map_or(ClientState::New, |client| client.state);
+            if matches!(state, ClientState::New | ClientState::Closed) {
                 if self.opening.schedule.as_mut().is_some_and(|schedule| !schedule.take(now)) {
                     return None;
                 }
@@ -162,7 +162,7 @@ impl ClientThread {
                 return;
             }
             let position = self.opening.top - 1;
-            if !matches!(self.clients[position].state, State::New | State::Closed) {
+            if !matches!(self.clients[position].state, ClientState::New | ClientState::Closed) {
                 if self.opening.schedule.as_mut().is_some_and(|schedule| !schedule.take(now)) {
                     return;
                 }
@@ -179,7 +179,7 @@ impl ClientThread {
             let from = self.opening.churn_cursor;
             let active = (from..from + count)
                 .map(|position| position % count)
-                .find(|&position| self.clients[position].state == State::Active);
+                .find(|&position| self.clients[position].state == ClientState::Active);
             let Some(position) = active else { return };
             self.opening.churn_cursor = position + 1;
             self.close(position, true, true);
@@ -198,7 +198,7 @@ impl ClientThread {
             }
             self.opening.begun.pop_front();
             if is_pending {
-                let is_connecting = self.clients[position].state == State::Connecting;
+                let is_connecting = self.clients[position].state == ClientState::Connecting;
                 self.fail(
                     position,
                     if is_connecting { Failure::ConnectTimeout } else { Failure::HandshakeTimeout },

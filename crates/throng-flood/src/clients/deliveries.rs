@@ -42,7 +42,7 @@ pub(super) struct PendingDeliveries {
     current: usize,
 }
 
-/// One message.
+/// The deliveries of one message so far.
 #[derive(Debug)]
 struct Publish {
     stream: u32,

@@ -1,15 +1,15 @@
 //! The streams that a client follows, and the audit of what it receives.
 
-use super::client::{Start, State};
+use super::client::{AuditStart, ClientState};
 use super::thread::ClientThread;
-use crate::audit::{Arrival, Audit, Track};
+use crate::audit::{Audit, SequenceOrder, Track};
 use crate::marker::Mark;
 
 impl ClientThread {
     /// The client is subscribed from now on.
     pub(super) fn join(&mut self, position: usize, now: u64) {
         let number = self.shared.number(self.index, position);
-        self.set_state(position, State::Active);
+        self.set_state(position, ClientState::Active);
         self.counts.subscribed += 1;
         let since = std::mem::replace(&mut self.clients[position].since_ns, now);
         self.counts.connecting.note(now);
@@ -20,9 +20,9 @@ impl ClientThread {
         // A client that resumes keeps its audit, with what it missed meanwhile.
         let is_new = !std::mem::replace(&mut client.is_tracked, true);
         if is_new {
-            client.start = if counters.is_behind() { Start::New } else { Start::Known };
+            client.start = if counters.is_behind() { AuditStart::New } else { AuditStart::Known };
         }
-        if is_new && client.start == Start::New {
+        if is_new && client.start == AuditStart::New {
             self.starts.push(position);
         }
         if let Some(stream) = self.shared.stream(number) {
@@ -64,7 +64,7 @@ impl ClientThread {
         self.finished_audit += audit;
         let client = &mut self.clients[position];
         client.is_tracked = false;
-        client.start = Start::Known;
+        client.start = AuditStart::Known;
         self.ids.release(&mut client.resume);
         if let Some(extra) = &mut client.extra {
             extra.tracks = Box::default();
@@ -98,7 +98,7 @@ impl ClientThread {
             return audit;
         }
         let mut add = |stream, track: &Track| {
-            if client.start != Start::Known && track.is_empty() {
+            if client.start != AuditStart::Known && track.is_empty() {
                 return;
             }
             let last = last(stream, track);
@@ -136,30 +136,30 @@ impl ClientThread {
             self.counts.stray += 1;
             return;
         };
-        if client.is_unsure || client.start != Start::Known {
+        if client.is_unsure || client.start != AuditStart::Known {
             track.begin_later(mark.sequence.saturating_sub(1));
             client.is_unsure = false;
             // With several streams, each has a first message of its own.
             if stream.is_some() {
-                client.start = Start::Known;
+                client.start = AuditStart::Known;
             }
         }
         match track.arrive(mark.sequence) {
-            Arrival::Before => {
+            SequenceOrder::Before => {
                 self.counts.early += 1;
                 return;
             }
-            Arrival::Again => {
+            SequenceOrder::Again => {
                 self.finished_audit.duplicated += 1;
                 return;
             }
-            Arrival::Late => self.finished_audit.reordered += 1,
-            Arrival::AfterGap(missed) => {
+            SequenceOrder::Late => self.finished_audit.reordered += 1,
+            SequenceOrder::AfterGap(missed) => {
                 let (from, to) = (mark.sequence - missed, mark.sequence - 1);
                 let refused = self.shared.counters.refused_between(mark.stream, from, to);
                 self.missed += u64::from(missed).saturating_sub(refused);
             }
-            Arrival::New => {}
+            SequenceOrder::New => {}
         }
         self.counts.received += 1;
         let latency_ns = self.shared.latency_ns(mark.intended_ns, now);

@@ -3,15 +3,15 @@
 //! The request is sent right after `connect`. Over loopback the socket is connected by then, which
 //! saves an event. The rest is sent when the connection is writable.
 
-use super::client::State;
-use super::resume::Kind;
+use super::client::ClientState;
+use super::resume::IdKind;
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::plan::Transport;
-use crate::protocol::http::{Head, Length};
+use crate::protocol::http::{BodyEnd, ResponseHead};
 use crate::protocol::refusal;
-use crate::template::Values;
+use crate::template::TemplateValues;
 
 /// Unsent pongs and requests, above which the server counts as one that does not read.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
@@ -23,7 +23,7 @@ impl ClientThread {
         self.counts.attempts += 1;
         self.counts.connecting.note(now);
         self.clients[position].since_ns = now;
-        self.set_state(position, State::Connecting);
+        self.set_state(position, ClientState::Connecting);
         self.has_begun(position, now);
         let request = self.request(position);
         let begun = self.network.open(position, &request, now);
@@ -51,23 +51,23 @@ impl ClientThread {
         request
     }
 
-    fn with_values(&self, position: usize, write: impl FnOnce(&Values<'_>)) {
+    fn with_values(&self, position: usize, write: impl FnOnce(&TemplateValues<'_>)) {
         let number = self.shared.number(self.index, position);
         let run = self.shared.share.run;
-        let values = Values { client: number, run, ..Values::default() };
+        let values = TemplateValues { client: number, run, ..TemplateValues::default() };
         match self.shared.stream(number) {
-            Some(stream) => write(&Values { stream, streams: &[stream], ..values }),
+            Some(stream) => write(&TemplateValues { stream, streams: &[stream], ..values }),
             None => {
                 let streams = self.shared.streams(number);
                 let stream = streams.first().copied().unwrap_or_default();
-                write(&Values { stream, streams: &streams, ..values });
+                write(&TemplateValues { stream, streams: &streams, ..values });
             }
         }
     }
 
     /// Records that the request, or its first part, is sent.
     fn requested(&mut self, position: usize) {
-        self.set_state(position, State::Handshaking);
+        self.set_state(position, ClientState::Handshaking);
         if self.shared.transport == Transport::LongPoll {
             // A long-poll gets no response before the first message.
             let is_first = !self.clients[position].resume.is_some();
@@ -121,7 +121,7 @@ impl ClientThread {
                     extra.unsent = Vec::new();
                     client.shrink();
                 }
-                if sent > 0 && self.clients[position].state == State::Connecting {
+                if sent > 0 && self.clients[position].state == ClientState::Connecting {
                     self.requested(position);
                 }
             }
@@ -145,13 +145,13 @@ impl ClientThread {
             }
             _ => bytes,
         };
-        let head = Head::parse(whole).map_err(Failure::Handshake)?;
+        let head = ResponseHead::parse(whole).map_err(Failure::Handshake)?;
         let Some(head) = head else {
             client.extra().head = whole.to_vec();
             return Ok(None);
         };
         if head.status != self.shared.transport.status() {
-            let Some(refusal) = refusal::of_answer(&head, &whole[head.bytes..]) else {
+            let Some(refusal) = refusal::of_response(&head, &whole[head.bytes..]) else {
                 client.extra().head = whole.to_vec();
                 return Ok(None);
             };
@@ -166,13 +166,14 @@ impl ClientThread {
     /// The rejection that has arrived in part, if the connection ends now.
     pub(super) fn partial_refusal(&self, position: usize) -> Option<Failure> {
         let client = &self.clients[position];
-        let bytes = &client.extra.as_ref().filter(|_| client.state == State::Handshaking)?.head;
-        let head = Head::parse(bytes).ok()??;
+        let bytes =
+            &client.extra.as_ref().filter(|_| client.state == ClientState::Handshaking)?.head;
+        let head = ResponseHead::parse(bytes).ok()??;
         Some(refusal::of_last(&head, &bytes[head.bytes..]))
     }
 
     /// Handles a complete head with the expected status.
-    fn accept(&mut self, position: usize, head: &Head<'_>) -> Result<(), Failure> {
+    fn accept(&mut self, position: usize, head: &ResponseHead<'_>) -> Result<(), Failure> {
         let transport = self.shared.transport;
         let is_turned_away = head.header("retry-after").is_some();
         if is_turned_away && matches!(transport, Transport::WebSocket | Transport::Sse) {
@@ -186,8 +187,8 @@ impl ClientThread {
             }
             return self.hello(position);
         }
-        let length = head.length().map_err(Failure::Handshake)?;
-        self.clients[position].is_chunked = length == Length::Chunked;
+        let length = head.body_end().map_err(Failure::Handshake)?;
+        self.clients[position].is_chunked = length == BodyEnd::Chunked;
         if self.shared.transport == Transport::Sse {
             let content_type = head.header("content-type").unwrap_or_default().trim_start();
             let is_event_stream = content_type
@@ -198,7 +199,7 @@ impl ClientThread {
             }
             if let Some(id) = head.header("throng-id") {
                 let resume = &mut self.clients[position].resume;
-                self.ids.set(resume, Kind::LastEventId, id.as_bytes());
+                self.ids.set(resume, IdKind::LastEventId, id.as_bytes());
             }
             if head.has_gap() {
                 self.announce_gap(position);

@@ -8,12 +8,12 @@ use crate::marker::now_ns;
 use throng_tunnel::Tunnel;
 
 /// The connections of one thread.
-pub(super) enum Network {
+pub(super) enum ClientConnections {
     Sockets(Sockets),
     Tunnel(Box<Tunnel>),
 }
 
-impl Network {
+impl ClientConnections {
     /// Starts to connect. Returns how many bytes of the request are sent already. The network
     /// reports when the rest can be sent.
     pub(super) fn open(
@@ -23,8 +23,8 @@ impl Network {
         now: u64,
     ) -> Result<usize, Failure> {
         match self {
-            Network::Sockets(sockets) => sockets.open(position, request),
-            Network::Tunnel(tunnel) => {
+            ClientConnections::Sockets(sockets) => sockets.open(position, request),
+            ClientConnections::Tunnel(tunnel) => {
                 tunnel.open(position, now);
                 Ok(0)
             }
@@ -34,8 +34,8 @@ impl Network {
     /// Whether there is a connection, established or in progress.
     pub(super) fn is_open(&self, position: usize) -> bool {
         match self {
-            Network::Sockets(sockets) => sockets.is_open(position),
-            Network::Tunnel(tunnel) => tunnel.is_open(position),
+            ClientConnections::Sockets(sockets) => sockets.is_open(position),
+            ClientConnections::Tunnel(tunnel) => tunnel.is_open(position),
         }
     }
 
@@ -43,8 +43,8 @@ impl Network {
     /// or full.
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
         match self {
-            Network::Sockets(sockets) => sockets.send(position, bytes),
-            Network::Tunnel(tunnel) => Ok(tunnel.send(position, bytes, now_ns())),
+            ClientConnections::Sockets(sockets) => sockets.send(position, bytes),
+            ClientConnections::Tunnel(tunnel) => Ok(tunnel.send(position, bytes, now_ns())),
         }
     }
 
@@ -52,34 +52,34 @@ impl Network {
     /// [`send`](Self::send).
     pub(super) fn watch_writable(&mut self, position: usize) -> Result<(), Failure> {
         match self {
-            Network::Sockets(sockets) => sockets.watch_writable(position),
+            ClientConnections::Sockets(sockets) => sockets.watch_writable(position),
             // A tunnel always reports it.
-            Network::Tunnel(_) => Ok(()),
+            ClientConnections::Tunnel(_) => Ok(()),
         }
     }
 
     /// The error of a connection, if the kernel knows one.
     pub(super) fn failure(&self, position: usize) -> Option<Failure> {
         match self {
-            Network::Sockets(sockets) => sockets.failure(position),
-            Network::Tunnel(_) => None,
+            ClientConnections::Sockets(sockets) => sockets.failure(position),
+            ClientConnections::Tunnel(_) => None,
         }
     }
 
     /// Closes a connection, if it is open: with a reset or in order.
     pub(super) fn close(&mut self, position: usize, with_reset: bool) {
         match self {
-            Network::Sockets(sockets) => sockets.close(position, with_reset),
-            Network::Tunnel(tunnel) if with_reset => tunnel.reset(position),
-            Network::Tunnel(tunnel) => tunnel.close(position, now_ns()),
+            ClientConnections::Sockets(sockets) => sockets.close(position, with_reset),
+            ClientConnections::Tunnel(tunnel) if with_reset => tunnel.reset(position),
+            ClientConnections::Tunnel(tunnel) => tunnel.close(position, now_ns()),
         }
     }
 
     /// Resets all connections.
     pub(super) fn close_all(&mut self) {
         match self {
-            Network::Sockets(sockets) => sockets.close_all(),
-            Network::Tunnel(tunnel) => tunnel.reset_all(),
+            ClientConnections::Sockets(sockets) => sockets.close_all(),
+            ClientConnections::Tunnel(tunnel) => tunnel.reset_all(),
         }
     }
 }

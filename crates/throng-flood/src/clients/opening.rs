@@ -21,7 +21,7 @@ pub(super) struct Opening {
     /// No client at this position or above is open.
     pub(super) top: usize,
     /// The times of opens and closes; `None` for no limit.
-    pub(super) schedule: Option<Schedule>,
+    pub(super) schedule: Option<EventSchedule>,
     /// The groups of an upward ramp, until this thread has finished it.
     pub(super) groups: Option<Arc<RampGroups>>,
     /// Clients to be opened as soon as the connect limit allows.
@@ -32,7 +32,7 @@ pub(super) struct Opening {
     pub(super) begun: VecDeque<(u64, u32)>,
     pub(super) in_flight: usize,
     pub(super) in_flight_max: usize,
-    pub(super) churn: Option<Schedule>,
+    pub(super) churn: Option<EventSchedule>,
     pub(super) churn_cursor: usize,
     /// In a storm, the clients below this position are closed already. None is opened before all
     /// are.
@@ -62,7 +62,7 @@ impl Default for Opening {
 /// One thread's share of events that happen `rate` times per second over all threads: event `k`
 /// belongs to thread `k % threads`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Schedule {
+pub(super) struct EventSchedule {
     start_ns: u64,
     /// The time between two events of this thread.
     interval_ns: f64,
@@ -70,10 +70,15 @@ pub(super) struct Schedule {
     done: u64,
 }
 
-impl Schedule {
+impl EventSchedule {
     /// Starts now. A rate that is not positive has no events.
-    pub(super) fn new(rate: f64, thread: usize, threads: usize, now_ns: u64) -> Option<Schedule> {
-        (rate > 0.0 && rate.is_finite()).then(|| Schedule {
+    pub(super) fn new(
+        rate: f64,
+        thread: usize,
+        threads: usize,
+        now_ns: u64,
+    ) -> Option<EventSchedule> {
+        (rate > 0.0 && rate.is_finite()).then(|| EventSchedule {
             start_ns: now_ns,
             interval_ns: threads as f64 * 1e9 / rate,
             offset_ns: thread as f64 * 1e9 / rate,
@@ -140,7 +145,7 @@ mod tests {
     #[test]
     fn all_threads_together_keep_the_rate() {
         let mut threads: Vec<_> =
-            (0..3).filter_map(|thread| Schedule::new(100.0, thread, 3, 5)).collect();
+            (0..3).filter_map(|thread| EventSchedule::new(100.0, thread, 3, 5)).collect();
         let mut due = 0;
         for now_ns in (5..5 + 1_000_000_000).step_by(1_000_000) {
             for thread in &mut threads {
@@ -150,7 +155,7 @@ mod tests {
             }
         }
         assert_eq!(due, 100);
-        assert!(Schedule::new(0.0, 0, 1, 0).is_none());
+        assert!(EventSchedule::new(0.0, 0, 1, 0).is_none());
     }
 
     #[test]

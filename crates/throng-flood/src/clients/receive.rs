@@ -4,20 +4,20 @@
 use rustix::event::epoll::EventFlags;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
-use super::client::State;
-use super::network::Network;
+use super::client::ClientState;
+use super::network::ClientConnections;
 use super::request::MASK;
-use super::resume::Kind;
+use super::resume::IdKind;
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
 use crate::protocol::refusal;
-use crate::protocol::{self, Event, Framing, poll::Answer};
+use crate::protocol::{self, Event, Framing, LongPollResponse};
 
-/// What happens to a client after it has received bytes.
+/// Why a connection ends after it has received bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum Disconnect {
     Fail(Failure),
     /// Poll again on a new connection: the server closes this one after its response, as it may.
     Reconnect,
@@ -31,7 +31,7 @@ impl ClientThread {
             return;
         }
         let is_over = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-        if self.clients[position].state == State::Connecting && is_over {
+        if self.clients[position].state == ClientState::Connecting && is_over {
             let failure = self.network.failure(position).unwrap_or(Failure::ClosedInHandshake);
             return self.fail(position, failure);
         }
@@ -47,7 +47,7 @@ impl ClientThread {
     /// Whether a client currently does not read.
     pub(super) fn is_paused(&self, position: usize) -> bool {
         let client = &self.clients[position];
-        client.is_slow && client.state == State::Active
+        client.is_slow && client.state == ClientState::Active
     }
 
     /// Reads everything that has arrived on a client's socket. A read that does not fill the
@@ -55,7 +55,7 @@ impl ClientThread {
     pub(super) fn receive(&mut self, position: usize, flags: EventFlags) {
         let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Network::Sockets(sockets) = &self.network {
+        while let ClientConnections::Sockets(sockets) = &self.network {
             match sockets.receive(position, &mut buffer) {
                 Ok(None) => break,
                 Ok(Some(0)) => self.end(position),
@@ -76,8 +76,8 @@ impl ClientThread {
         self.counts.received_bytes += bytes.len() as u64;
         match self.take(position, bytes) {
             Ok(()) => return true,
-            Err(Next::Fail(failure)) => self.fail(position, failure),
-            Err(Next::Reconnect) => {
+            Err(Disconnect::Fail(failure)) => self.fail(position, failure),
+            Err(Disconnect::Reconnect) => {
                 self.close(position, true, false);
                 self.clients[position].returns = true;
                 self.reopen(position);
@@ -93,21 +93,21 @@ impl ClientThread {
 
     fn ended(&self, position: usize) -> Failure {
         match self.clients[position].state {
-            State::Active => Failure::Closed(None),
+            ClientState::Active => Failure::Closed(None),
             _ => Failure::ClosedInHandshake,
         }
     }
 
-    fn take(&mut self, position: usize, bytes: &[u8]) -> Result<(), Next> {
+    fn take(&mut self, position: usize, bytes: &[u8]) -> Result<(), Disconnect> {
         let now = now_ns();
         let mut bytes = bytes;
-        if self.clients[position].state == State::Handshaking {
-            match self.head(position, bytes).map_err(Next::Fail)? {
+        if self.clients[position].state == ClientState::Handshaking {
+            match self.head(position, bytes).map_err(Disconnect::Fail)? {
                 None => return Ok(()),
                 Some(after) => bytes = after,
             }
             if self.shared.joined_by.is_some() {
-                self.set_state(position, State::Joining);
+                self.set_state(position, ClientState::Joining);
             } else {
                 self.join(position, now);
             }
@@ -120,7 +120,7 @@ impl ClientThread {
             Transport::WebSocket => Framing::WebSocket,
             Transport::Sse => Framing::Sse { is_chunked },
             Transport::Stream => Framing::Lines { is_chunked },
-            Transport::LongPoll => Framing::Poll,
+            Transport::LongPoll => Framing::LongPoll,
         };
         let mut partial = self.clients[position].take_partial();
         let mut next = Ok(());
@@ -130,14 +130,16 @@ impl ClientThread {
             }
         });
         self.clients[position].put_partial(partial);
-        next.and(fed.map_err(|fault| Next::Fail(Failure::Protocol(fault))))
+        next.and(fed.map_err(|fault| Disconnect::Fail(Failure::Protocol(fault))))
     }
 
-    fn event(&mut self, position: usize, event: Event<'_>, now: u64) -> Result<(), Next> {
+    fn event(&mut self, position: usize, event: Event<'_>, now: u64) -> Result<(), Disconnect> {
         match event {
-            Event::Message(message) => self.message(position, message, now).map_err(Next::Fail),
+            Event::Message(message) => {
+                self.message(position, message, now).map_err(Disconnect::Fail)
+            }
             Event::Id(id) => {
-                self.ids.set(&mut self.clients[position].resume, Kind::LastEventId, id);
+                self.ids.set(&mut self.clients[position].resume, IdKind::LastEventId, id);
                 Ok(())
             }
             Event::Heartbeat => {
@@ -151,37 +153,42 @@ impl ClientThread {
                 self.counts.pings += 1;
                 let sent = self.send(position, &pong);
                 self.scratch = pong;
-                sent.map_err(Next::Fail)
+                sent.map_err(Disconnect::Fail)
             }
-            Event::Close(code) => Err(Next::Fail(Failure::Closed(code))),
-            Event::End => Err(Next::Fail(self.ended(position))),
-            Event::Answer(answer) => self.answer(position, &answer, now),
+            Event::Close(code) => Err(Disconnect::Fail(Failure::Closed(code))),
+            Event::End => Err(Disconnect::Fail(self.ended(position))),
+            Event::Response(response) => self.poll_response(position, &response, now),
         }
     }
 
     /// Handles a response to a long-poll, and sends the next request.
-    fn answer(&mut self, position: usize, answer: &Answer<'_>, now: u64) -> Result<(), Next> {
+    fn poll_response(
+        &mut self,
+        position: usize,
+        response: &LongPollResponse<'_>,
+        now: u64,
+    ) -> Result<(), Disconnect> {
         // Nchan answers 304 or 408 when its timeout is over.
-        if !matches!(answer.status, 200 | 204 | 304 | 408) {
-            return Err(Next::Fail(answer.refusal()));
+        if !matches!(response.status, 200 | 204 | 304 | 408) {
+            return Err(Disconnect::Fail(response.refusal()));
         }
-        self.ids.set_next(&mut self.clients[position].resume, &answer.next);
-        if answer.has_gap {
+        self.ids.set_next(&mut self.clients[position].resume, &response.next);
+        if response.has_gap {
             self.announce_gap(position);
         }
-        if answer.status == 200 && !answer.body.is_empty() {
-            self.message(position, &answer.body, now).map_err(Next::Fail)?;
+        if response.status == 200 && !response.body.is_empty() {
+            self.message(position, &response.body, now).map_err(Disconnect::Fail)?;
         }
         self.clients[position].is_unsure = false;
-        if !answer.keeps_alive {
-            return Err(Next::Reconnect);
+        if !response.keeps_alive {
+            return Err(Disconnect::Reconnect);
         }
         let client = &self.clients[position];
         if let Some(held) = &mut self.held_polls {
             held.push((position as u32, client.since_ns));
             return Ok(());
         }
-        self.ask_again(position).map_err(Next::Fail)
+        self.ask_again(position).map_err(Disconnect::Fail)
     }
 
     /// Makes clients wait with their next long-poll from now on; or makes those that wait poll now.
@@ -194,7 +201,7 @@ impl ClientThread {
             let position = position as usize;
             let client = &self.clients[position];
             // A client that has reconnected meanwhile has polled already.
-            if client.state != State::Active || client.since_ns != since_ns {
+            if client.state != ClientState::Active || client.since_ns != since_ns {
                 continue;
             }
             if let Err(failure) = self.ask_again(position) {
@@ -217,7 +224,7 @@ impl ClientThread {
                 self.deliver(position, &mark, now);
             }
         }
-        if self.clients[position].state == State::Joining {
+        if self.clients[position].state == ClientState::Joining {
             let joined_by = self.shared.joined_by.as_ref();
             if joined_by.is_none_or(|text| text.find(message).is_some()) {
                 self.join(position, now);

@@ -4,10 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
 
-use super::ClientPoolError;
-use super::resume::Kind;
+use super::error::ClientPoolError;
+use super::resume::IdKind;
 use crate::plan::{Target, Transport};
-use crate::template::{Placeholder, Template, Values};
+use crate::protocol::url::{authority, host_and_port};
+use crate::template::{Placeholder, Template, TemplateValues};
 
 /// A fixed key. A server only has to answer with the matching accept value.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -58,8 +59,8 @@ impl Requests {
     /// Appends the request of a client, which resumes after the id `resume`.
     pub(super) fn write(
         &self,
-        values: &Values<'_>,
-        resume: Option<(Kind, &[u8])>,
+        values: &TemplateValues<'_>,
+        resume: Option<(IdKind, &[u8])>,
         to: &mut Vec<u8>,
     ) {
         to.extend_from_slice(b"GET ");
@@ -73,7 +74,7 @@ impl Requests {
         if to.get(url_start) != Some(&b'/') {
             to.insert(url_start, b'/');
         }
-        if let Some((Kind::Since, id)) = resume {
+        if let Some((IdKind::Since, id)) = resume {
             to.push(if to[url_start..].contains(&b'?') { b'&' } else { b'?' });
             to.extend_from_slice(b"since=");
             write_query_value(id, to);
@@ -90,16 +91,16 @@ impl Requests {
             to.extend_from_slice(b"\r\n");
         }
         match resume {
-            Some((Kind::LastEventId, id)) => write_header("Last-Event-ID", id, to),
-            Some((Kind::Headers, lines)) => to.extend_from_slice(lines),
-            Some((Kind::Since, _)) | None => {}
+            Some((IdKind::LastEventId, id)) => write_header("Last-Event-ID", id, to),
+            Some((IdKind::Headers, lines)) => to.extend_from_slice(lines),
+            Some((IdKind::Since, _)) | None => {}
         }
         to.extend_from_slice(b"\r\n");
     }
 
     /// Appends the hello messages as frames. A message with `{stream}` in it is sent once for each
     /// stream that the client follows.
-    pub(super) fn write_hello(&self, values: &Values<'_>, to: &mut Vec<u8>) {
+    pub(super) fn write_hello(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
         if self.transport != Transport::WebSocket {
             return;
         }
@@ -109,7 +110,7 @@ impl Requests {
                 continue;
             }
             for &stream in values.streams {
-                let text = hello.rendered(&Values { stream, ..*values });
+                let text = hello.rendered(&TemplateValues { stream, ..*values });
                 write_masked_frame(to, Opcode::Text, text.as_bytes(), MASK);
             }
         }
@@ -166,16 +167,11 @@ pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, Clien
         Some("https" | "wss") => return Err(refuse("TLS is not supported")),
         _ => return Err(refuse("it does not begin with http:// or ws://")),
     }
-    let authority = &url[Parts::of(url.as_bytes()).authority];
+    let authority = authority(url).unwrap_or_default();
     let authority = authority.rsplit_once('@').map_or(authority, |(_, after)| after);
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            let port = port.parse().map_err(|_| refuse("its port is not a number up to 65535"))?;
-            (host, Some(port))
-        }
-        _ => (authority, None),
-    };
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let (host, port) = host_and_port(authority);
+    let port = port.map(str::parse).transpose();
+    let port = port.map_err(|_| refuse("its port is not a number up to 65535"))?;
     let dns = |reason: String| ClientPoolError::Dns { host: host.to_owned(), reason };
     let mut found = (host, 0).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
     let address = found.next().ok_or_else(|| dns("the answer is empty".to_owned()))?;
@@ -208,9 +204,9 @@ mod tests {
         }
     }
 
-    fn request(target: &Target, resume: Option<(Kind, &[u8])>) -> String {
+    fn request(target: &Target, resume: Option<(IdKind, &[u8])>) -> String {
         let mut request = Vec::new();
-        let values = Values { client: 17, ..Values::default() };
+        let values = TemplateValues { client: 17, ..TemplateValues::default() };
         Requests::new(target).write(&values, resume, &mut request);
         String::from_utf8(request).expect("text")
     }
@@ -219,7 +215,7 @@ mod tests {
     fn requests_name_the_client() {
         let target = target(Transport::Stream, "http://h:81/u{i}?a=b#c");
         assert_eq!(request(&target, None), "GET /u17?a=b HTTP/1.1\r\nHost: h:81\r\n\r\n");
-        let since = request(&target, Some((Kind::Since, b"e-1,e 2")));
+        let since = request(&target, Some((IdKind::Since, b"e-1,e 2")));
         assert!(since.starts_with("GET /u17?a=b&since=e-1,e%202 HTTP/1.1\r\n"), "{since}");
     }
 
@@ -227,7 +223,7 @@ mod tests {
     fn headers_can_be_overridden() {
         let mut target = target(Transport::Sse, "http://h");
         assert_eq!(
-            request(&target, Some((Kind::LastEventId, b"7"))),
+            request(&target, Some((IdKind::LastEventId, b"7"))),
             "GET / HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\nLast-Event-ID: 7\r\n\r\n"
         );
         let own = |name: &str| (name.to_owned(), Template::parse("x{i}").expect("a template"));
@@ -241,7 +237,7 @@ mod tests {
         let template = |text| Template::parse(text).expect("a template");
         target.hello = vec![template("hi"), template("s{stream}"), template("{streams:,}")];
         let mut frames = Vec::new();
-        let values = Values { stream: 4, streams: &[4, 5], ..Values::default() };
+        let values = TemplateValues { stream: 4, streams: &[4, 5], ..TemplateValues::default() };
         Requests::new(&target).write_hello(&values, &mut frames);
         let text = |text: &str| {
             let head = [0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];

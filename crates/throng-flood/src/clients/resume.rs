@@ -5,27 +5,27 @@
 
 use std::collections::HashMap;
 
-use crate::protocol::poll::Next;
+use crate::protocol::ResumeHeaders;
 
 /// Longer ids are not stored, and their clients start afresh.
 const ID_BYTES_MAX: usize = 512;
 
 /// How an id is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    /// `Last-Event-ID: …`
+pub(super) enum IdKind {
+    /// In the header `Last-Event-ID`.
     LastEventId,
-    /// `?since=…`
+    /// In the query, as `since=`.
     Since,
-    /// Complete header lines.
+    /// As complete header lines.
     Headers,
 }
 
-/// The id of a client, if it has one. Return it to [`Ids::release`].
+/// The id of a client, if it has one. Return it to [`MessageIds::release`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Id(u32);
+pub(super) struct MessageId(u32);
 
-impl Id {
+impl MessageId {
     pub(super) fn is_some(&self) -> bool {
         self.0 != 0
     }
@@ -33,27 +33,27 @@ impl Id {
 
 /// All ids of one thread's clients.
 #[derive(Debug, Default)]
-pub(super) struct Ids {
+pub(super) struct MessageIds {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    by_text: HashMap<(Kind, Box<[u8]>), u32>,
+    by_text: HashMap<(IdKind, Box<[u8]>), u32>,
     /// The id that was set last, and is probably the next one, too.
     last: u32,
 }
 
 #[derive(Debug)]
 struct Entry {
-    kind: Kind,
+    kind: IdKind,
     text: Box<[u8]>,
     uses: u32,
 }
 
-impl Ids {
+impl MessageIds {
     /// Replaces the id of a client.
-    pub(super) fn set(&mut self, id: &mut Id, kind: Kind, text: &[u8]) {
+    pub(super) fn set(&mut self, id: &mut MessageId, kind: IdKind, text: &[u8]) {
         self.release(id);
         let is_sendable = |&byte: &u8| byte >= b' ' || byte == b'\t';
-        let is_text = kind == Kind::Headers || text.iter().all(is_sendable);
+        let is_text = kind == IdKind::Headers || text.iter().all(is_sendable);
         if text.is_empty() || text.len() > ID_BYTES_MAX || !is_text {
             return;
         }
@@ -65,13 +65,13 @@ impl Ids {
             self.last = self.find(kind, text);
         }
         self.entries[self.last as usize].uses += 1;
-        *id = Id(self.last + 1);
+        *id = MessageId(self.last + 1);
     }
 
     /// Sets the id from the response to a long-poll. Without one in the response, the old id stays.
-    pub(super) fn set_next(&mut self, id: &mut Id, next: &Next<'_>) {
+    pub(super) fn set_next(&mut self, id: &mut MessageId, next: &ResumeHeaders<'_>) {
         if let Some(text) = next.id {
-            return self.set(id, Kind::Since, text.as_bytes());
+            return self.set(id, IdKind::Since, text.as_bytes());
         }
         let mut lines = String::new();
         if let Some(time) = next.last_modified {
@@ -81,18 +81,18 @@ impl Ids {
             lines.extend(["If-None-Match: ", etag, "\r\n"]);
         }
         if !lines.is_empty() {
-            self.set(id, Kind::Headers, lines.as_bytes());
+            self.set(id, IdKind::Headers, lines.as_bytes());
         }
     }
 
     /// The id of a client, and how to send it.
-    pub(super) fn get(&self, id: &Id) -> Option<(Kind, &[u8])> {
+    pub(super) fn get(&self, id: &MessageId) -> Option<(IdKind, &[u8])> {
         let entry = self.entries.get(id.0.checked_sub(1)? as usize)?;
         Some((entry.kind, &entry.text))
     }
 
     /// Removes the id of a client.
-    pub(super) fn release(&mut self, id: &mut Id) {
+    pub(super) fn release(&mut self, id: &mut MessageId) {
         let Some(position) = std::mem::take(id).0.checked_sub(1) else { return };
         let entry = &mut self.entries[position as usize];
         entry.uses -= 1;
@@ -102,7 +102,7 @@ impl Ids {
         }
     }
 
-    fn find(&mut self, kind: Kind, text: &[u8]) -> u32 {
+    fn find(&mut self, kind: IdKind, text: &[u8]) -> u32 {
         let key = (kind, Box::from(text));
         if let Some(&position) = self.by_text.get(&key) {
             return position;
@@ -130,16 +130,17 @@ mod tests {
 
     #[test]
     fn ids_are_shared_and_freed() {
-        let (mut ids, mut clients) = (Ids::default(), [Id(0), Id(0), Id(0)]);
+        let (mut ids, mut clients) =
+            (MessageIds::default(), [MessageId(0), MessageId(0), MessageId(0)]);
         for text in ["a-1", "a-2", "a-3"] {
             for client in &mut clients {
-                ids.set(client, Kind::Since, text.as_bytes());
+                ids.set(client, IdKind::Since, text.as_bytes());
             }
         }
-        assert_eq!(ids.get(&clients[2]), Some((Kind::Since, &b"a-3"[..])));
+        assert_eq!(ids.get(&clients[2]), Some((IdKind::Since, &b"a-3"[..])));
         assert!(ids.entries.len() <= 2, "{ids:?}");
-        ids.set(&mut clients[0], Kind::LastEventId, b"a-3");
-        assert_eq!(ids.get(&clients[0]), Some((Kind::LastEventId, &b"a-3"[..])));
+        ids.set(&mut clients[0], IdKind::LastEventId, b"a-3");
+        assert_eq!(ids.get(&clients[0]), Some((IdKind::LastEventId, &b"a-3"[..])));
         clients.iter_mut().for_each(|client| ids.release(client));
         assert!(ids.by_text.is_empty() && ids.free.len() == ids.entries.len());
         assert_eq!(ids.get(&clients[1]), None);
@@ -147,18 +148,22 @@ mod tests {
 
     #[test]
     fn an_id_cannot_inject_a_header() {
-        let (mut ids, mut client) = (Ids::default(), Id(0));
-        ids.set(&mut client, Kind::LastEventId, b"a\r\nX: y");
+        let (mut ids, mut client) = (MessageIds::default(), MessageId(0));
+        ids.set(&mut client, IdKind::LastEventId, b"a\r\nX: y");
         assert!(!client.is_some());
     }
 
     #[test]
     fn a_response_without_an_id_keeps_the_old_one() {
-        let (mut ids, mut client) = (Ids::default(), Id(0));
-        let next = Next { last_modified: Some("Sat"), etag: Some("\"3\""), ..Next::default() };
+        let (mut ids, mut client) = (MessageIds::default(), MessageId(0));
+        let next = ResumeHeaders {
+            last_modified: Some("Sat"),
+            etag: Some("\"3\""),
+            ..ResumeHeaders::default()
+        };
         ids.set_next(&mut client, &next);
-        ids.set_next(&mut client, &Next::default());
+        ids.set_next(&mut client, &ResumeHeaders::default());
         let lines = &b"If-Modified-Since: Sat\r\nIf-None-Match: \"3\"\r\n"[..];
-        assert_eq!(ids.get(&client), Some((Kind::Headers, lines)));
+        assert_eq!(ids.get(&client), Some((IdKind::Headers, lines)));
     }
 }

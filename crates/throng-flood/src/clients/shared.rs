@@ -14,20 +14,43 @@ use memchr::memmem::Finder;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::deliveries::PendingDeliveries;
+use super::error::ClientPoolError;
 use super::graph::Graph;
 use super::request::{MASK, Requests, resolve};
-use super::sources::Sources;
-use super::{ClientPoolError, ClientShare};
+use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
 use crate::marker::Mark;
 use crate::plan::{Network, Plan, Streams, Subscribed, Transport};
 use crate::streams::{StreamCounters, stream_count};
-use crate::template::Values;
+use crate::template::TemplateValues;
 use throng_tunnel::Targets;
 
 /// Throng's sub-protocol, and its heartbeat message.
 const V1: &str = "throng.v1";
 const V1_HEARTBEAT: &[u8] = br#"{"type":"heartbeat"}"#;
+
+/// The part of a run's clients that a pool has, if others have the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientShare {
+    /// The number of the run, as in its marks and templates.
+    pub run: u32,
+    /// The number of the first client.
+    pub first: usize,
+    /// The distance from one client's number to the next: of three pools, each has every third
+    /// client.
+    pub step: usize,
+    /// Clients of all pools of the run together.
+    pub total: usize,
+    /// How far this machine's clock is ahead of the publisher's.
+    pub clock_ahead_ns: i64,
+}
+
+impl ClientShare {
+    /// All clients of a run, with the publisher on the same machine.
+    pub fn whole(run: u32, total: usize) -> ClientShare {
+        ClientShare { run, first: 0, step: 1, total, clock_ahead_ns: 0 }
+    }
+}
 
 /// What all threads share; see the module documentation.
 #[derive(Debug)]
@@ -39,7 +62,7 @@ pub(super) struct Shared {
     pub(super) targets: Vec<SocketAddr>,
     /// The same addresses for clients of a tunnel; `None` for sockets.
     tunnel_targets: Option<Vec<SocketAddrV4>>,
-    pub(super) sources: Sources,
+    pub(super) sources: SourceAddresses,
     pub(super) requests: Requests,
     /// The text in the message that confirms a subscription; `None` if the response head confirms
     /// it.
@@ -68,7 +91,7 @@ impl Shared {
         let target = &plan.target;
         let total =
             u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
-        let first = Values { run: share.run, ..Values::default() };
+        let first = TemplateValues { run: share.run, ..TemplateValues::default() };
         let targets = resolve(&target.url.rendered(&first), &target.ports)?;
         let tunnel_targets = match plan.network {
             Network::Sockets => None,
@@ -92,7 +115,7 @@ impl Shared {
             share,
             threads,
             transport: target.transport,
-            sources: Sources::new(&plan.sources, targets[0].ip(), targets.len()),
+            sources: SourceAddresses::new(&plan.sources, targets[0].ip(), targets.len()),
             targets,
             tunnel_targets,
             requests: Requests::new(target),
@@ -177,11 +200,11 @@ const _: () = assert!(size_of::<(Mark, u64)>() * BATCH <= 32 * 1024);
 
 /// The measurements of all threads since they were last taken.
 #[derive(Debug, Default)]
-pub(super) struct Accumulator(Mutex<Inner>);
+pub(super) struct Accumulator(Mutex<Accumulated>);
 
 /// The contents of the [`Accumulator`].
 #[derive(Debug, Default)]
-pub(super) struct Inner {
+pub(super) struct Accumulated {
     pub(super) counts: ClientCounts,
     pub(super) deliveries: PendingDeliveries,
 }
@@ -195,7 +218,7 @@ pub(super) struct LatencyBatch {
 
 impl Accumulator {
     /// A panic with the lock held leaves the counts consistent.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Accumulated> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,7 +241,7 @@ impl LatencyBatch {
     }
 
     /// Adds everything to the accumulator.
-    pub(super) fn add_to(&mut self, accumulator: &mut Inner) {
+    pub(super) fn add_to(&mut self, accumulator: &mut Accumulated) {
         // The histograms resize, so recording cannot fail.
         for latency_ns in self.connects.drain(..) {
             let _ = accumulator.counts.connect.record(latency_ns);

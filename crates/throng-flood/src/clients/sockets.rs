@@ -58,7 +58,7 @@ impl Sockets {
         debug_assert!(matches!(waited, Ok(_) | Err(Errno::INTR)), "{waited:?}");
     }
 
-    /// Starts to connect; see [`Network::open`](super::network::Network::open).
+    /// Starts to connect; see [`ClientConnections::open`](super::network::ClientConnections::open).
     pub(super) fn open(&mut self, position: usize, request: &[u8]) -> Result<usize, Failure> {
         self.begin(position, request).map_err(Failure::from)
     }

@@ -6,24 +6,24 @@ use crate::plan;
 
 /// Clients of one loopback address, per target port. Each address has the whole range of local
 /// ports; far below its size, finding a free port takes one look-up.
-pub const CLIENTS_PER_LOOPBACK_SOURCE: usize = 4_000;
+pub(crate) const CLIENTS_PER_LOOPBACK_SOURCE: usize = 4_000;
 
 /// How many addresses [`loopback`] can return.
 const LOOPBACK_SOURCES_MAX: usize = 250 * 250;
 
-/// Sources tried for one client if the first has no free port.
+/// SourceAddresses tried for one client if the first has no free port.
 pub(super) const ATTEMPTS_MAX: usize = 8;
 
 /// The local addresses and ports of all clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sources {
-    choice: Choice,
+pub(crate) struct SourceAddresses {
+    choice: AddressChoice,
     /// How many ports the target has.
     targets: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Choice {
+enum AddressChoice {
     /// The kernel chooses address and port.
     Kernel,
     /// Addresses from 127.0.2.1 on; the kernel chooses ports.
@@ -36,56 +36,60 @@ enum Choice {
 
 /// A local address to bind a socket to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     /// With port 0, the kernel chooses the port.
     pub address: SocketAddr,
 }
 
-impl Sources {
+impl SourceAddresses {
     /// For a target with this many ports.
-    pub fn new(sources: &plan::Sources, target: IpAddr, targets: usize) -> Sources {
+    pub(crate) fn new(sources: &plan::Sources, target: IpAddr, targets: usize) -> SourceAddresses {
         let is_loopback = matches!(target, IpAddr::V4(address) if address.is_loopback());
         let listed =
             sources.addresses.iter().filter(|address| address.is_ipv4() == target.is_ipv4());
         let listed: Vec<IpAddr> = listed.copied().collect();
         let choice = match sources.ports {
-            None if !listed.is_empty() => Choice::Addresses(listed),
-            None if is_loopback => Choice::Loopback,
-            None => Choice::Kernel,
+            None if !listed.is_empty() => AddressChoice::Addresses(listed),
+            None if is_loopback => AddressChoice::Loopback,
+            None => AddressChoice::Kernel,
             Some((first, last)) => {
-                let addresses = match listed.is_empty() {
-                    false => listed.into_iter().map(Some).collect(),
-                    true if is_loopback => (0..250).map(|block| Some(loopback(block))).collect(),
-                    true => vec![None],
+                let addresses = if !listed.is_empty() {
+                    listed.into_iter().map(Some).collect()
+                } else if is_loopback {
+                    (0..250).map(|block| Some(loopback(block))).collect()
+                } else {
+                    vec![None]
                 };
-                Choice::Ports { addresses, first: first.min(last), last: first.max(last) }
+                AddressChoice::Ports { addresses, first: first.min(last), last: first.max(last) }
             }
         };
-        Sources { choice, targets: targets.max(1) }
+        SourceAddresses { choice, targets: targets.max(1) }
     }
 
     /// Whether pools of other processes on this machine use the same addresses.
     pub(super) fn are_shared(&self) -> bool {
-        matches!(self.choice, Choice::Loopback)
+        matches!(self.choice, AddressChoice::Loopback)
     }
 
     /// The source of a client's connect attempt. Clients with the same source have different
     /// target ports as long as there are enough sources.
-    pub fn of(&self, number: usize, attempt: usize, target: &SocketAddr) -> Option<Source> {
+    pub(crate) fn of(&self, number: usize, attempt: usize, target: &SocketAddr) -> Option<Source> {
         let any = |port| Some(Source { address: SocketAddr::new(unspecified(target), port) });
         let with = |address, port| Some(Source { address: SocketAddr::new(address, port) });
         // Clients `number..number + targets` connect to different ports.
         let round = number / self.targets;
         match &self.choice {
-            Choice::Kernel => None,
-            Choice::Loopback => {
+            AddressChoice::Kernel => None,
+            AddressChoice::Loopback => {
                 let block = number / CLIENTS_PER_LOOPBACK_SOURCE / self.targets;
                 // Retries use addresses of other threads' clients, half the range away.
                 let block = block + attempt * (LOOPBACK_SOURCES_MAX / 2 + 1);
                 with(loopback(block), 0)
             }
-            Choice::Addresses(addresses) => with(addresses[(round + attempt) % addresses.len()], 0),
-            Choice::Ports { addresses, first, last } => {
+            AddressChoice::Addresses(addresses) => {
+                with(addresses[(round + attempt) % addresses.len()], 0)
+            }
+            AddressChoice::Ports { addresses, first, last } => {
                 let ports = usize::from(last - first) + 1;
                 let port = (round / addresses.len() + attempt) % ports;
                 // Less than `ports`, which fits.
@@ -101,13 +105,13 @@ impl Sources {
 
 impl Source {
     /// Whether the kernel chooses the port.
-    pub fn is_port_free(&self) -> bool {
+    pub(crate) fn is_port_free(&self) -> bool {
         self.address.port() == 0
     }
 }
 
 /// A loopback address, from 127.0.2.1 on, where servers rarely listen.
-pub fn loopback(block: usize) -> IpAddr {
+pub(crate) fn loopback(block: usize) -> IpAddr {
     let block = block % LOOPBACK_SOURCES_MAX;
     let part = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
     Ipv4Addr::new(127, 0, part(2 + block / 250), part(1 + block % 250)).into()
@@ -126,12 +130,16 @@ mod tests {
 
     use super::*;
 
-    fn sources(addresses: &[&str], ports: Option<(u16, u16)>, targets: usize) -> Sources {
+    fn sources(addresses: &[&str], ports: Option<(u16, u16)>, targets: usize) -> SourceAddresses {
         let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
-        Sources::new(&plan::Sources { addresses, ports }, Ipv4Addr::LOCALHOST.into(), targets)
+        SourceAddresses::new(
+            &plan::Sources { addresses, ports },
+            Ipv4Addr::LOCALHOST.into(),
+            targets,
+        )
     }
 
-    fn of(sources: &Sources, number: usize) -> SocketAddr {
+    fn of(sources: &SourceAddresses, number: usize) -> SocketAddr {
         let target = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 80);
         sources.of(number, 0, &target).expect("a source").address
     }
@@ -149,9 +157,10 @@ mod tests {
     fn the_kernel_chooses_elsewhere_by_default() {
         let target = SocketAddr::from(([10, 0, 0, 1], 80));
         let plan = plan::Sources { addresses: Vec::new(), ports: None };
-        assert_eq!(Sources::new(&plan, target.ip(), 1).of(5, 0, &target), None);
+        assert_eq!(SourceAddresses::new(&plan, target.ip(), 1).of(5, 0, &target), None);
         let plan = plan::Sources { ports: Some((9, 5)), ..plan };
-        let source = Sources::new(&plan, target.ip(), 1).of(5, 0, &target).expect("a source");
+        let source =
+            SourceAddresses::new(&plan, target.ip(), 1).of(5, 0, &target).expect("a source");
         assert_eq!(source.address.to_string(), "0.0.0.0:5");
     }
 

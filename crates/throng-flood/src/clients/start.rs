@@ -12,7 +12,7 @@
 //! Until then nothing is expected, because a missing message may have been sent before the client
 //! was subscribed. This needs no clock.
 
-use super::client::{Client, Start};
+use super::client::{AuditStart, Client};
 use super::shared::Shared;
 use super::thread::ClientThread;
 
@@ -24,20 +24,20 @@ impl ClientThread {
         // A client in another state has got a message, or has subscribed again, since it was
         // listed.
         for position in updated_once {
-            self.begin_if(position, Start::UpdatedOnce);
+            self.begin_if(position, AuditStart::UpdatedOnce);
         }
         for position in new {
             if !is_behind {
                 // Nothing is published any more, so the counters are complete.
-                self.begin_if(position, Start::New);
-            } else if self.clients[position as usize].start == Start::New {
-                self.clients[position as usize].start = Start::UpdatedOnce;
+                self.begin_if(position, AuditStart::New);
+            } else if self.clients[position as usize].start == AuditStart::New {
+                self.clients[position as usize].start = AuditStart::UpdatedOnce;
                 self.starts.updated_once.push(position);
             }
         }
     }
 
-    fn begin_if(&mut self, position: u32, start: Start) {
+    fn begin_if(&mut self, position: u32, start: AuditStart) {
         let number = self.shared.number(self.index, position as usize);
         let client = &mut self.clients[position as usize];
         if client.start == start {
@@ -48,7 +48,7 @@ impl ClientThread {
 
 /// Expects what follows the counters, except in streams that have delivered something already.
 fn begin(shared: &Shared, number: usize, client: &mut Client) {
-    client.start = Start::Known;
+    client.start = AuditStart::Known;
     let counters = &shared.counters;
     match shared.stream(number) {
         Some(stream) => client.track.begin_later(counters.last_published(stream)),

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 use throng_wire::websocket::{Opcode, accept_key, write_close, write_frame};
 
+use super::pool::thread_count;
 use super::*;
+use crate::audit::Audit;
+use crate::counts::ClientCounts;
 use crate::failure::Failure;
-use crate::marker::Mark;
-use crate::plan::{Ping, Sources, Streams, Subscribed, Target, Transport};
+use crate::marker::{Mark, now_ns};
+use crate::plan::{Network, Ping, Plan, Sources, Streams, Subscribed, Target, Transport};
 use crate::template::Template;
 
 mod closed_loop;

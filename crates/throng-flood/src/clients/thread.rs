@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::ClientPoolError;
-use super::client::{Client, Starts, State};
-use super::network::Network;
+use super::client::{Client, ClientState, PendingStarts};
+use super::error::ClientPoolError;
+use super::network::ClientConnections;
 use super::opening::{Opening, RampGroups};
-use super::resume::Ids;
+use super::resume::MessageIds;
 use super::shared::{LatencyBatch, Shared};
 use super::sockets::{Sockets, WAKE};
 use crate::audit::Audit;
@@ -27,8 +27,8 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 /// The longest wait. Commands end it.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A command to a thread.
-pub(super) enum Command {
+/// A command from the pool to a thread.
+pub(super) enum ThreadCommand {
     /// Brings this thread's clients to `to`; the rate is over all threads.
     Ramp {
         to: usize,
@@ -71,11 +71,11 @@ pub(super) enum Command {
 pub(super) struct ClientThread {
     pub(super) shared: Arc<Shared>,
     pub(super) index: usize,
-    pub(super) network: Network,
+    pub(super) network: ClientConnections,
     wake: OwnedFd,
     pub(super) clients: Vec<Client>,
     pub(super) opening: Opening,
-    pub(super) starts: Starts,
+    pub(super) starts: PendingStarts,
     pub(super) keeps: bool,
     /// The answered clients while polls are held, each with the time of its subscription.
     pub(super) held_polls: Option<Vec<(u32, u64)>>,
@@ -87,7 +87,7 @@ pub(super) struct ClientThread {
     pub(super) finished_audit: Audit,
     /// Messages that never arrived on any connection, with notice by the server.
     pub(super) missed: u64,
-    pub(super) ids: Ids,
+    pub(super) ids: MessageIds,
     pub(super) buffer: Vec<u8>,
     /// For bytes that are about to be sent.
     pub(super) scratch: Vec<u8>,
@@ -104,12 +104,12 @@ impl ClientThread {
         let (network, buffer) = match shared.tunnel_targets(index) {
             Some(targets) => {
                 let tunnel = Tunnel::new(targets, capacity)?;
-                (Network::Tunnel(Box::new(tunnel)), Tunnel::receive_buffer())
+                (ClientConnections::Tunnel(Box::new(tunnel)), Tunnel::receive_buffer())
             }
             None => {
                 let sockets = Sockets::new(Arc::clone(&shared), index, capacity, &wake)
                     .map_err(|error| ClientPoolError::Thread(error.into()))?;
-                (Network::Sockets(sockets), vec![0; RECEIVE_BYTES])
+                (ClientConnections::Sockets(sockets), vec![0; RECEIVE_BYTES])
             }
         };
         Ok(ClientThread {
@@ -122,20 +122,20 @@ impl ClientThread {
             // Pages become resident as clients are opened.
             clients: Vec::with_capacity(capacity),
             opening: Opening::default(),
-            starts: Starts::default(),
+            starts: PendingStarts::default(),
             states: States::default(),
             counts: ClientCounts::default(),
             latencies: LatencyBatch::default(),
             finished_audit: Audit::default(),
             missed: 0,
-            ids: Ids::default(),
+            ids: MessageIds::default(),
             buffer,
             scratch: Vec::new(),
         })
     }
 
     /// Runs until the pool is dropped.
-    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+    pub(super) fn run(mut self, commands: &Receiver<ThreadCommand>) {
         let mut events = Sockets::events();
         let mut woken_ns = now_ns();
         loop {
@@ -158,8 +158,8 @@ impl ClientThread {
     /// Waits for events, at most for `sleep`, and handles them. Returns the time of the wake-up.
     fn turn(&mut self, events: &mut Vec<epoll::Event>, sleep: Duration) -> u64 {
         let tunnel = match &self.network {
-            Network::Tunnel(tunnel) => tunnel,
-            Network::Sockets(sockets) => {
+            ClientConnections::Tunnel(tunnel) => tunnel,
+            ClientConnections::Sockets(sockets) => {
                 sockets.wait(events, sleep);
                 let woken_ns = now_ns();
                 for event in &*events {
@@ -188,26 +188,26 @@ impl ClientThread {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
-    fn execute(&mut self, command: Command) {
+    fn execute(&mut self, command: ThreadCommand) {
         // A reply that is not awaited any more may be lost.
         match command {
-            Command::Ramp { to, rate, in_flight, groups } => {
+            ThreadCommand::Ramp { to, rate, in_flight, groups } => {
                 self.ramp(to, rate, in_flight);
                 self.opening.groups = groups;
             }
-            Command::Churn { rate } => self.churn(rate),
-            Command::Storm { in_flight } => self.storm(in_flight),
-            Command::Slow { share, is_slow } => self.slow(share, is_slow),
-            Command::Keep(keeps) => self.keeps = keeps,
-            Command::HoldPolls(are_held) => self.hold_polls(are_held),
-            Command::CountersUpdated { is_behind, to } => {
+            ThreadCommand::Churn { rate } => self.churn(rate),
+            ThreadCommand::Storm { in_flight } => self.storm(in_flight),
+            ThreadCommand::Slow { share, is_slow } => self.slow(share, is_slow),
+            ThreadCommand::Keep(keeps) => self.keeps = keeps,
+            ThreadCommand::HoldPolls(are_held) => self.hold_polls(are_held),
+            ThreadCommand::CountersUpdated { is_behind, to } => {
                 self.counters_updated(is_behind);
                 let _ = to.send(());
             }
-            Command::Collect(to) => {
+            ThreadCommand::Collect(to) => {
                 let mut accumulator = self.shared.accumulator.lock();
                 self.counts.states = self.states;
-                if let Network::Tunnel(tunnel) = &mut self.network {
+                if let ClientConnections::Tunnel(tunnel) = &mut self.network {
                     self.counts.repeated += tunnel.retransmitted();
                 }
                 accumulator.counts.merge(&self.counts);
@@ -215,26 +215,27 @@ impl ClientThread {
                 self.latencies.add_to(&mut accumulator);
                 let _ = to.send(());
             }
-            Command::CollectLatencies(to) => {
+            ThreadCommand::CollectLatencies(to) => {
                 self.latencies.add_to(&mut self.shared.accumulator.lock());
                 let _ = to.send(());
             }
-            Command::Audit { sent, to } => drop(to.send(self.audit(&sent))),
-            Command::Busy(to) => drop(to.send(thread_cpu_ns())),
+            ThreadCommand::Audit { sent, to } => drop(to.send(self.audit(&sent))),
+            ThreadCommand::Busy(to) => drop(to.send(thread_cpu_ns())),
         }
     }
 
     /// Changes the state of a client.
-    pub(super) fn set_state(&mut self, position: usize, state: State) {
+    pub(super) fn set_state(&mut self, position: usize, state: ClientState) {
         let before = std::mem::replace(&mut self.clients[position].state, state);
         for (state, step) in [(before, u64::MAX), (state, 1)] {
             let count = match state {
-                State::New => continue,
-                State::Waiting | State::Connecting | State::Handshaking | State::Joining => {
-                    &mut self.states.connecting
-                }
-                State::Active => &mut self.states.active,
-                State::Closed => &mut self.states.closed,
+                ClientState::New => continue,
+                ClientState::Waiting
+                | ClientState::Connecting
+                | ClientState::Handshaking
+                | ClientState::Joining => &mut self.states.connecting,
+                ClientState::Active => &mut self.states.active,
+                ClientState::Closed => &mut self.states.closed,
             };
             // Adding the largest number subtracts one.
             *count = count.wrapping_add(step);
@@ -258,8 +259,11 @@ impl ClientThread {
     /// Closes a client's connection, and ends its audit unless the client resumes later. Messages
     /// in transit are not expected if the close was requested, and lost if the server closed.
     pub(super) fn close(&mut self, position: usize, comes_back: bool, is_asked: bool) {
-        let was_active = self.clients[position].state == State::Active;
-        self.set_state(position, if comes_back { State::Waiting } else { State::Closed });
+        let was_active = self.clients[position].state == ClientState::Active;
+        self.set_state(
+            position,
+            if comes_back { ClientState::Waiting } else { ClientState::Closed },
+        );
         // The server has closed already.
         self.network.close(position, is_asked || !was_active);
         if was_active {

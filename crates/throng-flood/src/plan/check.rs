@@ -9,9 +9,10 @@ use super::model::{
     Network, Pattern, Phase, Plan, PlanError, PublishBy, Publishing, Streams, Subscribed, Target,
     Transport,
 };
-use crate::assertions::Need;
+use crate::assertions::Requirement;
 use crate::marker::MARK_BYTES;
-use crate::template::{Placeholder, Template, Values};
+use crate::protocol::url::{authority, host_and_port};
+use crate::template::{Placeholder, Template, TemplateValues};
 
 /// Larger than any server in use accepts. Each published message is kept in memory once.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
@@ -77,7 +78,7 @@ impl Plan {
                 found.push(PlanError::new("sources.ports", message));
             }
         }
-        let rendered = self.target.url.rendered(&Values::default());
+        let rendered = self.target.url.rendered(&TemplateValues::default());
         let host = authority(&rendered).map(|authority| host_and_port(authority).0);
         let Some(Ok(target)) = host.map(str::parse::<IpAddr>) else { return };
         let other = |source: &&IpAddr| source.is_ipv4() != target.is_ipv4();
@@ -92,11 +93,11 @@ impl Plan {
         let storms = self.phases.iter().any(|phase| matches!(phase, Phase::Storm { .. }));
         for (number, assertion) in self.assertions.iter().enumerate() {
             let missing = match assertion.need() {
-                Some(Need::Publishing) if !publishes => "nothing is published",
-                Some(Need::Server) if self.server_pids.is_empty() => {
+                Some(Requirement::Publishing) if !publishes => "nothing is published",
+                Some(Requirement::Server) if self.server_pids.is_empty() => {
                     "the server's process is not known (server-pid)"
                 }
-                Some(Need::Storm) if !storms => "there is no storm",
+                Some(Requirement::Storm) if !storms => "there is no storm",
                 _ => continue,
             };
             let message = format!("\"{assertion}\" cannot be measured: {missing}");
@@ -117,19 +118,8 @@ impl Plan {
 
 /// The port in the URL of the first client; 80 if it names none.
 pub(super) fn port(target: &Target) -> Option<u16> {
-    let url = target.url.rendered(&Values::default());
+    let url = target.url.rendered(&TemplateValues::default());
     host_and_port(authority(&url)?).1.map_or(Some(80), |port| port.parse().ok())
-}
-
-fn authority(url: &str) -> Option<&str> {
-    url.split_once("://")?.1.split(['/', '?']).next()
-}
-
-fn host_and_port(authority: &str) -> (&str, Option<&str>) {
-    if let Some((host, rest)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return (host, rest.strip_prefix(':'));
-    }
-    authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
 }
 
 /// The error in a rendered URL, if there is one.
@@ -169,7 +159,8 @@ fn check_url(target: &Target, found: &mut Vec<PlanError>) {
             Streams::Own | Streams::Friends { .. } => client as u32,
             Streams::One => 0,
         };
-        let url = target.url.rendered(&Values { client, stream, ..Values::default() });
+        let url =
+            target.url.rendered(&TemplateValues { client, stream, ..TemplateValues::default() });
         if let Some(fault) = url_fault(&url) {
             let message = match target.url.rows() {
                 Some(_) => format!("for client {client}, {fault}"),
@@ -287,7 +278,7 @@ fn check_publish(target: &Target, found: &mut Vec<PlanError>) {
                     &format!("{method:?} is not a method to publish with: POST or PUT"),
                 );
             }
-            let values = Values { payload: b"x", ..Values::default() };
+            let values = TemplateValues { payload: b"x", ..TemplateValues::default() };
             // A profile derives it from the target's URL, whose error is reported already.
             let fault = url_fault(&url.rendered(&values)).filter(|_| !is_reported);
             if let Some(fault) = fault {

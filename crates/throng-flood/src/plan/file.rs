@@ -14,7 +14,7 @@ use super::option_table::Table;
 use super::options::{Options, PublishOptions, SourceOptions, TargetOptions};
 use super::phases;
 
-use super::toml_reader::{Positions, Reader};
+use super::toml_reader::{Positions, TomlReader};
 
 /// The key of the list of phases.
 const PHASES: &str = "phases";
@@ -31,7 +31,7 @@ const KNOWN: &[(&str, &[&str])] = &[
 
 /// A plan file that was read, with the positions of its keys.
 #[derive(Debug)]
-pub struct PlanFile {
+pub(crate) struct PlanFile {
     path: PathBuf,
     text: String,
     positions: Positions,
@@ -39,7 +39,7 @@ pub struct PlanFile {
 
 /// A file that is not a plan: one line per error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileError(pub Vec<String>);
+pub(crate) struct FileError(pub Vec<String>);
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 /// Reads the options in a file. The file itself locates errors that are found in them later.
-pub fn load(path: &Path) -> Result<(Options, PlanFile), FileError> {
+pub(crate) fn load(path: &Path) -> Result<(Options, PlanFile), FileError> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
         FileError(vec![match error.kind() {
@@ -63,7 +63,7 @@ pub fn load(path: &Path) -> Result<(Options, PlanFile), FileError> {
 }
 
 /// Reads the options in the text of a file. Other files named in it are relative to `path`.
-pub fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), FileError> {
+pub(crate) fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), FileError> {
     let file = PlanFile { path: path.to_owned(), text, positions: Positions::new() };
     let refuse = |errors: &[(usize, String)]| {
         FileError(errors.iter().map(|(position, message)| file.at(*position, message)).collect())
@@ -72,7 +72,7 @@ pub fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), FileError
         let position = error.span().map_or(0, |span| span.start);
         refuse(&[toml_error::explain(&file.text, position, error.message())])
     })?;
-    let reader = Reader::new(KNOWN, path.parent().unwrap_or(Path::new("")));
+    let reader = TomlReader::new(KNOWN, path.parent().unwrap_or(Path::new("")));
     let section =
         reader.section(String::new(), table.get_ref(), &[Options::KEYS, &[PHASES]].concat());
     let mut options = Options::read(&section);
@@ -88,7 +88,7 @@ pub fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), FileError
 
 impl PlanFile {
     /// The error with its line and column, or with those of the closest table around it.
-    pub fn describe(&self, error: &PlanError) -> String {
+    pub(crate) fn describe(&self, error: &PlanError) -> String {
         let mut key = error.key.as_str();
         loop {
             if let Some(&position) = self.positions.get(key) {

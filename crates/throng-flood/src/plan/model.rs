@@ -42,7 +42,7 @@ pub struct Plan {
 
 impl Plan {
     /// The most clients at any time.
-    pub fn clients_max(&self) -> usize {
+    pub(crate) fn clients_max(&self) -> usize {
         let of_ramp = |phase: &Phase| match phase {
             Phase::Ramp { to, .. } => Some(*to),
             _ => None,
@@ -50,14 +50,19 @@ impl Plan {
         self.phases.iter().filter_map(of_ramp).max().unwrap_or_default()
     }
 
+    /// Whether any phase publishes.
+    pub fn publishes(&self) -> bool {
+        self.phases.iter().any(|phase| phase.publishing().is_some())
+    }
+
     /// The highest publish rate of all phases; `None` if nothing is published.
-    pub fn rate_max(&self) -> Option<f64> {
+    pub(crate) fn rate_max(&self) -> Option<f64> {
         let rates = self.phases.iter().filter_map(|phase| Some(phase.publishing()?.rate));
         rates.reduce(f64::max)
     }
 
     /// The plan as a report may show it: without the values of secret headers.
-    pub fn without_secrets(&self) -> Plan {
+    pub(crate) fn without_secrets(&self) -> Plan {
         let mut plan = self.clone();
         let of_publish = match plan.target.publish.as_mut().map(|publish| &mut publish.by) {
             Some(PublishBy::Http { headers, .. }) => headers.as_mut_slice(),
@@ -130,9 +135,9 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// WebSocket frames.
+    /// One message per WebSocket frame.
     WebSocket,
-    /// `text/event-stream`.
+    /// Server-sent events, a response of type `text/event-stream`.
     Sse,
     /// One message per line of an endless response.
     Stream,
@@ -189,7 +194,7 @@ pub enum PublishBy {
         method: String,
         /// May contain `{stream}` and `{payload}`.
         url: Template,
-        /// Further headers.
+        /// Headers besides those that every request has.
         headers: Vec<(String, Template)>,
         /// The body; `{payload}` by default.
         body: Template,
@@ -231,7 +236,7 @@ pub struct Sources {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
-    /// Kernel sockets.
+    /// Sockets of the kernel.
     #[default]
     Sockets,
     /// User-space TCP over a network device of this machine: a connection to a server on this
@@ -253,14 +258,14 @@ pub enum Phase {
     },
     /// Receives, and publishes if `publish` is set.
     Hold {
-        /// Its length.
+        /// The length of the phase.
         time: Duration,
         /// The messages to publish meanwhile.
         publish: Option<Publishing>,
     },
     /// Clients come and go: each second `rate` are closed and as many opened.
     Churn {
-        /// Its length.
+        /// The length of the phase.
         time: Duration,
         /// Clients per second.
         rate: f64,
@@ -277,9 +282,9 @@ pub enum Phase {
     },
     /// Some of the clients stop reading for a while.
     Slow {
-        /// Their share, from 0 to 1.
+        /// The share of the clients, from 0 to 1.
         share: f64,
-        /// Its length.
+        /// The length of the phase.
         time: Duration,
         /// The messages to publish meanwhile.
         publish: Option<Publishing>,
@@ -303,7 +308,7 @@ pub struct Publishing {
 /// Which streams get messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Pattern {
-    /// Stream 0.
+    /// Only stream 0.
     One,
     /// All streams, in turn.
     InTurn,

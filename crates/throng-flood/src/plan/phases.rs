@@ -6,7 +6,7 @@ use throng_units::{Count, Rate, Size, Time};
 use super::model::{Pattern, Phase, Publishing, Streams, Target};
 use super::option_value::{Value, quoted};
 use super::options::LoadOptions;
-use super::toml_reader::{RawTable, Reader, Section};
+use super::toml_reader::{RawTable, Section, TomlReader};
 use super::values::Share;
 
 /// The keys of all kinds of phases.
@@ -30,7 +30,7 @@ pub(super) fn read(plan: &Section<'_, '_>, key: &str, streams: Streams) -> Optio
     Some(tables.filter_map(|table| read_phase(plan.reader(), table, streams)).collect())
 }
 
-fn read_phase(reader: &Reader, raw: RawTable<'_>, streams: Streams) -> Option<Phase> {
+fn read_phase(reader: &TomlReader, raw: RawTable<'_>, streams: Streams) -> Option<Phase> {
     let (kind, keys) = read_kind(reader, &raw)?;
     let RawTable { path, position, table } = raw;
     let section = reader.section(path, table, keys);
@@ -74,7 +74,7 @@ fn read_phase(reader: &Reader, raw: RawTable<'_>, streams: Streams) -> Option<Ph
 }
 
 fn read_kind(
-    reader: &Reader,
+    reader: &TomlReader,
     raw: &RawTable<'_>,
 ) -> Option<(&'static str, &'static [&'static str])> {
     let names = || KINDS.iter().map(|(name, _)| *name);

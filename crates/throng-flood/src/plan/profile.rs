@@ -5,10 +5,10 @@
 //!
 //! The profiles of Centrifugo, Mercure and Pusher follow the documented protocols.
 
-mod choice;
+mod input;
 mod servers;
 
-pub use choice::{Choice, ProfileError};
+pub(super) use input::{ProfileError, ProfileInput};
 
 #[cfg(test)]
 mod tests;

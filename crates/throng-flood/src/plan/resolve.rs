@@ -9,10 +9,10 @@ use throng_units::url;
 use super::check;
 use super::model::{Phase, Plan, PlanError, PublishBy, PublishTarget, Sources, Target};
 use super::options::{Options, PublishOptions};
-use super::profile::{Choice, ProfileError};
+use super::profile::{ProfileError, ProfileInput};
 use super::server_process::{ServerProcess, listeners};
 use super::values::{Header, PublishTransport};
-use crate::template::{Table, Template};
+use crate::template::{ColumnTable, Template};
 
 /// What a run may take beyond its phases before the default deadline ends it.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(600);
@@ -53,7 +53,7 @@ impl Options {
             errors.push(PlanError::new("target.url", message));
             return None;
         };
-        let choice = Choice {
+        let choice = ProfileInput {
             url: &with_scheme(given_url),
             table: self.table(),
             transport: options.transport,
@@ -178,7 +178,7 @@ impl Options {
             .ok()
     }
 
-    fn table(&self) -> Option<&Arc<Table>> {
+    fn table(&self) -> Option<&Arc<ColumnTable>> {
         let urls = self.target.urls.as_ref().map(|urls| &urls.0);
         urls.or(self.target.data.as_ref().map(|data| &data.0))
     }

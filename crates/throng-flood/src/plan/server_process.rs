@@ -9,9 +9,9 @@ use throng_units::Invalid;
 /// The server's processes: `auto`, or ids with commas between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerProcess {
-    /// All that listen on the port.
+    /// All processes that listen on the target's port.
     Auto,
-    /// These.
+    /// The processes with these ids.
     Ids(Vec<u32>),
 }
 
@@ -47,10 +47,10 @@ const HOLDER: (u32, &str) = (1, "systemd");
 /// Why no process was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenerError {
-    /// The server runs elsewhere, or not at all.
+    /// No process of this machine listens on the port.
     #[error("no process listens on port {0} of this machine; give the server's process id")]
-    Nobody(u16),
-    /// Another user's process.
+    NotFound(u16),
+    /// The listening process belongs to another user, so its id is hidden.
     #[error(
         "the process that listens on port {0} belongs to another user; give its id, or run as that \
          user"
@@ -60,15 +60,17 @@ pub enum ListenerError {
 
 /// The processes that listen on `port`, ascending: a parent and its workers that share the socket,
 /// or processes that have one each (`SO_REUSEPORT`).
-pub fn listeners(port: u16) -> Result<Vec<u32>, ListenerError> {
+pub(crate) fn listeners(port: u16) -> Result<Vec<u32>, ListenerError> {
     let mut found = proc::listeners(port);
     if found.len() > 1 {
         found.retain(|&pid| pid != HOLDER.0 || proc::name(pid).as_deref() != Some(HOLDER.1));
     }
-    match found.is_empty() {
-        false => Ok(found),
-        true if proc::is_listened_on(port) => Err(ListenerError::Hidden(port)),
-        true => Err(ListenerError::Nobody(port)),
+    if !found.is_empty() {
+        Ok(found)
+    } else if proc::is_listened_on(port) {
+        Err(ListenerError::Hidden(port))
+    } else {
+        Err(ListenerError::NotFound(port))
     }
 }
 
@@ -84,7 +86,7 @@ mod tests {
         let port = socket.local_addr().unwrap().port();
         assert_eq!(listeners(port), Ok(vec![std::process::id()]));
         drop(socket);
-        assert_eq!(listeners(port), Err(ListenerError::Nobody(port)));
+        assert_eq!(listeners(port), Err(ListenerError::NotFound(port)));
     }
 
     #[test]

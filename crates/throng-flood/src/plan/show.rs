@@ -12,7 +12,7 @@ use super::values::{Header, PortRange, PublishTransport};
 use crate::template::Template;
 
 /// The plan as a file. What its profile has filled in is written out.
-pub fn show(plan: &Plan) -> String {
+pub(crate) fn show(plan: &Plan) -> String {
     let mut text = String::new();
     options_of(plan).write(&mut text);
     plan.phases.iter().for_each(|phase| phases::write(phase, &mut text));

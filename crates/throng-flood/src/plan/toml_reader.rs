@@ -16,7 +16,7 @@ use throng_units::suggest::nearest;
 pub(super) type Positions = BTreeMap<String, usize>;
 
 /// The errors and positions found in one file so far.
-pub(super) struct Reader {
+pub(super) struct TomlReader {
     errors: RefCell<Vec<(usize, String)>>,
     positions: RefCell<Positions>,
     /// Where files named in the text are looked for.
@@ -27,18 +27,18 @@ pub(super) struct Reader {
 
 /// A table of the file.
 pub(super) struct Section<'r, 't> {
-    reader: &'r Reader,
+    reader: &'r TomlReader,
     path: String,
     table: &'t DeTable<'t>,
 }
 
-impl Reader {
+impl TomlReader {
     pub(super) fn new(
         known: &'static [(&'static str, &'static [&'static str])],
         directory: &Path,
-    ) -> Reader {
+    ) -> TomlReader {
         let directory = directory.to_owned();
-        Reader { errors: RefCell::default(), positions: RefCell::default(), directory, known }
+        TomlReader { errors: RefCell::default(), positions: RefCell::default(), directory, known }
     }
 
     /// The positions of all keys, or the errors in the order of the file.
@@ -246,7 +246,7 @@ impl<'t> Section<'_, 't> {
         Some(tables.map(section).collect())
     }
 
-    pub(super) fn reader(&self) -> &Reader {
+    pub(super) fn reader(&self) -> &TomlReader {
         self.reader
     }
 }

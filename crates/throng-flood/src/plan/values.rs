@@ -9,7 +9,7 @@ use throng_units::suggest::nearest;
 use throng_units::{Count, Invalid, decimal, range};
 
 use super::model::{Network, Pattern, Ping, Profile, Streams, Subscribed, Transport};
-use crate::template::{Table, TableError};
+use crate::template::{ColumnTable, TableError};
 
 /// Gives an enum one word per variant, in any case.
 macro_rules! words {
@@ -152,7 +152,7 @@ impl fmt::Display for Subscribed {
     }
 }
 
-/// `ASK=ANSWER`.
+/// In a flag, a ping is `ASK=ANSWER`.
 impl FromStr for Ping {
     type Err = Invalid;
 
@@ -224,25 +224,25 @@ impl fmt::Display for Share {
 
 /// A CSV file whose first line names its columns, loaded.
 #[derive(Debug, Clone)]
-pub struct ValueTable(pub Arc<Table>);
+pub struct ValueTable(pub Arc<ColumnTable>);
 
 impl FromStr for ValueTable {
     type Err = TableError;
 
     fn from_str(path: &str) -> Result<ValueTable, TableError> {
-        Table::read_csv(Path::new(path)).map(|table| ValueTable(Arc::new(table)))
+        ColumnTable::read_csv(Path::new(path)).map(|table| ValueTable(Arc::new(table)))
     }
 }
 
 /// A file with one URL per line, loaded.
 #[derive(Debug, Clone)]
-pub struct UrlTable(pub Arc<Table>);
+pub struct UrlTable(pub Arc<ColumnTable>);
 
 impl FromStr for UrlTable {
     type Err = TableError;
 
     fn from_str(path: &str) -> Result<UrlTable, TableError> {
-        Table::read_urls(Path::new(path)).map(|table| UrlTable(Arc::new(table)))
+        ColumnTable::read_urls(Path::new(path)).map(|table| UrlTable(Arc::new(table)))
     }
 }
 

@@ -5,12 +5,12 @@ const SIZE_DIGITS_MAX: u8 = 16;
 
 /// The state of a chunked body: a few numbers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Chunked {
-    state: State,
+pub(crate) struct Chunked {
+    state: ChunkState,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ChunkState {
     Size {
         size: u64,
         digits: u8,
@@ -31,18 +31,18 @@ enum State {
     Ended,
 }
 
-impl Default for State {
-    fn default() -> State {
-        State::Size { size: 0, digits: 0 }
+impl Default for ChunkState {
+    fn default() -> ChunkState {
+        ChunkState::Size { size: 0, digits: 0 }
     }
 }
 
 /// The next part of a body.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// Data of the body.
+pub(crate) enum Piece<'a> {
+    /// A part of the body.
     Data(&'a [u8]),
-    /// Framing.
+    /// Bytes that are not part of the body: sizes, line ends, trailers.
     None,
     /// The end of the body.
     End,
@@ -50,58 +50,68 @@ pub enum Piece<'a> {
 
 impl Chunked {
     /// Whether the next byte starts a chunk.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Size { digits: 0, .. })
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, ChunkState::Size { digits: 0, .. })
     }
 
     /// Decodes the next part. Returns it and the bytes after it.
-    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, &'a [u8]), &'static str> {
+    pub(crate) fn next<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<(Piece<'a>, &'a [u8]), &'static str> {
         let Some((&byte, after)) = bytes.split_first() else { return Ok((Piece::None, bytes)) };
         self.state = match self.state {
-            State::Data { left } => {
+            ChunkState::Data { left } => {
                 let (data, after) = match usize::try_from(left) {
                     Ok(left) if left <= bytes.len() => bytes.split_at(left),
                     _ => (bytes, &bytes[bytes.len()..]),
                 };
                 // No longer than `left`.
                 let left = left - data.len() as u64;
-                self.state = if left == 0 { State::DataEnd } else { State::Data { left } };
+                self.state =
+                    if left == 0 { ChunkState::DataEnd } else { ChunkState::Data { left } };
                 return Ok((Piece::Data(data), after));
             }
-            State::Size { size, digits } => match (byte as char).to_digit(16) {
+            ChunkState::Size { size, digits } => match (byte as char).to_digit(16) {
                 Some(_) if digits == SIZE_DIGITS_MAX => return Err("a chunk is too long"),
                 Some(digit) => {
-                    State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
+                    ChunkState::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
                 }
                 None if digits == 0 => return Err("a chunk has no size"),
-                None if byte == b'\n' => State::of(size),
-                None if matches!(byte, b'\r' | b';' | b' ' | b'\t') => State::Extension { size },
+                None if byte == b'\n' => ChunkState::of(size),
+                None if matches!(byte, b'\r' | b';' | b' ' | b'\t') => {
+                    ChunkState::Extension { size }
+                }
                 None => return Err("a chunk's size is not a number"),
             },
-            State::Extension { size } if byte == b'\n' => State::of(size),
-            State::Extension { size } => State::Extension { size },
-            State::DataEnd => match byte {
-                b'\r' => State::DataEnd,
-                b'\n' => State::default(),
+            ChunkState::Extension { size } if byte == b'\n' => ChunkState::of(size),
+            ChunkState::Extension { size } => ChunkState::Extension { size },
+            ChunkState::DataEnd => match byte {
+                b'\r' => ChunkState::DataEnd,
+                b'\n' => ChunkState::default(),
                 _ => return Err("a chunk is longer than its size"),
             },
-            State::Trailer { is_line_empty: true } if byte == b'\n' => {
-                self.state = State::Ended;
+            ChunkState::Trailer { is_line_empty: true } if byte == b'\n' => {
+                self.state = ChunkState::Ended;
                 return Ok((Piece::End, after));
             }
-            State::Trailer { is_line_empty } => match byte {
-                b'\r' => State::Trailer { is_line_empty },
-                _ => State::Trailer { is_line_empty: byte == b'\n' },
+            ChunkState::Trailer { is_line_empty } => match byte {
+                b'\r' => ChunkState::Trailer { is_line_empty },
+                _ => ChunkState::Trailer { is_line_empty: byte == b'\n' },
             },
-            State::Ended => return Ok((Piece::End, &bytes[bytes.len()..])),
+            ChunkState::Ended => return Ok((Piece::End, &bytes[bytes.len()..])),
         };
         Ok((Piece::None, after))
     }
 }
 
-impl State {
-    fn of(size: u64) -> State {
-        if size == 0 { State::Trailer { is_line_empty: true } } else { State::Data { left: size } }
+impl ChunkState {
+    fn of(size: u64) -> ChunkState {
+        if size == 0 {
+            ChunkState::Trailer { is_line_empty: true }
+        } else {
+            ChunkState::Data { left: size }
+        }
     }
 }
 

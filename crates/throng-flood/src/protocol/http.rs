@@ -1,16 +1,16 @@
-//! Response heads.
+//! Parses the heads of HTTP/1 responses.
 
 use std::str;
 
 /// The largest head: what servers and proxies allow for requests.
-pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The most headers: enough for any server behind any proxy.
-pub const HEADERS_MAX: usize = 64;
+pub(crate) const HEADERS_MAX: usize = 64;
 
 /// The head of a response.
 #[derive(Debug)]
-pub struct Head<'a> {
+pub(crate) struct ResponseHead<'a> {
     /// The status code.
     pub status: u16,
     /// The offset of the body.
@@ -21,7 +21,7 @@ pub struct Head<'a> {
 
 /// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
+pub(crate) enum BodyEnd {
     /// By its length.
     Bytes(u64),
     /// By the last chunk.
@@ -30,9 +30,9 @@ pub enum Length {
     Connection,
 }
 
-impl<'a> Head<'a> {
+impl<'a> ResponseHead<'a> {
     /// The head at the start of `bytes`; `None` if it is incomplete.
-    pub fn parse(bytes: &'a [u8]) -> Result<Option<Head<'a>>, &'static str> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Option<ResponseHead<'a>>, &'static str> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(bytes).map_err(|error| match error {
@@ -44,7 +44,7 @@ impl<'a> Head<'a> {
             httparse::Status::Complete(length) if length <= HEAD_BYTES_MAX => {
                 let status = response.code.unwrap_or_default();
                 let is_http_10 = response.version == Some(0);
-                Ok(Some(Head { status, bytes: length, is_http_10, headers }))
+                Ok(Some(ResponseHead { status, bytes: length, is_http_10, headers }))
             }
             httparse::Status::Partial if bytes.len() <= HEAD_BYTES_MAX => Ok(None),
             _ => Err("the answer's head is too long"),
@@ -52,7 +52,7 @@ impl<'a> Head<'a> {
     }
 
     /// The first header of this name, if it is ASCII.
-    pub fn header(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
         self.values(name).next()
     }
 
@@ -63,26 +63,26 @@ impl<'a> Head<'a> {
     }
 
     /// Whether a list header has this item.
-    pub fn has_item(&self, name: &str, item: &str) -> bool {
+    pub(crate) fn has_item(&self, name: &str, item: &str) -> bool {
         let mut items = self.values(name).flat_map(|value| value.split(','));
         items.any(|found| found.trim().eq_ignore_ascii_case(item))
     }
 
     /// How the end of the body is found.
-    pub fn length(&self) -> Result<Length, &'static str> {
+    pub(crate) fn body_end(&self) -> Result<BodyEnd, &'static str> {
         if matches!(self.status, 100..200 | 204 | 304) {
-            return Ok(Length::Bytes(0));
+            return Ok(BodyEnd::Bytes(0));
         }
         if self.has_item("transfer-encoding", "chunked") {
-            return Ok(Length::Chunked);
+            return Ok(BodyEnd::Chunked);
         }
-        let Some(length) = self.header("content-length") else { return Ok(Length::Connection) };
+        let Some(length) = self.header("content-length") else { return Ok(BodyEnd::Connection) };
         let length = length.trim().parse().map_err(|_| "the answer's length is not a number")?;
-        Ok(Length::Bytes(length))
+        Ok(BodyEnd::Bytes(length))
     }
 
     /// Whether the connection stays open after the response.
-    pub fn keeps_alive(&self) -> bool {
+    pub(crate) fn keeps_alive(&self) -> bool {
         if self.is_http_10 {
             self.has_item("connection", "keep-alive")
         } else {
@@ -91,7 +91,7 @@ impl<'a> Head<'a> {
     }
 
     /// Whether the server announces a gap after the id that the client asked to resume from.
-    pub fn has_gap(&self) -> bool {
+    pub(crate) fn has_gap(&self) -> bool {
         self.header("throng-recovered") == Some("false")
     }
 }
@@ -105,11 +105,11 @@ mod tests {
         let bytes = b"HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: gzip, Chunked\r\n\r\nrest";
         let end = bytes.len() - 4;
         for cut in 0..end {
-            assert!(Head::parse(&bytes[..cut]).expect("a head").is_none(), "{cut}");
+            assert!(ResponseHead::parse(&bytes[..cut]).expect("a head").is_none(), "{cut}");
         }
-        let head = Head::parse(bytes).expect("a head").expect("whole");
+        let head = ResponseHead::parse(bytes).expect("a head").expect("whole");
         assert_eq!((head.status, head.bytes, head.header("a")), (200, end, Some("b")));
-        assert_eq!(head.length(), Ok(Length::Chunked));
+        assert_eq!(head.body_end(), Ok(BodyEnd::Chunked));
         assert!(head.keeps_alive());
     }
 
@@ -117,22 +117,22 @@ mod tests {
     fn body_lengths_and_keep_alive() {
         let length = |head: &str| {
             let head = format!("HTTP/1.0 {head}\r\n\r\n");
-            let head = Head::parse(head.as_bytes()).expect("a head").expect("whole");
-            (head.length(), head.keeps_alive())
+            let head = ResponseHead::parse(head.as_bytes()).expect("a head").expect("whole");
+            (head.body_end(), head.keeps_alive())
         };
-        assert_eq!(length("200 OK\r\nContent-Length: 12"), (Ok(Length::Bytes(12)), false));
-        assert_eq!(length("204 No\r\nConnection: keep-alive"), (Ok(Length::Bytes(0)), true));
-        assert_eq!(length("200 OK").0, Ok(Length::Connection));
+        assert_eq!(length("200 OK\r\nContent-Length: 12"), (Ok(BodyEnd::Bytes(12)), false));
+        assert_eq!(length("204 No\r\nConnection: keep-alive"), (Ok(BodyEnd::Bytes(0)), true));
+        assert_eq!(length("200 OK").0, Ok(BodyEnd::Connection));
         assert!(length("200 OK\r\nContent-Length: -1").0.is_err());
     }
 
     #[test]
     fn limits_are_enforced() {
         let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(HEAD_BYTES_MAX));
-        assert!(Head::parse(long.as_bytes()).is_err());
-        assert!(Head::parse(format!("{long}\r\n\r\n").as_bytes()).is_err());
+        assert!(ResponseHead::parse(long.as_bytes()).is_err());
+        assert!(ResponseHead::parse(format!("{long}\r\n\r\n").as_bytes()).is_err());
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX + 1));
-        assert!(Head::parse(many.as_bytes()).is_err());
-        assert!(Head::parse(b"SSH-2.0-x\r\n").is_err());
+        assert!(ResponseHead::parse(many.as_bytes()).is_err());
+        assert!(ResponseHead::parse(b"SSH-2.0-x\r\n").is_err());
     }
 }

@@ -2,49 +2,49 @@
 //!
 //! # Invariants
 //!
-//! - A line is at most [`SAID_BYTES_MAX`] bytes long and has no control characters.
+//! - A line is at most [`LINE_BYTES_MAX`] bytes long and has no control characters.
 //! - At most [`BODY_BYTES_MAX`] bytes of a body are awaited.
-//! - Up to [`SAID_MAX`] different lines are counted separately; after that, rejections are counted
+//! - Up to [`LINES_MAX`] different lines are counted separately; after that, rejections are counted
 //!   by status.
 
 use std::collections::BTreeMap;
 
 use super::chunked::{Chunked, Piece};
-use super::http::{Head, Length};
+use super::http::{BodyEnd, ResponseHead};
 use crate::failure::Failure;
 
 /// The most bytes that are kept of a line.
-pub const SAID_BYTES_MAX: usize = 160;
+pub(crate) const LINE_BYTES_MAX: usize = 160;
 
 /// The most different lines that are counted separately. A server may put the client's id into
 /// each.
-pub const SAID_MAX: usize = 20;
+pub(crate) const LINES_MAX: usize = 20;
 
 /// The most bytes of a body that are read.
-pub const BODY_BYTES_MAX: usize = 4 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 4 * 1024;
 
 /// The failure of a response with this head, of whose body this much has arrived; `None` if more
 /// is needed.
-pub fn of_answer(head: &Head<'_>, body: &[u8]) -> Option<Failure> {
+pub(crate) fn of_response(head: &ResponseHead<'_>, body: &[u8]) -> Option<Failure> {
     of_body(head, body, false)
 }
 
 /// The failure of a response of which nothing more will arrive.
-pub fn of_last(head: &Head<'_>, body: &[u8]) -> Failure {
+pub(crate) fn of_last(head: &ResponseHead<'_>, body: &[u8]) -> Failure {
     of_body(head, body, true).unwrap_or(Failure::Status(head.status))
 }
 
-fn of_body(head: &Head<'_>, body: &[u8], is_last: bool) -> Option<Failure> {
+fn of_body(head: &ResponseHead<'_>, body: &[u8], is_last: bool) -> Option<Failure> {
     let is_page = head.header("content-type").is_some_and(is_page);
-    let length = head.length().unwrap_or(Length::Bytes(0));
+    let length = head.body_end().unwrap_or(BodyEnd::Bytes(0));
     let (text, is_whole) = match length {
-        Length::Bytes(bytes) => {
+        BodyEnd::Bytes(bytes) => {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             (body[..body.len().min(bytes)].to_vec(), body.len() >= bytes)
         }
-        Length::Chunked => unchunked(body),
+        BodyEnd::Chunked => unchunked(body),
         // The server may never end it, so the part that came with the head must do.
-        Length::Connection => (body.to_vec(), true),
+        BodyEnd::Connection => (body.to_vec(), true),
     };
     let is_enough = is_whole || is_last || text.len() >= BODY_BYTES_MAX;
     if is_page {
@@ -55,7 +55,7 @@ fn of_body(head: &Head<'_>, body: &[u8], is_last: bool) -> Option<Failure> {
 }
 
 /// The failure with this status and body.
-pub fn of_text(status: u16, body: &[u8]) -> Failure {
+pub(crate) fn of_text(status: u16, body: &[u8]) -> Failure {
     match line(body) {
         Some(line) => Failure::Refusal(status, line),
         None => Failure::Status(status),
@@ -63,7 +63,7 @@ pub fn of_text(status: u16, body: &[u8]) -> Failure {
 }
 
 /// Whether this content type is a page for people, whose lines are markup.
-pub fn is_page(content_type: &str) -> bool {
+pub(crate) fn is_page(content_type: &str) -> bool {
     let kind = content_type.trim_start();
     kind.get(..9).is_some_and(|start| start.eq_ignore_ascii_case("text/html"))
 }
@@ -81,20 +81,20 @@ fn line(body: &[u8]) -> Option<String> {
 }
 
 /// The rejection in a message that contains `text`: the line with that text.
-pub fn containing(message: &[u8], text: &str) -> Option<Failure> {
+pub(crate) fn containing(message: &[u8], text: &str) -> Option<Failure> {
     let at = memchr::memmem::find(message, text.as_bytes())?;
     let start = memchr::memrchr(b'\n', &message[..at]).map_or(0, |end| end + 1);
     let end = memchr::memchr(b'\n', &message[at..]).map_or(message.len(), |end| at + end);
-    Some(Failure::Said(said(&message[start..end])))
+    Some(Failure::Message(said(&message[start..end])))
 }
 
 /// Untrusted bytes as one short line, with single spaces for runs of spaces and control characters.
-pub fn said(bytes: &[u8]) -> String {
+pub(crate) fn said(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(BODY_BYTES_MAX)]);
     let words = text.split(|request: char| request.is_control() || request.is_whitespace());
     let mut line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-    if line.len() > SAID_BYTES_MAX {
-        let end = (0..=SAID_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end));
+    if line.len() > LINE_BYTES_MAX {
+        let end = (0..=LINE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end));
         line.truncate(end.unwrap_or_default());
         line.push('…');
     }
@@ -128,7 +128,7 @@ fn unchunked(mut body: &[u8]) -> (Vec<u8>, bool) {
 }
 
 /// A counted reason: a failure, or something that may contain one.
-pub trait Reason: Ord {
+pub(crate) trait Reason: Ord {
     /// The failure, if the reason is one.
     fn failure(&self) -> Option<&Failure>;
 
@@ -146,17 +146,19 @@ impl Reason for Failure {
     }
 }
 
-/// Counts a failure. At most [`SAID_MAX`] different texts of servers are counted separately.
-pub fn count<R: Reason>(failures: &mut BTreeMap<R, u64>, reason: R, number: u64) {
+/// Counts a failure. At most [`LINES_MAX`] different texts of servers are counted separately.
+pub(crate) fn count<R: Reason>(failures: &mut BTreeMap<R, u64>, reason: R, number: u64) {
     // Counts of agents are bounded already.
     let words = |reason: &R| match reason.failure() {
-        Some(failure @ (Failure::Said(_) | Failure::Refusal(..))) => Some(failure.without_words()),
+        Some(failure @ (Failure::Message(_) | Failure::Refusal(..))) => {
+            Some(failure.without_words())
+        }
         _ => None,
     };
     let reason = match words(&reason) {
         Some(plain) if !failures.contains_key(&reason) => {
             let known = failures.keys().filter(|reason| words(reason).is_some()).count();
-            if known < SAID_MAX { reason } else { R::of(plain) }
+            if known < LINES_MAX { reason } else { R::of(plain) }
         }
         _ => reason,
     };
@@ -169,8 +171,8 @@ mod tests {
 
     fn refusal(head: &str, body: &str) -> Option<Failure> {
         let head = format!("HTTP/1.1 400 Bad\r\n{head}\r\n\r\n");
-        let head = Head::parse(head.as_bytes()).expect("a head").expect("whole");
-        of_answer(&head, body.as_bytes())
+        let head = ResponseHead::parse(head.as_bytes()).expect("a head").expect("whole");
+        of_response(&head, body.as_bytes())
     }
 
     fn words(text: &str) -> Option<Failure> {
@@ -211,7 +213,7 @@ mod tests {
         let text = said(b"\x1b[31mred\x07 \t and\0so \xff on");
         assert_eq!(text, "[31mred and so \u{fffd} on");
         let long = said("ä".repeat(500).as_bytes());
-        assert_eq!(long.chars().count(), SAID_BYTES_MAX / 2 + 1);
+        assert_eq!(long.chars().count(), LINE_BYTES_MAX / 2 + 1);
         let endless = "x".repeat(BODY_BYTES_MAX);
         assert!(matches!(
             refusal("Content-Length: 99999", &endless),
@@ -222,12 +224,12 @@ mod tests {
     #[test]
     fn many_different_lines_are_counted_by_status() {
         let mut failures = BTreeMap::new();
-        for number in 0..SAID_MAX + 30 {
+        for number in 0..LINES_MAX + 30 {
             let refusal = Failure::Refusal(400, format!("request {number}"));
             count(&mut failures, refusal, 1);
         }
         count(&mut failures, Failure::Refusal(400, "request 3".to_owned()), 1);
-        assert_eq!(failures.len(), SAID_MAX + 1);
+        assert_eq!(failures.len(), LINES_MAX + 1);
         assert_eq!(failures[&Failure::Status(400)], 30);
         assert_eq!(failures[&Failure::Refusal(400, "request 3".to_owned())], 2);
     }

@@ -14,12 +14,12 @@ fn events(framing: Framing, pieces: &[&[u8]]) -> (Result<Vec<String>, &'static s
                 Event::Message(data) => format!("message {}", String::from_utf8_lossy(data)),
                 Event::Id(id) => format!("id {}", String::from_utf8_lossy(id)),
                 Event::Ping(data) => format!("ping {}", data.len()),
-                Event::Answer(answer) => format!(
+                Event::Response(response) => format!(
                     "answer {} {} {:?} {}",
-                    answer.status,
-                    String::from_utf8_lossy(&answer.body),
-                    answer.next.id.or(answer.next.etag),
-                    answer.keeps_alive
+                    response.status,
+                    String::from_utf8_lossy(&response.body),
+                    response.next.id.or(response.next.etag),
+                    response.keeps_alive
                 ),
                 other => format!("{other:?}"),
             });
@@ -130,8 +130,8 @@ fn responses() {
         "answer 200 one Some(\"a-2\") true",
         "answer 200 two Some(\"7\") false",
     ];
-    assert_same_however_cut(Framing::Poll, bytes, &expected);
-    assert!(events(Framing::Poll, &[b"HTTP/1.1 200 OK\r\n\r\n"]).0.is_err());
+    assert_same_however_cut(Framing::LongPoll, bytes, &expected);
+    assert!(events(Framing::LongPoll, &[b"HTTP/1.1 200 OK\r\n\r\n"]).0.is_err());
 }
 
 proptest! {
@@ -141,7 +141,7 @@ proptest! {
             Framing::WebSocket,
             Framing::Sse { is_chunked: true },
             Framing::Lines { is_chunked: false },
-            Framing::Poll,
+            Framing::LongPoll,
         ];
         for framing in framings {
             let (first, second) = bytes.split_at(cut.min(bytes.len()));

@@ -2,7 +2,7 @@
 
 /// The parts of an `http://` or `ws://` URL.
 #[derive(Debug, PartialEq, Eq)]
-pub struct HttpUrl<'a> {
+pub(crate) struct HttpUrl<'a> {
     /// `host` or `host:port`, as in the `Host` header.
     pub authority: &'a str,
     /// The host, without brackets.
@@ -15,20 +15,32 @@ pub struct HttpUrl<'a> {
 
 impl<'a> HttpUrl<'a> {
     /// Splits a URL; `None` if it is invalid or needs TLS.
-    pub fn parse(url: &'a str) -> Option<HttpUrl<'a>> {
+    pub(crate) fn parse(url: &'a str) -> Option<HttpUrl<'a>> {
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("ws://"))?;
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        let (host, port) = match authority.rsplit_once(':') {
-            // Colons in brackets belong to an IPv6 address.
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
-            _ => (authority, 80),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let (host, port) = host_and_port(authority);
+        let port = port.map_or(Some(80), |port| port.parse().ok())?;
         let is_whole = !host.is_empty() && (path.is_empty() || path.starts_with('/'));
         let path = if path.is_empty() { "/" } else { path };
         is_whole.then_some(HttpUrl { authority, host, port, path })
     }
+}
+
+/// What lies between the scheme and the path of a URL; `None` without a scheme.
+pub(crate) fn authority(url: &str) -> Option<&str> {
+    url.split_once("://")?.1.split(['/', '?', '#']).next()
+}
+
+/// The host, without brackets, and the text of the port if there is one.
+pub(crate) fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    let (host, port) = match authority.rsplit_once(':') {
+        // Colons in brackets belong to an IPv6 address.
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    (host, port)
 }
 
 #[cfg(test)]

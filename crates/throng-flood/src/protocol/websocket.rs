@@ -2,7 +2,7 @@
 
 use throng_wire::websocket::{Opcode, parse_server_frame};
 
-use super::{Event, check_length};
+use super::event::{Event, check_length};
 
 /// Passes each complete message and control frame to `sink`. Returns how many bytes were used.
 /// `message` collects the fragments of a message.

@@ -9,7 +9,7 @@ use crate::protocol::refusal::{self, Reason};
 
 /// Why a message was not published, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PublishFailure {
+pub(crate) enum PublishFailure {
     /// The connection failed, or the server rejected the message.
     Connection(Failure),
     /// The response did not come in time.
@@ -46,10 +46,10 @@ impl fmt::Display for PublishFailure {
 
 /// What publishers have counted since they were last asked.
 #[derive(Debug)]
-pub struct PublishCounts {
+pub(crate) struct PublishCounts {
     /// Messages that were due.
     pub due: u64,
-    /// Messages sent.
+    /// Messages that were sent.
     pub sent: u64,
     /// Messages that the server accepted; over a WebSocket, the kernel.
     pub published: u64,
@@ -85,7 +85,7 @@ impl Default for PublishCounts {
 
 impl PublishCounts {
     /// Counts a message that is sent now.
-    pub fn send(&mut self, intended_ns: u64, now_ns: u64) {
+    pub(crate) fn send(&mut self, intended_ns: u64, now_ns: u64) {
         self.sent += 1;
         record(&mut self.lateness, now_ns.saturating_sub(intended_ns));
         self.first_sent_ns.get_or_insert(now_ns);
@@ -93,14 +93,14 @@ impl PublishCounts {
     }
 
     /// Counts messages that were not published.
-    pub fn fail(&mut self, failure: PublishFailure, count: u64) {
+    pub(crate) fn fail(&mut self, failure: PublishFailure, count: u64) {
         if count > 0 {
             refusal::count(&mut self.failures, failure, count);
         }
     }
 
     /// Adds the counts of another thread, or later ones of the same.
-    pub fn merge(&mut self, other: &PublishCounts) {
+    pub(crate) fn merge(&mut self, other: &PublishCounts) {
         self.due += other.due;
         self.sent += other.sent;
         self.published += other.published;
@@ -119,7 +119,7 @@ impl PublishCounts {
 
 /// Records a value. The histogram resizes, so this cannot fail; `saturating_record` would not
 /// resize.
-pub fn record(histogram: &mut Nanoseconds, value_ns: u64) {
+pub(crate) fn record(histogram: &mut Nanoseconds, value_ns: u64) {
     let _ = histogram.record(value_ns);
 }
 

@@ -14,18 +14,18 @@ const NS_PER_S: u64 = 1_000_000_000;
 ///
 /// Timeouts of `epoll_wait` are whole milliseconds and up to 50 microseconds late. A timer
 /// descriptor is precise.
-pub struct Timer(OwnedFd);
+pub(super) struct Timer(OwnedFd);
 
 impl Timer {
     /// A timer that is not set.
-    pub fn new() -> io::Result<Timer> {
+    pub(super) fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
     /// Becomes readable at `at_ns`, or now if that has passed. This replaces an earlier time, and
     /// clears its readiness.
-    pub fn set(&self, at_ns: u64) -> io::Result<()> {
+    pub(super) fn set(&self, at_ns: u64) -> io::Result<()> {
         // Zero would disarm it.
         let at_ns = at_ns.max(1);
         let at = Timespec {

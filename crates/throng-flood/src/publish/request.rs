@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::plan::{PublishBy, Target};
 use crate::protocol::url::HttpUrl;
-use crate::template::{Template, Values};
+use crate::template::{Template, TemplateValues};
 
 /// Builds the requests of a run; all publishing connections share it.
 #[derive(Debug, Clone)]
-pub struct RequestBuilder {
+pub(crate) struct RequestBuilder {
     /// The target, for connections that open like a subscriber's.
     pub target: Target,
     /// The number of the run, for the marks.
@@ -33,9 +33,9 @@ pub struct RequestBuilder {
 
 impl RequestBuilder {
     /// Appends the request that publishes `payload` to a stream; nothing if the URL is invalid.
-    pub fn write_request(&self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn write_request(&self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
         let PublishBy::Http { method, url, headers, body } = &self.by else { return };
-        let values = Values { run: self.run, stream, payload, ..Values::default() };
+        let values = TemplateValues { run: self.run, stream, payload, ..TemplateValues::default() };
         let url = url.rendered(&values);
         let Some(place) = HttpUrl::parse(&url) else { return };
         // Writing to a `Vec` cannot fail, here and below.
@@ -59,9 +59,12 @@ impl RequestBuilder {
     }
 
     /// Appends the text of the frame that publishes `payload` to a stream.
-    pub fn write_frame_text(&self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn write_frame_text(&self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
         let PublishBy::WebSocket { frame } = &self.by else { return };
-        frame.render(&Values { run: self.run, stream, payload, ..Values::default() }, out);
+        frame.render(
+            &TemplateValues { run: self.run, stream, payload, ..TemplateValues::default() },
+            out,
+        );
     }
 }
 

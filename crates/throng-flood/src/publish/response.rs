@@ -1,9 +1,9 @@
-//! Responses to HTTP publishes: bytes in, outcomes out. Bodies are skipped, except where they say
-//! why a message was rejected.
+//! Decodes responses to HTTP publishes: bytes in, outcomes out. Bodies are skipped, except where
+//! they say why a message was rejected.
 
 use crate::failure::Failure;
 use crate::protocol::chunked::{Chunked, Piece};
-use crate::protocol::http::{Head, Length};
+use crate::protocol::http::{BodyEnd, ResponseHead};
 use crate::protocol::refusal;
 
 /// How much of a body is searched for a rejection.
@@ -11,7 +11,7 @@ const SEARCHED_BYTES_MAX: usize = 4 * 1024;
 
 /// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Response {
+pub(super) struct PublishResponse {
     pub(super) status: u16,
     /// Whether the server closes the connection after it.
     pub(super) closes: bool,
@@ -21,51 +21,51 @@ pub(super) struct Response {
 
 /// Reads the responses of one connection, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Responses {
+pub(super) struct ResponseReader {
     /// The start of a head that has not arrived completely.
     head: Vec<u8>,
     /// The response whose body is being read.
-    current: Option<Current>,
+    current: Option<PartialResponse>,
     /// A text that marks a response as a rejection, whatever its status.
     refused_by: Option<Box<str>>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct PartialResponse {
     status: u16,
     closes: bool,
     /// Whether the body is a page for people, whose lines explain nothing.
     is_page: bool,
-    body: Body,
+    body: BodyProgress,
     /// The start of the body, if it is searched.
     text: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Body {
+enum BodyProgress {
     Bytes { left: u64 },
     Chunked(Chunked),
     UntilClose,
 }
 
-impl Responses {
+impl ResponseReader {
     /// For responses that are rejections if their body contains `text`.
-    pub(super) fn refused_by(text: Option<&str>) -> Responses {
-        Responses { refused_by: text.map(Box::from), ..Responses::default() }
+    pub(super) fn refused_by(text: Option<&str>) -> ResponseReader {
+        ResponseReader { refused_by: text.map(Box::from), ..ResponseReader::default() }
     }
 
     /// Takes received bytes, and appends the responses that are complete with them.
     pub(super) fn receive(
         &mut self,
         mut bytes: &[u8],
-        responses: &mut Vec<Response>,
+        responses: &mut Vec<PublishResponse>,
     ) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             bytes = match &self.current {
                 None => self.read_head(bytes)?,
                 Some(_) => self.read_body(bytes)?,
             };
-            if self.current.as_ref().is_some_and(Current::is_complete) {
+            if self.current.as_ref().is_some_and(PartialResponse::is_complete) {
                 responses.extend(self.complete());
             }
         }
@@ -73,9 +73,11 @@ impl Responses {
     }
 
     /// The connection has ended. Returns the response that ends with it, if there is one.
-    pub(super) fn end(&mut self) -> Option<Response> {
-        let ends_here =
-            self.current.as_ref().is_some_and(|current| matches!(current.body, Body::UntilClose));
+    pub(super) fn end(&mut self) -> Option<PublishResponse> {
+        let ends_here = self
+            .current
+            .as_ref()
+            .is_some_and(|current| matches!(current.body, BodyProgress::UntilClose));
         let response = self.complete();
         self.head.clear();
         response.filter(|_| ends_here)
@@ -90,7 +92,7 @@ impl Responses {
             self.head.extend_from_slice(bytes);
             &self.head
         };
-        let Some(head) = Head::parse(input)? else {
+        let Some(head) = ResponseHead::parse(input)? else {
             if before == 0 {
                 self.head.extend_from_slice(bytes);
             }
@@ -99,14 +101,14 @@ impl Responses {
         let after = &bytes[head.bytes - before..];
         // The final response follows an interim one.
         if head.status >= 200 {
-            let body = match head.length()? {
-                Length::Bytes(left) => Body::Bytes { left },
-                Length::Chunked => Body::Chunked(Chunked::default()),
-                Length::Connection => Body::UntilClose,
+            let body = match head.body_end()? {
+                BodyEnd::Bytes(left) => BodyProgress::Bytes { left },
+                BodyEnd::Chunked => BodyProgress::Chunked(Chunked::default()),
+                BodyEnd::Connection => BodyProgress::UntilClose,
             };
-            self.current = Some(Current {
+            self.current = Some(PartialResponse {
                 status: head.status,
-                closes: !head.keeps_alive() || matches!(body, Body::UntilClose),
+                closes: !head.keeps_alive() || matches!(body, BodyProgress::UntilClose),
                 is_page: head.header("content-type").is_some_and(refusal::is_page),
                 body,
                 text: Vec::new(),
@@ -122,17 +124,17 @@ impl Responses {
         let Some(current) = &mut self.current else { return Ok(bytes) };
         let is_searched = is_searched || !is_success(current.status);
         let (data, after) = match &mut current.body {
-            Body::UntilClose => (bytes, &bytes[bytes.len()..]),
-            Body::Bytes { left } => {
+            BodyProgress::UntilClose => (bytes, &bytes[bytes.len()..]),
+            BodyProgress::Bytes { left } => {
                 let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 *left -= here as u64;
                 bytes.split_at(here)
             }
-            Body::Chunked(chunked) => match chunked.next(bytes)? {
+            BodyProgress::Chunked(chunked) => match chunked.next(bytes)? {
                 (Piece::Data(data), after) => (data, after),
                 (Piece::None, after) => (&[][..], after),
                 (Piece::End, after) => {
-                    current.body = Body::Bytes { left: 0 };
+                    current.body = BodyProgress::Bytes { left: 0 };
                     (&[][..], after)
                 }
             },
@@ -144,21 +146,21 @@ impl Responses {
         Ok(after)
     }
 
-    fn complete(&mut self) -> Option<Response> {
-        let Current { status, closes, is_page, text, .. } = self.current.take()?;
+    fn complete(&mut self) -> Option<PublishResponse> {
+        let PartialResponse { status, closes, is_page, text, .. } = self.current.take()?;
         let marked = self.refused_by.as_ref().and_then(|mark| refusal::containing(&text, mark));
         let refusal = marked.or_else(|| match (is_success(status), is_page) {
             (true, _) => None,
             (false, true) => Some(Failure::Status(status)),
             (false, false) => Some(refusal::of_text(status, &text)),
         });
-        Some(Response { status, closes, refusal })
+        Some(PublishResponse { status, closes, refusal })
     }
 }
 
-impl Current {
+impl PartialResponse {
     fn is_complete(&self) -> bool {
-        matches!(self.body, Body::Bytes { left: 0 })
+        matches!(self.body, BodyProgress::Bytes { left: 0 })
     }
 }
 
@@ -178,21 +180,21 @@ mod tests {
         HTTP/1.1 503 Busy\r\nConnection: keep-alive, Close\r\nContent-Length: 14\r\n\r\n\
         try later\nnow\n";
 
-    fn response(status: u16, closes: bool) -> Response {
-        Response { status, closes, refusal: None }
+    fn response(status: u16, closes: bool) -> PublishResponse {
+        PublishResponse { status, closes, refusal: None }
     }
 
     #[test]
     fn responses_are_found_in_pieces_of_any_size() {
         for piece_bytes in 1..MANY.len() {
-            let (mut reader, mut responses) = (Responses::default(), Vec::new());
+            let (mut reader, mut responses) = (ResponseReader::default(), Vec::new());
             for piece in MANY.chunks(piece_bytes) {
                 reader.receive(piece, &mut responses).expect("valid");
             }
             let taken = [(201, false), (200, false), (204, false)];
             let mut expected = taken.map(|(status, closes)| response(status, closes)).to_vec();
             let refusal = Some(Failure::Refusal(503, "try later".to_owned()));
-            expected.push(Response { status: 503, closes: true, refusal });
+            expected.push(PublishResponse { status: 503, closes: true, refusal });
             assert_eq!(responses, expected);
             assert_eq!(reader.end(), None);
         }
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_rejection_belongs_to_the_response_that_contains_it() {
-        let mut reader = Responses::refused_by(Some("err"));
+        let mut reader = ResponseReader::refused_by(Some("err"));
         let many = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n an \
             HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n error \r\n0\r\n\r\n\
             HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -210,12 +212,12 @@ mod tests {
         reader.receive(&[b'x'; 2 * SEARCHED_BYTES_MAX], &mut responses).expect("valid");
         responses.extend(reader.end());
         let refusals: Vec<_> = responses.into_iter().map(|response| response.refusal).collect();
-        assert_eq!(refusals, [None, Some(Failure::Said("error".to_owned())), None, None]);
+        assert_eq!(refusals, [None, Some(Failure::Message("error".to_owned())), None, None]);
     }
 
     #[test]
     fn a_response_without_length_ends_with_the_connection() {
-        let (mut reader, mut responses) = (Responses::default(), Vec::new());
+        let (mut reader, mut responses) = (ResponseReader::default(), Vec::new());
         reader.receive(b"HTTP/1.0 200 OK\r\n\r\nsome", &mut responses).expect("valid");
         reader.receive(b" more", &mut responses).expect("valid");
         assert!(responses.is_empty());
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_truncated_response_is_dropped() {
-        let (mut reader, mut responses) = (Responses::default(), Vec::new());
+        let (mut reader, mut responses) = (ResponseReader::default(), Vec::new());
         reader
             .receive(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome", &mut responses)
             .unwrap();
@@ -238,9 +240,9 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         ] {
-            assert!(Responses::default().receive(bytes, &mut Vec::new()).is_err());
+            assert!(ResponseReader::default().receive(bytes, &mut Vec::new()).is_err());
         }
         let endless = vec![b'a'; crate::protocol::http::HEAD_BYTES_MAX + 1];
-        assert!(Responses::default().receive(&endless, &mut Vec::new()).is_err());
+        assert!(ResponseReader::default().receive(&endless, &mut Vec::new()).is_err());
     }
 }

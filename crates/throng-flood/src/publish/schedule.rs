@@ -10,7 +10,7 @@ use crate::random::{below, random};
 
 /// The messages of a phase.
 #[derive(Debug, Clone, Copy)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// The time of the first message, in nanoseconds of `CLOCK_MONOTONIC`.
     start_ns: u64,
     /// The time between two messages.
@@ -27,7 +27,7 @@ pub struct Schedule {
 
 /// A message of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub(crate) struct ScheduledMessage {
     /// When the message is due.
     pub intended_ns: u64,
     /// The stream that gets it.
@@ -36,7 +36,7 @@ pub struct Slot {
 
 impl Schedule {
     /// The messages of a phase that starts at `start_ns` and takes `time`.
-    pub fn new(
+    pub(crate) fn new(
         publishing: &Publishing,
         start_ns: u64,
         time: Duration,
@@ -59,12 +59,12 @@ impl Schedule {
     }
 
     /// The number of messages.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// The message with this number, from 0 on; `None` after the last.
-    pub fn slot(&self, number: u64) -> Option<Slot> {
+    pub(crate) fn slot(&self, number: u64) -> Option<ScheduledMessage> {
         if number >= self.count {
             return None;
         }
@@ -75,7 +75,7 @@ impl Schedule {
             Pattern::InTurn => (position % u64::from(self.streams)) as u32,
             Pattern::Random => below(random(self.seed, position), self.streams),
         };
-        Some(Slot { intended_ns: self.intended_ns(number), stream })
+        Some(ScheduledMessage { intended_ns: self.intended_ns(number), stream })
     }
 
     fn intended_ns(&self, number: u64) -> u64 {

@@ -157,7 +157,7 @@ fn messages_are_sent_in_order_and_on_time() {
     let counts = &run.counts;
     assert_eq!((counts.due, counts.sent, counts.published), (400, 400, 400));
     assert_eq!((run.failures(), counts.unsure, counts.answer.len()), (vec![], 0, 400));
-    assert_eq!(*run.publishers.sent(), [100, 100, 100, 100]);
+    assert_eq!(*sent(&run.counters), [100, 100, 100, 100]);
     let mut last = BTreeMap::new();
     for (path, mark) in requests.try_iter() {
         assert_eq!((path, mark.run), (format!("/channels/c{}", mark.stream), RUN));
@@ -295,7 +295,7 @@ fn a_response_body_can_reject() {
     let mut run = start(&target, 1);
     run.publish(1000.0, 3, Pattern::One);
     run.finish();
-    let said = Failure::Said("{\"error\":{\"code\": 102 }}".to_owned());
+    let said = Failure::Message("{\"error\":{\"code\": 102 }}".to_owned());
     let failures = BTreeMap::from([(PublishFailure::Connection(said), 1)]);
     assert_eq!((run.counts.published, &run.counts.failures), (2, &failures));
 }

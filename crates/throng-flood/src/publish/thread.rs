@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::connection::{Connection, Context};
+use super::connection::{PublishConnection, ThreadResources};
 use super::counts::PublishCounts;
 use super::pace::Timer;
 use super::request::RequestBuilder;
@@ -30,7 +30,7 @@ const TIME: u64 = u64::MAX - 1;
 
 /// A command to a thread.
 #[derive(Debug)]
-pub enum Command {
+pub(super) enum PublisherCommand {
     /// Open all connections.
     Open,
     /// Publish these messages, with payloads of this many bytes.
@@ -39,13 +39,13 @@ pub enum Command {
     End,
     /// Send nothing more, and give up unanswered messages.
     Abandon,
-    /// End.
+    /// End the thread.
     Stop,
 }
 
 /// The state of a thread, for its owner.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(super) struct PublisherStatus {
     /// The counts since they were last taken.
     pub counts: PublishCounts,
     /// How many commands were executed.
@@ -58,28 +58,31 @@ pub struct Report {
 
 /// What a thread shares with its owner.
 #[derive(Debug)]
-pub struct Shared {
-    report: Mutex<Report>,
+pub(super) struct SharedStatus {
+    status: Mutex<PublisherStatus>,
     /// Written to when there is a command.
     pub wake: OwnedFd,
 }
 
-impl Shared {
-    /// The report of a thread that is idle.
-    pub fn new(wake: OwnedFd) -> Shared {
-        Shared { report: Mutex::new(Report { is_idle: true, ..Report::default() }), wake }
+impl SharedStatus {
+    /// The status of a thread that is idle.
+    pub(super) fn new(wake: OwnedFd) -> SharedStatus {
+        SharedStatus {
+            status: Mutex::new(PublisherStatus { is_idle: true, ..PublisherStatus::default() }),
+            wake,
+        }
     }
 
-    /// The last report of the thread.
-    pub fn report(&self) -> MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The last status of the thread.
+    pub(super) fn status(&self) -> MutexGuard<'_, PublisherStatus> {
+        self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// The connections and streams of a thread: connection `c` of all belongs to thread `c % threads`,
 /// and stream `s` uses connection `s % connections`.
 #[derive(Debug, Clone, Copy)]
-pub struct Share {
+pub(super) struct PublisherShare {
     /// The number of the thread.
     pub thread: usize,
     /// How many threads there are.
@@ -88,7 +91,7 @@ pub struct Share {
     pub connections: usize,
 }
 
-impl Share {
+impl PublisherShare {
     /// The index of a stream's connection in this thread, if it has it.
     fn connection_of(self, stream: u32) -> Option<usize> {
         let connection = stream as usize % self.connections;
@@ -97,38 +100,38 @@ impl Share {
 }
 
 /// The messages of a phase, and how many of them the thread has handled.
-struct Job {
+struct ScheduleCursor {
     schedule: Schedule,
     next: u64,
 }
 
 /// A publishing thread.
-pub struct Publisher {
-    share: Share,
+pub(super) struct PublisherThread {
+    share: PublisherShare,
     counters: Arc<StreamCounters>,
-    shared: Arc<Shared>,
-    commands: Receiver<Command>,
+    shared: Arc<SharedStatus>,
+    commands: Receiver<PublisherCommand>,
     epoll: OwnedFd,
     timer: Timer,
-    connections: Vec<Connection>,
+    connections: Vec<PublishConnection>,
     /// Connections with new messages.
     touched: Vec<usize>,
-    job: Option<Job>,
+    job: Option<ScheduleCursor>,
     size: usize,
     commands_done: u64,
     counts: PublishCounts,
     watch_at_ns: u64,
 }
 
-impl Publisher {
+impl PublisherThread {
     /// A thread whose connections are not open yet.
-    pub fn new(
-        share: Share,
+    pub(super) fn new(
+        share: PublisherShare,
         builder: &Arc<RequestBuilder>,
         counters: Arc<StreamCounters>,
-        shared: Arc<Shared>,
-        commands: Receiver<Command>,
-    ) -> io::Result<Publisher> {
+        shared: Arc<SharedStatus>,
+        commands: Receiver<PublisherCommand>,
+    ) -> io::Result<PublisherThread> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let timer = Timer::new()?;
         epoll::add(&epoll, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
@@ -137,9 +140,11 @@ impl Publisher {
         let numbers = (share.thread..share.connections).step_by(share.threads);
         let connections = numbers
             .enumerate()
-            .map(|(index, number)| Connection::new(index as u64, number, Arc::clone(builder)))
+            .map(|(index, number)| {
+                PublishConnection::new(index as u64, number, Arc::clone(builder))
+            })
             .collect();
-        Ok(Publisher {
+        Ok(PublisherThread {
             share,
             counters,
             shared,
@@ -157,12 +162,12 @@ impl Publisher {
     }
 
     /// Runs until the owner ends it.
-    pub fn run(mut self) -> io::Result<()> {
+    pub(super) fn run(mut self) -> io::Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         while self.execute() {
             let next_ns = self.walk();
             self.watch();
-            self.report();
+            self.publish_status();
             self.wait(next_ns, &mut events)?;
             for event in &events {
                 let (data, flags) = (event.data, event.flags);
@@ -181,21 +186,21 @@ impl Publisher {
                 Err(TryRecvError::Disconnected) => return false,
             };
             match command {
-                Command::Open => self.with_each(Connection::open),
-                Command::Begin(schedule, size) => {
-                    self.job = Some(Job { schedule, next: 0 });
+                PublisherCommand::Open => self.with_each(PublishConnection::open),
+                PublisherCommand::Begin(schedule, size) => {
+                    self.job = Some(ScheduleCursor { schedule, next: 0 });
                     self.size = size;
                 }
-                Command::End => {
+                PublisherCommand::End => {
                     // Sends what is due, even if the thread is late with it.
                     self.walk();
                     self.job = None;
                 }
-                Command::Abandon => {
+                PublisherCommand::Abandon => {
                     self.job = None;
-                    self.with_each(Connection::abandon);
+                    self.with_each(PublishConnection::abandon);
                 }
-                Command::Stop => return false,
+                PublisherCommand::Stop => return false,
             }
             self.commands_done += 1;
         }
@@ -221,12 +226,12 @@ impl Publisher {
             }
             job.next += 1;
             if let Some(index) = own {
-                self.with(index, |connection, context| connection.enqueue(slot, context));
+                self.with(index, |connection, thread| connection.enqueue(slot, thread));
                 self.touched.push(index);
             }
         }
         for index in std::mem::take(&mut self.touched) {
-            self.with(index, Connection::pump);
+            self.with(index, PublishConnection::pump);
         }
         next_ns
     }
@@ -236,24 +241,24 @@ impl Publisher {
         if now_ns < self.watch_at_ns {
             return;
         }
-        self.with_each(|connection, context| connection.expire(now_ns, context));
+        self.with_each(|connection, thread| connection.expire(now_ns, thread));
         self.watch_at_ns = now_ns + WATCH_NS;
     }
 
-    fn report(&mut self) {
+    fn publish_status(&mut self) {
         let is_idle = self.job.is_none()
             && self.connections.iter().all(|connection| connection.open_messages() == 0);
-        let mut report = self.shared.report();
-        report.counts.merge(&self.counts);
-        report.commands = self.commands_done;
-        report.opening = self.connections.iter().filter(|c| c.is_opening()).count();
-        report.is_idle = is_idle;
-        drop(report);
+        let mut status = self.shared.status();
+        status.counts.merge(&self.counts);
+        status.commands = self.commands_done;
+        status.opening = self.connections.iter().filter(|c| c.is_opening()).count();
+        status.is_idle = is_idle;
+        drop(status);
         self.counts = PublishCounts::default();
     }
 
     fn wait(&mut self, next_ns: Option<u64>, events: &mut Vec<Event>) -> io::Result<()> {
-        let is_watched = self.connections.iter().any(Connection::is_watched);
+        let is_watched = self.connections.iter().any(PublishConnection::is_watched);
         let watch_ns = is_watched.then_some(self.watch_at_ns);
         if let Some(at_ns) = next_ns.into_iter().chain(watch_ns).min() {
             self.timer.set(at_ns)?;
@@ -272,26 +277,28 @@ impl Publisher {
             TIME => {}
             index => {
                 // Created from an index.
-                self.with(index as usize, |connection, context| {
-                    connection.on_event(flags, context)
-                });
+                self.with(index as usize, |connection, thread| connection.on_event(flags, thread));
             }
         }
     }
 
-    fn with(&mut self, index: usize, act: impl FnOnce(&mut Connection, &mut Context<'_>)) {
-        let mut context = Context {
+    fn with(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut PublishConnection, &mut ThreadResources<'_>),
+    ) {
+        let mut thread = ThreadResources {
             epoll: &self.epoll,
             counters: &self.counters,
             counts: &mut self.counts,
             size: self.size,
         };
         if let Some(connection) = self.connections.get_mut(index) {
-            act(connection, &mut context);
+            act(connection, &mut thread);
         }
     }
 
-    fn with_each(&mut self, mut act: impl FnMut(&mut Connection, &mut Context<'_>)) {
+    fn with_each(&mut self, mut act: impl FnMut(&mut PublishConnection, &mut ThreadResources<'_>)) {
         for index in 0..self.connections.len() {
             self.with(index, &mut act);
         }
@@ -304,7 +311,7 @@ mod tests {
 
     #[test]
     fn every_stream_has_one_connection() {
-        let share = |thread| Share { thread, threads: 3, connections: 7 };
+        let share = |thread| PublisherShare { thread, threads: 3, connections: 7 };
         for stream in 0..50 {
             let owners: Vec<usize> =
                 (0..3).filter(|&thread| share(thread).connection_of(stream).is_some()).collect();

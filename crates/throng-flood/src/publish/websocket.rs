@@ -12,33 +12,18 @@ use throng_wire::websocket::{Opcode, accept_key, parse_server_frame, write_maske
 use super::request::RequestBuilder;
 use crate::failure::Failure;
 use crate::plan::{Streams, Subscribed};
-use crate::protocol::http::Head;
+use crate::protocol::http::ResponseHead;
 use crate::protocol::refusal;
 use crate::protocol::url::HttpUrl;
 use crate::random::random;
-use crate::template::Values;
-
-/// The most bytes of a handshake response's head.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-
-/// The most headers of a handshake response.
-const HEADERS_MAX: usize = 64;
+use crate::template::TemplateValues;
 
 /// The largest frame that is received.
 const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The effect of received bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
-    /// The first message can be sent.
-    Ready,
-    /// No effect.
-    Nothing,
-}
-
 /// A WebSocket connection, from its handshake on.
 #[derive(Debug)]
-pub struct WebSocket {
+pub(super) struct WebSocket {
     builder: Arc<RequestBuilder>,
     /// The number of the client that it connects as.
     client: usize,
@@ -53,7 +38,7 @@ pub struct WebSocket {
 
 impl WebSocket {
     /// The publishing connection with this number.
-    pub fn new(builder: Arc<RequestBuilder>, number: usize) -> WebSocket {
+    pub(super) fn new(builder: Arc<RequestBuilder>, number: usize) -> WebSocket {
         let client = builder.first_client + number;
         let word = |index| random(u64::from(builder.run), client as u64 * 2 + index).to_be_bytes();
         let key = STANDARD.encode([word(0), word(1)].concat());
@@ -62,7 +47,7 @@ impl WebSocket {
     }
 
     /// Appends the handshake request.
-    pub fn write_handshake(&self, out: &mut Vec<u8>) {
+    pub(super) fn write_handshake(&self, out: &mut Vec<u8>) {
         let target = &self.builder.target;
         let values = self.values();
         let url = target.url.rendered(&values);
@@ -86,14 +71,15 @@ impl WebSocket {
     }
 
     /// Appends the frame of a payload.
-    pub fn write_message(&mut self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn write_message(&mut self, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
         let mut text = Vec::with_capacity(payload.len() + 64);
         self.builder.write_frame_text(stream, payload, &mut text);
         self.write_frame(Opcode::Text, &text, out);
     }
 
-    /// Takes received bytes, and appends the replies to them.
-    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Received, Failure> {
+    /// Takes received bytes, and appends the replies to them. Returns whether they complete the
+    /// subscription, so that the first message can be sent.
+    pub(super) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, Failure> {
         let was_ready = self.is_ready;
         self.received.extend_from_slice(bytes);
         if !self.is_open && self.read_head()? {
@@ -104,7 +90,7 @@ impl WebSocket {
         if self.is_open {
             self.read_frames(out)?;
         }
-        Ok(if self.is_ready && !was_ready { Received::Ready } else { Received::Nothing })
+        Ok(self.is_ready && !was_ready)
     }
 
     fn greet(&mut self, out: &mut Vec<u8>) {
@@ -115,42 +101,23 @@ impl WebSocket {
         }
     }
 
-    /// Reads and removes the head. Returns whether it was complete.
+    /// Reads and removes the head. Returns whether it was complete. The error is the rejection in
+    /// a response with another status than 101, once that has arrived.
     fn read_head(&mut self) -> Result<bool, Failure> {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-        let mut response = httparse::Response::new(&mut headers);
-        let head_bytes = match response.parse(&self.received) {
-            Ok(httparse::Status::Complete(bytes)) => bytes,
-            Ok(httparse::Status::Partial) if self.received.len() < HEAD_BYTES_MAX => {
-                return Ok(false);
-            }
-            Ok(httparse::Status::Partial) => {
-                return Err(Failure::Handshake("the head of the answer does not end"));
-            }
-            Err(_) => return Err(Failure::Handshake("the answer is not HTTP")),
-        };
-        if response.code != Some(101) {
-            return self.refusal().map_or(Ok(false), Err);
+        let head = ResponseHead::parse(&self.received).map_err(Failure::Handshake)?;
+        let Some(head) = head else { return Ok(false) };
+        if head.status != 101 {
+            let refusal = refusal::of_response(&head, &self.received[head.bytes..]);
+            return refusal.map_or(Ok(false), Err);
         }
         let accept = accept_key(self.key.as_bytes());
-        let is_accepted = response.headers.iter().any(|header| {
-            header.name.eq_ignore_ascii_case("sec-websocket-accept")
-                && header.value.trim_ascii() == accept
-        });
-        if !is_accepted {
+        if head.header("sec-websocket-accept").map(|value| value.trim().as_bytes()) != Some(&accept)
+        {
             return Err(Failure::Handshake("Sec-WebSocket-Accept is wrong"));
         }
-        self.received.drain(..head_bytes);
+        let bytes = head.bytes;
+        self.received.drain(..bytes);
         Ok(true)
-    }
-
-    /// The rejection in a response with another status than 101, once it has arrived.
-    fn refusal(&self) -> Option<Failure> {
-        match Head::parse(&self.received) {
-            Ok(Some(head)) => refusal::of_answer(&head, &self.received[head.bytes..]),
-            Ok(None) => None,
-            Err(wrong) => Some(Failure::Handshake(wrong)),
-        }
     }
 
     fn read_frames(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
@@ -206,7 +173,7 @@ impl WebSocket {
         write_masked_frame(out, opcode, payload, mask);
     }
 
-    fn values(&self) -> Values<'static> {
+    fn values(&self) -> TemplateValues<'static> {
         let stream = match self.builder.target.streams {
             Streams::One => 0,
             Streams::Spread(streams) => self.client % streams.max(1) as usize,
@@ -214,6 +181,11 @@ impl WebSocket {
             Streams::Own | Streams::Friends { .. } => self.client,
         };
         let stream = u32::try_from(stream).unwrap_or_default();
-        Values { client: self.client, run: self.builder.run, stream, ..Values::default() }
+        TemplateValues {
+            client: self.client,
+            run: self.builder.run,
+            stream,
+            ..TemplateValues::default()
+        }
     }
 }

@@ -12,14 +12,14 @@ use throng_units::format::count;
 use super::Report;
 use super::summary::faults;
 
-pub use page::page;
-pub use throng_report::compare::table;
+pub(crate) use page::page;
+pub(crate) use throng_report::compare::table;
 
 /// A comparison of runs.
-pub type Comparison = compare::Comparison<Report>;
+pub(crate) type Comparison = compare::Comparison<Report>;
 
 /// Reads and compares runs: each argument is a file, or `label=file,file…` for several runs.
-pub fn read(arguments: &[String]) -> Result<Comparison, ReadError> {
+pub(crate) fn read(arguments: &[String]) -> Result<Comparison, ReadError> {
     Ok(of(compare::read_sides(arguments, Report::read)?))
 }
 

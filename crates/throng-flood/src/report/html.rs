@@ -13,7 +13,7 @@ use super::{PhaseReport, Report, Sample};
 pub(super) const COMMAND: &str = "throng flood";
 
 /// The page of a run.
-pub fn page(report: &Report) -> String {
+pub(crate) fn page(report: &Report) -> String {
     let mut body = sections::head(report);
     body.push_str(&sections::tiles(report));
     section(&mut body, "Connections", connections(report));

@@ -51,13 +51,13 @@ pub struct Report {
     /// late …
     pub warnings: Vec<String>,
     /// The agents that ran the clients; empty if this process ran them.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentReport>,
 }
 
 /// A process, usually on another machine, that ran a part of the clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Agent {
+pub struct AgentReport {
     /// The name it was started with.
     pub name: String,
     /// Host name of its machine.
@@ -66,14 +66,14 @@ pub struct Agent {
     pub clients: u64,
     /// Subscriptions that succeeded.
     pub subscribed: u64,
-    /// Deliveries received.
+    /// Deliveries that it received.
     pub received: u64,
     /// Processor time used.
     pub cpu_s: f64,
     /// Proportional set size at the end.
     pub pss_bytes: Option<u64>,
     /// Its clock relative to the publisher's; absent on the publisher's machine.
-    pub clock: Option<Clock>,
+    pub clock: Option<ClockReport>,
     /// Why the connection to it was lost during the run.
     pub lost: Option<String>,
 }
@@ -81,7 +81,7 @@ pub struct Agent {
 /// The offset of an agent's clock. Its latencies are corrected by it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Clock {
+pub struct ClockReport {
     /// How far it was ahead of the publisher's before the run.
     pub ahead_ms: f64,
     /// Uncertainty of the offset: half of the fastest round trip.
@@ -112,7 +112,7 @@ pub struct PhaseReport {
 pub struct Totals {
     /// Subscribed clients at the end.
     pub active: u64,
-    /// Connection attempts.
+    /// Connects that were started.
     pub attempts: u64,
     /// Subscriptions that succeeded.
     pub subscribed: u64,
@@ -184,7 +184,7 @@ pub struct Totals {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// Processor time.
+    /// Processor time in seconds.
     pub cpu_s: f64,
     /// Processor time per delivery, in microseconds.
     pub cpu_us_per_delivery: Option<f64>,

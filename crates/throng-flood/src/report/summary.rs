@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use throng_units::format::{self, count};
 
 use super::Distribution;
-use super::model::{Agent, Clock, MachineCost, Report, Totals};
+use super::model::{AgentReport, ClockReport, MachineCost, Report, Totals};
 
 /// Below this number of clients, the server's fixed memory dominates its growth.
 const FEW_CLIENTS: u64 = 10_000;
@@ -50,7 +50,7 @@ pub fn faults(report: &Report) -> Option<String> {
 }
 
 /// The distributions that were measured, with their names.
-pub fn distributions(total: &Totals) -> Vec<(&'static str, &Distribution)> {
+pub(crate) fn distributions(total: &Totals) -> Vec<(&'static str, &Distribution)> {
     let all = [
         ("delivery, all", &total.delivery),
         ("first of a publish", &total.first),
@@ -140,10 +140,10 @@ pub(super) fn memory_note(report: &Report) -> Option<String> {
 }
 
 /// The offset of an agent's clock, as text.
-pub(super) fn clock_text(agent: &Agent) -> String {
+pub(super) fn clock_text(agent: &AgentReport) -> String {
     match &agent.clock {
         None => "the publisher's".to_owned(),
-        Some(Clock { ahead_ms, uncertainty_ms, .. }) => {
+        Some(ClockReport { ahead_ms, uncertainty_ms, .. }) => {
             format!(
                 "{} ahead ± {}",
                 signed_milliseconds(*ahead_ms),
@@ -154,7 +154,7 @@ pub(super) fn clock_text(agent: &Agent) -> String {
 }
 
 /// Formats milliseconds that may be negative.
-pub fn signed_milliseconds(ms: f64) -> String {
+pub(crate) fn signed_milliseconds(ms: f64) -> String {
     let sign = if ms < 0.0 { "−" } else { "" };
     format!("{sign}{}", format::milliseconds(ms.abs()))
 }
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn clock_offsets_have_a_sign() {
-        let clock = Some(Clock { ahead_ms: -12.5, uncertainty_ms: 0.05, drift_ms: None });
-        let agent = Agent { clock, ..Agent::default() };
+        let clock = Some(ClockReport { ahead_ms: -12.5, uncertainty_ms: 0.05, drift_ms: None });
+        let agent = AgentReport { clock, ..AgentReport::default() };
         assert_eq!(clock_text(&agent), "−12.5 ms ahead ± 50 µs");
-        assert_eq!(clock_text(&Agent::default()), "the publisher's");
+        assert_eq!(clock_text(&AgentReport::default()), "the publisher's");
     }
 }

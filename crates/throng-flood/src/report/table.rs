@@ -15,7 +15,7 @@ use super::{Cost, Distribution, Report, Totals};
 const NAME_COLUMNS: usize = 13;
 
 /// The whole report, for a terminal of about 100 columns.
-pub fn table(report: &Report, paint: Paint) -> String {
+pub(crate) fn table(report: &Report, paint: Paint) -> String {
     let mut text = String::new();
     head(&mut text, report, paint);
     counts(&mut text, &report.total, paint);

@@ -7,23 +7,24 @@ use crate::audit::Audit;
 use crate::clients::{ClientPool, PublishDeliveries};
 use crate::counts::ClientCounts;
 
-/// The clients of a run. The methods are those of [`ClientPool`].
-pub trait ClientSet {
-    /// See [`ClientPool::ramp`].
+/// The clients of a run. The methods are those of [`ClientPool`], where their contracts are.
+pub(crate) trait ClientSet {
+    /// Brings the number of clients to `to`, at `rate` per second, with at most `in_flight`
+    /// connects in progress.
     fn ramp(&self, to: usize, rate: Option<f64>, in_flight: usize);
-    /// See [`ClientPool::churn`].
+    /// Closes and opens `rate` clients per second; 0 ends it.
     fn churn(&self, rate: f64);
-    /// See [`ClientPool::storm`].
+    /// Resets all connections and opens them again.
     fn storm(&self, in_flight: usize);
-    /// See [`ClientPool::slow`].
+    /// Makes a share of the clients stop reading, or read again.
     fn slow(&self, share: f64, is_slow: bool);
-    /// See [`ClientPool::counts`].
+    /// The counts since the last call.
     fn counts(&self) -> ClientCounts;
-    /// See [`ClientPool::publishes`].
+    /// The deliveries of each message older than `age`.
     fn publishes(&self, age: Duration) -> Vec<PublishDeliveries>;
-    /// See [`ClientPool::audit`].
+    /// Compares what the clients received with what was sent.
     fn audit(&self, sent: Arc<[u64]>) -> Audit;
-    /// See [`ClientPool::busiest`].
+    /// The share of time that the busiest client thread was busy since the last call.
     fn busiest(&self) -> f64;
     /// Publishing starts or has ended. Clients of this process see that in the counters.
     fn publishing(&self, _is_publishing: bool) {}

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ClientSet, EarlyEnd, Runner};
+use super::client_set::ClientSet;
+use super::observer::EarlyEnd;
+use super::state::Runner;
 use crate::audit::Audit;
 use crate::plan::Network;
 use crate::publish;
@@ -12,7 +14,7 @@ use crate::publish;
 pub(super) struct WaitLimits {
     /// Without any delivery.
     quiet: Duration,
-    /// In total.
+    /// In total, deliveries or not.
     most: Duration,
 }
 
@@ -32,22 +34,22 @@ const FIRST_AUDIT: Duration = Duration::from_millis(60);
 impl<C: ClientSet> Runner<'_, C> {
     /// Waits until all publishes are answered and all expected deliveries have arrived, or until
     /// none has arrived for a while.
-    pub(super) fn wait_for_completion(&mut self, patience: WaitLimits) -> Result<(), EarlyEnd> {
-        let patience = match self.plan.network {
-            Network::Sockets => patience,
-            // Lost packets are retransmitted after this time.
-            Network::Tunnel => {
-                WaitLimits { quiet: patience.quiet + throng_tunnel::RTO_MIN, ..patience }
-            }
-        };
+    pub(super) fn wait_for_completion(&mut self, limits: WaitLimits) -> Result<(), EarlyEnd> {
         let nothing_published = self.scheduled == 0;
         if nothing_published {
             return Ok(());
         }
+        let limits = match self.plan.network {
+            Network::Sockets => limits,
+            // Lost packets are retransmitted after this time.
+            Network::Tunnel => {
+                WaitLimits { quiet: limits.quiet + throng_tunnel::RTO_MIN, ..limits }
+            }
+        };
         let began = Instant::now();
-        let answers = self.wait_for_publishes(began + patience.most);
+        let answers = self.wait_for_publishes(began + limits.most);
         let deliveries =
-            answers.and_then(|()| self.wait_for_deliveries(patience, began + patience.most));
+            answers.and_then(|()| self.wait_for_deliveries(limits, began + limits.most));
         // Also if the run ends early, the current counts are audited.
         self.audit();
         self.collect_publishes(Duration::ZERO);
@@ -73,7 +75,7 @@ impl<C: ClientSet> Runner<'_, C> {
 
     fn wait_for_deliveries(
         &mut self,
-        patience: WaitLimits,
+        limits: WaitLimits,
         deadline: Instant,
     ) -> Result<(), EarlyEnd> {
         let mut received = self.phase.clients.received;
@@ -94,7 +96,7 @@ impl<C: ClientSet> Runner<'_, C> {
                     return Ok(());
                 }
             }
-            if quiet >= patience.quiet || now >= deadline {
+            if quiet >= limits.quiet || now >= deadline {
                 // What is missing now is lost. Later phases need not wait for it again.
                 self.lost_for_good = self.audit.lost;
                 return Ok(());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::resources::Span;
+use super::resources::ResourceSpan;
 use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
 use crate::counts::{ClientCounts, Nanoseconds, nanoseconds};
@@ -14,7 +14,7 @@ const NS_PER_US: u64 = 1000;
 
 /// The measurements of a phase or a run.
 #[derive(Debug)]
-pub struct Measurements {
+pub(super) struct Measurements {
     /// The clients' counts. Their states are not used.
     pub clients: ClientCounts,
     /// The publishers' counts.
@@ -87,14 +87,14 @@ impl Default for Measurements {
 
 impl Measurements {
     /// Adds the clients' counts of a period.
-    pub fn add_clients(&mut self, counts: &ClientCounts, time: Duration) {
+    pub(super) fn add_clients(&mut self, counts: &ClientCounts, time: Duration) {
         self.clients.merge(counts);
         self.subscribing.add(counts.subscribed, time);
         self.delivering.add(counts.received, time);
     }
 
     /// Adds a message with all its deliveries.
-    pub fn add_publish(&mut self, publish: &PublishDeliveries) {
+    pub(super) fn add_publish(&mut self, publish: &PublishDeliveries) {
         let latencies = &publish.latencies_us;
         if latencies.is_empty() {
             return;
@@ -109,29 +109,29 @@ impl Measurements {
 
     /// Adds the rates of a phase: it was to publish `count` messages at `rate`, and took `span`
     /// from the first to the last of the `sent` messages.
-    pub fn add_rates(&mut self, count: u64, rate: f64, sent: u64, span: Duration) {
+    pub(super) fn add_rates(&mut self, count: u64, rate: f64, sent: u64, span: Duration) {
         self.scheduled.add(count, count as f64 / rate);
         // Between the first and the last message there is one interval less than messages.
         self.sent.add(sent, span.as_secs_f64() + 1.0 / rate);
     }
 
     /// Messages per second, as scheduled and as sent.
-    pub fn publish_rates(&self) -> (Option<f64>, Option<f64>) {
+    pub(super) fn publish_rates(&self) -> (Option<f64>, Option<f64>) {
         (self.scheduled.per_second(), self.sent.per_second())
     }
 
     /// Failures of clients, by reason.
-    pub fn failures(&self) -> BTreeMap<String, u64> {
+    pub(super) fn failures(&self) -> BTreeMap<String, u64> {
         in_words(self.clients.failures.iter())
     }
 
     /// Failures of messages, by reason.
-    pub fn publish_failures(&self) -> BTreeMap<String, u64> {
+    pub(super) fn publish_failures(&self) -> BTreeMap<String, u64> {
         in_words(self.publishes.failures.iter())
     }
 
     /// The totals for the report, with `active` clients at the end.
-    pub fn totals(&self, active: u64, span: &Span) -> Totals {
+    pub(super) fn totals(&self, active: u64, span: &ResourceSpan) -> Totals {
         let [first, median, p99, p999, last] = &self.points;
         let received = self.clients.received;
         Totals {
@@ -201,7 +201,7 @@ mod tests {
         count.add_publish(&publish);
         count.add_publish(&publish);
         let reading = ResourceMonitor::new(&[], None).read();
-        let totals = count.totals(0, &Span { start: reading, from: reading, to: reading });
+        let totals = count.totals(0, &ResourceSpan { start: reading, from: reading, to: reading });
         let p50 = |of: Option<Distribution>| of.expect("values").p50;
         assert_eq!(p50(totals.first.clone()), 0.001);
         assert!((0.49..0.51).contains(&p50(totals.median)));

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::client_set::ClientSet;
 use super::completion::WaitLimits;
-use super::{ClientSet, EarlyEnd, Runner, SECOND};
+use super::observer::EarlyEnd;
+use super::state::{Runner, SECOND, Sending};
 use crate::marker::now_ns;
 use crate::plan::{Phase, Publishing};
 use crate::publish::schedule::Schedule;
@@ -25,20 +27,11 @@ const OPEN_PUBLISHES: f64 = 1000.0;
 const PUBLISH_AGE_MIN: Duration = Duration::from_secs(1);
 const PUBLISH_AGE_MAX: Duration = Duration::from_secs(120);
 
-/// The schedule of a phase, for its rates.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sending {
-    /// Messages.
-    count: u64,
-    /// Messages per second.
-    rate: f64,
-}
-
 impl<C: ClientSet> Runner<'_, C> {
     /// Runs a phase and ends it, in any case.
     pub(super) fn run_phase(&mut self, index: usize, phase: &Phase) -> Result<(), EarlyEnd> {
         self.phase_name = name(phase);
-        self.phase_place = index + 1;
+        self.phase_number = index + 1;
         let outcome = match phase {
             Phase::Ramp { to, rate, in_flight } => self.ramp(*to, *rate, *in_flight),
             Phase::Hold { time, publish } => self.hold(*time, publish.as_ref()),

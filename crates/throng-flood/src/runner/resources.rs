@@ -12,7 +12,7 @@ use crate::report::{Cost, MachineCost};
 const MEMORY_PART: u32 = 200;
 
 /// Reads the resources of both sides and of the kernel.
-pub struct ResourceMonitor {
+pub(super) struct ResourceMonitor {
     server: Vec<u32>,
     /// The machine, if both sides are on it.
     machine: Option<Machine>,
@@ -21,8 +21,8 @@ pub struct ResourceMonitor {
 
 /// The resources at one time. What could not be read is `None`.
 #[derive(Debug, Clone, Copy)]
-pub struct ResourceSample {
-    /// The time.
+pub(super) struct ResourceSample {
+    /// When the rest was read.
     pub at: Instant,
     /// Processor time of this process so far.
     pub generator_cpu_ns: Option<u64>,
@@ -42,23 +42,23 @@ pub struct ResourceSample {
 
 impl ResourceMonitor {
     /// For this process, and those of a server on this machine.
-    pub fn new(server: &[u32], machine: Option<Machine>) -> ResourceMonitor {
+    pub(super) fn new(server: &[u32], machine: Option<Machine>) -> ResourceMonitor {
         ResourceMonitor { server: server.to_vec(), machine, memory_at: Instant::now() }
     }
 
     /// Other programs that have worked since the start, the busiest first.
-    pub fn others(&self) -> Vec<String> {
+    pub(super) fn others(&self) -> Vec<String> {
         self.machine.as_ref().map(Machine::others).unwrap_or_default()
     }
 
     /// Reads what is cheap to read, and memory if it is due.
-    pub fn read(&mut self) -> ResourceSample {
+    pub(super) fn read(&mut self) -> ResourceSample {
         let is_turn = Instant::now() >= self.memory_at;
         self.read_with(is_turn, false)
     }
 
-    /// Reads everything.
-    pub fn read_all(&mut self) -> ResourceSample {
+    /// Reads everything, memory included.
+    pub(super) fn read_all(&mut self) -> ResourceSample {
         self.read_with(true, true)
     }
 
@@ -94,7 +94,7 @@ impl ResourceMonitor {
 
 /// The time between two readings, with the start of the run.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub(super) struct ResourceSpan {
     /// The start of the run.
     pub start: ResourceSample,
     /// The start of the period.
@@ -103,33 +103,33 @@ pub struct Span {
     pub to: ResourceSample,
 }
 
-impl Span {
+impl ResourceSpan {
     /// The cost of the server, if it runs here.
-    pub fn server(&self, deliveries: u64, clients: u64) -> Option<Cost> {
+    pub(super) fn server(&self, deliveries: u64, clients: u64) -> Option<Cost> {
         let cpu_s = cpu_s(self.from.server_cpu_ns, self.to.server_cpu_ns)?;
         let bytes = (self.start.server_pss_bytes, self.to.server_pss_bytes);
         Some(cost(cpu_s, bytes, deliveries, clients))
     }
 
     /// The cost of this process.
-    pub fn generator(&self, deliveries: u64, clients: u64) -> Cost {
+    pub(super) fn generator(&self, deliveries: u64, clients: u64) -> Cost {
         let cpu_s = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns).unwrap_or_default();
         let bytes = (self.start.generator_pss_bytes, self.to.generator_pss_bytes);
         cost(cpu_s, bytes, deliveries, clients)
     }
 
     /// The cost of both sides and the kernel, if both are on this machine. Needs two full readings.
-    pub fn machine(&self, deliveries: u64) -> Option<MachineCost> {
+    pub(super) fn machine(&self, deliveries: u64) -> Option<MachineCost> {
         self.to.machine?.cost_since(&self.from.machine?, deliveries)
     }
 
     /// Cores of the machine that were busy.
-    pub fn machine_cores(&self) -> Option<f64> {
+    pub(super) fn machine_cores(&self) -> Option<f64> {
         self.to.machine?.cores_since(&self.from.machine?)
     }
 
     /// The growth of kernel memory.
-    pub fn kernel_bytes(&self) -> Option<i64> {
+    pub(super) fn kernel_bytes(&self) -> Option<i64> {
         let bytes = |reading: &ResourceSample| {
             reading.slab_bytes?.checked_add(reading.socket_buffer_bytes?)?.try_into().ok()
         };
@@ -138,7 +138,7 @@ impl Span {
     }
 
     /// Cores used by the server and by this process.
-    pub fn cores(&self) -> (Option<f64>, f64) {
+    pub(super) fn cores(&self) -> (Option<f64>, f64) {
         let seconds = (self.to.at - self.from.at).max(Duration::from_millis(1)).as_secs_f64();
         let server = cpu_s(self.from.server_cpu_ns, self.to.server_cpu_ns);
         let generator = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns);
@@ -179,7 +179,7 @@ mod tests {
             generator_pss_bytes: start.generator_pss_bytes.map(|bytes| bytes + 6_400),
             ..start
         };
-        let span = Span { start, from, to };
+        let span = ResourceSpan { start, from, to };
         let cost = span.generator(1_000_000, 100);
         assert_eq!((cost.cpu_s, cost.cpu_us_per_delivery), (2.0, Some(2.0)));
         assert_eq!(cost.bytes_per_client, Some(64.0));

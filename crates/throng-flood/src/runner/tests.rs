@@ -1,15 +1,21 @@
 //! The runner with fake clients and real publishers.
 
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use super::*;
+use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
+use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::plan::{Pattern, Phase, Publishing, Sources};
-use crate::publish::PublisherSettings;
 use crate::publish::tests::{CREATED, RUN, serve, target};
+use crate::publish::{PublisherSettings, Publishers};
+use crate::report::live::Moment;
+use crate::streams::StreamCounters;
 
 const CLIENTS: u64 = 50;
 

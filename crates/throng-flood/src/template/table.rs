@@ -8,9 +8,12 @@ use throng_units::no_scheme;
 /// Larger files do not fit the offsets.
 const BYTES_MAX: usize = u32::MAX as usize;
 
+/// Placeholders with a meaning of their own, so that no column can have their names.
+pub(super) const PLACEHOLDERS: [&str; 5] = ["i", "stream", "streams", "run", "payload"];
+
 /// The cells of a file.
 #[derive(Debug)]
-pub struct Table {
+pub struct ColumnTable {
     columns: Vec<String>,
     /// All cells, concatenated.
     text: String,
@@ -23,20 +26,20 @@ pub struct Table {
 #[error("{0}")]
 pub struct TableError(String);
 
-impl Table {
+impl ColumnTable {
     /// Reads a CSV file. The first line names the columns.
-    pub fn read_csv(path: &Path) -> Result<Table, TableError> {
-        Table::csv(&path.display().to_string(), &read(path)?)
+    pub(crate) fn read_csv(path: &Path) -> Result<ColumnTable, TableError> {
+        ColumnTable::csv(&path.display().to_string(), &read(path)?)
     }
 
     /// Reads a file with one URL per line, as the column `url`. Empty lines and lines that start
     /// with `#` are skipped.
-    pub fn read_urls(path: &Path) -> Result<Table, TableError> {
-        Table::urls(&path.display().to_string(), &read(path)?)
+    pub(crate) fn read_urls(path: &Path) -> Result<ColumnTable, TableError> {
+        ColumnTable::urls(&path.display().to_string(), &read(path)?)
     }
 
     /// Parses CSV text.
-    pub fn csv(name: &str, text: &str) -> Result<Table, TableError> {
+    pub fn csv(name: &str, text: &str) -> Result<ColumnTable, TableError> {
         let refuse = |line: usize, what: &str| TableError(format!("{name}, line {line}: {what}"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Records { rest: text, line: 1 };
@@ -50,7 +53,7 @@ impl Table {
                 let what = "is not a name for a column: letters, digits, - and _";
                 return Err(refuse(line, &format!("{column:?} {what}")));
             }
-            if super::NAMES.contains(&column.as_str()) {
+            if PLACEHOLDERS.contains(&column.as_str()) {
                 let what = format!("{{{column}}} means something else already; rename the column");
                 return Err(refuse(line, &what));
             }
@@ -58,7 +61,7 @@ impl Table {
                 return Err(refuse(line, &format!("the column {column:?} is there twice")));
             }
         }
-        let mut table = Table { columns, text: String::new(), ends: Vec::new() };
+        let mut table = ColumnTable { columns, text: String::new(), ends: Vec::new() };
         while let Some((line, cells)) = reader.next_record().map_err(|at| refuse(at, OPEN_QUOTE))? {
             if cells.len() != table.columns.len() {
                 let (found, wanted) = (cells.len(), table.columns.len());
@@ -70,9 +73,9 @@ impl Table {
     }
 
     /// Parses a list of URLs.
-    pub fn urls(name: &str, text: &str) -> Result<Table, TableError> {
+    pub(crate) fn urls(name: &str, text: &str) -> Result<ColumnTable, TableError> {
         let mut table =
-            Table { columns: vec!["url".to_owned()], text: String::new(), ends: Vec::new() };
+            ColumnTable { columns: vec!["url".to_owned()], text: String::new(), ends: Vec::new() };
         let lines = text.lines().map(str::trim).enumerate();
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             if !line.contains("://") {
@@ -113,7 +116,7 @@ impl Table {
         self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
     }
 
-    fn checked(self, name: &str) -> Result<Table, TableError> {
+    fn checked(self, name: &str) -> Result<ColumnTable, TableError> {
         if self.ends.is_empty() {
             Err(TableError(format!("{name} has no line for any client")))
         } else {
@@ -213,7 +216,7 @@ impl Records<'_> {
 mod tests {
     use super::*;
 
-    fn rows(table: &Table) -> Vec<Vec<&str>> {
+    fn rows(table: &ColumnTable) -> Vec<Vec<&str>> {
         let row = |row| (0..table.columns.len()).map(|column| table.cell(row, column)).collect();
         (0..table.rows()).map(row).collect()
     }
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn csv_is_parsed() {
         let text = "\u{feff}user,token\r\nann,\"a,b\"\r\n\r\n\"b\"\"o\",\"two\nlines\"\n,\nlast,x";
-        let table = Table::csv("t", text).unwrap();
+        let table = ColumnTable::csv("t", text).unwrap();
         assert_eq!(
             rows(&table),
             [["ann", "a,b"], ["b\"o", "two\nlines"], ["", ""], ["last", "x"]].map(Vec::from)
@@ -241,22 +244,22 @@ mod tests {
             ("a\n\"x", "t, line 2: a quotation mark is not closed"),
             ("a\n\"x\"y", "t, line 2: a quotation mark is not closed"),
         ] {
-            let error = Table::csv("t", text).map(|_| ()).unwrap_err().to_string();
+            let error = ColumnTable::csv("t", text).map(|_| ()).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text:?}: {error}");
         }
-        let error = Table::read_csv(Path::new("no/such.csv")).map(|_| ()).unwrap_err();
+        let error = ColumnTable::read_csv(Path::new("no/such.csv")).map(|_| ()).unwrap_err();
         assert_eq!(error.to_string(), "there is no file no/such.csv");
     }
 
     #[test]
     fn files_of_urls_are_parsed() {
-        let table = Table::urls("u", "http://a/1\n# two\n\n  http://a/2 \r\n").unwrap();
+        let table = ColumnTable::urls("u", "http://a/1\n# two\n\n  http://a/2 \r\n").unwrap();
         assert_eq!(rows(&table), [["http://a/1"], ["http://a/2"]].map(Vec::from));
-        let error = Table::urls("u", "http://a/1\n/2\n").map(|_| ()).unwrap_err().to_string();
+        let error = ColumnTable::urls("u", "http://a/1\n/2\n").map(|_| ()).unwrap_err().to_string();
         assert!(
             error.starts_with("u, line 2: \"/2\" has no scheme; did you mean \"http://2\"?"),
             "{error}"
         );
-        assert!(Table::urls("u", "# nothing\n").is_err());
+        assert!(ColumnTable::urls("u", "# nothing\n").is_err());
     }
 }

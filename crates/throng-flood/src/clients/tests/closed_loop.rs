@@ -33,7 +33,7 @@ fn a_rejection_is_reported_at_once_with_its_text() {
     let (mut watched, mut peers) = websockets(2, joining);
     let denied = "{\"id\":2,\"error\":{\"code\":103}}";
     peers[0].send(&text(format!("{{\"id\":1}}\n{denied}").as_bytes()));
-    watched.wait_failure(&Failure::Said(denied.to_owned()), 1);
+    watched.wait_failure(&Failure::Message(denied.to_owned()), 1);
     // A subscribed client gets messages, whatever their text.
     peers[1].send(&text(b"joined"));
     watched.wait_active(1);

@@ -75,7 +75,7 @@ fn urls() {
         refused(with(target(url)), expected);
     }
     refused(Options::default(), "target.url: no URL is given");
-    let urls = crate::template::Table::urls("u", "http://h/1\nhttps://h/2").unwrap();
+    let urls = crate::template::ColumnTable::urls("u", "http://h/1\nhttps://h/2").unwrap();
     let file = TargetOptions { urls: Some(UrlTable(urls.into())), ..target("{url}") };
     refused(
         with(file),

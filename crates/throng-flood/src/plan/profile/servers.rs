@@ -1,6 +1,6 @@
 //! The known servers, one function each.
 
-use super::choice::{Address, Choice, ProfileError, post};
+use super::input::{ProfileError, ProfileInput, ServerAddress, post};
 use crate::plan::model::{
     Ping, Profile, PublishBy, PublishTarget, Streams, Subscribed, Target, Transport,
 };
@@ -11,21 +11,21 @@ const ALL_TRANSPORTS: &[Transport] =
 
 impl Profile {
     /// The target for what was asked for.
-    pub fn target(self, choice: &Choice<'_>) -> Result<Target, ProfileError> {
+    pub fn target(self, input: &ProfileInput<'_>) -> Result<Target, ProfileError> {
         if self == Profile::Custom {
-            return custom(choice);
+            return custom(input);
         }
-        let transport = choice.transport_among(self, self.transports())?;
-        let address = choice.address()?;
+        let transport = input.transport_among(self, self.transports())?;
+        let address = input.address()?;
         match self {
-            Profile::Throng => throng(choice, transport, &address),
-            Profile::Nchan => nchan(choice, transport, &address),
-            Profile::Centrifugo => centrifugo(choice, transport, &address),
-            Profile::CentrifugoSse => centrifugo_sse(choice, transport, &address),
-            Profile::Mercure => mercure(choice, &address, "match"),
-            Profile::Mercure0 => mercure(choice, &address, "topic"),
-            Profile::Pusher => pusher(choice, transport, &address),
-            Profile::WebSocket | Profile::Custom => websocket(choice, transport, &address),
+            Profile::Throng => throng(input, transport, &address),
+            Profile::Nchan => nchan(input, transport, &address),
+            Profile::Centrifugo => centrifugo(input, transport, &address),
+            Profile::CentrifugoSse => centrifugo_sse(input, transport, &address),
+            Profile::Mercure => mercure(input, &address, "match"),
+            Profile::Mercure0 => mercure(input, &address, "topic"),
+            Profile::Pusher => pusher(input, transport, &address),
+            Profile::WebSocket | Profile::Custom => websocket(input, transport, &address),
         }
     }
 
@@ -59,25 +59,25 @@ impl Profile {
 
 /// Throng: `/channels/CHANNEL`, with all four transports at one URL.
 fn throng(
-    choice: &Choice<'_>,
+    input: &ProfileInput<'_>,
     transport: Transport,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Result<Target, ProfileError> {
     /// The longest wait of a poll; shorter than the server's idle timeout.
     const POLL_TIME: &str = "wait=60";
-    choice.refuse_channel(address)?;
-    let path = match choice.streams {
-        Streams::Friends { .. } => format!("/subscribe?channel={}", choice.channels("&channel=")),
+    input.refuse_channel(address)?;
+    let path = match input.streams {
+        Streams::Friends { .. } => format!("/subscribe?channel={}", input.channels("&channel=")),
         Streams::One | Streams::Spread(_) | Streams::Own => {
-            format!("/channels/{}", choice.channel())
+            format!("/channels/{}", input.channel())
         }
     };
-    let mut target = choice.connect(transport, address, &path)?;
+    let mut target = input.connect(transport, address, &path)?;
     if transport == Transport::LongPoll {
         target.headers.push(("Prefer".to_owned(), Template::literal(POLL_TIME)));
     }
     let publish_path = match address.path.as_str() {
-        "" => Some(format!("/channels/{}", choice.channel())),
+        "" => Some(format!("/channels/{}", input.channel())),
         // Messages are published to the URL of subscribers, without its query.
         path if path.starts_with("/channels/") || path.starts_with("/users/") => {
             (!is_personal(&target.url)).then(|| path.split('?').next().unwrap_or(path).to_owned())
@@ -85,7 +85,7 @@ fn throng(
         _ => None,
     };
     if let Some(path) = publish_path {
-        let url = choice.template(&address.http(&path))?;
+        let url = input.template(&address.http(&path))?;
         target.publish = Some(post(url, &[], Template::parse("{payload}")?));
     }
     Ok(target)
@@ -94,26 +94,26 @@ fn throng(
 /// Nchan: nginx locations, by default `/sub/CHANNEL` for subscribers (`nchan_subscriber`) and
 /// `/pub/CHANNEL` for publishers (`nchan_publisher`).
 fn nchan(
-    choice: &Choice<'_>,
+    input: &ProfileInput<'_>,
     transport: Transport,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Result<Target, ProfileError> {
-    choice.refuse_channel(address)?;
-    let path = format!("/sub/{}", choice.channels(","));
-    let mut target = choice.connect(transport, address, &path)?;
+    input.refuse_channel(address)?;
+    let path = format!("/sub/{}", input.channels(","));
+    let mut target = input.connect(transport, address, &path)?;
     if transport == Transport::Stream {
         // Without this header Nchan answers as to a long-poll.
         target.headers.push(("TE".to_owned(), Template::literal("chunked")));
     }
     let publish_path = match address.path.as_str() {
-        "" => Some(format!("/pub/{}", choice.channel())),
+        "" => Some(format!("/pub/{}", input.channel())),
         path => path
             .strip_prefix("/sub/")
             .filter(|_| !is_personal(&target.url))
             .map(|channel| format!("/pub/{channel}")),
     };
     if let Some(path) = publish_path {
-        let url = choice.template(&address.http(&path))?;
+        let url = input.template(&address.http(&path))?;
         // Without a content type, messages are read as form fields.
         let headers = [("Content-Type", "text/plain")];
         // Nchan puts nothing between the messages of a stream, so each must end its own line.
@@ -132,51 +132,51 @@ const CENTRIFUGO_ERROR: &str = r#""error":"#;
 /// `allow_anonymous_connect_without_token` with `allow_subscribe_for_client`), or hello messages
 /// must carry tokens.
 fn centrifugo(
-    choice: &Choice<'_>,
+    input: &ProfileInput<'_>,
     transport: Transport,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Result<Target, ProfileError> {
-    let channel = choice.channel_in_json()?;
-    let mut target = choice.connect(transport, address, "/connection/websocket")?;
+    let channel = input.channel_in_json()?;
+    let mut target = input.connect(transport, address, "/connection/websocket")?;
     let subscribe = format!(r#"{{"id":2,"subscribe":{{"channel":"{channel}"}}}}"#);
     // The server executes the commands of one frame in order, so the second need not wait.
     let hello = format!("{}\n{subscribe}", r#"{"id":1,"connect":{"name":"flood"}}"#);
-    target.hello = vec![choice.template(&hello)?];
+    target.hello = vec![input.template(&hello)?];
     target.subscribed = Subscribed::Message(r#""id":2,"subscribe""#.to_owned());
     target.refused = vec![CENTRIFUGO_ERROR.to_owned()];
     target.pings = vec![Ping { ask: "{}".to_owned(), answer: "{}".to_owned() }];
-    target.publish = Some(centrifugo_publish(choice, address)?);
+    target.publish = Some(centrifugo_publish(input, address)?);
     Ok(target)
 }
 
 /// Centrifugo's one-way SSE.
 fn centrifugo_sse(
-    choice: &Choice<'_>,
+    input: &ProfileInput<'_>,
     transport: Transport,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Result<Target, ProfileError> {
-    choice.channel_in_json()?;
+    input.channel_in_json()?;
     // `{"subs":{"CHANNEL":{}}}`, percent-encoded.
-    let subs = choice.channels("%22%3A%7B%7D%2C%22");
+    let subs = input.channels("%22%3A%7B%7D%2C%22");
     let connect = format!("cf_connect=%7B%22subs%22%3A%7B%22{subs}%22%3A%7B%7D%7D%7D");
     let path = format!("/connection/uni_sse?{connect}");
-    let mut target = choice.connect(transport, address, &path)?;
+    let mut target = input.connect(transport, address, &path)?;
     // A client that may not subscribe gets a connect message without "subs", and no error.
     target.subscribed = Subscribed::Message(r#""subs":{"#.to_owned());
     target.refused = vec![r#""connect":"#.to_owned()];
-    target.publish = Some(centrifugo_publish(choice, address)?);
+    target.publish = Some(centrifugo_publish(input, address)?);
     Ok(target)
 }
 
 fn centrifugo_publish(
-    choice: &Choice<'_>,
-    address: &Address,
+    input: &ProfileInput<'_>,
+    address: &ServerAddress,
 ) -> Result<PublishTarget, ProfileError> {
-    let channel = choice.channel_in_json()?;
+    let channel = input.channel_in_json()?;
     let body = format!(r#"{{"channel":"{channel}","data":{{"flood":"{{payload}}"}}}}"#);
     let headers = [("Content-Type", "application/json")];
     let url = Template::literal(&address.http("/api/publish"));
-    let publish = post(url, &headers, choice.template(&body)?);
+    let publish = post(url, &headers, input.template(&body)?);
     Ok(PublishTarget { refused: Some(CENTRIFUGO_ERROR.to_owned()), ..publish })
 }
 
@@ -185,24 +185,28 @@ fn centrifugo_publish(
 /// The hub must let anonymous clients subscribe, or get a subscriber's token in a header.
 /// Publishing always takes a publisher's token. Hubs before version 1 ask for `topic=`, and each
 /// version refuses the other's key.
-fn mercure(choice: &Choice<'_>, address: &Address, key: &str) -> Result<Target, ProfileError> {
+fn mercure(
+    input: &ProfileInput<'_>,
+    address: &ServerAddress,
+    key: &str,
+) -> Result<Target, ProfileError> {
     const PATH: &str = "/.well-known/mercure";
-    let channel = choice.channel();
+    let channel = input.channel();
     if channel.contains(['&', '=', '+', '%', '#', ' ']) {
         return Err(ProfileError::Channel(format!(
             "the topic {channel:?} would have to be escaped in a form: use other characters"
         )));
     }
     let hub = address.path.split('?').next().filter(|path| !path.is_empty()).unwrap_or(PATH);
-    let topics = format!("{key}={}", choice.channels(&format!("&{key}=")));
+    let topics = format!("{key}={}", input.channels(&format!("&{key}=")));
     let path = format!("{PATH}?{topics}");
-    let mut target = choice.connect(Transport::Sse, address, &path)?;
+    let mut target = input.connect(Transport::Sse, address, &path)?;
     if !address.path.is_empty() && !address.path.contains('?') {
-        target.url = choice.template(&format!("{}?{topics}", choice.url))?;
+        target.url = input.template(&format!("{}?{topics}", input.url))?;
     }
-    let body = choice.template(&format!("topic={channel}&data={{payload}}"))?;
+    let body = input.template(&format!("topic={channel}&data={{payload}}"))?;
     let headers = [("Content-Type", "application/x-www-form-urlencoded")];
-    target.publish = Some(post(choice.template(&address.http(hub))?, &headers, body));
+    target.publish = Some(post(input.template(&address.http(hub))?, &headers, body));
     Ok(target)
 }
 
@@ -211,9 +215,9 @@ fn mercure(choice: &Choice<'_>, address: &Address, key: &str) -> Result<Target, 
 /// Public channels need no signature. Requests to the HTTP API are signed over their body, which no
 /// template can do: publishing needs an endpoint of the application, or client events.
 fn pusher(
-    choice: &Choice<'_>,
+    input: &ProfileInput<'_>,
     transport: Transport,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Result<Target, ProfileError> {
     const QUERY: &str = "protocol=7&client=flood&version=1.0&flash=false";
     /// Errors of a connection, and of a subscription.
@@ -225,19 +229,19 @@ fn pusher(
         r#"{"event":"pusher:ping","data":"{}"}"#,
         r#"{"event":"pusher:ping","data":""}"#,
     ];
-    let channel = choice.channel_in_json()?;
+    let channel = input.channel_in_json()?;
     if !address.path.starts_with("/app/") {
         return Err(ProfileError::Url(format!(
             "{:?} does not name the application: its key stands in the URL, like {}://{}/app/KEY",
-            choice.url, address.scheme, address.authority
+            input.url, address.scheme, address.authority
         )));
     }
-    let mut target = choice.connect(transport, address, "")?;
+    let mut target = input.connect(transport, address, "")?;
     if !address.path.contains('?') {
-        target.url = choice.template(&format!("{}?{QUERY}", choice.url))?;
+        target.url = input.template(&format!("{}?{QUERY}", input.url))?;
     }
     let subscribe = format!(r#"{{"event":"pusher:subscribe","data":{{"channel":"{channel}"}}}}"#);
-    target.hello = vec![choice.template(&subscribe)?];
+    target.hello = vec![input.template(&subscribe)?];
     target.subscribed = Subscribed::Message("pusher_internal:subscription_succeeded".to_owned());
     target.refused = ERRORS.map(str::to_owned).to_vec();
     let answer = r#"{"event":"pusher:pong","data":{}}"#;
@@ -245,50 +249,50 @@ fn pusher(
     target.pings = PINGS.into_iter().map(ping).collect();
     let event =
         format!(r#"{{"event":"client-flood","channel":"{channel}","data":{{"m":"{{payload}}"}}}}"#);
-    target.publish = Some(frame(choice.template(&event)?));
+    target.publish = Some(frame(input.template(&event)?));
     Ok(target)
 }
 
 /// A plain WebSocket server that sends what one client says to all of them, like the examples of
 /// `ws`, Bun, uWebSockets and most frameworks. The publisher is one more client.
 fn websocket(
-    choice: &Choice<'_>,
+    input: &ProfileInput<'_>,
     transport: Transport,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Result<Target, ProfileError> {
-    if let Some(channel) = choice.channel {
+    if let Some(channel) = input.channel {
         return Err(ProfileError::Channel(format!(
             "a plain WebSocket server has no channels, so there is no channel {channel:?}; if it \
              takes one from the URL, write the URL"
         )));
     }
-    let mut target = choice.connect(transport, address, "/")?;
+    let mut target = input.connect(transport, address, "/")?;
     target.publish = Some(frame(Template::parse("{payload}")?));
     Ok(target)
 }
 
 /// Any server: the URL as given, and what the options say.
-fn custom(choice: &Choice<'_>) -> Result<Target, ProfileError> {
-    let address = choice.address()?;
+fn custom(input: &ProfileInput<'_>) -> Result<Target, ProfileError> {
+    let address = input.address()?;
     let is_websocket = address.scheme.eq_ignore_ascii_case("ws");
-    let transport = match choice.transport {
+    let transport = match input.transport {
         Some(transport) => transport,
         None if is_websocket => Transport::WebSocket,
         None => {
             let hint = "say how messages come: websocket, sse, stream or long-poll (--transport)";
             return Err(ProfileError::Url(format!(
                 "{:?} does not tell the transport: {hint}",
-                choice.url
+                input.url
             )));
         }
     };
-    if let Some(channel) = choice.channel {
+    if let Some(channel) = input.channel {
         return Err(ProfileError::Channel(format!(
             "the profile custom does not know where the channel {channel:?} belongs: write it into \
              the URL or the hello message"
         )));
     }
-    choice.connect(transport, &address, "/")
+    input.connect(transport, &address, "/")
 }
 
 /// Publishing by frames, on one connection.

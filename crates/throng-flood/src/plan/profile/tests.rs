@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::*;
 use crate::plan::model::{Profile, PublishBy, Streams, Subscribed, Transport};
-use crate::template::{Table, Template, Values};
+use crate::template::{ColumnTable, Template, TemplateValues};
 
-fn choice(url: &str) -> Choice<'_> {
-    Choice { url, table: None, transport: None, channel: None, streams: Streams::One }
+fn input(url: &str) -> ProfileInput<'_> {
+    ProfileInput { url, table: None, transport: None, channel: None, streams: Streams::One }
 }
 
-const VALUES: Values<'static> =
-    Values { client: 3, run: 0xab, stream: 5, streams: &[5, 6], payload: b"~mark~" };
+const VALUES: TemplateValues<'static> =
+    TemplateValues { client: 3, run: 0xab, stream: 5, streams: &[5, 6], payload: b"~mark~" };
 
 /// What subscribers and publishers send, in lines.
-fn show(profile: Profile, choice: &Choice<'_>) -> Vec<String> {
-    let target = profile.target(choice).unwrap_or_else(|error| panic!("{error}"));
+fn show(profile: Profile, input: &ProfileInput<'_>) -> Vec<String> {
+    let target = profile.target(input).unwrap_or_else(|error| panic!("{error}"));
     let mut lines = vec![target.url.rendered(&VALUES)];
     let header =
         |(name, value): &(String, Template)| format!("{name}: {}", value.rendered(&VALUES));
@@ -33,27 +33,28 @@ fn show(profile: Profile, choice: &Choice<'_>) -> Vec<String> {
     lines
 }
 
-fn refusal(profile: Profile, choice: &Choice<'_>) -> String {
-    profile.target(choice).map(|_| "a target").unwrap_err().to_string()
+fn refusal(profile: Profile, input: &ProfileInput<'_>) -> String {
+    profile.target(input).map(|_| "a target").unwrap_err().to_string()
 }
 
 #[test]
 fn throng() {
     let url = "http://127.0.0.1:8080";
     assert_eq!(
-        show(Profile::Throng, &choice(url)),
+        show(Profile::Throng, &input(url)),
         [
             "http://127.0.0.1:8080/channels/flood-000000ab-5",
             "POST http://127.0.0.1:8080/channels/flood-000000ab-5",
             "~mark~"
         ]
     );
-    let poll = Choice { transport: Some(Transport::LongPoll), channel: Some("a"), ..choice(url) };
+    let poll =
+        ProfileInput { transport: Some(Transport::LongPoll), channel: Some("a"), ..input(url) };
     assert_eq!(
         show(Profile::Throng, &poll)[..2],
         [&format!("{url}/channels/a"), "Prefer: wait=60"]
     );
-    let friends = Choice { streams: Streams::Friends { edges: 2 }, ..choice(url) };
+    let friends = ProfileInput { streams: Streams::Friends { edges: 2 }, ..input(url) };
     assert_eq!(
         show(Profile::Throng, &friends)[..2],
         [
@@ -62,23 +63,24 @@ fn throng() {
         ]
     );
     // The path is the user's, and is published to as it is.
-    let own = choice("ws://h:1/users/u{stream}?history=1");
+    let own = input("ws://h:1/users/u{stream}?history=1");
     let lines = ["ws://h:1/users/u5?history=1", "POST http://h:1/users/u5", "~mark~"];
     assert_eq!(show(Profile::Throng, &own), lines);
-    assert_eq!(show(Profile::Throng, &choice("http://h/subscribe?channel=a")).len(), 1);
-    assert_eq!(show(Profile::Throng, &choice("http://h/channels/{i}")).len(), 1);
+    assert_eq!(show(Profile::Throng, &input("http://h/subscribe?channel=a")).len(), 1);
+    assert_eq!(show(Profile::Throng, &input("http://h/channels/{i}")).len(), 1);
 }
 
 #[test]
 fn a_file_of_urls() {
-    let urls = Arc::new(Table::urls("u", "http://h:1/channels/a\nhttp://h:1/channels/b").unwrap());
-    let choice = Choice { table: Some(&urls), ..choice("{url}") };
-    assert_eq!(show(Profile::Throng, &choice), ["http://h:1/channels/b"]);
+    let urls =
+        Arc::new(ColumnTable::urls("u", "http://h:1/channels/a\nhttp://h:1/channels/b").unwrap());
+    let input = ProfileInput { table: Some(&urls), ..input("{url}") };
+    assert_eq!(show(Profile::Throng, &input), ["http://h:1/channels/b"]);
 }
 
 #[test]
 fn nchan() {
-    let stream = Choice { transport: Some(Transport::Stream), ..choice("http://h:1/") };
+    let stream = ProfileInput { transport: Some(Transport::Stream), ..input("http://h:1/") };
     assert_eq!(
         show(Profile::Nchan, &stream),
         [
@@ -89,14 +91,14 @@ fn nchan() {
             "~mark~\n"
         ]
     );
-    let own = choice("http://h:1/sub/c{stream}");
+    let own = input("http://h:1/sub/c{stream}");
     assert_eq!(show(Profile::Nchan, &own)[1], "POST http://h:1/pub/c5");
-    assert_eq!(show(Profile::Nchan, &choice("http://h:1/live/c{stream}")).len(), 1);
+    assert_eq!(show(Profile::Nchan, &input("http://h:1/live/c{stream}")).len(), 1);
 }
 
 #[test]
 fn centrifugo() {
-    let given = Choice { channel: Some("news:{stream}"), ..choice("ws://h:8000") };
+    let given = ProfileInput { channel: Some("news:{stream}"), ..input("ws://h:8000") };
     assert_eq!(
         show(Profile::Centrifugo, &given),
         [
@@ -123,14 +125,14 @@ fn centrifugo() {
     assert!(r#"{"connect":{"client":"c","subs":{"news:5":{}},"ping":25}}"#.contains(&joined));
     let alone = r#"{"connect":{"client":"c","ping":25}}"#;
     assert!(!alone.contains(&joined) && target.refused.iter().any(|text| alone.contains(text)));
-    let quoted = Choice { channel: Some("a\"b"), ..given };
+    let quoted = ProfileInput { channel: Some("a\"b"), ..given };
     assert!(refusal(Profile::Centrifugo, &quoted).contains("escaped in JSON"));
 }
 
 #[test]
 fn mercure() {
     assert_eq!(
-        show(Profile::Mercure, &choice("http://h")),
+        show(Profile::Mercure, &input("http://h")),
         [
             "http://h/.well-known/mercure?match=flood-000000ab-5",
             "POST http://h/.well-known/mercure",
@@ -138,21 +140,21 @@ fn mercure() {
             "topic=flood-000000ab-5&data=~mark~"
         ]
     );
-    let at = |url| show(Profile::Mercure, &choice(url));
+    let at = |url| show(Profile::Mercure, &input(url));
     assert_eq!(
         at("http://h/hub")[..2],
         ["http://h/hub?match=flood-000000ab-5", "POST http://h/hub"]
     );
     assert_eq!(at("http://h/hub?match=x")[..2], ["http://h/hub?match=x", "POST http://h/hub"]);
     assert_eq!(
-        show(Profile::Mercure0, &choice("http://h"))[0],
+        show(Profile::Mercure0, &input("http://h"))[0],
         "http://h/.well-known/mercure?topic=flood-000000ab-5"
     );
 }
 
 #[test]
 fn pusher() {
-    let lines = show(Profile::Pusher, &choice("ws://h:6001/app/key"));
+    let lines = show(Profile::Pusher, &input("ws://h:6001/app/key"));
     assert_eq!(
         lines,
         [
@@ -161,16 +163,16 @@ fn pusher() {
             r#"{"event":"client-flood","channel":"flood-000000ab-5","data":{"m":"~mark~"}}"#
         ]
     );
-    assert!(refusal(Profile::Pusher, &choice("ws://h:6001")).ends_with("like ws://h:6001/app/KEY"));
+    assert!(refusal(Profile::Pusher, &input("ws://h:6001")).ends_with("like ws://h:6001/app/KEY"));
 }
 
 #[test]
 fn plain_websocket_and_custom() {
-    let lines = show(Profile::WebSocket, &choice("ws://h:1"));
+    let lines = show(Profile::WebSocket, &input("ws://h:1"));
     assert_eq!(lines, ["ws://h:1/", "~mark~"]);
-    assert_eq!(show(Profile::Custom, &choice("ws://h:1/x?y={i}")), ["ws://h:1/x?y=3"]);
-    assert!(refusal(Profile::Custom, &choice("http://h")).contains("say how messages come"));
-    let sse = Choice { transport: Some(Transport::Sse), ..choice("http://h/e") };
+    assert_eq!(show(Profile::Custom, &input("ws://h:1/x?y={i}")), ["ws://h:1/x?y=3"]);
+    assert!(refusal(Profile::Custom, &input("http://h")).contains("say how messages come"));
+    let sse = ProfileInput { transport: Some(Transport::Sse), ..input("http://h/e") };
     assert_eq!(show(Profile::Custom, &sse), ["http://h/e"]);
 }
 
@@ -183,12 +185,12 @@ fn says_what_is_wrong() {
         ("http:///x", "\"http:///x\" names no host"),
         ("http://h/{strem}", "there is nothing to fill in for {strem}; did you mean {stream}?"),
     ] {
-        let refusal = refusal(Profile::Throng, &choice(url));
+        let refusal = refusal(Profile::Throng, &input(url));
         assert!(refusal.starts_with(expected), "{url}: {refusal}");
     }
-    let stream = Choice { transport: Some(Transport::Stream), ..choice("http://h") };
+    let stream = ProfileInput { transport: Some(Transport::Stream), ..input("http://h") };
     assert_eq!(refusal(Profile::Mercure, &stream), "mercure has no transport stream; it has sse");
-    let named = Choice { channel: Some("a"), ..choice("http://h/channels/b") };
+    let named = ProfileInput { channel: Some("a"), ..input("http://h/channels/b") };
     assert!(refusal(Profile::Throng, &named).starts_with("the URL has a path"));
     let error = "centrifuge".parse::<Profile>().unwrap_err().to_string();
     assert_eq!(error, "there is no profile \"centrifuge\"; did you mean \"centrifugo\"?");

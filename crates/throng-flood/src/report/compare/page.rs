@@ -14,7 +14,7 @@ use crate::report::html::COMMAND;
 use crate::report::{Report, Sample};
 
 /// The page of a comparison.
-pub fn page(comparison: &Comparison<Report>) -> String {
+pub(crate) fn page(comparison: &Comparison<Report>) -> String {
     let names: Vec<&str> = comparison.sides.iter().map(|side| side.label.as_str()).collect();
     let title = names.join(" against ");
     let mut body = format!("<header><h1>{}</h1>", escaped(&title));

@@ -10,13 +10,13 @@ use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
 use crate::report::summary::{
     NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
 };
-use crate::report::{Agent, Cost, Distribution, Report};
+use crate::report::{AgentReport, Cost, Distribution, Report};
 
 /// The name of a run that was not given one.
 const DEFAULT_NAME: &str = "flood";
 
 /// The run's name, with its description if the name is the default.
-pub fn title(report: &Report) -> String {
+pub(super) fn title(report: &Report) -> String {
     if report.name == DEFAULT_NAME && !report.description.target.is_empty() {
         format!("{}: {}", report.name, report.description.summary())
     } else {
@@ -25,7 +25,7 @@ pub fn title(report: &Report) -> String {
 }
 
 /// Name, time, verdict, description and warnings.
-pub fn head(report: &Report) -> String {
+pub(super) fn head(report: &Report) -> String {
     let mut html = format!(
         "<header><h1>{}</h1><p>{}, {}{}</p>",
         escaped(&title(report)),
@@ -46,7 +46,7 @@ pub fn head(report: &Report) -> String {
 }
 
 /// The key measurements.
-pub fn tiles(report: &Report) -> String {
+pub(super) fn tiles(report: &Report) -> String {
     let total = &report.total;
     let peak = report.series.iter().map(|sample| sample.active).max().unwrap_or(total.active);
     let mut html = String::from("<dl class=\"tiles\">");
@@ -96,7 +96,7 @@ pub fn tiles(report: &Report) -> String {
 }
 
 /// All distributions as a table.
-pub fn latencies(report: &Report) -> String {
+pub(super) fn latencies(report: &Report) -> String {
     let rows: Vec<_> = distributions(&report.total)
         .into_iter()
         .map(|(name, found)| {
@@ -110,8 +110,8 @@ pub fn latencies(report: &Report) -> String {
 }
 
 /// The agents that ran the clients; empty if this process ran them.
-pub fn agents(report: &Report) -> String {
-    let row = |agent: &Agent| {
+pub(super) fn agents(report: &Report) -> String {
+    let row = |agent: &AgentReport| {
         vec![
             agent.name.clone(),
             count(agent.subscribed),
@@ -126,7 +126,7 @@ pub fn agents(report: &Report) -> String {
 }
 
 /// Memory and processor time of both sides and the kernel.
-pub fn costs(report: &Report) -> String {
+pub(super) fn costs(report: &Report) -> String {
     let process = |name: &str, cost: &Cost| {
         vec![
             name.to_owned(),
@@ -160,7 +160,7 @@ pub fn costs(report: &Report) -> String {
 }
 
 /// One row for each phase.
-pub fn phases(report: &Report) -> String {
+pub(super) fn phases(report: &Report) -> String {
     let rows: Vec<Vec<String>> = report
         .phases
         .iter()
@@ -216,7 +216,7 @@ pub fn phases(report: &Report) -> String {
 }
 
 /// All failures by reason.
-pub fn failures(report: &Report) -> String {
+pub(super) fn failures(report: &Report) -> String {
     let total = &report.total;
     let mut rows = Vec::new();
     for (side, reasons) in [("client", &total.failures), ("publish", &total.publish_failures)] {
@@ -231,7 +231,7 @@ pub fn failures(report: &Report) -> String {
 }
 
 /// The outcome of each assertion.
-pub fn assertions(report: &Report) -> String {
+pub(super) fn assertions(report: &Report) -> String {
     if report.assertions.is_empty() {
         return String::new();
     }
@@ -253,7 +253,7 @@ pub fn assertions(report: &Report) -> String {
 }
 
 /// The machine and its kernel settings.
-pub fn machine(report: &Report) -> String {
+pub(super) fn machine(report: &Report) -> String {
     let environment = &report.environment;
     let mut html = String::new();
     if report.is_tunnel() {
@@ -277,7 +277,7 @@ pub fn machine(report: &Report) -> String {
 }
 
 /// The plan as a file that can be run again, or as JSON in reports that lack it.
-pub fn plan(report: &Report) -> String {
+pub(super) fn plan(report: &Report) -> String {
     let toml = &report.description.plan;
     if !toml.is_empty() {
         let how = note(

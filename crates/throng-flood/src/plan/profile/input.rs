@@ -8,18 +8,18 @@ use throng_units::no_scheme;
 use crate::plan::model::{
     Profile, PublishBy, PublishTarget, Streams, Subscribed, Target, Transport,
 };
-use crate::template::{Table, Template, TemplateError, Values};
+use crate::template::{ColumnTable, Template, TemplateError, TemplateValues};
 
 /// The default channel of each stream. It is new in every run, so that two runs do not mix.
 const CHANNEL: &str = "flood-{run}-{stream}";
 
 /// What a profile makes a target from.
 #[derive(Debug, Clone)]
-pub struct Choice<'a> {
+pub struct ProfileInput<'a> {
     /// The server, or the URL of a subscription.
     pub url: &'a str,
     /// The columns that templates may use.
-    pub table: Option<&'a Arc<Table>>,
+    pub table: Option<&'a Arc<ColumnTable>>,
     /// `None` for the profile's default.
     pub transport: Option<Transport>,
     /// `None` for `flood-{run}-{stream}`.
@@ -53,15 +53,15 @@ pub enum ProfileError {
 }
 
 /// The parts of a URL. Only the path may contain places of a template.
-pub(super) struct Address {
+pub(super) struct ServerAddress {
     pub(super) scheme: String,
     pub(super) authority: String,
     /// From the first slash or question mark on; empty if the URL names only the server.
     pub(super) path: String,
 }
 
-impl Address {
-    fn parse(url: &str) -> Result<Address, ProfileError> {
+impl ServerAddress {
+    fn parse(url: &str) -> Result<ServerAddress, ProfileError> {
         let example = "like http://127.0.0.1:8080";
         let (scheme, rest) =
             url.split_once("://").ok_or_else(|| ProfileError::Url(no_scheme(url).0))?;
@@ -82,7 +82,7 @@ impl Address {
             return Err(ProfileError::Url(format!("{url:?} names no host, {example}")));
         }
         let path = if path == "/" { "" } else { path };
-        Ok(Address {
+        Ok(ServerAddress {
             scheme: scheme.to_owned(),
             authority: authority.to_owned(),
             path: path.to_owned(),
@@ -94,13 +94,15 @@ impl Address {
     }
 }
 
-impl Choice<'_> {
+impl ProfileInput<'_> {
     /// The address of the server. A URL from a table is rendered for the first client.
-    pub(super) fn address(&self) -> Result<Address, ProfileError> {
+    pub(super) fn address(&self) -> Result<ServerAddress, ProfileError> {
         if self.url.starts_with('{') {
-            return Address::parse(&self.template(self.url)?.rendered(&Values::default()));
+            return ServerAddress::parse(
+                &self.template(self.url)?.rendered(&TemplateValues::default()),
+            );
         }
-        Address::parse(self.url)
+        ServerAddress::parse(self.url)
     }
 
     pub(super) fn template(&self, text: &str) -> Result<Template, ProfileError> {
@@ -114,12 +116,12 @@ impl Choice<'_> {
     /// The channel, checked to need no escapes in JSON.
     pub(super) fn channel_in_json(&self) -> Result<&str, ProfileError> {
         let channel = self.channel();
-        match channel.contains(['"', '\\']) || channel.contains(char::is_control) {
-            true => Err(ProfileError::Channel(format!(
+        if channel.contains(['"', '\\']) || channel.contains(char::is_control) {
+            return Err(ProfileError::Channel(format!(
                 "the channel {channel:?} would have to be escaped in JSON: use other characters"
-            ))),
-            false => Ok(channel),
+            )));
         }
+        Ok(channel)
     }
 
     /// All channels of a client, with `separator` between them. For a client of one stream that is
@@ -156,7 +158,7 @@ impl Choice<'_> {
     pub(super) fn connect(
         &self,
         transport: Transport,
-        address: &Address,
+        address: &ServerAddress,
         path: &str,
     ) -> Result<Target, ProfileError> {
         let url = if address.path.is_empty() {
@@ -182,7 +184,7 @@ impl Choice<'_> {
     }
 
     /// Refuses a channel if the path of the URL names one already.
-    pub(super) fn refuse_channel(&self, address: &Address) -> Result<(), ProfileError> {
+    pub(super) fn refuse_channel(&self, address: &ServerAddress) -> Result<(), ProfileError> {
         match self.channel {
             Some(channel) if !address.path.is_empty() => Err(ProfileError::Channel(format!(
                 "the URL has a path, which names the channel; the channel {channel:?} is for a \

@@ -1,0 +1,33 @@
+//! Why a client pool cannot start.
+
+use throng_tunnel::TunnelError;
+
+/// Why a pool cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientPoolError {
+    /// The target's URL cannot be used.
+    #[error("the target {url:?} cannot be loaded: {reason}")]
+    Url {
+        /// The URL, rendered for the first client.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Name resolution failed.
+    #[error("the host {host:?} has no address: {reason}")]
+    Dns {
+        /// The host of the URL.
+        host: String,
+        /// What the resolver reported.
+        reason: String,
+    },
+    /// A thread cannot be started.
+    #[error("a client thread cannot be started: {0}")]
+    Thread(std::io::Error),
+    /// The tunnel cannot be opened.
+    #[error(transparent)]
+    Tunnel(#[from] TunnelError),
+    /// There are more clients than 32-bit numbers.
+    #[error("{0} clients are more than can be numbered")]
+    TooMany(usize),
+}

@@ -1,0 +1,74 @@
+//! What decoders report: messages, ids, heartbeats, and responses to long-polls.
+
+use std::borrow::Cow;
+
+use super::refusal;
+use crate::failure::Failure;
+
+/// The largest message or response that is assembled from parts: well above what push servers
+/// send, and a limit for a server that floods.
+pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// What was received.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    /// A complete message.
+    Message(&'a [u8]),
+    /// The id to resume after. It follows its message.
+    Id(&'a [u8]),
+    /// A heartbeat that needs no answer: a pong, a comment of an event stream, an empty line of a
+    /// stream.
+    Heartbeat,
+    /// A WebSocket ping, which is answered with its payload.
+    Ping(&'a [u8]),
+    /// The server closes the WebSocket, perhaps with a code.
+    Close(Option<u16>),
+    /// The end of the body.
+    End,
+    /// A response to a long-poll.
+    Response(LongPollResponse<'a>),
+}
+
+/// A complete response to a long-poll.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LongPollResponse<'a> {
+    /// `200` with messages; `204` or `304` without.
+    pub status: u16,
+    /// The messages, in a body of any type.
+    pub body: Cow<'a, [u8]>,
+    /// What the next request resumes after.
+    pub next: ResumeHeaders<'a>,
+    /// Whether the next request can use the same connection.
+    pub keeps_alive: bool,
+    /// Whether the server announces a gap after the id that the client asked to resume from.
+    pub has_gap: bool,
+    /// Whether the body is a page for people.
+    pub is_page: bool,
+}
+
+impl LongPollResponse<'_> {
+    /// The failure, if the response is a rejection.
+    pub(crate) fn refusal(&self) -> Failure {
+        if self.is_page {
+            Failure::Status(self.status)
+        } else {
+            refusal::of_text(self.status, &self.body)
+        }
+    }
+}
+
+/// Headers that the next request resumes with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ResumeHeaders<'a> {
+    /// `Throng-Id`, for `since=`.
+    pub id: Option<&'a str>,
+    /// `Last-Modified`, for `If-Modified-Since`.
+    pub last_modified: Option<&'a str>,
+    /// `ETag`, for `If-None-Match`.
+    pub etag: Option<&'a str>,
+}
+
+/// Fails if a message or response of this size would be too long.
+pub(super) fn check_length(bytes: usize) -> Result<(), &'static str> {
+    if bytes > MESSAGE_BYTES_MAX { Err("the message is too long") } else { Ok(()) }
+}
