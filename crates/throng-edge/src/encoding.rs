@@ -37,6 +37,7 @@ impl Encoding {
         match self {
             Encoding::WebSocket | Encoding::WebSocketEnvelope => bytes,
             _ if is_chunked => bytes,
+            // HTTP/1.0 has no chunks: the same encoding without its chunk header and trailer.
             _ => chunk::inner(bytes),
         }
     }
@@ -45,6 +46,7 @@ impl Encoding {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
         match self {
             Encoding::WebSocket => {
+                // Servers do not mask (RFC 6455 section 5.1), so that a frame is the same for all.
                 let opcode = match message.body {
                     Body::Binary(_) => Opcode::Binary,
                     Body::Text(_) | Body::Json(_) => Opcode::Text,

@@ -65,6 +65,7 @@ pub(crate) fn run(
     // The bytes that come with connections handed off; reused.
     let mut buffer = Vec::new();
     while !worker.is_ended() {
+        // The order of `Sleep`: announce, wait, handle, work. It loses no wake-up.
         let timeout = sleep.prepare_to_sleep(&worker, clock.elapsed());
         worker.net().epoll.wait(timeout)?;
         sleep.finish_sleep();
@@ -73,6 +74,7 @@ pub(crate) fn run(
         if sleep.is_tick_due(clock.elapsed()) {
             tick(&mut worker, &mut sources);
         }
+        // Also after a batch without events, for what was deferred.
         sleep.work(&mut worker, clock.elapsed());
         if !worker.takes_connections() {
             close_listener(&mut worker, &mut sources)?;
@@ -98,6 +100,8 @@ fn handle(worker: &mut Worker<Sockets>, sources: &mut Sources, buffer: &mut Vec<
                 let token = Token::from_bits(bits);
                 debug_assert!(token.is_some(), "no source has the number {bits}");
                 let Some(token) = token else { continue };
+                // Writing first frees buffers, and may release the connection: then `readable`
+                // finds its token stale.
                 if ready.is_writable {
                     worker.writable(token);
                 }

@@ -28,6 +28,7 @@ impl WorkerMetrics {
         if self.is_ended.load(Ordering::Acquire) {
             return 0;
         }
+        // A hint, which may be out of date: the worker itself checks its places again.
         let taken = self.taken.load(Ordering::Relaxed);
         let reserved = self.reserved.load(Ordering::Relaxed);
         self.capacity.saturating_sub(taken.saturating_add(reserved))
@@ -62,6 +63,7 @@ pub(crate) struct KeptPlace<'a>(&'a WorkerMetrics);
 impl KeptPlace<'_> {
     /// The handoff is sent: its receiver owns the place.
     pub(crate) fn travel(self) {
+        // Not dropped: the place stays kept until the receiver frees it.
         std::mem::forget(self);
     }
 }

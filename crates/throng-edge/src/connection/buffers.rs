@@ -83,6 +83,7 @@ impl BufferQuota {
     }
 
     fn place(&self, id: ConnectionId, buffered: Buffered) -> Option<Place> {
+        // Rounded, so that a few more bytes move no entry, and age decides among similar sizes.
         let size = usize::BITS - buffered.bytes.leading_zeros();
         let place = Place { size, since: Reverse(buffered.since), id };
         (buffered.bytes >= self.floor_bytes.max(1)).then_some(place)

@@ -65,6 +65,7 @@ impl Outbound {
         if bytes.is_empty() {
             return;
         }
+        // Never grows a piece: that would copy it.
         if let Some(last) = self.pieces.back_mut()
             && last.capacity() - last.len() >= bytes.len()
         {
@@ -83,6 +84,7 @@ impl Outbound {
     pub(crate) fn push_messages(&mut self, bytes: &[u8], messages: u64) {
         self.push(bytes);
         if messages > 0 {
+            // Positions count from the first byte ever added, so that they need no update.
             let end = self.written_in_all + self.bytes() as u64;
             self.deliveries.push_back(Delivery { end, messages });
         }

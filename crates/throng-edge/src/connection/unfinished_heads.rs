@@ -21,6 +21,7 @@ impl UnfinishedHeads {
     /// longer holds, so that its length stays below about twice the number of unfinished heads.
     pub(super) fn push(&mut self, token: Token, is_unfinished: impl Fn(Token) -> bool) {
         if self.tokens.len() >= CLEAN_MIN.max(2 * self.cleaned) {
+            // Amortized: as many connections were added since as are visited now.
             self.tokens.retain(|&token| is_unfinished(token));
             self.cleaned = self.tokens.len();
         }
