@@ -1,8 +1,8 @@
 /**
  * The chat page. A room is the channel `chat:{room}`; its messages are JSON:
  * `{"kind":"say","from","by","text","key"}`. `from` is a name, which several people may use. `by` is
- * a random id of the browser, which tells the user's own messages from those of a namesake. Messages
- * in any other form are shown as they are, without a name.
+ * a random id of the browser, which distinguishes own messages from those of a user with the same
+ * name. Messages in any other form are shown as they are, without a name.
  *
  * The people list is the room's presence. A page that enters or leaves publishes an empty hint to
  * `here:{room}`, so that the other pages refresh their lists soon. Hints have a channel of their own,
@@ -82,7 +82,7 @@ function remember(key, value) {
   }
 }
 
-/** The id of this browser, which tells its messages from those of a namesake. */
+/** The id of this browser, which distinguishes its messages from those of a namesake. */
 function ownId() {
   const id = recall("id") ?? randomKey();
   remember("id", id);

@@ -1,4 +1,4 @@
-"""From values to places on a chart."""
+"""Converts values to positions on a chart."""
 
 import math
 
@@ -6,7 +6,7 @@ TICKS = 5
 
 
 class Axis:
-    """From `start` to `end`, in pixels; the logarithm where values differ by orders of magnitude."""
+    """An axis from `start` to `end`, in pixels: linear, or logarithmic for a wide range of values."""
 
     def __init__(self, values, is_log, start, end, ticks=TICKS):
         self.is_log, self.start, self.end = is_log, start, end

@@ -16,7 +16,7 @@ HEADING = 26
 
 @dataclass
 class Row:
-    """A line of a chart: one bar for each series, as (median, low, high) or None."""
+    """A row of a chart: one bar for each series, as (median, low, high) or None."""
 
     label: str
     bars: list
@@ -26,13 +26,13 @@ class Row:
 
 @dataclass
 class Heading:
-    """A line that names the rows below it."""
+    """A heading above rows."""
 
     label: str
 
 
 def bars(title, subtitle, lines, show, series=(), is_log=False):
-    """A chart of horizontal bars. `show` writes a value; `series` names several bars of a row."""
+    """A chart of horizontal bars. `show` formats a value; `series` names the bars of a row."""
     rows = [line for line in lines if isinstance(line, Row)]
     ends = [end for row in rows for bar in row.bars if bar for end in bar]
     axis = Axis(ends, is_log, LABEL, WIDTH - VALUE)

@@ -1,4 +1,4 @@
-"""What every chart is drawn in: its page, its heading, its colours."""
+"""The frame of every chart: page, heading and colours."""
 
 from html import escape
 

@@ -1,4 +1,4 @@
-"""Numbers as the tables, the charts and the terminal show them."""
+"""Formats numbers for tables, charts and the terminal."""
 
 import math
 
@@ -21,7 +21,7 @@ def decimal(value):
 
 
 def rounded(value):
-    """Three digits that mean something."""
+    """Three significant digits."""
     digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
     return f"{round(value, digits):,.0f}" if value >= 100 else decimal(value)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 GOOD = {"OK", "NON-STRICT", "INFORMATIONAL"}
-# Fewer cases than this means that the suite did not run to its end.
+# With fewer cases than this, the suite did not run to its end.
 CASES_MIN = 240
 
 
