@@ -142,7 +142,7 @@ def test_tail_reconnects_after_a_restart(tmp_path, tail, channel):
 
 AGAIN = r"; trying again( in \d+ s)?\n"
 FULL = (
-    "note: the server refused: the server takes no more subscribers for now; "
+    "note: the server refused: the server accepts no more subscribers for now; "
     "publishing and reading still work"
 )
 

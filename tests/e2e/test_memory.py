@@ -68,7 +68,8 @@ def test_clients_with_half_sent_messages_are_closed(serve, channel):
     for hog in hogs[:10]:
         code, reason = hog.read_close()
         assert code == 1013
-        found = re.fullmatch(r"too much is half sent or not read yet; reconnect in (\d+) ms", reason)
+        what = "too many unread responses and incomplete messages"
+        found = re.fullmatch(what + r"; reconnect in (\d+) ms", reason)
         moments.append(int(found.group(1)))
     assert len(set(moments)) == 10 and all(1000 <= ms < 5000 for ms in moments), moments
     # The last one may still finish its message, and receives it.

@@ -80,7 +80,7 @@ counters! {
         { Postponed }
     "heartbeats_sent_total" "Heartbeats sent, without pings." { Heartbeats }
     "pings_sent_total" "Pings sent." { Pings }
-    "gaps_total" "Subscribers that were told of a gap." { Gaps }
+    "gaps_total" "Gaps reported to subscribers." { Gaps }
     "messages_skipped_total"
         "Messages that a subscriber did not get because it exceeded its lag limit (policy skip)."
         { MissedMessages }

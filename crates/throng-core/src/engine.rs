@@ -48,7 +48,7 @@ pub struct Published {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// The queue of a worker that follows the channel is full.
-    #[error("delivery is behind, the message was not accepted; try again later")]
+    #[error("delivery lags, so the message was not accepted; try again later")]
     Busy,
 }
 

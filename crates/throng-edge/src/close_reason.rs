@@ -43,7 +43,7 @@ impl CloseReason {
             CloseReason::Silent => Some((close_code::SILENT, "a ping was not answered in time")),
             CloseReason::Lagging => {
                 let message =
-                    "lagged behind: messages not read yet are gone; resume with the last id";
+                    "lag limit exceeded: unread messages are gone; resume with the last id";
                 Some((close_code::LAGGING, message))
             }
             CloseReason::Draining => of_error(ErrorCode::Draining),
@@ -52,7 +52,7 @@ impl CloseReason {
                 Some((violation.close_code(), violation.message()))
             }
             CloseReason::BinaryCommand => {
-                Some((close_code::UNSUPPORTED_DATA, "throng.v1 is spoken in text frames"))
+                Some((close_code::UNSUPPORTED_DATA, "throng.v1 has text frames only"))
             }
             CloseReason::Refused(code) => of_error(code),
             CloseReason::Complete

@@ -198,7 +198,7 @@ impl Follower {
         // `: full: the message`
         let comment = text.lines().find_map(|line| line.strip_prefix(": "));
         let message = comment.map(|comment| comment.split_once(": ").map_or(comment, |it| it.1));
-        let message = message.unwrap_or("it takes no more subscribers for now");
+        let message = message.unwrap_or("it accepts no more subscribers for now");
         Ok(format!("the server refused: {}", message.escape_debug()))
     }
 

@@ -67,7 +67,7 @@ static DEFINITION: Definition = Definition {
         .published(
             100.0,
             10_000,
-            "about a tenth of a second for all, as told in the article",
+            "about a tenth of a second for all, according to the article",
         ),
         Measurement::less("answer_first", "until the first one is answered", Unit::Milliseconds),
         Measurement::of("answered", "clients answered by each message", Unit::Count),

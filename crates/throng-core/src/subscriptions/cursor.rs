@@ -3,7 +3,7 @@
 //! A subscription keeps only the low half of its cursor; the channel's head gives the other half.
 //! That works as long as no cursor is 2^31 behind the head. So each time the head passes a multiple
 //! of [`REACH`], [`SubscriptionTable::pull_up`] moves the cursors that are left behind, and those
-//! subscriptions are told of a gap.
+//! subscriptions get a gap.
 
 use super::SubscriptionTable;
 use crate::id::LocalId;

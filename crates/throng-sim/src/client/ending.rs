@@ -192,12 +192,12 @@ impl Client {
                 view.notes.saw("close: slow message");
                 Ok(())
             }
-            1013 if reason.starts_with("delivery is behind") => {
+            1013 if reason.starts_with("delivery lags") => {
                 ensure!(self.is_busy, "closed as busy, with {:?} to publish", self.publications);
                 view.notes.saw("busy: WebSocket closed");
                 check_busy_reason(reason)
             }
-            1013 if reason.starts_with("too much is half sent") => {
+            1013 if reason.starts_with("too many unread responses") => {
                 let bytes = self.incomplete_bytes(end);
                 let may_evict = view.may_evict(bytes) || end.full_ms.is_some();
                 ensure!(may_evict, "evicted with {bytes} bytes of an incomplete message");

@@ -85,8 +85,8 @@ error_codes! {
     Forbidden "forbidden" 403 "this is not allowed", close POLICY_VIOLATION;
     /// A path that does not exist.
     NotFound "not_found" 404 "there is nothing at this path";
-    /// A method that the path does not take.
-    MethodNotAllowed "method_not_allowed" 405 "this path does not take this method";
+    /// A method that the path does not allow.
+    MethodNotAllowed "method_not_allowed" 405 "this path does not allow this method";
     /// A head, body or message that did not arrive within its timeout.
     TooSlow "too_slow" 408 "the request did not arrive in time", close POLICY_VIOLATION;
     /// On `throng.v1`: a second subscription to the same channel.
@@ -106,7 +106,7 @@ error_codes! {
         "the only transfer coding that the server understands is `chunked`";
     /// No capacity for another subscriber.
     Full "full" 503
-        "the server takes no more subscribers for now; publishing and reading still work",
+        "the server accepts no more subscribers for now; publishing and reading still work",
         close TRY_AGAIN_LATER, retry Retry::FULL;
     /// More work than the server keeps up with.
     Busy "busy" 503 "the server does not keep up with requests; try again later",

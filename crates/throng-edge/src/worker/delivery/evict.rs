@@ -20,7 +20,7 @@ impl<N: Net> Worker<N> {
     /// Closes a connection, with an error response if its socket takes one.
     fn evict(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
-        let what = "too much is half sent or not read yet";
+        let what = "too many unread responses and incomplete messages";
         match connection.state {
             // The client does not read, and would not read an error response either.
             _ if connection.has(Flags::BLOCKED) => self.cut_off(id),

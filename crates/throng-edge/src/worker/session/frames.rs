@@ -136,7 +136,7 @@ impl<N: Net> Worker<N> {
             Ok(_) => self.count(Counter::Published),
             Err(PublishError::Busy) => {
                 self.count(Counter::RefusedBusy);
-                self.close_overloaded(id, "delivery is behind, the message was not accepted");
+                self.close_overloaded(id, "delivery lags, so the message was not accepted");
             }
         }
     }
