@@ -6,7 +6,7 @@
 //! | 1 | a benchmark failed, was stopped or is impossible here; or a result cannot be written |
 //! | 64 | the command line is wrong |
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use throng_flood::cli::interrupts;
 use throng_report::file::write;
-use throng_units::paint::{Ink, Paint, sanitized};
+use throng_report::terminal::{print, print_error};
+use throng_units::paint::{Ink, Paint};
 use throng_units::{Count, Time};
 
 use crate::benchmark::Benchmark;
@@ -30,7 +31,7 @@ const EXIT_USAGE: u8 = 64;
 /// A benchmark failed or is impossible here.
 const EXIT_FAILED: u8 = 1;
 
-/// This program, even if its file was replaced or removed meanwhile.
+/// This program, even if its file has been replaced or removed since it started.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 const EXAMPLES: &str = "\
@@ -109,7 +110,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let chosen = match chosen(arguments) {
         Ok(chosen) => chosen,
         Err(reason) => {
-            complain(&reason);
+            print_error(&reason);
             return EXIT_USAGE.into();
         }
     };
@@ -118,7 +119,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             benchmark.definition.scope.kernel_ends() * size.connections
         };
         let ends_max = chosen.iter().map(ends).max();
-        complain(&namespace::enter(ends_max.unwrap_or_default() as u64));
+        print_error(&namespace::enter(ends_max.unwrap_or_default() as u64));
         return EXIT_FAILED.into();
     }
     if arguments.dry_run {
@@ -129,7 +130,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         run_all(&chosen, arguments)
     })();
     done.unwrap_or_else(|reason: String| {
-        complain(&reason);
+        print_error(&reason);
         EXIT_FAILED.into()
     })
 }
@@ -273,7 +274,7 @@ fn compared(files: &[PathBuf]) -> ExitCode {
         }
         Ok(_) => EXIT_USAGE.into(),
         Err(reason) => {
-            complain(reason);
+            print_error(reason);
             EXIT_FAILED.into()
         }
     }
@@ -281,20 +282,6 @@ fn compared(files: &[PathBuf]) -> ExitCode {
 
 fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Prints an error; its further lines may be commands that help.
-fn complain(message: &str) {
-    let error = Paint::on(&io::stderr()).ink(Ink::BAD, "error:");
-    let mut lines = message.lines().map(sanitized);
-    eprintln!("{error} {}", lines.next().unwrap_or_default());
-    lines.for_each(|line| eprintln!("{line}"));
-}
-
-/// Prints to standard output; the reader may have closed the pipe.
-fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]

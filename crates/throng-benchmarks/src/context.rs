@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use throng_flood::Observer;
 use throng_flood::plan::{
-    Network, Options, Phase, PublishOptions, PublishTransport, ServerProcess, Streams,
+    Network, Options, Phase, Plan, PublishOptions, PublishTransport, ServerProcess, Streams,
     TargetOptions, Transport,
 };
 use throng_flood::report::Report;
@@ -189,10 +189,7 @@ impl<'a> Context<'a> {
         let Some(server) = self.server.as_mut() else {
             return Err(Abort::Failed("there is no server".to_owned()));
         };
-        let plan = options.into_plan().map_err(|errors| {
-            let said = errors.iter().map(|each| format!("{}: {}", each.key, each.message));
-            Abort::Failed(said.collect::<Vec<_>>().join("; "))
-        })?;
+        let plan = plan(options)?;
         let mut screen = Screen {
             live: Live::on(&io::stderr()),
             is_stopped: self.is_stopped,
@@ -285,6 +282,14 @@ impl<'a> Context<'a> {
             rows,
         });
     }
+}
+
+/// The plan of these options. A benchmark whose plan is invalid is aborted.
+pub(crate) fn plan(options: Options) -> Result<Plan, Abort> {
+    options.into_plan().map_err(|errors| {
+        let lines = errors.iter().map(|error| format!("{}: {}", error.key, error.message));
+        Abort::Failed(lines.collect::<Vec<_>>().join("; "))
+    })
 }
 
 #[cfg(test)]

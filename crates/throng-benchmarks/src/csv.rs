@@ -1,6 +1,6 @@
 //! Tables of results as CSV.
 
-use throng_report::csv::Row;
+use throng_report::csv::CsvRow;
 
 use crate::results::Results;
 
@@ -12,13 +12,13 @@ pub(crate) fn tables(results: &Results) -> String {
         .iter()
         .flat_map(|outcome| outcome.tables.iter().map(move |table| (&outcome.name, table)));
     let blocks = all.map(|(name, table)| {
-        let mut headings = Row::default();
+        let mut headings = CsvRow::default();
         headings.text("benchmark");
         table.columns.iter().for_each(|column| {
             headings.text(column);
         });
         let rows = table.rows.iter().map(|values| {
-            let mut row = Row::default();
+            let mut row = CsvRow::default();
             row.text(name);
             values.iter().for_each(|value| {
                 row.optional(*value);

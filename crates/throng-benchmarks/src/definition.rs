@@ -87,38 +87,21 @@ pub(crate) struct Published {
 impl Measurement {
     /// A measurement whose smaller values are better.
     pub(crate) const fn less(key: &'static str, name: &'static str, unit: Unit) -> Measurement {
-        Measurement {
-            key,
-            name,
-            unit,
-            better: Better::Less,
-            is_per_connection: false,
-            published: None,
-        }
+        Measurement::new(key, name, unit, Better::Less)
     }
 
     /// A measurement whose larger values are better.
     pub(crate) const fn more(key: &'static str, name: &'static str, unit: Unit) -> Measurement {
-        Measurement {
-            key,
-            name,
-            unit,
-            better: Better::More,
-            is_per_connection: false,
-            published: None,
-        }
+        Measurement::new(key, name, unit, Better::More)
     }
 
-    /// A measurement of the load, of which no direction is better.
+    /// A measurement of the load: neither direction is better.
     pub(crate) const fn of(key: &'static str, name: &'static str, unit: Unit) -> Measurement {
-        Measurement {
-            key,
-            name,
-            unit,
-            better: Better::Neither,
-            is_per_connection: false,
-            published: None,
-        }
+        Measurement::new(key, name, unit, Better::Neither)
+    }
+
+    const fn new(key: &'static str, name: &'static str, unit: Unit, better: Better) -> Measurement {
+        Measurement { key, name, unit, better, is_per_connection: false, published: None }
     }
 
     /// The same, per connection.

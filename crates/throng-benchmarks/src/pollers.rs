@@ -19,7 +19,7 @@ use throng_flood::{Mark, now_ns};
 use throng_units::format::count;
 use ureq::Agent;
 
-use crate::context::{Abort, Context};
+use crate::context::{Abort, Context, plan};
 use crate::flood::ramp;
 
 /// The channel that all clients follow.
@@ -83,11 +83,7 @@ impl Pollers {
             ..TargetOptions::default()
         };
         let phases = Some(vec![ramp(max)]);
-        let plan =
-            Options { target, phases, ..Options::default() }.into_plan().map_err(|errors| {
-                let said: Vec<_> = errors.into_iter().map(|each| each.message).collect();
-                Abort::Failed(said.join("; "))
-            })?;
+        let plan = plan(Options { target, phases, ..Options::default() })?;
         let clients =
             ClientPool::start(&plan, max).map_err(|error| Abort::Failed(error.to_string()))?;
         let streams = clients.counters();

@@ -19,7 +19,7 @@ mod run;
 use std::process::ExitCode;
 
 use arguments::FloodCommand;
-use error::print_error;
+use throng_report::terminal::print_error;
 
 pub use arguments::Arguments;
 pub use interrupts::{Interrupts, NoSignals, interrupts};

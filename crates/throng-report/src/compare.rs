@@ -29,14 +29,14 @@ pub struct Comparison<R> {
     /// The sides, in the order of the columns.
     pub sides: Vec<Side<R>>,
     /// One row for each measurement that at least one side has.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// Reasons to doubt the comparison, one sentence each.
     pub warnings: Vec<String>,
 }
 
 /// One measurement of all sides.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct ComparisonRow {
     /// Name of the measurement.
     pub name: &'static str,
     show: fn(f64) -> String,
@@ -47,9 +47,9 @@ pub struct Row {
 /// How a side compares to the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Better, beyond both ranges.
+    /// Better, by more than the ranges of both sides.
     Better,
-    /// Worse, beyond both ranges.
+    /// Worse, by more than the ranges of both sides.
     Worse,
     /// Within the ranges, or neither direction is better.
     Undecided,
@@ -98,7 +98,7 @@ impl<R> Comparison<R> {
         warnings: Vec<String>,
     ) -> Comparison<R> {
         sides.retain(|side| !side.runs.is_empty());
-        let rows = measures.iter().map(|measure| Row {
+        let rows = measures.iter().map(|measure| ComparisonRow {
             name: measure.name,
             show: measure.show,
             better: measure.better,
@@ -109,7 +109,7 @@ impl<R> Comparison<R> {
     }
 }
 
-impl Row {
+impl ComparisonRow {
     /// The side's value divided by that of the first side.
     pub fn ratio(&self, side: usize) -> Option<f64> {
         let (first, other) = (self.values.first()?.as_ref()?, self.values.get(side)?.as_ref()?);
@@ -180,7 +180,7 @@ mod tests {
         Side { label: label.to_owned(), runs: latencies.iter().map(run).collect() }
     }
 
-    fn compare(first: Side<Run>, other: Side<Run>, name: &str) -> Row {
+    fn compare(first: Side<Run>, other: Side<Run>, name: &str) -> ComparisonRow {
         let comparison = Comparison::of(vec![first, other], &MEASURES, Vec::new());
         comparison.rows.into_iter().find(|row| row.name == name).expect("a row")
     }

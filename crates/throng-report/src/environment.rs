@@ -16,7 +16,7 @@ pub struct Environment {
     pub kernel: String,
     /// Cores available to this process.
     pub cores: usize,
-    /// Model name of the processor; empty if the machine does not tell.
+    /// Model name of the processor; empty if it is unknown.
     pub processor: String,
     /// Total memory of the machine.
     pub memory_bytes: u64,

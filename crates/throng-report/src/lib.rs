@@ -15,6 +15,7 @@
 //! | [`html`], [`page`] | HTML elements, and the page around them |
 //! | [`grid`], [`csv`] | tables for terminals and for spreadsheets |
 //! | [`file`] | versioned JSON files |
+//! | [`terminal`] | prints results and errors |
 //! | [`compare`] | several runs side by side |
 //!
 //! # Invariants
@@ -32,6 +33,7 @@ pub mod file;
 pub mod grid;
 pub mod html;
 pub mod page;
+pub mod terminal;
 pub mod unit;
 
 pub use distribution::Distribution;

@@ -16,7 +16,7 @@ const STEPS: [(usize, f64); 4] = [(100, 10.34), (1_000, 7.17), (5_000, 6.88), (1
 /// The message of the original.
 const MESSAGE: &[u8] = b"hello";
 
-/// Messages per step, of which the median is reported.
+/// Messages per step; the median of their times is reported.
 const ROUNDS: usize = 3;
 
 /// Size of the audited message, which carries a mark.

@@ -22,7 +22,7 @@ const SIZES: [(usize, f64); 8] = [
     (2_000, 9_480.0),
 ];
 
-/// Rounds per size, of which the median is reported.
+/// Rounds per size; the median of their times is reported.
 const ROUNDS: usize = 3;
 
 /// Size of a chat message.

@@ -1,7 +1,5 @@
 //! Errors of the command, and their exit codes.
 
-use throng_units::paint::{Ink, Paint, sanitized};
-
 /// The command line is not valid.
 pub(super) const EXIT_USAGE: u8 = 64;
 /// The plan file is invalid.
@@ -20,13 +18,4 @@ impl CommandError {
     pub(super) fn new(code: u8, line: impl ToString) -> CommandError {
         CommandError { lines: vec![line.to_string()], code }
     }
-}
-
-/// Prints an error, which may be followed by commands that help, one per line.
-pub(super) fn print_error(message: &str) {
-    let paint = Paint::on(&std::io::stderr());
-    let error = paint.ink(Ink::BAD, "error:");
-    let mut lines = message.lines().map(sanitized);
-    eprintln!("{error} {}", lines.next().unwrap_or_default());
-    lines.for_each(|line| eprintln!("{line}"));
 }

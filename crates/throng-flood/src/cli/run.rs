@@ -1,11 +1,11 @@
 //! Runs a plan and writes the results.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::arguments::{CompareArguments, ResultArguments, RunArguments};
-use super::error::{CommandError, EXIT_FAILED, EXIT_USAGE, print_error};
+use super::error::{CommandError, EXIT_FAILED, EXIT_USAGE};
 use super::interrupts::{Interrupts, interrupts};
 use super::{agents, allowance, plan};
 use crate::plan::{Plan, show};
@@ -15,6 +15,7 @@ use crate::report::summary::most_frequent_first;
 use crate::report::{Report, compare, csv, html, table};
 use crate::runner::Observer;
 use throng_report::file::write;
+use throng_report::terminal::{print, print_error};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
@@ -187,12 +188,6 @@ fn write_to(path: &Path, text: &str) -> bool {
         return true;
     }
     write(path, text).map_err(|error| print_error(&error.to_string())).is_ok()
-}
-
-/// Prints to standard output. An error means that the reader has gone.
-fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, CommandError> {

@@ -11,7 +11,7 @@ pub(crate) const CLIENTS_PER_LOOPBACK_SOURCE: usize = 4_000;
 /// How many addresses [`loopback`] can return.
 const LOOPBACK_SOURCES_MAX: usize = 250 * 250;
 
-/// SourceAddresses tried for one client if the first has no free port.
+/// Sources tried for one client if the first has no free port.
 pub(super) const ATTEMPTS_MAX: usize = 8;
 
 /// The local addresses and ports of all clients.

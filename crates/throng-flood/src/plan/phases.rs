@@ -1,13 +1,12 @@
 //! Phases: those that a file lists, and those that flags ask for.
 
-use throng_units::suggest::nearest;
 use throng_units::{Count, Rate, Size, Time};
 
 use super::model::{Pattern, Phase, Publishing, Streams, Target};
 use super::option_value::{Value, quoted};
 use super::options::LoadOptions;
 use super::toml_reader::{RawTable, Section, TomlReader};
-use super::values::Share;
+use super::values::{Share, hint};
 
 /// The keys of all kinds of phases.
 pub(super) const KEYS: &[&str] =
@@ -86,10 +85,7 @@ fn read_kind(
     let name = written.get_ref().as_str().unwrap_or_default();
     let found = KINDS.iter().find(|(known, _)| *known == name);
     if found.is_none() {
-        let hint = match nearest(name, names()) {
-            Some(meant) => format!("did you mean {meant:?}?"),
-            None => format!("known are {}", names().collect::<Vec<_>>().join(", ")),
-        };
+        let hint = hint(name, names());
         reader.error(written.span().start, format!("do: there is no phase {name:?}; {hint}"));
     }
     found.copied()

@@ -11,9 +11,9 @@ use throng_units::{Count, Invalid, decimal, range};
 use super::model::{Network, Pattern, Ping, Profile, Streams, Subscribed, Transport};
 use crate::template::{ColumnTable, TableError};
 
-/// Gives an enum one word per variant, in any case.
+/// Gives an enum one word per variant, in any case. `$invalid` makes the error for another word.
 macro_rules! words {
-    ($type:ident, $expected:literal, $($word:literal => $value:ident),+) => {
+    ($type:ident, $invalid:expr, $($word:literal => $value:ident),+ $(,)?) => {
         impl $type {
             const WORDS: &'static [(&'static str, $type)] = &[$(($word, $type::$value)),+];
 
@@ -28,7 +28,7 @@ macro_rules! words {
 
             fn from_str(text: &str) -> Result<$type, Invalid> {
                 let found = Self::WORDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-                found.map(|(_, value)| *value).ok_or_else(|| Invalid::new(text, $expected))
+                found.map(|(_, value)| *value).ok_or_else(|| $invalid(text))
             }
         }
 
@@ -40,14 +40,36 @@ macro_rules! words {
     };
 }
 
-words!(Transport, "a transport: websocket, sse, stream or long-poll",
+words!(Transport, not("a transport: websocket, sse, stream or long-poll"),
     "websocket" => WebSocket, "sse" => Sse, "stream" => Stream, "long-poll" => LongPoll);
-words!(Network, "what carries the clients' connections: sockets or tunnel",
+words!(Network, not("what carries the clients' connections: sockets or tunnel"),
     "sockets" => Sockets, "tunnel" => Tunnel);
-words!(Pattern, "where messages go: one, in-turn or random",
+words!(Pattern, not("where messages go: one, in-turn or random"),
     "one" => One, "in-turn" => InTurn, "random" => Random);
-words!(PublishTransport, "a way to publish: http or websocket",
+words!(PublishTransport, not("a way to publish: http or websocket"),
     "http" => Http, "websocket" => WebSocket);
+words!(Profile, unknown_profile,
+    "throng" => Throng, "nchan" => Nchan, "centrifugo" => Centrifugo,
+    "centrifugo-sse" => CentrifugoSse, "mercure" => Mercure, "mercure-0" => Mercure0,
+    "pusher" => Pusher, "websocket" => WebSocket, "custom" => Custom);
+
+/// The error for a word that is not `expected`.
+fn not(expected: &'static str) -> impl Fn(&str) -> Invalid {
+    move |text| Invalid::new(text, expected)
+}
+
+fn unknown_profile(text: &str) -> Invalid {
+    let hint = hint(text, Profile::WORDS.iter().map(|(word, _)| *word));
+    Invalid(format!("there is no profile {text:?}; {hint}"))
+}
+
+/// Which of the names is meant, or all names.
+pub(super) fn hint<'a>(written: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    match nearest(written, names.clone()) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
+    }
+}
 
 /// How messages are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,48 +78,6 @@ pub enum PublishTransport {
     Http,
     /// By frames on a connection like a subscriber's.
     WebSocket,
-}
-
-/// The words for profiles.
-const PROFILES: [(&str, Profile); 9] = [
-    ("throng", Profile::Throng),
-    ("nchan", Profile::Nchan),
-    ("centrifugo", Profile::Centrifugo),
-    ("centrifugo-sse", Profile::CentrifugoSse),
-    ("mercure", Profile::Mercure),
-    ("mercure-0", Profile::Mercure0),
-    ("pusher", Profile::Pusher),
-    ("websocket", Profile::WebSocket),
-    ("custom", Profile::Custom),
-];
-
-impl Profile {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        PROFILES.iter().find(|(_, profile)| *profile == self).map_or("", |(name, _)| name)
-    }
-}
-
-impl FromStr for Profile {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Profile, Invalid> {
-        let names = PROFILES.iter().map(|(name, _)| *name);
-        let found = PROFILES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-        found.map(|(_, profile)| *profile).ok_or_else(|| {
-            let hint = match nearest(text, names.clone()) {
-                Some(meant) => format!("did you mean {meant:?}?"),
-                None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
-            };
-            Invalid(format!("there is no profile {text:?}; {hint}"))
-        })
-    }
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 impl FromStr for Streams {

@@ -75,7 +75,7 @@ fn list(names: &BTreeSet<&str>) -> String {
 mod tests {
     use super::*;
     use crate::report::fixture;
-    use throng_report::compare::{Row, Verdict};
+    use throng_report::compare::{ComparisonRow, Verdict};
     use throng_units::format::ABSENT;
 
     fn side(label: &str, slowness: &[f64]) -> Side<Report> {
@@ -84,7 +84,7 @@ mod tests {
         Side { label: label.to_owned(), runs }
     }
 
-    fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
+    fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a ComparisonRow {
         comparison.rows.iter().find(|row| row.name == name).expect("a row")
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Columns keep their names and order; new ones are appended. A missing value is an empty cell.
 
-use throng_report::csv::Row;
+use throng_report::csv::CsvRow;
 
 use super::{Distribution, Report};
 
@@ -20,7 +20,7 @@ pub(crate) fn samples(report: &Report) -> String {
     let mut text = format!("{SAMPLE_COLUMNS}\n");
     for sample in &report.series {
         let phase = report.phases.iter().find(|phase| sample.at_s <= phase.to_s);
-        let mut row = Row::default();
+        let mut row = CsvRow::default();
         row.text(&report.name)
             .value(sample.at_s)
             .text(phase.map_or("", |phase| &phase.name))
@@ -48,7 +48,7 @@ pub(crate) fn samples(report: &Report) -> String {
 
 /// Appends one value of a distribution for each of `values`; empty cells if it was not measured.
 fn append<const N: usize>(
-    row: &mut Row,
+    row: &mut CsvRow,
     distribution: Option<&Distribution>,
     values: [fn(&Distribution) -> f64; N],
 ) {

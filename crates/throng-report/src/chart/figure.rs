@@ -9,6 +9,9 @@ use crate::html::{escaped, scroll_attributes, table};
 /// The number of line styles in the style sheet (`k0`, `k1` …).
 pub(super) const LINE_STYLES: usize = 6;
 
+/// The height of a row, in pixels.
+const ROW_HEIGHT: f64 = 34.0;
+
 /// The size and margins of a drawing, in pixels at full size.
 #[derive(Debug, Clone, Copy)]
 pub struct Area {
@@ -33,6 +36,17 @@ impl Area {
     /// Half the width, for two side by side.
     pub const HALF: Area =
         Area { width: 470.0, height: 270.0, left: 60.0, right: 16.0, top: 16.0, bottom: 28.0 };
+
+    /// The area of a chart with one row for each thing, with margins for names and for values.
+    pub(super) fn of_rows(rows: usize, width: f64, left: f64, right: f64) -> Area {
+        let height = 40.0 + ROW_HEIGHT * rows as f64;
+        Area { width, height, left, right, top: 8.0, bottom: 28.0 }
+    }
+
+    /// The middle of a row of [such an area](Self::of_rows).
+    pub(super) fn row_middle(&self, row: usize) -> f64 {
+        self.top + ROW_HEIGHT * (row as f64 + 0.5)
+    }
 
     /// Left and right edges of the plot.
     pub(super) fn horizontal(&self) -> (f64, f64) {
@@ -164,6 +178,20 @@ pub(super) fn axes(area: &Area, x: &Axis, y: &Axis) -> String {
         "<line class=\"axis\" x1=\"{left}\" y1=\"{floor}\" x2=\"{right}\" y2=\"{floor}\"/>"
     );
     svg
+}
+
+/// The axis below a chart of rows, with vertical grid lines.
+pub(super) fn row_axes(area: &Area, x: &Axis) -> String {
+    let (floor, ceiling) = area.vertical();
+    let mut svg = String::new();
+    for (value, _) in &x.ticks {
+        let at = x.scale.at(*value);
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" y2=\"{floor}\"/>"
+        );
+    }
+    svg + &axes(area, x, &Axis { scale: x.scale, ticks: Vec::new() })
 }
 
 /// An upper bound of the text's width in pixels; print uses larger letters than the screen.

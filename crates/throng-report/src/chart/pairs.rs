@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use throng_units::format::or_absent;
 
 use super::axis::Axis;
-use super::figure::{Area, Figure, axes, text_width};
+use super::figure::{Area, Figure, row_axes, text_width};
 use crate::html::escaped;
 use crate::unit::Unit;
 
-const ROW_HEIGHT: f64 = 34.0;
+/// Width of the values beside the plot, in pixels.
 const VALUES_WIDTH: f64 = 190.0;
 
 /// Largest share of the drawing's width for the names.
@@ -53,22 +53,10 @@ impl Pairs<'_> {
         let min = drawable().fold(f64::INFINITY, f64::min);
         let area = self.area();
         let (left, right) = area.horizontal();
-        let (floor, ceiling) = area.vertical();
         let x = Axis::log(self.unit, min, max, left, right);
-        let y = Axis { scale: x.scale, ticks: Vec::new() };
-        let mut drawing = String::new();
-        for (value, _) in &x.ticks {
-            let at = x.scale.at(*value);
-            let _ = write!(
-                drawing,
-                "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" \
-                 y2=\"{floor}\"/>"
-            );
-        }
-        drawing.push_str(&axes(&area, &x, &y));
+        let mut drawing = row_axes(&area, &x);
         for (index, pair) in self.pairs.iter().enumerate() {
-            let middle = ceiling + ROW_HEIGHT * (index as f64 + 0.5);
-            drawing.push_str(&self.row(pair, middle, &area, &x));
+            drawing.push_str(&self.row(pair, area.row_middle(index), &area, &x));
         }
         let show = |value| or_absent(value, |value| self.unit.show(value));
         let rows =
@@ -87,14 +75,8 @@ impl Pairs<'_> {
 
     fn area(&self) -> Area {
         let names = self.pairs.iter().map(|pair| text_width(&pair.name)).fold(0.0, f64::max);
-        Area {
-            width: self.width,
-            height: 40.0 + ROW_HEIGHT * self.pairs.len() as f64,
-            left: (names + 20.0).min(self.width * NAMES_SHARE_MAX),
-            right: VALUES_WIDTH,
-            top: 8.0,
-            bottom: 28.0,
-        }
+        let left = (names + 20.0).min(self.width * NAMES_SHARE_MAX);
+        Area::of_rows(self.pairs.len(), self.width, left, VALUES_WIDTH)
     }
 
     /// One row: the name, both values as connected dots, and both as text.

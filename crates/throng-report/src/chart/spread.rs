@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use throng_units::format::count;
 
 use super::axis::Axis;
-use super::figure::{Area, Figure, axes, text_width};
+use super::figure::{Area, Figure, axes, row_axes, text_width};
 use crate::distribution::{Distribution, lower_edge};
 use crate::html::escaped;
 use crate::unit::Unit;
@@ -85,7 +85,7 @@ fn markers(marks: &[(&str, f64)], x: &Axis, area: &Area) -> String {
     svg
 }
 
-const ROW_HEIGHT: f64 = 34.0;
+/// Widths of the names and of the values beside the plot of [`ranges`], in pixels.
 const NAMES_WIDTH: f64 = 128.0;
 const VALUES_WIDTH: f64 = 206.0;
 
@@ -100,30 +100,13 @@ pub fn ranges(
 ) -> Option<Figure> {
     let max = distributions.iter().map(|(_, found)| found.max).reduce(f64::max)?;
     let min = distributions.iter().map(|(_, found)| found.min).fold(f64::INFINITY, f64::min);
-    let area = Area {
-        width,
-        height: 40.0 + ROW_HEIGHT * distributions.len() as f64,
-        left: NAMES_WIDTH,
-        right: VALUES_WIDTH,
-        top: 8.0,
-        bottom: 28.0,
-    };
+    let area = Area::of_rows(distributions.len(), width, NAMES_WIDTH, VALUES_WIDTH);
     let (left, right) = area.horizontal();
-    let (floor, ceiling) = area.vertical();
     let x = Axis::log(Unit::Milliseconds, min.max(1e-3), max, left, right);
-    let y = Axis { scale: x.scale, ticks: Vec::new() };
-    let mut drawing = String::new();
-    for (value, _) in &x.ticks {
-        let at = x.scale.at(*value);
-        let _ = write!(
-            drawing,
-            "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{ceiling}\" x2=\"{at:.1}\" y2=\"{floor}\"/>"
-        );
-    }
-    drawing.push_str(&axes(&area, &x, &y));
+    let mut drawing = row_axes(&area, &x);
     let mut rows = Vec::new();
     for (index, (name, found)) in distributions.iter().enumerate() {
-        let middle = ceiling + ROW_HEIGHT * (index as f64 + 0.5);
+        let middle = area.row_middle(index);
         let [min, p50, p99, max] =
             [found.min, found.p50, found.p99, found.max].map(|ms| x.scale.at(ms));
         let text =

@@ -8,7 +8,7 @@ pub(super) const NOISE: f64 = 0.025;
 /// Relative noise of a single run that does not show its own range.
 const NOISE_UNKNOWN: f64 = 0.1;
 
-/// Something that is compared.
+/// A measurement that is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Measure<R> {
     /// Name in tables.

@@ -6,7 +6,7 @@ use throng_units::format::{self, ABSENT};
 use throng_units::paint::{Ink, Paint, sanitized};
 
 use super::measure::NOISE;
-use super::{Comparison, Row, Verdict};
+use super::{Comparison, ComparisonRow, Verdict};
 use crate::grid::Grid;
 use crate::html::{escaped, note, scroll_attributes};
 
@@ -15,7 +15,7 @@ const FOOTNOTE: &str = "Ratios are to the first. ± is half the range: of the ru
      run that of its seconds or publishes, or 10 % where it shows none. At least 2.5 % are \
      assumed. A difference within the ranges of both sides is no win.";
 
-impl Row {
+impl ComparisonRow {
     /// The value of a side with its range, or a dash.
     pub fn text(&self, side: usize) -> String {
         let Some(Some(value)) = self.values.get(side) else { return ABSENT.to_owned() };

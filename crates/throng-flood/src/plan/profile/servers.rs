@@ -1,6 +1,6 @@
 //! The known servers, one function each.
 
-use super::input::{ProfileError, ProfileInput, ServerAddress, post};
+use super::{ProfileError, ProfileInput, ServerAddress, post};
 use crate::plan::model::{
     Ping, Profile, PublishBy, PublishTarget, Streams, Subscribed, Target, Transport,
 };
@@ -11,7 +11,7 @@ const ALL_TRANSPORTS: &[Transport] =
 
 impl Profile {
     /// The target for what was asked for.
-    pub fn target(self, input: &ProfileInput<'_>) -> Result<Target, ProfileError> {
+    pub(in crate::plan) fn target(self, input: &ProfileInput<'_>) -> Result<Target, ProfileError> {
         if self == Profile::Custom {
             return custom(input);
         }
