@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use throng_report::Unit;
 use throng_report::chart::Area;
-use throng_report::chart::lines::{Line, Lines, Reduce, XAxis};
+use throng_report::chart::lines::{Line, Lines, XAxis};
 use throng_report::chart::pairs::{Pair, Pairs};
 use throng_report::html::{escaped, key_values, note, scrolling_table, verdict, warnings};
 use throng_report::page::{document, rendered, section};
@@ -158,26 +158,16 @@ fn pairs_title(unit: Unit) -> &'static str {
 }
 
 fn plot(plot: &Plot) -> String {
-    let lines =
-        plot.lines.iter().filter(|line| line.points.iter().any(|(_, value)| value.is_some()));
-    let chart = Lines {
-        id: &plot.id,
-        title: &plot.title,
-        note: &plot.note,
-        unit: Unit::named(&plot.unit),
-        x_axis: match (plot.is_over_time(), plot.is_log_x) {
-            (true, _) => XAxis::TIME,
-            (false, false) => XAxis::steps("clients"),
-            (false, true) => XAxis::steps("clients").log(),
-        },
-        is_log: plot.is_log,
-        reduce: Reduce::Max,
-        bands: &[],
-        area: Area::WIDE,
-        lines: lines
-            .map(|line| Line { name: line.name.clone(), points: line.points.clone() })
-            .collect(),
+    let lines = plot.lines.iter();
+    let lines = lines.map(|line| Line { name: line.name.clone(), points: line.points.clone() });
+    let over_time =
+        Lines::over_time(&plot.id, &plot.title, Unit::named(&plot.unit), lines.collect());
+    let x_axis = match (plot.is_over_time(), plot.is_log_x) {
+        (true, _) => XAxis::TIME,
+        (false, false) => XAxis::steps("clients"),
+        (false, true) => XAxis::steps("clients").log(),
     };
+    let chart = Lines { note: &plot.note, x_axis, is_log: plot.is_log, ..over_time };
     rendered(chart.figure())
 }
 

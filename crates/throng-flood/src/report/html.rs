@@ -2,7 +2,7 @@
 
 mod sections;
 
-use throng_report::chart::lines::{Band, Line, Lines, Reduce, XAxis};
+use throng_report::chart::lines::{Band, Line, Lines, Reduce};
 use throng_report::chart::{Area, percentiles, spread};
 use throng_report::page::{document, pair, rendered, section};
 use throng_report::{Distribution, Unit};
@@ -49,18 +49,7 @@ fn over_time<'a>(
     unit: Unit,
     lines: Vec<Line>,
 ) -> Lines<'a> {
-    Lines {
-        id,
-        title,
-        note: "",
-        unit,
-        is_log: false,
-        reduce: Reduce::Mean,
-        x_axis: XAxis::TIME,
-        bands,
-        area: Area::WIDE,
-        lines,
-    }
+    Lines { bands, reduce: Reduce::Mean, ..Lines::over_time(id, title, unit, lines) }
 }
 
 fn connections(report: &Report) -> Vec<String> {
@@ -184,7 +173,6 @@ fn cost(report: &Report) -> Vec<String> {
         line(report, "whole machine", |sample| sample.machine_cores),
     ];
     let half = |id, title, note, lines: Vec<Line>| {
-        let lines = lines.into_iter().filter(Line::is_measured).collect();
         Lines {
             note,
             reduce: Reduce::Max,
@@ -201,13 +189,7 @@ fn cost(report: &Report) -> Vec<String> {
         rendered(
             Lines {
                 area: Area { height: 190.0, ..Area::WIDE },
-                ..over_time(
-                    &bands,
-                    "processor",
-                    "Processor use, in cores",
-                    Unit::Cores,
-                    cores.into_iter().filter(Line::is_measured).collect(),
-                )
+                ..over_time(&bands, "processor", "Processor use, in cores", Unit::Cores, cores)
             }
             .figure(),
         ),

@@ -25,7 +25,7 @@ pub struct Line {
 
 impl Line {
     /// Whether the line has a value.
-    pub fn is_measured(&self) -> bool {
+    fn is_measured(&self) -> bool {
         self.points.iter().any(|(_, value)| value.is_some())
     }
 }
@@ -110,7 +110,24 @@ pub struct Lines<'a> {
     pub lines: Vec<Line>,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    /// A chart over the time of a run: linear, as wide as the page, without a note and bands. Lines
+    /// without a value are left out.
+    pub fn over_time(id: &'a str, title: &'a str, unit: Unit, lines: Vec<Line>) -> Lines<'a> {
+        Lines {
+            id,
+            title,
+            note: "",
+            unit,
+            x_axis: XAxis::TIME,
+            is_log: false,
+            reduce: Reduce::Max,
+            bands: &[],
+            area: Area::WIDE,
+            lines: lines.into_iter().filter(Line::is_measured).collect(),
+        }
+    }
+
     /// The chart; `None` if no value was measured.
     pub fn figure(&self) -> Option<Figure> {
         let values = || self.lines.iter().flat_map(|line| &line.points).filter_map(|(_, y)| *y);
@@ -283,18 +300,7 @@ mod tests {
     use super::*;
 
     fn empty() -> Lines<'static> {
-        Lines {
-            id: "a",
-            title: "A",
-            note: "",
-            unit: Unit::Count,
-            x_axis: XAxis::TIME,
-            is_log: false,
-            reduce: Reduce::Max,
-            bands: &[],
-            area: Area::WIDE,
-            lines: Vec::new(),
-        }
+        Lines::over_time("a", "A", Unit::Count, Vec::new())
     }
 
     fn chart(points: Vec<(f64, Option<f64>)>) -> Option<Figure> {

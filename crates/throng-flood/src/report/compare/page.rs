@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use throng_report::chart::lines::{Line, Lines, Reduce, XAxis};
+use throng_report::chart::lines::{Line, Lines};
 use throng_report::chart::{Area, percentiles, spread};
 use throng_report::compare::{Comparison, html_table};
 use throng_report::html::{escaped, warnings};
@@ -73,18 +73,8 @@ fn over_time(comparison: &Comparison<Report>) -> Vec<String> {
             name: name.to_owned(),
             points: run.series.iter().map(|sample| (sample.at_s, value(sample))).collect(),
         });
-        let chart = Lines {
-            id,
-            title,
-            note: "",
-            unit,
-            is_log,
-            reduce: Reduce::Max,
-            x_axis: XAxis::TIME,
-            bands: &[],
-            area: Area { height: 220.0, top: 10.0, ..Area::WIDE },
-            lines: lines.filter(Line::is_measured).collect(),
-        };
+        let area = Area { height: 220.0, top: 10.0, ..Area::WIDE };
+        let chart = Lines { is_log, area, ..Lines::over_time(id, title, unit, lines.collect()) };
         rendered(chart.figure())
     };
     vec![
