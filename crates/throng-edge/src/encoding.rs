@@ -26,6 +26,18 @@ pub enum Encoding {
 const _: () = assert!(Encoding::LineEnvelope as usize + 1 == throng_core::message::ENCODINGS);
 
 impl Encoding {
+    /// The encoding with this number.
+    pub(crate) fn numbered(number: u32) -> Encoding {
+        match number {
+            0 => Encoding::WebSocket,
+            1 => Encoding::WebSocketEnvelope,
+            2 => Encoding::Sse,
+            3 => Encoding::SseEnvelope,
+            4 => Encoding::Line,
+            _ => Encoding::LineEnvelope,
+        }
+    }
+
     /// Whether messages are in envelopes.
     pub fn is_envelope(self) -> bool {
         matches!(self, Encoding::WebSocketEnvelope | Encoding::SseEnvelope | Encoding::LineEnvelope)

@@ -29,7 +29,6 @@ use super::flags::Flags;
 use super::id::{ConnectionId, Generation, Token};
 use super::state::{Connection, State};
 use super::unfinished_heads::UnfinishedHeads;
-use crate::encoding::Encoding;
 use crate::limits::Limits;
 use crate::metrics::{Metrics, WorkerMetrics};
 
@@ -171,7 +170,6 @@ impl<S> Connections<S> {
             newest_subscription: None,
             io: None,
             state: State::Head,
-            encoding: Encoding::WebSocket,
             flags,
         });
         self.publish_load();

@@ -39,8 +39,7 @@ pub struct Connection<S> {
     pub(crate) io: Option<Box<Io>>,
     /// Changed to `Closing` only by [`Connections::begin_closing`](super::Connections).
     pub(crate) state: State,
-    /// The framing of messages, once it is parked.
-    pub(crate) encoding: Encoding,
+    /// Facts about it, and how messages look on it once it is parked.
     pub(crate) flags: Flags,
 }
 
@@ -53,6 +52,11 @@ impl<S> Connection<S> {
         self.flags.has(flag)
     }
 
+    /// How messages look on it, once it is parked.
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.flags.encoding()
+    }
+
     /// The token of the connection, which is in the place `id`.
     pub(crate) fn token(&self, id: ConnectionId) -> Token {
         Token::new(id, self.generation)
@@ -60,7 +64,7 @@ impl<S> Connection<S> {
 
     /// The kind of subscriber that it counts as; `None` unless it is parked.
     pub(crate) fn parked(&self) -> Option<Parked> {
-        Some(match (self.state, self.encoding) {
+        Some(match (self.state, self.encoding()) {
             (State::Head | State::Closing, _) => return None,
             (State::LongPolling, _) => Parked::Poll,
             (State::Streaming, _) if self.has(Flags::VIEWER) => Parked::Status,

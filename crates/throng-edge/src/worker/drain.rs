@@ -82,7 +82,7 @@ impl<N: Net> Worker<N> {
     fn drain_parked(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let retry_after = self.drain_retry(id);
-        let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         if connection.state == State::LongPolling {
             self.count(Counter::ClosedDraining);
             return self.answer_long_poll_empty(id, Some(retry_after));

@@ -140,7 +140,7 @@ impl<N: Net> Worker<N> {
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
         let of_message = io.partial.as_ref().map_or(0, |partial| {
-            let encoded = connection.encoding.encode(&partial.message, is_chunked);
+            let encoded = connection.encoding().encode(&partial.message, is_chunked);
             encoded.len() - partial.from as usize
         });
         let of_answers = io.outbound.as_ref().map_or(0, |outbound| outbound.bytes());
@@ -158,7 +158,7 @@ impl<N: Net> Worker<N> {
             if !connection.has(Flags::BLOCKED) {
                 return false;
             }
-            let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
+            let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
             let counter = connection.delivery_counter();
             // The socket took nothing of a shared message, which is in the replay buffer.
             let Some(io) = &mut connection.io else { return true };

@@ -107,7 +107,7 @@ impl<N: Net> Worker<N> {
             State::Head | State::Closing => return false,
         }
         let is_composed = connection.has(Flags::MULTIPLE)
-            && matches!(connection.encoding, Encoding::Sse | Encoding::SseEnvelope);
+            && matches!(connection.encoding(), Encoding::Sse | Encoding::SseEnvelope);
         match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => return false,
             Waiting::Gap { missed, resume_at, policy } => {
@@ -133,7 +133,8 @@ impl<N: Net> Worker<N> {
             return debug_assert!(false, "the caller has seen messages");
         };
         let is_chunked = connection.has(Flags::CHUNKED);
-        let encode = |message| Encoding::encode(connection.encoding, message, is_chunked);
+        let encoding = connection.encoding();
+        let encode = |message| Encoding::encode(encoding, message, is_chunked);
         let outcome = outcome::write(net, &connection.socket, messages, name, encode);
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
@@ -181,7 +182,7 @@ impl<N: Net> Worker<N> {
         if message.excluded == Some(self.connections.name_of(id, connection)) {
             return;
         }
-        let shared = connection.encoding.encode(message, false);
+        let shared = connection.encoding().encode(message, false);
         let own_id = shared.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let mut event = format!("id: {}\n", self.position(id)).into_bytes();
         event.extend_from_slice(&shared[own_id..]);

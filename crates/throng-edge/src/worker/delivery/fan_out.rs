@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
             // `lacks_one` has found it: so requests and visits correspond.
             let connection = connections.expect_live(id)?;
             let is_chunked = connection.has(Flags::CHUNKED);
-            let bytes = connection.encoding.encode(&message, is_chunked);
+            let bytes = connection.encoding().encode(&message, is_chunked);
             Some(WriteRequest { socket: &connection.socket, bytes })
         };
         let requests: Vec<_> = together.iter().filter_map(request).collect();
@@ -90,7 +90,7 @@ impl<N: Net> Worker<N> {
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
         let connection = self.connections.expect_live(id)?;
         let is_composed = connection.has(Flags::MULTIPLE)
-            && matches!(connection.encoding, Encoding::Sse | Encoding::SseEnvelope);
+            && matches!(connection.encoding(), Encoding::Sse | Encoding::SseEnvelope);
         if !connection.takes_messages() || is_composed {
             return None;
         }

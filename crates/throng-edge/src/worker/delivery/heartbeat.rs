@@ -189,7 +189,7 @@ impl<N: Net> Worker<N> {
 /// A heartbeat in the framing of the connection, which needs no answer.
 fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
     let is_chunked = connection.has(Flags::CHUNKED);
-    match connection.encoding {
+    match connection.encoding() {
         Encoding::WebSocket | Encoding::WebSocketEnvelope if connection.has(Flags::V1) => {
             V1_HEARTBEAT
         }

@@ -52,7 +52,7 @@ impl<N: Net> Worker<N> {
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return };
         let name = self.connections.name_of(id, connection);
-        let is_envelope = connection.encoding.is_envelope();
+        let is_envelope = connection.encoding().is_envelope();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
             let advanced_to = answer.add_all(backlog.iter(), name, is_envelope);
             if let Some(offset) = advanced_to {
@@ -70,7 +70,7 @@ impl<N: Net> Worker<N> {
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return answer };
         let name = self.connections.name_of(id, connection);
-        let is_envelope = connection.encoding.is_envelope();
+        let is_envelope = connection.encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
             let mut advanced_to = None;
             match self.subscriptions.waiting(subscription) {
@@ -189,7 +189,7 @@ impl<N: Net> Worker<N> {
         let cursor = self.subscriptions.cursor(subscription)?;
         let connection = self.connections.expect_live_mut(id)?;
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
-        let terms = Terms { cursor, encoding: connection.encoding, poll };
+        let terms = Terms { cursor, encoding: connection.encoding(), poll };
         let known = answers.iter().position(|shared| shared.terms == terms);
         Some(known.unwrap_or_else(|| {
             let answer = self.collect(id);

@@ -20,7 +20,7 @@ impl<N: Net> Worker<N> {
         let mut json = Vec::new();
         write(&mut json);
         let mut out = Vec::with_capacity(json.len() + 16);
-        frame_notice(&mut out, connection.encoding, connection.has(Flags::CHUNKED), event, &json);
+        frame_notice(&mut out, connection.encoding(), connection.has(Flags::CHUNKED), event, &json);
         self.send(id, &out);
     }
 }

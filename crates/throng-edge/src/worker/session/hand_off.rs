@@ -5,7 +5,6 @@ use throng_core::{Counter, WorkerId};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, State};
-use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -46,7 +45,6 @@ impl<N: Net> Worker<N> {
             newest_subscription: None,
             io: Some(Box::new(Io::with_inbound(bytes))),
             state: State::Head,
-            encoding: Encoding::WebSocket,
             flags,
         });
         if let Some(token) = self.connections.token(id) {
@@ -122,7 +120,6 @@ impl<N: Net> Worker<N> {
             newest_subscription: None,
             io,
             state: State::Head,
-            encoding: Encoding::WebSocket,
             flags,
         });
         // The attempt has removed it from epoll.

@@ -140,7 +140,7 @@ impl<N: Net> Worker<N> {
             .with(Flags::DELIVERY_DEFERRED, connection.has(Flags::DELIVERY_DEFERRED))
             .with(Flags::VIEWER, request.is_status());
         connection.state = State::Streaming;
-        (connection.encoding, connection.flags) = match request.transport {
+        let (encoding, flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
                 let is_envelope = is_v1 || request.envelope;
                 let encoding =
@@ -154,6 +154,7 @@ impl<N: Net> Worker<N> {
             }
             Transport::Stream | Transport::LongPoll { .. } => (Encoding::Line, flags),
         };
+        connection.flags = flags.with_encoding(encoding);
         let (counter, parked) = match request.transport {
             _ if request.is_status() => (Counter::SubscribedStatus, Parked::Status),
             Transport::WebSocket { .. } => (Counter::SubscribedWebSocket, Parked::WebSocket),
@@ -251,7 +252,7 @@ impl<N: Net> Worker<N> {
         headers: &SubscriptionHeaders<'_>,
     ) {
         let Some(connection) = self.connections.expect_live(id) else { return };
-        let (encoding, is_chunked) = (connection.encoding, connection.has(Flags::CHUNKED));
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         let mut notice = |event: &str, json: &mut Vec<u8>| {
             frame_notice(out, encoding, is_chunked, event, json);
