@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod head;
 pub(crate) mod history;
+mod late_answer;
 pub(crate) mod options;
 mod parameters;
 pub(crate) mod presence;

@@ -115,7 +115,7 @@ async fn answer_api(
             api::batch::answer(control, head, body).await
         }
         Resource::Log(kind, name, Part::History) if is_read => {
-            api::history::answer(control, head, kind, name)
+            api::history::answer(control, head, kind, name).await
         }
         Resource::Log(kind, name, Part::Presence) if is_read => {
             api::presence::answer(control, head, kind, name).await
@@ -124,7 +124,7 @@ async fn answer_api(
         Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
             if head.method == Method::HEAD =>
         {
-            api::head::answer(control, head)
+            api::head::answer(control, head).await
         }
         _ => Err(ApiError::method(resource.methods())),
     }

@@ -1,5 +1,6 @@
 //! Access control: which client may do what.
 
+use crate::later::{Answer, Later};
 use crate::name::ChannelName;
 
 /// The listener that accepted a connection.
@@ -50,8 +51,15 @@ pub enum Decision {
 
 /// The policy that both planes consult before they act for a client.
 pub trait Access: Send + Sync {
-    /// Whether `asker` may perform `action`.
-    fn may(&self, asker: &Asker<'_>, action: Action<'_>) -> Decision;
+    /// Whether `asker` may perform `action`. A policy that has to ask elsewhere answers later; the
+    /// client waits for it, up to a deadline that the planes set, and is refused with `busy` then.
+    /// A policy must not wait itself: a worker with all of its connections would wait with it.
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision>;
 }
 
 /// The policy that allows every action.
@@ -59,8 +67,8 @@ pub trait Access: Send + Sync {
 pub struct AllowAll;
 
 impl Access for AllowAll {
-    fn may(&self, _: &Asker<'_>, _: Action<'_>) -> Decision {
-        Decision::Allowed
+    fn may(&self, _: &Asker<'_>, _: Action<'_>, _: Later<'_, Decision>) -> Answer<Decision> {
+        Decision::Allowed.into()
     }
 }
 
@@ -69,19 +77,32 @@ impl Access for AllowAll {
 pub struct ReadOnlyClients;
 
 impl Access for ReadOnlyClients {
-    fn may(&self, asker: &Asker<'_>, action: Action<'_>) -> Decision {
-        match (asker.listener, action) {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        _: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        let decision = match (asker.listener, action) {
             (Listener::Public, Action::Publish(_) | Action::PublishBatch) => Decision::Denied(
                 "clients of this server may only read; publish at its admin listener".into(),
             ),
             _ => Decision::Allowed,
-        }
+        };
+        decision.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::later::Ticket;
+
+    fn ask(asker: &Asker<'_>, action: Action<'_>) -> Decision {
+        let mut issue = || Ticket::new(drop);
+        let answer = ReadOnlyClients.may(asker, action, Later::new(&mut issue));
+        answer.now().expect("it asks nowhere else")
+    }
 
     #[test]
     fn clients_that_may_only_read_cannot_publish() {
@@ -89,9 +110,9 @@ mod tests {
             .map(|listener| Asker { listener, ..Asker::default() });
         let channel = ChannelName::channel("a");
         for action in [Action::Publish(&channel), Action::PublishBatch] {
-            let decision = ReadOnlyClients.may(&client, action);
+            let decision = ask(&client, action);
             assert!(matches!(decision, Decision::Denied(message) if message.len() <= 123));
-            assert_eq!(ReadOnlyClients.may(&operator, action), Decision::Allowed);
+            assert_eq!(ask(&operator, action), Decision::Allowed);
         }
         let reads = [
             Action::Subscribe(&channel),
@@ -99,7 +120,7 @@ mod tests {
             Action::ReadPresence(&channel),
         ];
         for action in reads {
-            assert_eq!(ReadOnlyClients.may(&client, action), Decision::Allowed);
+            assert_eq!(ask(&client, action), Decision::Allowed);
         }
     }
 }

@@ -6,12 +6,12 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 
 use crate::engine::{
     Engine, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published, StartAt,
 };
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
+use crate::later::ask;
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::rules::{Retention, Rule, Rules};
@@ -288,16 +288,11 @@ impl Subject {
     }
 
     fn presence_asks_each_worker(&self) {
-        let ask = || {
-            let (answer, answered) = channel();
-            let done = Box::new(move |presence| answer.send(presence).expect("it is awaited"));
-            self.engine.presence(NOW_MS, &name(), 9, done).expect("few ask");
-            answered
-        };
-        assert_eq!(ask().recv(), Ok(crate::Presence::default()), "no one is there");
+        let ask = || ask(|later| self.engine.presence(NOW_MS, &name(), 9, later).expect("few ask"));
+        assert_eq!(ask().recv(), Ok(Some(crate::Presence::default())), "no one is there");
         self.follow(&name(), 0, StartAt::Live);
         self.follow(&name(), 1, StartAt::Live);
-        let answered: Receiver<crate::Presence> = ask();
+        let answered = ask();
         for worker in 0..WORKERS {
             assert!(answered.try_recv().is_err(), "not all have answered");
             let notifications = self.notifications(worker);
@@ -306,28 +301,23 @@ impl Subject {
             };
             query.answer([Arc::from(format!("user-{worker}"))], false);
         }
-        let presence = answered.try_recv().expect("all have answered");
+        let presence = answered.try_recv().ok().flatten().expect("all have answered");
         assert_eq!((presence.connections, presence.users.len()), (2, WORKERS));
     }
 
     fn a_follows_query_goes_to_the_connections_worker(&self) {
         let connection = ConnectionName::new(WorkerId(1), 3, 7);
-        let ask = || {
-            let (answer, answered) = channel();
-            let done = Box::new(move |follows| answer.send(follows).expect("it is awaited"));
-            self.engine.follows(&name(), connection, done);
-            answered
-        };
-        assert_eq!(ask().recv(), Ok(false), "its worker does not follow the channel");
+        let ask = || ask(|later| self.engine.follows(&name(), connection, later));
+        assert_eq!(ask().recv(), Ok(Some(false)), "its worker does not follow the channel");
         self.follow(&name(), 1, StartAt::Live);
         let answered = ask();
-        let Some(Notification::Follows { connection: asked, query, .. }) =
+        let Some(Notification::Follows { connection: asked, ticket, .. }) =
             self.notifications(1).pop()
         else {
             panic!("its worker is asked");
         };
         assert_eq!(asked, connection);
-        (query.0)(true);
-        assert_eq!(answered.try_recv(), Ok(true));
+        ticket.answer(true);
+        assert_eq!(answered.try_recv(), Ok(Some(true)));
     }
 }

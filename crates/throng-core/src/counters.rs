@@ -98,6 +98,14 @@ counters! {
         RefusedDraining "draining",
         RefusedCommand "command",
     }
+    "waits_total"
+        "Requests and commands that waited for a decision, or for another answer from elsewhere."
+        { Waited }
+    "waits_timed_out_total" "Requests and commands refused because no answer came in time."
+        { WaitsTimedOut }
+    "answers_unawaited_total"
+        "Answers that came when their connections had gone, or had been refused."
+        { UnawaitedAnswers }
     "disconnects_total" "Connections that ended, by reason." by reason {
         ClosedByPeer "peer",
         ClosedByError "socket_error",
@@ -108,6 +116,7 @@ counters! {
         ClosedDraining "draining",
         ClosedOverload "overload",
         ClosedForRoom "evicted",
+        ClosedUnanswered "unanswered",
     }
 }
 

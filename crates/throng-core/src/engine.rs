@@ -7,11 +7,12 @@ use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::id::{ChannelId, LocalId, MessageId, Position, WorkerId};
+use crate::later::{Answer, Later, Ticket};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
-use crate::presence::{PresenceBusy, PresenceCache, PresenceDone};
+use crate::presence::{Presence, PresenceBusy, PresenceCache};
 use crate::rules::RuleId;
-use crate::worker_queue::{FollowsQuery, Notification};
+use crate::worker_queue::Notification;
 
 /// A message that a client publishes.
 #[derive(Debug, Clone)]
@@ -237,41 +238,43 @@ pub trait Engine: Send + Sync {
     /// The answers to presence queries that clients share.
     fn presence_cache(&self) -> &Arc<PresenceCache>;
 
-    /// Queries who is in a channel. `done` is called with the answer, at once or on a worker's
-    /// thread; it is dropped if the query is refused.
+    /// Queries who is in a channel. Answers later if workers have to be asked, on the thread of one
+    /// of them.
     fn presence(
         &self,
         now_ms: u64,
         channel: &ChannelName,
         users_max: usize,
-        done: PresenceDone,
-    ) -> Result<(), PresenceBusy> {
+        later: Later<'_, Presence>,
+    ) -> Result<Answer<Presence>, PresenceBusy> {
         let Audience { subscribers, workers } = self.audience(channel);
         let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
+        let followers = (connections, workers.len());
         let cache = self.presence_cache();
-        let query = cache.ask(now_ms, channel, connections, workers.len(), users_max, done)?;
+        let (answer, query) = cache.ask(now_ms, channel, followers, users_max, later)?;
         // The answer to another query serves this one, too: it is here, or under way.
-        let Some(query) = query else { return Ok(()) };
+        let Some(query) = query else { return Ok(answer) };
         for (worker, local, channel) in workers {
             self.post(worker, Notification::Presence { local, channel, query: Arc::clone(&query) });
         }
-        Ok(())
+        Ok(answer)
     }
 
-    /// Queries whether a connection follows a channel. `done` is called with the answer as in
-    /// [`Engine::presence`]; it is dropped if the connection's worker has ended.
+    /// Queries whether a connection follows a channel. Answers later if the connection's worker has
+    /// to be asked.
     fn follows(
         &self,
         channel: &ChannelName,
         connection: ConnectionName,
-        done: Box<dyn FnOnce(bool) + Send>,
-    ) {
+        later: Later<'_, bool>,
+    ) -> Answer<bool> {
         let followers = self.audience(channel).workers;
         match followers.into_iter().find(|(worker, ..)| *worker == connection.worker()) {
-            None => done(false),
+            None => false.into(),
             Some((worker, _, channel)) => {
-                let query = FollowsQuery(done);
-                self.post(worker, Notification::Follows { channel, connection, query });
+                let (ticket, answer): (Ticket<bool>, _) = later.ticket();
+                self.post(worker, Notification::Follows { channel, connection, ticket });
+                answer
             }
         }
     }

@@ -24,6 +24,7 @@
 //! | `presence` | who is in a channel |
 //! | `access` | the one place that decides who may do what |
 //! | `counters` | the counters of a worker |
+//! | [`later`] | answers that may come later |
 //! | `histogram` | times, counted by length |
 //! | [`frozen`] | state as bytes, for another process to go on with |
 //! | [`slab`] | storage with stable indices |
@@ -51,6 +52,7 @@ pub mod frozen;
 mod histogram;
 mod history_page;
 pub mod id;
+pub mod later;
 mod log;
 mod memory;
 pub mod message;
@@ -70,10 +72,11 @@ pub use engine::{
 };
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, Epoch, LocalId, MessageId, Position, WorkerId};
+pub use later::{Answer, Later, Ticket};
 pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
-pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceDone, PresenceQuery};
+pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use subscriptions::{SubscriptionId, SubscriptionTable, Waiting};
-pub use worker_queue::{FollowsQuery, Notification, QueueLimits, WorkerQueue};
+pub use worker_queue::{LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue};

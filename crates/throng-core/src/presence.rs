@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::later::{Answer, Later, Ticket};
 use crate::name::ChannelName;
 
 /// The number of followers from which on queries share a scan. Scanning fewer takes no longer than
@@ -59,9 +60,6 @@ impl From<PresenceBusy> for ErrorResponse {
         ErrorResponse::new(ErrorCode::Busy, error.to_string())
     }
 }
-
-/// Called with the answer, at once or on a worker's thread.
-pub type PresenceDone = Box<dyn FnOnce(Presence) + Send>;
 
 /// The users that workers have found.
 #[derive(Debug, Default)]
@@ -129,16 +127,27 @@ impl PresenceQuery {
 struct Requester {
     users_max: usize,
     connections: usize,
-    done: PresenceDone,
+    ticket: Ticket<Presence>,
 }
 
 impl Requester {
     fn answer(self, found: &Found) {
-        let users = found.users.iter().take(self.users_max).cloned().collect();
-        let is_cut = found.is_cut || found.users.len() > self.users_max;
-        (self.done)(Presence { connections: self.connections, users, is_cut });
+        self.ticket.answer(found.answer(self.connections, self.users_max));
     }
 }
+
+impl Found {
+    /// The answer about a channel with `connections` followers that names at most `users_max`.
+    fn answer(&self, connections: usize, users_max: usize) -> Presence {
+        let users = self.users.iter().take(users_max).cloned().collect();
+        let is_cut = self.is_cut || self.users.len() > users_max;
+        Presence { connections, users, is_cut }
+    }
+}
+
+/// What became of a query: the answer, and the query to send to each worker, if there is need of
+/// one.
+pub(crate) type Asked = (Answer<Presence>, Option<Arc<PresenceQuery>>);
 
 /// The state of a channel's shared answer.
 enum Entry {
@@ -167,59 +176,61 @@ impl PresenceCache {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a query about a channel with `connections` followers of `workers` workers. Returns the
-    /// query to send to each of them; `None` if an answer is remembered or on its way.
-    pub fn ask(
+    /// Takes a query about a channel with `connections` followers of `workers` workers. It is
+    /// answered at once if an answer is remembered; if one is on its way, no other query is sent.
+    pub(crate) fn ask(
         self: &Arc<Self>,
         now_ms: u64,
         channel: &ChannelName,
-        connections: usize,
-        workers: usize,
+        (connections, workers): (usize, usize),
         users_max: usize,
-        done: PresenceDone,
-    ) -> Result<Option<Arc<PresenceQuery>>, PresenceBusy> {
-        let requester = Requester { users_max, connections, done };
+        later: Later<'_, Presence>,
+    ) -> Result<Asked, PresenceBusy> {
         if workers == 0 {
-            requester.answer(&Found::default());
-            return Ok(None);
+            return Ok((Found::default().answer(connections, users_max).into(), None));
         }
         if connections < SHARED_FOLLOWERS_MIN {
             self.open()?;
+            let (ticket, answer) = later.ticket();
+            let requester = Requester { users_max, connections, ticket };
             let cache = Arc::clone(self);
-            return Ok(Some(PresenceQuery::new(users_max, workers, move |found| {
+            let query = PresenceQuery::new(users_max, workers, move |found| {
                 cache.open.fetch_sub(1, Ordering::Relaxed);
                 requester.answer(&found);
-            })));
+            });
+            return Ok((answer, Some(query)));
         }
-        let known = {
-            let mut channels = self.lock();
-            match channels.get_mut(channel) {
-                Some(Entry::Remembered { found, until_ms }) if now_ms < *until_ms => {
-                    Arc::clone(found)
-                }
-                Some(Entry::Scanning(requesters)) => {
-                    self.open()?;
-                    requesters.push(requester);
-                    return Ok(None);
-                }
-                stale => {
-                    self.open()?;
-                    let scanning = Entry::Scanning(vec![requester]);
-                    match stale {
-                        Some(stale) => self.uncount(&std::mem::replace(stale, scanning)),
-                        None => drop(channels.insert(channel.clone(), scanning)),
-                    }
-                    let (cache, channel) = (Arc::clone(self), channel.clone());
-                    let lifetime_ms = (connections / FOLLOWERS_PER_MS) as u64;
-                    let until_ms = now_ms + lifetime_ms.min(REMEMBERED_MS_MAX);
-                    return Ok(Some(PresenceQuery::new(USERS_MAX, workers, move |found| {
-                        cache.complete(&channel, found, until_ms);
-                    })));
-                }
+        let mut channels = self.lock();
+        let entry = channels.get_mut(channel);
+        if let Some(Entry::Remembered { found, until_ms }) = &entry
+            && now_ms < *until_ms
+        {
+            let found = Arc::clone(found);
+            drop(channels);
+            return Ok((found.answer(connections, users_max).into(), None));
+        }
+        self.open()?;
+        let (ticket, answer) = later.ticket();
+        let requester = Requester { users_max, connections, ticket };
+        let stale = match entry {
+            Some(Entry::Scanning(requesters)) => {
+                requesters.push(requester);
+                return Ok((answer, None));
             }
+            stale => stale,
         };
-        requester.answer(&known);
-        Ok(None)
+        let scanning = Entry::Scanning(vec![requester]);
+        match stale {
+            Some(stale) => self.uncount(&std::mem::replace(stale, scanning)),
+            None => drop(channels.insert(channel.clone(), scanning)),
+        }
+        let (cache, channel) = (Arc::clone(self), channel.clone());
+        let lifetime_ms = (connections / FOLLOWERS_PER_MS) as u64;
+        let until_ms = now_ms + lifetime_ms.min(REMEMBERED_MS_MAX);
+        let query = PresenceQuery::new(USERS_MAX, workers, move |found| {
+            cache.complete(&channel, found, until_ms);
+        });
+        Ok((answer, Some(query)))
     }
 
     /// Removes expired answers.

@@ -7,9 +7,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::access::Decision;
 use crate::id::{ChannelId, LocalId};
-use crate::message::Message;
-use crate::presence::PresenceQuery;
+use crate::later::Ticket;
+use crate::message::{ConnectionName, Message};
+use crate::presence::{Presence, PresenceQuery};
 
 /// What engine and control plane tell a worker.
 #[derive(Debug)]
@@ -37,16 +39,16 @@ pub enum Notification {
         /// The engine's id for the channel.
         channel: ChannelId,
         /// The connection that is asked about.
-        connection: crate::ConnectionName,
-        /// To be called with the answer.
-        query: FollowsQuery,
+        connection: ConnectionName,
+        /// To be answered in any case.
+        ticket: Ticket<bool>,
     },
-    /// The late answer to a command, for one connection if it is still there.
+    /// The late answer to a question that the worker has asked for one of its connections.
     Answer {
-        /// The connection that sent the command.
-        connection: crate::ConnectionName,
-        /// JSON, which the worker frames.
-        text: String,
+        /// The question that it answers.
+        question: QuestionId,
+        /// The answer; `None` if there will be none.
+        answer: Option<Box<LateAnswer>>,
     },
     /// Accept no new connections and no new subscriptions.
     StopAccepting,
@@ -61,13 +63,25 @@ impl Notification {
     }
 }
 
-/// Called with the answer to [`Notification::Follows`]; dropped if there will be none.
-pub struct FollowsQuery(pub Box<dyn FnOnce(bool) + Send>);
+/// Names a question that a worker has asked for a connection, so that a late answer finds only what
+/// waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuestionId {
+    /// The connection that the worker asks for. It may have gone when the answer comes.
+    pub connection: ConnectionName,
+    /// Tells apart what is asked for the connection one after the other.
+    pub number: u32,
+    /// Tells apart what is asked at the same time: the place of a channel in a request.
+    pub part: u32,
+}
 
-impl std::fmt::Debug for FollowsQuery {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FollowsQuery")
-    }
+/// An answer that was not there when the worker asked.
+#[derive(Debug)]
+pub enum LateAnswer {
+    /// Of the access policy.
+    Decision(Decision),
+    /// Of all workers that follow a channel.
+    Presence(Presence),
 }
 
 /// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because
@@ -320,8 +334,8 @@ mod tests {
     #[test]
     fn urgent_notifications_overtake_the_others() {
         let queue = WorkerQueue::new(|| {});
-        let connection = crate::ConnectionName(1);
-        let answer = || Notification::Answer { connection, text: String::new() };
+        let question = QuestionId { connection: ConnectionName(1), number: 1, part: 0 };
+        let answer = || Notification::Answer { question, answer: None };
         for notification in [answer(), Notification::StopAccepting, answer(), Notification::Drain] {
             queue.post(notification);
         }

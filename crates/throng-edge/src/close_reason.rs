@@ -23,6 +23,8 @@ pub(crate) enum CloseReason {
     Draining,
     /// It buffers too much, or delivery does not keep up.
     Overload,
+    /// An answer that a message of it needs did not come in time.
+    Unanswered,
     /// Its request head is incomplete and another connection needs the place.
     Evicted,
     /// More pipelined input than one request head may have.
@@ -47,7 +49,7 @@ impl CloseReason {
                 Some((close_code::LAGGING, message))
             }
             CloseReason::Draining => of_error(ErrorCode::Draining),
-            CloseReason::Overload => of_error(ErrorCode::Busy),
+            CloseReason::Overload | CloseReason::Unanswered => of_error(ErrorCode::Busy),
             CloseReason::Violation(violation) => {
                 Some((violation.close_code(), violation.message()))
             }
@@ -75,6 +77,7 @@ impl CloseReason {
             CloseReason::Lagging => Some(Counter::ClosedBehind),
             CloseReason::Draining => Some(Counter::ClosedDraining),
             CloseReason::Overload => Some(Counter::ClosedOverload),
+            CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
             CloseReason::Evicted => Some(Counter::ClosedForRoom),
             CloseReason::Pipelining
             | CloseReason::Violation(_)

@@ -8,6 +8,8 @@
 //! | `buffers` | the limit on the memory that all connections buffer |
 //! | `io` | what a connection owns only while something is unfinished |
 //! | `state` | one connection |
+//! | `pending` | a request or command that waits for answers |
+//! | `side_table` | what only some connections have |
 //! | `unfinished_heads` | connections that give way to new ones |
 //! | `connections` | all connections of a worker, and their places |
 
@@ -17,12 +19,16 @@ mod flags;
 mod id;
 mod io;
 mod outbound;
+mod pending;
+mod side_table;
 mod state;
 mod unfinished_heads;
 
 pub(crate) use connections::Connections;
 pub(crate) use flags::Flags;
+pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
 pub(crate) use outbound::{Left, Progress};
+pub(crate) use pending::{Asked, Pending, Stage};
 pub use state::{Connection, State};

@@ -57,6 +57,9 @@ pub struct Limits {
     pub slice_bytes: usize,
     /// The time from the first byte of a WebSocket message to its last.
     pub message_timeout: Duration,
+    /// The time that a request or command waits for a decision of the access policy, or for another
+    /// answer from elsewhere. Then it is refused with `busy`.
+    pub wait_timeout: Duration,
     /// The time in which a client has to read an answer, if it reads some of it now and then.
     pub answer_timeout: Duration,
 }
@@ -73,6 +76,7 @@ impl Default for Limits {
             lingering_max: LINGERING_MAX,
             viewers_max: VIEWERS_MAX,
             slice_bytes: 256 << 10,
+            wait_timeout: Duration::from_secs(5),
             message_timeout: Duration::from_secs(60),
             answer_timeout: Duration::from_secs(15 * 60),
         }

@@ -18,6 +18,7 @@
 //! | `buffers` | reused memory |
 //! | `delivery/heartbeat/queue` | heartbeats that are written together |
 //! | `delivery/batch`, `delivery/answer`, `delivery/outcome` | parts of a slice of a fan-out |
+//! | `session/questions` | the numbers of questions whose answers may come later |
 //! | `session/presence_scan` | a presence query, and how far it has come |
 //! | [`connection`](crate::connection) | all connections, and the places that they take |
 //!
@@ -33,12 +34,14 @@
 //! | `drain` | tells clients when to come back, and closes their connections |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
 //! | `session/presence` | finds the users of a channel |
+//! | `session/resume` | goes on with what has waited for an answer |
 //! | `session/accept` | takes a connection in |
 //! | `delivery/writable` | goes on with a connection whose socket takes more |
 //! | `session/receive` | reads, and passes the input to the handler of the connection's state |
 //! | `session/frames` | WebSocket frames |
 //! | `session/command` | the commands of `throng.v1` in them |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
+//! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
 //! | `delivery/heartbeat` | heartbeats and pings |
 //! | `delivery/fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `delivery/deliver` | writes a subscriber the messages that it lacks |
@@ -95,6 +98,7 @@ pub use clock::{Now, TICKS_PER_S};
 use deferred::Deferred;
 use delivery::heartbeat::queue::HeartbeatQueue;
 use own_metrics::OwnMetrics;
+use session::questions::Questions;
 use shutdown::Shutdown;
 
 /// The parameters of a new worker.
@@ -146,6 +150,8 @@ pub struct Worker<N: Net> {
     budget: Budget,
     /// How far the end of the worker has come.
     shutdown: Shutdown,
+    /// Numbers the questions whose answers may come later.
+    questions: Questions,
     /// Reused memory, so that an idle connection needs none.
     buffers: Buffers,
 }
@@ -170,6 +176,7 @@ impl<N: Net> Worker<N> {
             heartbeats: HeartbeatQueue::default(),
             budget: Budget::new(limits.slice_bytes),
             shutdown: Shutdown::default(),
+            questions: Questions::default(),
             buffers: Buffers::new(),
             settings,
         }

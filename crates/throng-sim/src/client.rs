@@ -197,6 +197,11 @@ impl Client {
             && self.greetings.is_empty()
     }
 
+    /// Whether it does not know yet what it follows, because a subscription may still be refused.
+    pub(crate) fn awaits_subscription(&self) -> bool {
+        self.commands.iter().any(|(_, command)| matches!(command, Command::Subscribe(_)))
+    }
+
     /// The name that the server gave the connection, once it is subscribed.
     pub(crate) fn name(&self) -> Option<u64> {
         self.name

@@ -16,6 +16,7 @@
 //! | `model` | the expected logs and subscriptions |
 //! | `topics` | the channels and their rules |
 //! | `recorder` | the real engine, with a record of all calls |
+//! | `late` | an access policy that decides later |
 //! | `post` | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
 //! | `control` | a fake control plane |
@@ -32,6 +33,7 @@
 mod client;
 mod control;
 mod decode;
+mod late;
 mod model;
 pub mod net;
 pub mod notes;

@@ -330,7 +330,7 @@ impl Model {
         let dropped = self.next_for(topic, offset.saturating_sub(1), None);
         let Some((_, dropped)) = dropped else { return 0 };
         let of_topic = |(topic, log): (&Topic, &Log)| {
-            let from = log.entries.partition_point(|entry| entry.number < dropped.number);
+            let from = log.entries.partition_point(|entry| entry.time_ms < dropped.time_ms);
             let rule = &topic.rule;
             let older = if log.has_backlogs {
                 rule.max_lag_messages.max(rule.retention.messages_max)

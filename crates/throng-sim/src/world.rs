@@ -34,6 +34,7 @@ use crate::Check;
 use crate::client::view::{Terms, View};
 use crate::client::{Client, Tamper};
 use crate::control::Control;
+use crate::late::LatePolicy;
 use crate::model::Model;
 use crate::notes::Notes;
 use crate::random::Random;
@@ -74,6 +75,7 @@ pub(crate) struct World {
     /// Competes with the workers for permits to fan out.
     rival: PermitHolder,
     control: Control,
+    policy: Arc<LatePolicy>,
     clients: Vec<Client>,
     metrics: Metrics,
     terms: Terms,

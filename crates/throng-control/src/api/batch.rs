@@ -1,6 +1,8 @@
 //! `POST /publish`: a batch of messages, one JSON object per line. The response has one line for
 //! each of them, in the same order.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -8,7 +10,7 @@ use throng_core::{Action, Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::parameters::permit;
+use super::parameters::{DECISION_TIMEOUT, permit, permit_user};
 use super::publish;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
@@ -32,7 +34,7 @@ pub(crate) async fn answer(
     body: &mut Incoming,
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
-    permit(&*control.access, head, Action::PublishBatch)?;
+    permit(&*control.access, head, Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -51,11 +53,13 @@ pub(crate) async fn answer(
     let reservation =
         large_answer::reserve(&control.publish_answers, count * ANSWER_LINE_BYTES_MAX)?;
     let mut answers = Vec::new();
+    // All lines share it, so that a policy that is silent is not awaited for each of them.
+    let mut wait_left = DECISION_TIMEOUT;
     for (index, line) in lines(&bytes).enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        match publish_line(control, head, line).await {
+        match publish_line(control, head, line, &mut wait_left).await {
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(error) => {
                 control.refusals.record(error.code);
@@ -77,12 +81,13 @@ async fn publish_line(
     control: &Control,
     head: &Parts,
     line: &[u8],
+    wait_left: &mut Duration,
 ) -> Result<Published, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit(&*control.access, head, Action::Publish(&channel))?;
+    permit_user(&*control.access, head, None, Action::Publish(&channel), wait_left).await?;
     let bytes_max = control.settings.max_message_bytes;
     if item.publication.body.len() > bytes_max {
         return Err(ErrorResponse::message_too_large(bytes_max));

@@ -18,7 +18,7 @@ use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::parameters::{permit_user, set_id};
+use super::parameters::{DECISION_TIMEOUT, permit_user, set_id};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, THRONG_RECOVERED};
 use crate::http::caller::Caller;
@@ -30,7 +30,7 @@ const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
 /// Tells nginx not to buffer the response.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
+pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
     if control.is_draining() {
         return Err(ErrorCode::Draining.into());
     }
@@ -46,8 +46,10 @@ pub(crate) fn answer(control: &Control, head: &Parts) -> Result<Answer, ApiError
     }
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
+    let mut wait_left = DECISION_TIMEOUT;
     for channel in &channels {
-        permit_user(&*control.access, head, request.user(), Action::Subscribe(channel))?;
+        let (user, action) = (request.user(), Action::Subscribe(channel));
+        permit_user(&*control.access, head, user, action, &mut wait_left).await?;
     }
     let starts = StartAt::of_request(&request)?;
     let cursors: Vec<_> = channels

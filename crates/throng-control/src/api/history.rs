@@ -15,14 +15,14 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Approximate size of a response without its envelopes.
 const FRAME_BYTES: usize = 512;
 
-pub(crate) fn answer(
+pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access, head, Action::ReadHistory(&channel))?;
+    permit(&*control.access, head, Action::ReadHistory(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit", "before", "after"])?;
     let requested = match (id(query, "before")?, id(query, "after")?) {

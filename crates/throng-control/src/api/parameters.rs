@@ -1,13 +1,15 @@
 //! What several endpoints have in common: permission, query parameters, `Throng-Id`.
 
-use std::time::Duration;
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::request::Parts;
 use throng_core::id::IdError;
-use throng_core::{Access, Action, Asker, Decision, MessageId};
+use throng_core::{Access, Action, Asker, Decision, Later, MessageId};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::late_answer::within;
 use crate::http::answer::{Answer, ApiError, THRONG_ID};
 use crate::http::caller::Caller;
 use crate::http::query;
@@ -21,26 +23,36 @@ const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 /// Number of entries of a page if the request does not say.
 const LIMIT: usize = 100;
 
+/// How long a request waits for the access policy to decide before it is refused with `busy`.
+pub(super) const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Fails unless the client may do this. The request names no user that it comes from.
-pub(super) fn permit(
+pub(super) async fn permit(
     access: &dyn Access,
     head: &Parts,
     action: Action<'_>,
 ) -> Result<(), ErrorResponse> {
-    permit_user(access, head, None, action)
+    permit_user(access, head, None, action, &mut { DECISION_TIMEOUT }).await
 }
 
-/// Fails unless the client, whose connection belongs to `user`, may do this.
-pub(super) fn permit_user(
+/// Fails unless the client, whose connection belongs to `user`, may do this. The decision may take
+/// `wait_left`, from which the time that it takes is subtracted.
+pub(super) async fn permit_user(
     access: &dyn Access,
     head: &Parts,
     user: Option<&str>,
     action: Action<'_>,
+    wait_left: &mut Duration,
 ) -> Result<(), ErrorResponse> {
     let asker = Asker { listener: Caller::of(head).listener, user };
-    match access.may(&asker, action) {
-        Decision::Allowed => Ok(()),
-        Decision::Denied(message) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
+    let ask = |later: Later<'_, _>| Ok::<_, Infallible>(access.may(&asker, action, later));
+    let started = Instant::now();
+    let Ok(decision) = within(*wait_left, ask).await;
+    *wait_left = wait_left.saturating_sub(started.elapsed());
+    match decision {
+        Some(Decision::Allowed) => Ok(()),
+        Some(Decision::Denied(message)) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
+        None => Err(ErrorResponse::unanswered()),
     }
 }
 

@@ -1,11 +1,10 @@
 //! `GET /channels/{channel}/presence`: the subscribers of a channel.
 
 use http::request::Parts;
-use throng_core::{Action, HistoryQuery, Kind, Presence, clock};
+use throng_core::{Action, HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::{ErrorCode, v1};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
+use super::late_answer::within;
 use super::parameters::{WORKERS_TIMEOUT, limit, permit, set_id};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
@@ -18,18 +17,13 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access, head, Action::ReadPresence(&channel))?;
+    permit(&*control.access, head, Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit"])?;
     let users_max = limit(query)?;
-    let (sender, receiver) = oneshot::channel();
-    let done = |presence| {
-        // Fails only if the client has gone and nothing waits for the result.
-        let _ = sender.send(presence);
-    };
     let now_ms = clock::now_ms();
-    control.engine.presence(now_ms, &channel, users_max, Box::new(done))?;
-    let Ok(Ok(presence)) = timeout(WORKERS_TIMEOUT, receiver).await else {
+    let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, users_max, later);
+    let Some(presence) = within(WORKERS_TIMEOUT, ask).await? else {
         let message = "the workers are too busy to count the subscribers; try again later";
         return Err(ApiError::new(ErrorCode::Busy, message));
     };

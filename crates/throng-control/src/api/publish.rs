@@ -1,17 +1,18 @@
 //! `POST` and `PUT` of `/channels/{channel}` and `/users/{user}`: publishes one message.
 
+use std::convert::Infallible;
+
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_core::{
-    Action, Body, ChannelName, ConnectionName, Engine, Kind, Publication, Published, clock,
+    Action, Body, ChannelName, ConnectionName, Engine, Kind, Later, Publication, Published, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
+use super::late_answer::within;
 use super::parameters::{WORKERS_TIMEOUT, permit};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
@@ -27,7 +28,7 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access, head, Action::Publish(&channel))?;
+    permit(&*control.access, head, Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
@@ -92,13 +93,9 @@ pub(super) async fn publish(
 
 /// Whether a connection follows a channel; `false` if its worker is too busy to answer.
 async fn follows(engine: &dyn Engine, channel: &ChannelName, connection: ConnectionName) -> bool {
-    let (sender, receiver) = oneshot::channel();
-    let done = move |follows| {
-        // Fails only if the client has gone and nothing waits for the result.
-        let _ = sender.send(follows);
-    };
-    engine.follows(channel, connection, Box::new(done));
-    matches!(timeout(WORKERS_TIMEOUT, receiver).await, Ok(Ok(true)))
+    let ask = |later: Later<'_, _>| Ok(engine.follows(channel, connection, later));
+    let answer: Result<_, Infallible> = within(WORKERS_TIMEOUT, ask).await;
+    matches!(answer, Ok(Some(true)))
 }
 
 /// Subscribers get the content type in response headers, so it must not contain a line break.

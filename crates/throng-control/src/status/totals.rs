@@ -99,6 +99,6 @@ mod tests {
             by_label("disconnects_total", |counter| u64::from(counter != Counter::ClosedIdle));
         assert_eq!(closed.get("lag"), Some(&1));
         assert_eq!(closed.get("idle"), None);
-        assert_eq!(closed.len(), 8);
+        assert_eq!(closed.len(), 9);
     }
 }

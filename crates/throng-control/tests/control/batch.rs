@@ -70,8 +70,8 @@ fn a_line_can_exclude_a_connection() {
     server.follow(&ChannelName::channel("a"));
     let body = r#"{"channel":"a","data":"x","exclude":"0000000000000005"}"#;
     let mut client = server.connect(post("/publish", &[], body));
-    let Notification::Follows { query, .. } = server.notification() else { panic!("a question") };
-    (query.0)(false);
+    let Notification::Follows { ticket, .. } = server.notification() else { panic!("a question") };
+    ticket.answer(false);
     let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
     assert_eq!(message.excluded.map(|name| name.0), Some(5));
     assert_eq!(lines(client.answer().text()), [json!({"id": "z-1", "subscribers": 1})]);

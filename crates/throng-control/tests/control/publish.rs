@@ -1,12 +1,13 @@
 //! `POST` and `PUT`: publishing one message.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use serde_json::json;
 use throng_control::Settings;
 use throng_core::worker_queue::QUEUE_MESSAGES_MAX;
 use throng_core::{
-    Access, Action, Asker, ChannelName, ConnectionName, Decision, Engine as _, Notification,
+    Access, Action, Answer, Asker, ChannelName, ConnectionName, Decision, Engine as _, Later,
+    Notification, Ticket,
 };
 
 use crate::client::{get, post, request};
@@ -161,11 +162,11 @@ fn a_message_can_exclude_a_connection() {
     let excluded = ConnectionName(0x17);
     let mut client =
         server.connect(post("/channels/a", &["Throng-Exclude: 0000000000000017"], "x"));
-    let Notification::Follows { connection, query, .. } = server.notification() else {
+    let Notification::Follows { connection, ticket, .. } = server.notification() else {
         panic!("a question")
     };
     assert_eq!(connection, excluded);
-    (query.0)(true);
+    ticket.answer(true);
     let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
     assert_eq!(message.excluded, Some(excluded));
     assert_eq!(client.answer().json()["subscribers"], 1);
@@ -202,18 +203,18 @@ fn a_message_is_refused_while_a_workers_queue_is_full() {
 struct Secrecy;
 
 impl Access for Secrecy {
-    fn may(&self, _: &Asker<'_>, action: Action<'_>) -> Decision {
+    fn may(&self, _: &Asker<'_>, action: Action<'_>, _: Later<'_, Decision>) -> Answer<Decision> {
         let (Action::Subscribe(name)
         | Action::Publish(name)
         | Action::ReadHistory(name)
         | Action::ReadPresence(name)) = action
         else {
-            return Decision::Allowed;
+            return Decision::Allowed.into();
         };
         if name.name() == "secret" {
-            return Decision::Denied("this channel is secret".into());
+            return Decision::Denied("this channel is secret".into()).into();
         }
-        Decision::Allowed
+        Decision::Allowed.into()
     }
 }
 
@@ -235,4 +236,35 @@ fn every_action_is_checked() {
     let answer = server.ask(post("/publish", &[], r#"{"channel":"secret","data":"x"}"#));
     assert!(answer.text().contains(r#""error":"forbidden""#));
     assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
+}
+
+/// Passes each question to the test, which answers it later.
+struct Undecided(mpsc::Sender<Ticket<Decision>>);
+
+impl Access for Undecided {
+    fn may(&self, _: &Asker<'_>, _: Action<'_>, later: Later<'_, Decision>) -> Answer<Decision> {
+        let (ticket, answer) = later.ticket();
+        self.0.send(ticket).expect("the test waits");
+        answer
+    }
+}
+
+#[test]
+fn a_decision_may_come_later() {
+    let (sender, questions) = mpsc::channel();
+    let server = Server::with_access(Settings::for_tests(), Arc::new(Undecided(sender)));
+    let publish = || server.connect(post("/channels/a", &[], "x"));
+    let mut client = publish();
+    questions.recv().expect("the policy is asked").answer(Decision::Allowed);
+    assert_eq!(client.answer().status, 201);
+    let mut client = publish();
+    let denial = Decision::Denied("only others may do this".into());
+    questions.recv().expect("the policy is asked").answer(denial);
+    client.answer().expect_refusal(403, "forbidden");
+    let mut client = publish();
+    drop(questions.recv().expect("the policy is asked"));
+    let answer = client.answer();
+    answer.expect_refusal(503, "busy");
+    assert!(answer.field("retry-after").is_some());
+    assert!(questions.try_recv().is_err(), "each is asked once");
 }

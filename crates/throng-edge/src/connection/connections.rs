@@ -26,7 +26,9 @@ use throng_core::{ConnectionName, WorkerId};
 
 use super::buffers::BufferQuota;
 use super::flags::Flags;
-use super::id::{ConnectionId, Generation, Token};
+use super::id::{ConnectionId, Generation, SideIndex, Token};
+use super::pending::Pending;
+use super::side_table::SideTable;
 use super::state::{Connection, State};
 use super::unfinished_heads::UnfinishedHeads;
 use crate::limits::Limits;
@@ -40,6 +42,8 @@ pub(crate) struct Connections<S> {
     metrics: Metrics,
     limits: Limits,
     table: Slab<Connection<S>>,
+    /// What only some of them have.
+    side: SideTable,
     /// The generation of the newest connection.
     newest_generation: u32,
     /// Connections that subscribe or have subscribed: each has a place until it closes.
@@ -69,6 +73,7 @@ impl<S> Connections<S> {
             metrics,
             limits,
             table: Slab::default(),
+            side: SideTable::default(),
             newest_generation: generation,
             admitted: 0,
             viewers_in_reserve: 0,
@@ -167,6 +172,7 @@ impl<S> Connections<S> {
             socket,
             generation,
             due,
+            side: SideIndex::NONE,
             newest_subscription: None,
             io: None,
             state: State::Head,
@@ -178,7 +184,8 @@ impl<S> Connections<S> {
 
     /// Removes a connection and frees its place; `None` if it is gone already.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection<S>> {
-        let connection = self.table.remove(id.index())?;
+        let mut connection = self.table.remove(id.index())?;
+        self.side.free(&mut connection);
         self.quota.release(id, connection.buffered());
         match connection.state {
             State::Closing => self.closing -= 1,
@@ -191,7 +198,7 @@ impl<S> Connections<S> {
     /// Puts a connection back that was [removed](Connections::remove) and is not closing. It keeps
     /// its generation, not its id.
     pub(crate) fn put_back(&mut self, mut connection: Connection<S>) -> ConnectionId {
-        debug_assert!(connection.state != State::Closing);
+        debug_assert!(connection.state != State::Closing && !connection.side.is_some());
         if let Some(io) = &mut connection.io {
             io.buffered = Default::default();
         }
@@ -218,8 +225,9 @@ impl<S> Connections<S> {
     /// Sets the state `Closing` and gives up the place. Returns whether there is room for the
     /// connection to linger until its peer has closed, too.
     pub(crate) fn begin_closing(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = self.expect_live_mut(id) else { return false };
+        let Some(connection) = self.table.get_mut(id.index()) else { return false };
         debug_assert!(connection.state != State::Closing);
+        self.side.free(connection);
         connection.state = State::Closing;
         let flags = connection.flags;
         let had_place = flags.has(Flags::SERVED) && !flags.has(Flags::IN_RESERVE);
@@ -306,12 +314,65 @@ impl<S> Connections<S> {
         self.load().taken.store(self.taken(), Ordering::Relaxed);
     }
 
+    /// The connection's request waits for answers, at most until the tick `deadline`. One that is
+    /// not parked yet is [`State::Waiting`] from now on.
+    pub(crate) fn begin_wait(&mut self, id: ConnectionId, pending: Pending, deadline: u32) {
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        if connection.state == State::Head {
+            connection.state = State::Waiting;
+        }
+        debug_assert!(matches!(connection.state, State::Waiting | State::Streaming));
+        self.side.begin_wait(id, connection, pending, deadline);
+        // What waits is counted there.
+        connection.io_mut();
+        self.update_buffered(id);
+    }
+
+    /// The connection waits no longer. Returns what it has waited with, if it has.
+    pub(crate) fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
+        let connection = self.table.get_mut(id.index())?;
+        let pending = self.side.end_wait(id, connection)?;
+        if connection.state == State::Waiting {
+            connection.state = State::Head;
+        }
+        self.update_buffered(id);
+        Some(pending)
+    }
+
+    /// What the connection waits for; `None` if it does not wait.
+    pub(crate) fn pending(&self, id: ConnectionId) -> Option<&Pending> {
+        self.side.pending(self.get(id)?)
+    }
+
+    /// What the connection waits for; `None` if it does not wait.
+    pub(crate) fn pending_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
+        let connection = self.table.get(id.index())?;
+        self.side.pending_mut(connection)
+    }
+
+    /// Whether the connection waits, and its deadline is over.
+    pub(crate) fn is_wait_over(&self, id: ConnectionId, now: u32) -> bool {
+        self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
+    }
+
+    /// The tick at which the connection is due, apart from what it waits for.
+    pub(crate) fn own_due(&self, id: ConnectionId) -> Option<u32> {
+        Some(self.side.own_due(self.get(id)?))
+    }
+
+    /// Sets the tick at which the connection is due, apart from what it waits for.
+    pub(crate) fn set_own_due(&mut self, id: ConnectionId, due: u32) {
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        self.side.set_own_due(id, connection, due);
+    }
+
     /// Counts the bytes that the connection buffers now.
     pub(crate) fn update_buffered(&mut self, id: ConnectionId) {
         // A connection that was evicted may be gone, and an idle one buffers nothing.
-        let connection = self.table.get_mut(id.index());
-        let Some(io) = connection.and_then(|connection| connection.io.as_mut()) else { return };
-        let bytes = io.buffered_bytes();
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let pending_bytes = self.side.pending(connection).map_or(0, Pending::bytes);
+        let Some(io) = &mut connection.io else { return };
+        let bytes = io.buffered_bytes() + pending_bytes;
         self.quota.set(id, &mut io.buffered, bytes);
     }
 
@@ -319,8 +380,9 @@ impl<S> Connections<S> {
     pub(crate) fn trim_buffers(&mut self, id: ConnectionId) {
         // The write or read before may have released it.
         let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let is_waiting = self.side.pending(connection).is_some();
         match &connection.io {
-            Some(io) if io.is_idle() => {
+            Some(io) if io.is_idle() && !is_waiting => {
                 let buffered = connection.buffered();
                 connection.io = None;
                 self.quota.release(id, buffered);
@@ -381,6 +443,8 @@ impl<S> Connections<S> {
         let buffered: usize = all().map(|connection| connection.buffered().bytes()).sum();
         assert_eq!(self.quota.bytes(), buffered, "buffered bytes");
         assert_eq!(self.load().taken.load(Ordering::Relaxed), self.taken(), "published load");
+        let place = |(index, connection)| (ConnectionId::new(index), connection);
+        self.side.check_invariants(self.table.iter().map(place));
     }
 }
 

@@ -72,6 +72,31 @@ impl Token {
     }
 }
 
+/// The index of a connection's entry in the side table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SideIndex(u32);
+
+impl SideIndex {
+    /// The index of a connection without an entry.
+    pub(crate) const NONE: SideIndex = SideIndex(u32::MAX);
+
+    /// The index of an entry. There are fewer than `u32::MAX`.
+    pub(super) fn new(index: u32) -> SideIndex {
+        debug_assert!(index != u32::MAX);
+        SideIndex(index)
+    }
+
+    /// The index as a number; only if there is an entry.
+    pub(super) fn index(self) -> u32 {
+        self.0
+    }
+
+    /// Whether the connection has an entry.
+    pub(crate) fn is_some(self) -> bool {
+        self != SideIndex::NONE
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

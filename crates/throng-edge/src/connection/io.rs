@@ -22,8 +22,6 @@ pub(crate) struct Io {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Present while a long-poll waits whose answer needs more than its messages.
     pub(crate) long_poll: Option<Box<LongPoll>>,
-    /// Queries of this connection whose answers come later, in a notification.
-    pub(crate) pending_queries: u32,
     /// What the worker's quota counts for it; see [`Io::buffered_bytes`].
     pub(super) buffered: Buffered,
     /// The tick at which the message in `reader` began: it has a deadline.
@@ -69,6 +67,5 @@ impl Io {
             && self.partial.is_none()
             && self.outbound.as_ref().is_none_or(|outbound| outbound.is_empty())
             && self.long_poll.is_none()
-            && self.pending_queries == 0
     }
 }

@@ -4,7 +4,7 @@ use throng_core::{Counter, Parked, SubscriptionId};
 
 use super::buffers::Buffered;
 use super::flags::Flags;
-use super::id::{ConnectionId, Generation, Token};
+use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::io::Io;
 use crate::encoding::Encoding;
 
@@ -13,6 +13,9 @@ use crate::encoding::Encoding;
 pub enum State {
     /// The worker awaits or reads a request head.
     Head,
+    /// The request waits for answers: whether it is allowed, or what the engine fetches for it. It
+    /// has a place among the subscribers, and further requests wait behind it.
+    Waiting,
     /// The connection follows channels and gets what is published to them.
     Streaming,
     /// The connection follows channels until its one answer.
@@ -33,6 +36,8 @@ pub struct Connection<S> {
     /// The tick of its one deadline: of its head, its answer, its next heartbeat check or its
     /// close, depending on `state`.
     pub(crate) due: u32,
+    /// What only some connections have: see [`side_table`](super::side_table).
+    pub(crate) side: SideIndex,
     /// Its newest subscription, which links to the one before, and so on.
     pub(crate) newest_subscription: Option<SubscriptionId>,
     /// `None` for an idle connection, which owns no buffers.
@@ -65,7 +70,7 @@ impl<S> Connection<S> {
     /// The kind of subscriber that it counts as; `None` unless it is parked.
     pub(crate) fn parked(&self) -> Option<Parked> {
         Some(match (self.state, self.encoding()) {
-            (State::Head | State::Closing, _) => return None,
+            (State::Head | State::Waiting | State::Closing, _) => return None,
             (State::LongPolling, _) => Parked::Poll,
             (State::Streaming, _) if self.has(Flags::VIEWER) => Parked::Status,
             (State::Streaming, Encoding::WebSocket | Encoding::WebSocketEnvelope) => {

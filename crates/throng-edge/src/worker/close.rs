@@ -45,17 +45,19 @@ impl<N: Net> Worker<N> {
         self.close_after(id, &out, CloseReason::Draining);
     }
 
-    /// Refuses a subscription for now, in the form that its client understands.
+    /// Refuses a subscription; if its client may try again, in the form that it understands.
     pub(super) fn refuse_subscription(
         &mut self,
         id: ConnectionId,
         request: &Request,
-        code: ErrorCode,
+        error: &ErrorResponse,
     ) {
-        self.count(refused_counter(code));
-        let options = self.response_options(code, request.origin.as_deref());
+        self.count(refused_counter(error.code));
+        let may_read = error.code != ErrorCode::OriginRefused;
+        let origin = request.origin.as_deref().filter(|_| may_read);
+        let options = self.response_options(error.code, origin);
         let mut out = Vec::new();
-        ErrorResponse::from(code).write_for_subscriber(&mut out, request, &options);
+        error.write_for_subscriber(&mut out, request, &options);
         self.close_after(id, &out, CloseReason::Complete);
     }
 
@@ -82,11 +84,16 @@ impl<N: Net> Worker<N> {
     /// Closes a WebSocket for overload. The close frame says `what` exceeds which limit, and when
     /// to come back.
     pub(super) fn close_overloaded(&mut self, id: ConnectionId, what: &str) {
+        self.close_for_now(id, CloseReason::Overload, what);
+    }
+
+    /// Closes a WebSocket that could not be served. The reason says why, and when to come back.
+    pub(super) fn close_for_now(&mut self, id: ConnectionId, reason: CloseReason, what: &str) {
         let mut message = what.to_owned();
         if let Some(retry_after) = self.retry_after(ErrorCode::Busy) {
             message += &format!("; {}", retry_after.close_reason());
         }
-        self.close_websocket_with(id, CloseReason::Overload, &message);
+        self.close_websocket_with(id, reason, &message);
     }
 
     /// Closes a connection that lags behind. A stream ends without its last chunk, because it is
@@ -170,7 +177,7 @@ impl<N: Net> Worker<N> {
 }
 
 /// The counter of subscriptions that are refused with this code.
-pub(super) fn refused_counter(code: ErrorCode) -> Counter {
+fn refused_counter(code: ErrorCode) -> Counter {
     match code {
         ErrorCode::OriginRefused => Counter::RefusedOrigin,
         ErrorCode::HostRefused => Counter::RefusedHost,

@@ -2,7 +2,7 @@
 //! time to come back, spread over the drain window, so that clients do not all come back at once.
 
 use throng_core::{Counter, retry};
-use throng_wire::{RetryAfter, chunk, sse};
+use throng_wire::{ErrorCode, RetryAfter, chunk, sse};
 
 use super::Worker;
 use super::clock::ticks;
@@ -72,6 +72,9 @@ impl<N: Net> Worker<N> {
             State::Head if awaits_polls => {}
             State::Head if connection.io.is_some() => self.refuse_draining(id),
             State::Head => self.release(id, CloseReason::Draining),
+            // Messages may be ready for it, which are lost with the server.
+            State::Waiting if self.is_waiting_poll(id) && !is_late => {}
+            State::Waiting => self.refuse_waiting(id, ErrorCode::Draining.into()),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
             _ if connection.has(Flags::DELIVERY_DEFERRED) && !is_late => {}
             _ => self.drain_parked(id),

@@ -1,10 +1,9 @@
 //! Acts on notifications from the engine and the control plane.
 
-use throng_core::{ConnectionName, Notification};
+use throng_core::Notification;
 
 use super::Worker;
 use super::session::presence_scan::PresenceScan;
-use crate::connection::{Flags, State};
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
@@ -34,30 +33,15 @@ impl<N: Net> Worker<N> {
                     let scan = PresenceScan::new(local, channel, query);
                     self.deferred.defer_presence_scan(scan);
                 }
-                Notification::Follows { channel, connection, query } => {
-                    (query.0)(self.follows(connection, channel));
+                Notification::Follows { channel, connection, ticket } => {
+                    ticket.answer(self.follows(connection, channel));
                 }
-                Notification::Answer { connection, text } => self.late_answer(connection, &text),
+                Notification::Answer { question, answer } => self.answered(question, answer),
                 Notification::StopAccepting => self.shutdown.stop_accepting(self.clock.tick()),
                 Notification::Drain => self.start_drain(),
             }
         }
         self.buffers.return_notifications(notifications);
         takes_all
-    }
-
-    /// Sends an answer that came later than its command.
-    fn late_answer(&mut self, connection: ConnectionName, text: &str) {
-        // The client may have gone meanwhile.
-        let Some(id) = self.connections.find_name(connection) else { return };
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        if let Some(io) = &mut connection.io {
-            io.pending_queries = io.pending_queries.saturating_sub(1);
-        }
-        // Nothing may follow a close frame (RFC 6455 section 5.5.1).
-        if connection.has(Flags::V1) && connection.state == State::Streaming {
-            self.reply(id, |out| out.extend_from_slice(text.as_bytes()));
-        }
-        self.connections.trim_buffers(id);
     }
 }

@@ -119,7 +119,7 @@ impl<N: Net> Worker<N> {
         let patience = match connection.state {
             State::Closing => LAST_READ_TICKS,
             State::Head => ticks(self.settings.idle_timeout),
-            State::Streaming | State::LongPolling => return false,
+            State::Waiting | State::Streaming | State::LongPolling => return false,
         };
         let outbound = connection.io.as_mut().and_then(|io| io.outbound.as_mut());
         debug_assert!(outbound.is_some(), "a client that awaits an answer has a deadline for it");

@@ -1,10 +1,13 @@
 //! Handles the input of a connection: from its accept to its last request.
 
 mod accept;
+mod ask;
 mod command;
 mod frames;
 mod hand_off;
 mod presence;
 pub(super) mod presence_scan;
+pub(super) mod questions;
 mod receive;
+mod resume;
 mod subscribe;

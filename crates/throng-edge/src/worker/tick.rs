@@ -35,7 +35,9 @@ impl<N: Net> Worker<N> {
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let is_parked = connection.state == State::Streaming;
-            let delay = if is_parked { deferred_ticks } else { 0 };
+            // Only heartbeats are deferred, not the end of a wait.
+            let is_deferred = is_parked && !connection.side.is_some();
+            let delay = if is_deferred { deferred_ticks } else { 0 };
             if connection.due.saturating_add(delay) <= self.clock.tick() {
                 self.due(id);
             } else if is_parked && connection.io.is_some() {
@@ -52,7 +54,9 @@ impl<N: Net> Worker<N> {
         }
         let Some(connection) = self.connections.expect_live(id) else { return };
         match connection.state {
+            State::Streaming if connection.side.is_some() => self.due_beside(id),
             State::Streaming => self.heartbeat(id),
+            State::Waiting => self.time_out_waiting(id),
             State::LongPolling => self.answer_long_poll_empty(id, None),
             State::Closing => self.release(id, CloseReason::Complete),
             State::Head => {
@@ -67,6 +71,21 @@ impl<N: Net> Worker<N> {
                     self.release(id, CloseReason::Idle);
                 }
             }
+        }
+    }
+
+    /// Acts on a streaming connection that is due, and has more deadlines than that of its
+    /// heartbeat.
+    fn due_beside(&mut self, id: ConnectionId) {
+        let tick = self.clock.tick();
+        if self.connections.is_wait_over(id, tick) {
+            self.time_out_waiting(id);
+        }
+        // It may be closing now, or released.
+        let connection = self.connections.get(id);
+        let is_parked = connection.is_some_and(|connection| connection.state == State::Streaming);
+        if is_parked && self.connections.own_due(id).is_some_and(|due| due <= tick) {
+            self.heartbeat(id);
         }
     }
 

@@ -8,3 +8,4 @@ mod names;
 mod poll;
 mod presence;
 mod rig;
+mod waiting;

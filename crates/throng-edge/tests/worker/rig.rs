@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use throng_core::{
-    AllowAll, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules,
-    WorkerId, WorkerQueue,
+    Access, AllowAll, Body, ChannelName, ConnectionName, Counter, Engine, Epoch, MemoryEngine,
+    Publication, Rules, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
@@ -104,6 +104,8 @@ pub struct Rig {
     pub worker: Worker<Sockets>,
     pub engine: Arc<MemoryEngine>,
     pub queue: Arc<WorkerQueue>,
+    metrics: Metrics,
+    tick: u32,
 }
 
 impl Rig {
@@ -112,26 +114,38 @@ impl Rig {
     }
 
     pub fn with(settings: Settings) -> Rig {
+        Rig::with_access(settings, Arc::new(AllowAll))
+    }
+
+    pub fn with_access(settings: Settings, access: Arc<dyn Access>) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(Rules::default());
         let queues = vec![Arc::clone(&queue)];
         let epoch = Epoch::numbered(35);
         let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30);
         let engine = Arc::new(engine);
+        let metrics = Metrics::new([ROOM].into_iter());
         let setup = Setup {
             // The generation passes zero in some tests.
             generation: u32::MAX - 2,
             id: WorkerId(0),
             settings: Arc::new(settings),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
-            access: Arc::new(AllowAll),
+            access,
             rules,
             queue: Arc::clone(&queue),
-            metrics: Metrics::new([ROOM].into_iter()),
+            metrics: metrics.clone(),
         };
         let mut worker = Worker::new(setup, Sockets::default());
         worker.set_now(Now { unix_ms: 1, tick: 1 });
-        Rig { worker, engine, queue }
+        // Begins a slice.
+        worker.work(true);
+        Rig { worker, engine, queue, metrics, tick: 1 }
+    }
+
+    /// What the worker has counted.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.metrics.workers()[0].counters.get(counter)
     }
 
     /// A connection that has sent these bytes, which the worker has read.
@@ -145,6 +159,29 @@ impl Rig {
     /// A connection that asks for this.
     pub fn get(&mut self, target: &str) -> Client {
         self.connect(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+    }
+
+    /// A connection that speaks `throng.v1` and follows nothing.
+    pub fn v1(&mut self) -> Client {
+        self.connect(
+            "GET /subscribe HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Sec-WebSocket-Protocol: throng.v1\r\n\r\n",
+        )
+    }
+
+    /// Lets the worker do all that it can.
+    pub fn work(&mut self) {
+        while self.worker.work(true) || !self.queue.is_empty() || self.worker.is_fanning_out() {}
+    }
+
+    /// Lets `ticks` pass from the beginning.
+    pub fn pass(&mut self, ticks: u32) {
+        self.tick += ticks;
+        self.worker.set_now(Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick });
+        self.worker.tick();
+        self.work();
     }
 
     /// The client sends a frame with this text.

@@ -11,6 +11,9 @@ use crate::decode::http::Head;
 use crate::model::{Begin, Model};
 use crate::{Check, ensure};
 
+/// The beginning of the message about an answer that did not come in time.
+const UNANSWERED: &str = "an answer that this needs";
+
 impl Client {
     /// A JSON object that is not a message: a greeting, a gap, or an answer to a command.
     pub(super) fn notice(&mut self, value: &Value, view: View<'_>) -> Check {
@@ -25,10 +28,7 @@ impl Client {
         let at = self.commands.iter().position(|(known, _)| *known == reference);
         let at = at.ok_or_else(|| format!("no command has the ref of {value}"))?;
         let (_, command) = self.commands.remove(at);
-        // All workers contribute to presence, which takes time; other answers come in order.
-        let mut before = self.commands[..at].iter();
-        let is_next = before.all(|(_, command)| matches!(command, Command::Presence(_)));
-        ensure!(is_next, "answered out of order: {value}");
+        ensure!(at == 0, "answered out of order: {value}");
         self.answer(&command, value, view)
     }
 
@@ -61,11 +61,18 @@ impl Client {
     fn answer(&mut self, command: &Command, value: &Value, view: View<'_>) -> Check {
         let model = view.model;
         let kind = value["type"].as_str().unwrap_or_default();
+        let message = value["message"].as_str().unwrap_or_default();
+        if kind == "error" && message.starts_with(UNANSWERED) {
+            let may_be_late = view.may_be_late() || matches!(command, Command::Presence(_));
+            ensure!(may_be_late && value["code"] == "busy", "not answered in time: {value}");
+            return self.unanswered(command, view);
+        }
         match *command {
             Command::Ping => ensure!(kind == "pong", "the answer to a ping: {value}"),
             Command::Refused(code) => {
                 ensure!(kind == "error" && value["code"] == code, "{value} instead of {code}");
-                view.notes.saw("v1: refused");
+                let is_denied = code == "forbidden";
+                view.notes.saw(if is_denied { "decision: command denied" } else { "v1: refused" });
             }
             Command::Subscribe(topic) => {
                 let (begin, _) = self.engine.begins.pop_front().ok_or("not subscribed")?;
@@ -108,6 +115,23 @@ impl Client {
             && value["subscribers"] == subscribers
             && value["duplicate"].as_bool().unwrap_or_default() == is_duplicate;
         ensure!(is_expected, "{value} instead of {id}, {subscribers}, {is_duplicate}");
+        Ok(())
+    }
+
+    /// An answer that a command needs did not come in time.
+    fn unanswered(&mut self, command: &Command, view: View<'_>) -> Check {
+        view.notes.saw("wait: command refused");
+        match *command {
+            Command::Subscribe(topic) => self.will_follow.retain(|&other| other != topic),
+            Command::Publish(_) => match self.engine.published.front() {
+                Some(PublishAnswer::Undecided) => drop(self.engine.published.pop_front()),
+                _ => drop(self.publications.pop_front().ok_or("it was published")?),
+            },
+            Command::History(_) | Command::Presence(_) => {}
+            // Whether it is allowed is asked first.
+            Command::Refused(code) if code != "not_subscribed" => {}
+            _ => return Err(format!("{command:?} needs no answer from elsewhere")),
+        }
         Ok(())
     }
 
@@ -159,10 +183,14 @@ impl Client {
         let handoff_failed = self.pipe.borrow().handoff_failed;
         let may_refuse = match head.status {
             400 => expected.is_some(),
+            403 => plan.is_some_and(|plan| plan.targets.iter().any(|&topic| view.is_secret(topic))),
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                let is_full = view.terms.is_scarce || view.has_stopped_accepting || handoff_failed;
+                let is_full = view.terms.is_scarce
+                    || view.has_stopped_accepting
+                    || handoff_failed
+                    || (view.may_be_late() && plan.is_some());
                 self.is_evicted = !is_full && view.may_evict(self.pipe.borrow().read_bytes());
                 is_full || self.is_evicted
             }
@@ -178,6 +206,7 @@ impl Client {
         ensure!(!is_page || !is_first || handoff_failed, "a page is refused: {head:?}");
         match head.status {
             400 => view.notes.saw("refused: bad request"),
+            403 => view.notes.saw("decision: request denied"),
             408 => view.notes.saw("refused: slow head"),
             _ if view.has_stopped_accepting => view.notes.saw("refused: draining"),
             _ if self.is_evicted => view.notes.saw("overload: refused"),

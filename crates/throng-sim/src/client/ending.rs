@@ -1,7 +1,7 @@
 //! Whether the server may end the connection, and whether a message is missing.
 
 use super::Client;
-use super::expected::{Cursor, Request};
+use super::expected::{Command, Cursor, Request};
 use super::plan::Transport;
 use super::reconnect::{UNREAD_MS, reconnect_ms_of};
 use super::view::View;
@@ -197,9 +197,17 @@ impl Client {
                 view.notes.saw("busy: WebSocket closed");
                 check_busy_reason(reason)
             }
+            1013 if reason.starts_with("whether this is allowed") => {
+                ensure!(view.may_be_late(), "closed as undecided");
+                view.notes.saw("wait: WebSocket closed");
+                check_busy_reason(reason)
+            }
             1013 if reason.starts_with("too many unread responses") => {
                 let bytes = self.incomplete_bytes(end);
-                let may_evict = view.may_evict(bytes) || end.full_ms.is_some();
+                // A command that waits for its answer is buffered, with what follows on it.
+                let may_wait = view.may_be_late()
+                    || self.commands.iter().any(|(_, it)| matches!(it, Command::Presence(_)));
+                let may_evict = view.may_evict(bytes) || end.full_ms.is_some() || may_wait;
                 ensure!(may_evict, "evicted with {bytes} bytes of an incomplete message");
                 self.is_evicted = true;
                 view.notes.saw("overload: WebSocket closed");

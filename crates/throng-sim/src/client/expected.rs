@@ -63,8 +63,14 @@ pub(super) struct Outgoing {
 /// The engine's answer to a client's publication.
 #[derive(Debug)]
 pub(super) enum PublishAnswer {
-    Accepted { id: String, subscribers: u64, is_duplicate: bool },
+    Accepted {
+        id: String,
+        subscribers: u64,
+        is_duplicate: bool,
+    },
     Busy,
+    /// It was not decided in time whether it is allowed, so that the worker refused it.
+    Undecided,
 }
 
 /// The engine's answers to the client's worker, oldest first: the worker's answers to the client

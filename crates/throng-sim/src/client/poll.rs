@@ -49,7 +49,9 @@ impl Client {
         // A head that arrives in parts may be refused before it is complete.
         let is_complete = self.is_prompt && self.position.is_empty();
         let was_read = is_complete || !self.engine.begins.is_empty();
-        if plan.transport != Transport::Poll || view.terms.is_scarce || is_late || !was_read {
+        // One that waits for a decision may be refused before it is decided.
+        let may_be_refused = view.terms.is_scarce || is_late || view.may_be_late();
+        if plan.transport != Transport::Poll || may_be_refused || !was_read {
             return Ok(());
         }
         for (&topic, id) in plan.targets.iter().zip(ids) {

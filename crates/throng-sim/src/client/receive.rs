@@ -214,6 +214,8 @@ impl Client {
                 if plan.transport != Transport::Poll && head.header("throng-connection").is_none() {
                     return self.refused_with_reconnect(&head, &plan, view);
                 }
+                let is_denied = plan.targets.iter().any(|&topic| view.is_secret(topic));
+                ensure!(!is_denied, "not denied: {head:?}");
                 let begins = self.take_begins(&plan)?;
                 check_recovered(&head, &plan, &begins, view)?;
                 self.gaps += u64::from(all_recovered(&begins) == Some(false));

@@ -26,7 +26,11 @@ impl Client {
         check_upgrade(head, plan)?;
         ensure!(plan.transport != Transport::Stream, "a stream is refused with {head:?}");
         ensure!(head.header("throng-id").is_none(), "refused with an id: {head:?}");
-        ensure!(view.terms.is_scarce || view.has_stopped_accepting, "refused with {head:?}");
+        let is_full = view.terms.is_scarce || view.has_stopped_accepting;
+        ensure!(is_full || view.may_be_late(), "refused with {head:?}");
+        if !is_full {
+            view.notes.saw("wait: request refused");
+        }
         if plan.transport == Transport::Sse {
             let is_last = head.header("connection") == Some("close");
             ensure!(is_last && head.header("retry-after").is_some(), "refused with {head:?}");

@@ -2,6 +2,7 @@
 
 use throng_core::QueueLimits;
 
+use crate::late::Lateness;
 use crate::model::Model;
 use crate::notes::Notes;
 use crate::stamp::Moment;
@@ -58,6 +59,8 @@ pub(crate) struct Terms {
     pub(crate) queue: QueueLimits,
     /// The bytes that all logs together may keep, if it is less than the channels' rules allow.
     pub(crate) logs_bytes_max: Option<usize>,
+    /// How often decisions about access come later, or never.
+    pub(crate) lateness: Lateness,
     /// If they are few: places of a worker beyond its maximum of subscribers, for request heads and
     /// for lingering closes.
     pub(crate) reserve: Option<(u32, u32)>,
@@ -68,6 +71,16 @@ impl View<'_> {
     pub(crate) fn may_evict(&self, bytes: usize) -> bool {
         // The capacity of a buffer is up to twice its length.
         self.terms.held_bytes_floor.is_some_and(|floor| bytes * 2 >= floor)
+    }
+
+    /// Whether decisions about access may come later, or never.
+    pub(crate) fn may_be_late(&self) -> bool {
+        self.terms.lateness.percent > 0
+    }
+
+    /// Whether the access policy denies everything about a channel.
+    pub(crate) fn is_secret(&self, topic: usize) -> bool {
+        self.terms.lateness.secret == Some(self.model.topics[topic].name)
     }
 
     /// Whether a worker may have dropped the message with this offset, or the first one after it,

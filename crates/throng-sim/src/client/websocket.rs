@@ -94,6 +94,9 @@ impl Client {
             idempotency_key: key.map(Into::into),
             excluded: if is_echoed { None } else { self.name.map(ConnectionName) },
         };
+        if view.is_secret(topic) {
+            return self.command(value, Command::Refused("forbidden"));
+        }
         let is_excluded = !is_echoed && self.will_follow.contains(&topic);
         self.publications.push_back(Outgoing { publication, is_excluded });
         self.command(value, Command::Publish(topic));
@@ -133,6 +136,15 @@ impl Client {
     /// The worker publishes the client's next message. Returns whether the client is excluded.
     fn take_publication(&mut self, publication: &Publication) -> Check<bool> {
         ensure!(!self.is_busy, "published for a client that was refused as busy");
+        // A publication that is not decided in time is refused, and the next one published.
+        let is_it = |sent: &Outgoing| sent.publication.body == publication.body;
+        while self.plan.transport == Transport::V1
+            && self.publications.front().is_some_and(|sent| !is_it(sent))
+            && self.publications.iter().any(is_it)
+        {
+            self.publications.pop_front();
+            self.engine.published.push_back(PublishAnswer::Undecided);
+        }
         let next = self.publications.pop_front().ok_or("published what no client sent")?;
         let Outgoing { publication: sent, is_excluded } = next;
         let is_same = sent.channel == publication.channel
@@ -147,7 +159,13 @@ impl Client {
     /// Sends a random command of `throng.v1`, but no publication.
     pub(crate) fn send_command(&mut self, random: &mut Random, view: View<'_>) {
         let topic = random.below(view.model.topics.len());
-        match random.below(8) {
+        // Until it knows what it follows, the client only asks.
+        let least = if view.may_be_late() && self.awaits_subscription() { 4 } else { 0 };
+        match random.between(least, 7) {
+            4..=5 if view.is_secret(topic) => {
+                let kind = random.pick(&["history", "presence"]);
+                self.command(self.named(kind, topic, view), Command::Refused("forbidden"));
+            }
             0..=2 => self.subscribe(topic, random, view),
             3 => self.unsubscribe(topic, view),
             4 => {
@@ -182,7 +200,9 @@ impl Client {
             _ => {}
         }
         let is_user = |at: usize| view.model.topics[at].kind == Kind::User;
-        let refused = if self.will_follow.contains(&topic) {
+        let refused = if view.is_secret(topic) {
+            Some("forbidden")
+        } else if self.will_follow.contains(&topic) {
             Some("already_subscribed")
         } else if is_user(topic) && self.will_follow.iter().any(|&other| is_user(other)) {
             Some("bad_request")

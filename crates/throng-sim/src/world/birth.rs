@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_core::{
-    Access, AllowAll, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
+    Access, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
     WorkerQueue,
 };
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
@@ -20,6 +20,7 @@ use super::{BEGINNING_MS, Kind, World};
 use crate::client::Tamper;
 use crate::client::view::{MESSAGE_BYTES_MAX, Terms};
 use crate::control::Control;
+use crate::late::{LatePolicy, Lateness};
 use crate::model::Model;
 use crate::net::FakeNet;
 use crate::notes::Notes;
@@ -68,13 +69,14 @@ impl World {
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
+        let policy = LatePolicy::new(terms.lateness, Random::new(seed));
         let seat = |id: usize| {
             let setup = Setup {
                 generation: 0,
                 id: WorkerId(id as u16),
                 settings: Arc::clone(&settings),
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
-                access: Arc::new(AllowAll) as Arc<dyn Access>,
+                access: Arc::clone(&policy) as Arc<dyn Access>,
                 rules: Arc::clone(&rules),
                 queue: Arc::clone(&queues[id]),
                 metrics: metrics.clone(),
@@ -94,6 +96,7 @@ impl World {
             seats,
             rival: permit(workers),
             control: Control::default(),
+            policy,
             clients: Vec::new(),
             metrics,
             terms,
@@ -156,6 +159,13 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         drain_window_ms: random.pick(&[1000, 10_000]),
         drain_timeout_ms: random.pick(&[500, 1000, 10_000]),
         is_scarce,
+        lateness: match random.below(3) {
+            0 => Lateness {
+                percent: random.between(1, 60),
+                secret: random.pick(&[None, Some("closing"), Some("bytes")]),
+            },
+            _ => Lateness { percent: 0, secret: None },
+        },
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),
         blocked_bytes_max: usize::MAX,
@@ -176,7 +186,8 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
 fn limits(random: &mut Random, terms: &Terms) -> Limits {
     let slice_bytes = random.pick(&[40, 1000, 256 << 10]);
     let message_timeout = Duration::from_millis(terms.message_ms);
-    let limits = Limits { slice_bytes, message_timeout, ..Limits::default() };
+    let wait_timeout = Duration::from_millis(random.pick(&[1000, 5000]));
+    let limits = Limits { slice_bytes, message_timeout, wait_timeout, ..Limits::default() };
     let Some(held_bytes_floor) = terms.held_bytes_floor else { return limits };
     Limits {
         held_bytes_floor,

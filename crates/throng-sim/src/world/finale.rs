@@ -150,6 +150,9 @@ impl World {
 
     fn note_counters(&self) {
         for (event, counter) in [
+            ("wait: for a decision or more", Counter::Waited),
+            ("wait: too long", Counter::WaitsTimedOut),
+            ("wait: nothing waits for the answer", Counter::UnawaitedAnswers),
             ("counter: blocked", Counter::Blocked),
             ("counter: lag", Counter::ClosedBehind),
             ("counter: silent", Counter::ClosedSilent),

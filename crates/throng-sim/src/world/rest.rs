@@ -123,6 +123,7 @@ impl World {
                 }
             }
             self.control_turn();
+            has_moved |= self.policy.answer_all() > 0;
             for at in 0..self.seats.len() {
                 if self.is_busy(at) {
                     self.turn(at, Batch::ALL)?;

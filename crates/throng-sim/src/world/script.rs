@@ -20,8 +20,9 @@ impl World {
             self.clients.len() < self.kind.clients_max || self.stopped_accepting_ms.is_some();
         let arrivals = if has_capacity { 16 } else { 0 };
         let leaving = if self.kind.clients_stay { 0 } else { 2 };
+        let decisions = if self.terms.lateness.percent > 0 { 14 } else { 0 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
-        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5];
+        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, decisions];
         match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
@@ -54,6 +55,11 @@ impl World {
                 Ok(())
             }
             13 => self.stir(),
+            15 => {
+                let answered = self.policy.answer_some(&mut self.random);
+                self.notes.trace(format!("{answered} decisions"));
+                Ok(())
+            }
             14 => {
                 self.notes.trace("rival".into());
                 self.toggle_rival();
@@ -192,6 +198,8 @@ impl World {
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
         let is_v1 = self.clients[number].plan.transport == Transport::V1;
+        let is_late = self.terms.lateness.percent > 0;
+        let is_unsure = is_late && self.clients[number].awaits_subscription();
         // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);
         let body = if halts { self.large_body() } else { self.body() };
@@ -203,7 +211,7 @@ impl World {
         match choice {
             0..=2 if may_end => client.close_websocket(&mut random),
             3..=4 if may_end => client.violate(&mut random),
-            5..=40 if is_v1 => client.publish_v1(topic, body, key, is_echoed, view),
+            5..=40 if is_v1 && !is_unsure => client.publish_v1(topic, body, key, is_echoed, view),
             _ if is_v1 => client.send_command(&mut random, view),
             // A client of several channels may not publish; it rarely tries.
             _ if client.plan.targets.len() < 2 || (choice < 8 && may_end) => {

@@ -63,6 +63,13 @@ impl ErrorResponse {
         Self::new(ErrorCode::TooLarge, message)
     }
 
+    /// A request or command that needs an answer from elsewhere (a decision about access, say)
+    /// which did not come in time.
+    pub fn unanswered() -> Self {
+        let message = "an answer that this needs did not come in time; try again later";
+        Self::new(ErrorCode::Busy, message)
+    }
+
     /// A connection that ends because another one needs its place.
     pub fn no_more_connections() -> Self {
         let message = "the server takes no more connections for now";

@@ -1,8 +1,9 @@
 //! Presence answers, and the number of notifications that queries cause.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use super::*;
+use crate::later::Later;
 use crate::presence::{OPEN_MAX, Presence, PresenceBusy, PresenceQuery, SHARED_FOLLOWERS_MIN};
 
 const WORKERS: usize = 2;
@@ -21,12 +22,20 @@ fn follow(fixture: &Fixture, followers: usize) {
     }
 }
 
-fn ask(fixture: &Fixture, now_ms: u64, users_max: usize) -> Receiver<Presence> {
-    let (answer, answered) = channel();
-    // The send fails if the test has dropped its end.
-    let done = Box::new(move |presence| drop(answer.send(presence)));
-    fixture.engine.presence(now_ms, &name(), users_max, done).expect("few queries are open");
-    answered
+/// The receiver of one answer.
+struct Asked(Receiver<Option<Presence>>);
+
+impl Asked {
+    fn try_recv(&self) -> Result<Presence, TryRecvError> {
+        self.0.try_recv().map(|answer| answer.expect("no query is dropped"))
+    }
+}
+
+fn ask(fixture: &Fixture, now_ms: u64, users_max: usize) -> Asked {
+    Asked(crate::later::ask(|later| {
+        let asked = fixture.engine.presence(now_ms, &name(), users_max, later);
+        asked.expect("few queries are open")
+    }))
 }
 
 /// The queries that have reached the workers.
@@ -130,7 +139,8 @@ fn open_queries_are_bounded_and_do_not_refuse_publishers() {
         let fixture = fixture();
         follow(&fixture, followers);
         let waiting: Vec<_> = (0..OPEN_MAX).map(|_| ask(&fixture, 0, 5)).collect();
-        let refused = fixture.engine.presence(0, &name(), 5, Box::new(|_| panic!("refused")));
+        let mut issue = || panic!("it is refused");
+        let refused = fixture.engine.presence(0, &name(), 5, Later::new(&mut issue));
         assert_eq!(refused, Err(PresenceBusy));
         assert!(fixture.queues.iter().all(|queue| queue.has_room()));
         fixture.publish(0, &name(), "still accepted");

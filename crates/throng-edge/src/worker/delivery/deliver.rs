@@ -104,7 +104,7 @@ impl<N: Net> Worker<N> {
                 self.answer_long_poll(id);
                 return false;
             }
-            State::Head | State::Closing => return false,
+            State::Head | State::Waiting | State::Closing => return false,
         }
         let is_composed = connection.has(Flags::MULTIPLE)
             && matches!(connection.encoding(), Encoding::Sse | Encoding::SseEnvelope);

@@ -27,7 +27,7 @@ impl<N: Net> Worker<N> {
             State::Streaming if connection.has(Flags::WEBSOCKET) => {
                 self.close_overloaded(id, what);
             }
-            State::Head | State::LongPolling => {
+            State::Head | State::Waiting | State::LongPolling => {
                 self.count(Counter::ClosedOverload);
                 let message = format!("{what}; try again later");
                 self.refuse(id, &ErrorResponse::new(ErrorCode::Busy, message), None);

@@ -71,10 +71,8 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get(id) else { return };
         let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
         let due = schedule.next(self.clock.tick());
-        if let Some(connection) = self.connections.expect_live_mut(id)
-            && connection.state == State::Streaming
-        {
-            connection.due = due;
+        if connection.state == State::Streaming {
+            self.connections.set_own_due(id, due);
         }
     }
 
@@ -99,11 +97,14 @@ impl<N: Net> Worker<N> {
             // It stays due.
             return;
         }
-        let (tick, due) = (self.clock.tick(), connection.due);
+        let Some(due) = self.connections.own_due(id) else { return };
+        let tick = self.clock.tick();
         let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
         let is_written_soon = self.is_written_soon(id);
+        self.connections.set_own_due(id, schedule.next(tick));
+        // Nothing is read while a command waits for its answer.
+        let is_reading = self.connections.pending(id).is_none();
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        connection.due = schedule.next(tick);
         // If a check was missed, that may have been written more than half an interval ago.
         let was_written = connection.has(Flags::WRITTEN) && !schedule.is_missed(due, tick);
         connection.flags.set(Flags::WRITTEN, false);
@@ -114,7 +115,8 @@ impl<N: Net> Worker<N> {
             return self.check_blocked(id);
         }
         // Input that waits for a turn to be read may be the answer.
-        let is_unheard = !connection.has(Flags::HEARD) && !connection.has(Flags::READ_DEFERRED);
+        let is_unheard =
+            is_reading && !connection.has(Flags::HEARD) && !connection.has(Flags::READ_DEFERRED);
         if is_unheard && schedule.is_answer_due(due, tick) {
             return self.close_websocket(id, CloseReason::Silent);
         }

@@ -30,6 +30,8 @@ impl<N: Net> Worker<N> {
                 self.input(id, &mut []);
             }
             State::Closing => self.half_close(id),
+            // Nothing was written.
+            State::Waiting => {}
             // A fan-out answers it.
             State::LongPolling => {}
         }

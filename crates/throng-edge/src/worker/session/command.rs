@@ -1,17 +1,18 @@
 //! The commands of `throng.v1`.
 
-use std::sync::Arc;
+use std::iter;
 
 use throng_core::{
-    Action, Asker, Body, ChannelName, Counter, Decision, HistoryQuery, Kind, Listener, MessageId,
-    Notification, Publication, StartAt,
+    Action, Body, ChannelName, Counter, HistoryQuery, Kind, MessageId, Presence, Publication,
+    StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
+use super::ask::Permission;
 use super::subscribe::{name_of, write_subscribed};
-use crate::connection::ConnectionId;
+use crate::connection::{Asked, ConnectionId};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -27,23 +28,92 @@ const PAGE_BYTES_MAX: usize = 256 << 10;
 struct Call<'a> {
     /// The connection that sent it.
     id: ConnectionId,
+    /// The command as it came.
+    text: &'a str,
     /// The client's own name for it, which the answer repeats.
     reference: Option<&'a RawValue>,
 }
 
+/// What is known when a command that has waited is executed.
+#[derive(Debug)]
+pub(in crate::worker) enum Known {
+    /// It is allowed.
+    Allowed,
+    /// It is allowed, and these follow the channel that it asks about.
+    Presence(Presence),
+}
+
 impl<N: Net> Worker<N> {
-    /// Executes a command of a client, and answers it.
+    /// Executes a command of a client, and answers it; or lets it wait until that is possible.
     pub(in crate::worker) fn command(&mut self, id: ConnectionId, text: &str) {
         let received = v1::parse(text);
-        let call = Call { id, reference: received.reference.as_deref() };
-        let done = received.command.and_then(|command| self.execute(call, command));
+        let call = Call { id, text, reference: received.reference.as_deref() };
+        let done = received.command.and_then(|command| self.execute_allowed(call, command));
+        self.conclude_command(call, done);
+    }
+
+    /// Executes a command that has waited.
+    pub(in crate::worker) fn resume_command(&mut self, id: ConnectionId, text: &str, known: Known) {
+        let received = v1::parse(text);
+        let call = Call { id, text, reference: received.reference.as_deref() };
+        let done = received.command.and_then(|command| self.execute(call, command, known));
+        self.conclude_command(call, done);
+    }
+
+    /// Refuses a command that has waited.
+    pub(in crate::worker) fn refuse_command(
+        &mut self,
+        id: ConnectionId,
+        text: &str,
+        error: ErrorResponse,
+    ) {
+        let reference = v1::parse(text).reference;
+        self.conclude_command(Call { id, text, reference: reference.as_deref() }, Err(error));
+    }
+
+    fn conclude_command(&mut self, call: Call<'_>, done: Result<(), ErrorResponse>) {
         if let Err(error) = done {
             self.count(Counter::RefusedCommand);
-            self.reply(id, |out| v1::error(out, &error, call.reference));
+            self.reply(call.id, |out| v1::error(out, &error, call.reference));
         }
     }
 
-    fn execute(&mut self, call: Call<'_>, command: Command) -> Result<(), ErrorResponse> {
+    /// Executes a command if it is allowed, or lets it wait until that is decided.
+    fn execute_allowed(&mut self, call: Call<'_>, command: Command) -> Result<(), ErrorResponse> {
+        let name = match &command {
+            Command::Subscribe { target, .. }
+            | Command::Publish { target, .. }
+            | Command::History { target, .. }
+            | Command::Presence { target, .. } => name_of(target),
+            // These are always allowed.
+            Command::Unsubscribe { .. } | Command::Ping => {
+                return self.execute(call, command, Known::Allowed);
+            }
+        };
+        let action = match &command {
+            Command::Publish { .. } => Action::Publish(&name),
+            Command::History { .. } => Action::ReadHistory(&name),
+            Command::Presence { .. } => Action::ReadPresence(&name),
+            _ => Action::Subscribe(&name),
+        };
+        let user = self.user_of(call.id);
+        let user = user.as_ref().map(ChannelName::name);
+        match self.ask_access(call.id, user, iter::once(action)) {
+            Permission::Granted => self.execute(call, command, Known::Allowed),
+            Permission::Refused(error) => Err(error),
+            Permission::Later(wait) => {
+                self.wait(call.id, wait, Asked::Command(call.text.into()));
+                Ok(())
+            }
+        }
+    }
+
+    fn execute(
+        &mut self,
+        call: Call<'_>,
+        command: Command,
+        known: Known,
+    ) -> Result<(), ErrorResponse> {
         match command {
             Command::Subscribe { target, since, history } => {
                 self.subscribe_command(call, &target, since.as_deref(), history)
@@ -56,7 +126,9 @@ impl<N: Net> Worker<N> {
                 let range = (before.as_deref(), after.as_deref());
                 self.history_command(call, &target, range, limit)
             }
-            Command::Presence { target, limit } => self.presence_command(call, target, limit),
+            Command::Presence { target, limit } => {
+                self.presence_command(call, &target, limit, known)
+            }
             Command::Ping => {
                 self.reply(call.id, |out| v1::pong(out, call.reference));
                 Ok(())
@@ -73,7 +145,6 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         let id = call.id;
         let name = name_of(target);
-        self.permit(id, Action::Subscribe(&name))?;
         let channels_max = self.settings.max_channels_per_connection;
         if self.subscriptions(id).count() >= channels_max {
             return Err(ErrorResponse::too_many_channels(channels_max));
@@ -126,7 +197,6 @@ impl<N: Net> Worker<N> {
         is_echoed: bool,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(call.id, Action::Publish(&name))?;
         let bytes_max = self.settings.max_message_bytes;
         if publication.body.len() > bytes_max {
             return Err(ErrorResponse::message_too_large(bytes_max));
@@ -165,7 +235,6 @@ impl<N: Net> Worker<N> {
         limit: Option<u32>,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        self.permit(call.id, Action::ReadHistory(&name))?;
         let query = match range {
             (Some(_), Some(_)) => {
                 let message = "give either before or after";
@@ -190,56 +259,26 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Starts a presence query. The answer comes in a notification, after other workers have
-    /// scanned their subscriptions.
+    /// Answers who is in a channel, mostly after other workers have scanned their subscriptions.
     fn presence_command(
         &mut self,
         call: Call<'_>,
-        target: Target,
+        target: &Target,
         limit: Option<u32>,
+        known: Known,
     ) -> Result<(), ErrorResponse> {
-        let name = name_of(&target);
-        self.permit(call.id, Action::ReadPresence(&name))?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let Some(own) = self.connections.expect_live(call.id) else { return Ok(()) };
-        let pending = own.io.as_ref().map_or(0, |io| io.pending_queries);
-        // The limit is that of channels, so that one client cannot fill every worker's list of
-        // scans.
-        if pending as usize >= self.settings.max_channels_per_connection {
-            let message =
-                format!("{pending} presence queries of this connection are not answered yet");
-            return Err(ErrorResponse::new(ErrorCode::Busy, message));
-        }
-        let engine = Arc::clone(&self.engine);
-        let (worker, connection) = (self.metrics.worker(), self.connections.name_of(call.id, own));
-        let reference = call.reference.map(ToOwned::to_owned);
-        let done = move |presence: throng_core::Presence| {
-            let mut out = Vec::new();
-            let reference = reference.as_deref();
-            let throng_core::Presence { connections, users, is_cut } = presence;
-            v1::presence(&mut out, &target, connections, &users, is_cut, reference);
-            let text = String::from_utf8(out).unwrap_or_default();
-            engine.post(worker, Notification::Answer { connection, text });
+        let found = match known {
+            Known::Presence(presence) => Ok(presence),
+            Known::Allowed => self.ask_presence(call.id, &name_of(target), limit)?,
         };
-        self.engine.presence(self.clock.unix_ms(), &name, limit, Box::new(done))?;
-        if let Some(connection) = self.connections.expect_live_mut(call.id) {
-            connection.io_mut().pending_queries += 1;
+        match found {
+            Ok(Presence { connections, users, is_cut }) => self.reply(call.id, |out| {
+                v1::presence(out, target, connections, &users, is_cut, call.reference);
+            }),
+            Err(wait) => self.wait(call.id, wait, Asked::Command(call.text.into())),
         }
         Ok(())
-    }
-
-    /// Fails unless the user of the connection may do this.
-    pub(in crate::worker) fn permit(
-        &self,
-        id: ConnectionId,
-        action: Action<'_>,
-    ) -> Result<(), ErrorResponse> {
-        let user = self.user_of(id);
-        let user = user.as_ref().map(ChannelName::name);
-        match self.access.may(&Asker { listener: Listener::Public, user }, action) {
-            Decision::Allowed => Ok(()),
-            Decision::Denied(message) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
-        }
     }
 
     /// Writes one JSON text as a frame.

@@ -1,11 +1,14 @@
 //! WebSocket frames from clients.
 
-use throng_core::{Action, Body, Counter, Kind, Publication, PublishError};
-use throng_wire::ErrorCode;
-use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
+use std::iter;
 
+use throng_core::{Action, Body, ChannelName, Counter, Kind, Publication, PublishError};
+use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::ask::Permission;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::{Asked, ConnectionId, Flags, State};
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::deferred::PendingClose;
@@ -56,6 +59,9 @@ impl<N: Net> Worker<N> {
             if !connection.is_some_and(listens) {
                 return bytes.len();
             }
+            if self.connections.pending(id).is_some() {
+                break;
+            }
         }
         self.keep_reader(id, reader, is_new);
         at
@@ -105,9 +111,48 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Publishes a frame without `throng.v1` to the connection's channel.
+    /// Publishes a frame without `throng.v1` to the connection's channel, if that is allowed.
     fn publish_frame(&mut self, id: ConnectionId, body: Body) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let Some(name) = self.own_channel(id) else {
+            let message =
+                "this connection follows several channels: publish with throng.v1 or over HTTP";
+            let reason = CloseReason::Refused(ErrorCode::BadRequest);
+            return self.close_websocket_with(id, reason, message);
+        };
+        let user = self.user_of(id);
+        let user = user.as_ref().map(ChannelName::name);
+        match self.ask_access(id, user, iter::once(Action::Publish(&name))) {
+            Permission::Granted => self.publish_to(id, name, body),
+            Permission::Refused(error) => self.refuse_message(id, &error),
+            Permission::Later(wait) => self.wait(id, wait, Asked::Message(body)),
+        }
+    }
+
+    /// Publishes a plain frame that has waited, and is allowed.
+    pub(in crate::worker) fn publish_allowed(&mut self, id: ConnectionId, body: Body) {
+        let name = self.own_channel(id);
+        debug_assert!(name.is_some(), "the channels of a plain WebSocket stay the same");
+        if let Some(name) = name {
+            self.publish_to(id, name, body);
+        }
+    }
+
+    /// Refuses a plain frame. Only a close can say so.
+    pub(in crate::worker) fn refuse_message(&mut self, id: ConnectionId, error: &ErrorResponse) {
+        if error.code.retry().is_some() {
+            self.close_for_now(
+                id,
+                CloseReason::Unanswered,
+                "whether this is allowed was not decided in time",
+            );
+        } else {
+            self.close_websocket_with(id, CloseReason::Refused(error.code), &error.message);
+        }
+    }
+
+    /// The channel that plain frames are published to; `None` if it is not clear which one.
+    fn own_channel(&self, id: ConnectionId) -> Option<ChannelName> {
+        let connection = self.connections.expect_live(id)?;
         let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
         // With `?user=`, the connection also follows an inbox: the channel is still clear.
@@ -115,18 +160,12 @@ impl<N: Net> Worker<N> {
             || own
                 .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
         let name = channel.and_then(|(channel, _)| self.engine.name(channel));
-        let Some(name) = name.filter(|name| is_clear || name.kind() == Kind::User) else {
-            let message =
-                "this connection follows several channels: publish with throng.v1 or over HTTP";
-            let reason = CloseReason::Refused(ErrorCode::BadRequest);
-            return self.close_websocket_with(id, reason, message);
-        };
-        if let Err(error) = self.permit(id, Action::Publish(&name)) {
-            let reason = CloseReason::Refused(error.code);
-            return self.close_websocket_with(id, reason, &error.message);
-        }
+        name.filter(|name| is_clear || name.kind() == Kind::User)
+    }
+
+    fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, body: Body) {
         let publication = Publication {
-            channel: name,
+            channel,
             body,
             content_type: None,
             idempotency_key: None,

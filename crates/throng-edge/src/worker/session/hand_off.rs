@@ -4,7 +4,7 @@
 use throng_core::{Counter, WorkerId};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, Flags, Io, State};
+use crate::connection::{Connection, ConnectionId, Flags, Io, SideIndex, State};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -42,6 +42,7 @@ impl<N: Net> Worker<N> {
             socket,
             generation,
             due: if is_first_try { deadline } else { due },
+            side: SideIndex::NONE,
             newest_subscription: None,
             io: Some(Box::new(Io::with_inbound(bytes))),
             state: State::Head,
@@ -117,6 +118,7 @@ impl<N: Net> Worker<N> {
             socket,
             generation,
             due,
+            side: SideIndex::NONE,
             newest_subscription: None,
             io,
             state: State::Head,

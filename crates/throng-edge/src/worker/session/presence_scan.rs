@@ -112,8 +112,8 @@ mod tests {
     use std::sync::mpsc;
 
     use throng_core::{
-        ChannelName, Epoch, Follow, MemoryEngine, Notification, Presence, Rules, StartAt, WorkerId,
-        WorkerQueue,
+        ChannelName, Epoch, Follow, Later, MemoryEngine, Notification, Presence, Rules, StartAt,
+        Ticket, WorkerId, WorkerQueue,
     };
 
     use super::*;
@@ -150,8 +150,11 @@ mod tests {
             inboxes.push(follow(&name, connection, true));
         }
         let (sender, answer) = mpsc::channel();
-        let done = Box::new(move |presence| sender.send(presence).unwrap());
-        engine.presence(1, &channel, users_max, done).unwrap();
+        let mut issue = || {
+            let sender = sender.clone();
+            Ticket::new(move |presence: Option<Presence>| drop(sender.send(presence.unwrap())))
+        };
+        let _ = engine.presence(1, &channel, users_max, Later::new(&mut issue)).unwrap();
         let mut posted = Vec::new();
         queue.take(&mut posted);
         let Some(Notification::Presence { local, channel, query }) = posted.pop() else {

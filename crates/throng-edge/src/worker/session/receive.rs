@@ -74,7 +74,12 @@ impl<N: Net> Worker<N> {
         for _ in 0..READS_PER_TURN {
             let connection = self.connections.find(token).and_then(|id| self.connections.get(id));
             let may_read = |connection: &&Connection<N::Socket>| {
-                !connection.has(Flags::AWAITS_CONTROL) && !connection.has(Flags::READ_DEFERRED)
+                // What follows on a command that waits for its answer stays in the kernel.
+                let is_answered =
+                    connection.state != State::Streaming || self.connections.pending(id).is_none();
+                !connection.has(Flags::AWAITS_CONTROL)
+                    && !connection.has(Flags::READ_DEFERRED)
+                    && is_answered
             };
             let Some(connection) = connection.filter(may_read) else {
                 is_more = false;
@@ -161,7 +166,9 @@ impl<N: Net> Worker<N> {
                 // The answer before is not written yet: the next request waits.
                 State::Head if connection.has(Flags::BLOCKED) => self.keep(id, &bytes[at..]),
                 State::Head => self.head(id, &mut bytes[at..]),
-                State::LongPolling => self.keep(id, &bytes[at..]),
+                State::LongPolling | State::Waiting => self.keep(id, &bytes[at..]),
+                // A command that waits for its answer goes before what follows on it.
+                State::Streaming if self.connections.pending(id).is_some() => 0,
                 State::Streaming if connection.has(Flags::WEBSOCKET) => {
                     self.frames(id, &mut bytes[at..])
                 }
@@ -203,7 +210,7 @@ impl<N: Net> Worker<N> {
         };
         match route {
             Ok(Route::Subscribe(request)) => {
-                if self.subscribe(id, &request, bytes) {
+                if self.subscribe(id, &request, bytes, length) {
                     length
                 } else {
                     bytes.len()

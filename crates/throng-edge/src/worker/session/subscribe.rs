@@ -2,49 +2,47 @@
 
 use std::sync::Arc;
 
-use throng_core::{
-    Action, Asker, ChannelName, Counter, Decision, Followed, Listener, Message, Parked, Position,
-    StartAt,
-};
+use throng_core::{Action, ChannelName, Counter, Followed, Message, Parked, Position, StartAt};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
-use crate::connection::{ConnectionId, Flags, LongPoll, State};
+use super::ask::Permission;
+use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
 use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;
-use crate::worker::close::refused_counter;
 use crate::worker::delivery::notice::frame_notice;
 
+/// What a request follows.
+struct Channels {
+    /// The channels in the order of the request.
+    names: Vec<ChannelName>,
+    /// Where each subscription starts.
+    starts: Vec<StartAt>,
+}
+
 impl<N: Net> Worker<N> {
-    /// Subscribes the connection as it requests, or refuses the request. `bytes` begin with the
-    /// request. Returns false if the connection was handed off to a worker with a place for it.
+    /// Subscribes the connection as it requests, or refuses the request, or lets it wait until that
+    /// is decided. `bytes` begin with the request, of `length` bytes. Returns false if the
+    /// connection was handed off to a worker with a place for it.
     pub(in crate::worker) fn subscribe(
         &mut self,
         id: ConnectionId,
         request: &Request,
         bytes: &[u8],
+        length: usize,
     ) -> bool {
-        let checked = self.check(id, request);
-        let (names, starts) = match checked {
-            Ok(checked) => checked,
+        let channels = match self.check(id, request) {
+            Ok(channels) => channels,
             Err(error) => {
-                self.count(refused_counter(error.code));
-                self.log_error(id, bytes, error.code);
-                let may_read = error.code != ErrorCode::OriginRefused;
-                self.refuse(id, &error, request.origin.as_deref().filter(|_| may_read));
+                self.refuse_subscriber(id, request, bytes, &error);
                 return true;
             }
         };
-        // A long-poll that resumes is no new subscription: messages may wait for it, which are lost
-        // with the server.
-        let goes_on =
-            matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some();
-        if self.shutdown.has_stopped_accepting() && !goes_on {
-            self.log_error(id, bytes, ErrorCode::Draining);
-            self.refuse_subscription(id, request, ErrorCode::Draining);
+        if self.is_too_late(request) {
+            self.refuse_subscriber(id, request, bytes, &ErrorCode::Draining.into());
             return true;
         }
         let mut id = id;
@@ -54,15 +52,65 @@ impl<N: Net> Worker<N> {
             let Some(stays) = self.hand_off_if_full(id, bytes) else { return false };
             id = stays;
             if !(request.is_status() && self.connections.has_viewer_place()) {
-                self.log_error(id, bytes, ErrorCode::Full);
-                self.refuse_subscription(id, request, ErrorCode::Full);
+                self.refuse_subscriber(id, request, bytes, &ErrorCode::Full.into());
                 return true;
             }
         }
         let was_served =
             self.connections.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
-        self.log_subscription(id, request, bytes);
+        if !was_served && matches!(request.transport, Transport::LongPoll { .. }) {
+            self.keep_alive(id);
+        }
+        // One that waits has its place already: there are as many as may wait.
         self.connections.admit_subscriber(id, is_in_reserve);
+        let head = &bytes[..length];
+        let actions = channels.names.iter().map(Action::Subscribe);
+        match self.ask_access(id, request.user(), actions) {
+            Permission::Granted => self.follow_all(id, request, head, channels),
+            Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
+            Permission::Later(wait) => self.wait(id, wait, Asked::Head(head.into())),
+        }
+        true
+    }
+
+    /// Does what a request asks that has waited, and is allowed.
+    pub(in crate::worker) fn follow_allowed(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        head: &[u8],
+    ) {
+        let checked = match self.is_too_late(request) {
+            true => Err(ErrorCode::Draining.into()),
+            false => self.check(id, request),
+        };
+        match checked {
+            Ok(channels) => self.follow_all(id, request, head, channels),
+            Err(error) => self.refuse_subscriber(id, request, head, &error),
+        }
+    }
+
+    /// Whether the server takes no new subscriptions any more. A long-poll that resumes is none:
+    /// messages may wait for it, which are lost with the server.
+    fn is_too_late(&self, request: &Request) -> bool {
+        self.shutdown.has_stopped_accepting() && !continues(request)
+    }
+
+    /// Refuses a request that subscribes, and logs it. `bytes` begin with it.
+    pub(in crate::worker) fn refuse_subscriber(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        bytes: &[u8],
+        error: &ErrorResponse,
+    ) {
+        self.log_error(id, bytes, error.code);
+        self.refuse_subscription(id, request, error);
+    }
+
+    fn follow_all(&mut self, id: ConnectionId, request: &Request, head: &[u8], channels: Channels) {
+        let Channels { names, starts } = channels;
+        self.log_subscription(id, request, head);
         self.set_up(id, request);
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
@@ -74,23 +122,16 @@ impl<N: Net> Worker<N> {
         }
         match request.transport {
             Transport::LongPoll { wait_ms } => {
-                if !was_served {
-                    self.keep_alive(id);
-                }
                 let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
                 self.start_long_poll(id, request, wait_ms, is_recovered, backlogs);
             }
             _ => self.start_stream(id, request, &followed, is_recovered),
         }
-        true
     }
 
-    /// The channels of the request and where to start in each, if it is allowed.
-    fn check(
-        &self,
-        id: ConnectionId,
-        request: &Request,
-    ) -> Result<(Vec<ChannelName>, Vec<StartAt>), ErrorResponse> {
+    /// The channels of the request and where to start in each, if it is allowed apart from the
+    /// access policy.
+    fn check(&self, id: ConnectionId, request: &Request) -> Result<Channels, ErrorResponse> {
         // The control plane has checked a connection of the admin listener, by the rules of that
         // listener.
         if !self.connections.get(id).is_some_and(|connection| connection.has(Flags::VIEWER)) {
@@ -101,15 +142,8 @@ impl<N: Net> Worker<N> {
                 self.settings.max_channels_per_connection,
             ));
         }
-        let names: Vec<_> = request.targets.iter().map(name_of).collect();
-        for name in &names {
-            let asker = Asker { listener: Listener::Public, user: request.user() };
-            if let Decision::Denied(message) = self.access.may(&asker, Action::Subscribe(name)) {
-                return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
-            }
-        }
-        let starts = StartAt::of_request(request)?;
-        Ok((names, starts))
+        let names = request.targets.iter().map(name_of).collect();
+        Ok(Channels { names, starts: StartAt::of_request(request)? })
     }
 
     /// Fails unless pages of the request's origin may subscribe, and unless it may follow the
@@ -201,7 +235,7 @@ impl<N: Net> Worker<N> {
             .is_some_and(|connection| connection.state == State::LongPolling);
         if is_waiting && self.shutdown.is_draining() {
             // No message can come any more.
-            self.refuse_subscription(id, request, ErrorCode::Draining);
+            self.refuse_subscription(id, request, &ErrorCode::Draining.into());
         }
     }
 
@@ -284,6 +318,11 @@ impl<N: Net> Worker<N> {
             notice("welcome", &mut json);
         }
     }
+}
+
+/// Whether the request is a long-poll that resumes.
+pub(in crate::worker) fn continues(request: &Request) -> bool {
+    matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some()
 }
 
 /// The engine's name of the channel or user that a request names.

@@ -1,0 +1,145 @@
+//! Answers that may come later: of an access policy that calls out, of an engine that has to fetch,
+//! of workers that are asked.
+//!
+//! A worker cannot wait for such an answer, nor may a task of the control plane hold a thread. So a
+//! question comes with a [`Later`]. Whoever answers at once returns [`Answer::Now`], which costs
+//! nothing. Otherwise the [`Ticket`] is taken from the `Later`, and the answer goes through it from
+//! any thread. The asker sets the deadline: an answer that comes after it is dropped.
+
+use std::fmt;
+
+/// What a question returns.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Answer<T> {
+    /// The answer is there at once.
+    Now(T),
+    /// The answer comes through the ticket that was taken.
+    Later(Promise),
+}
+
+impl<T> Answer<T> {
+    /// The answer, if it is there.
+    pub fn now(self) -> Option<T> {
+        match self {
+            Answer::Now(answer) => Some(answer),
+            Answer::Later(_) => None,
+        }
+    }
+}
+
+impl<T> From<T> for Answer<T> {
+    fn from(answer: T) -> Answer<T> {
+        Answer::Now(answer)
+    }
+}
+
+/// Shows that a ticket was taken. Only [`Later::ticket`] makes one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Promise(());
+
+/// Allows to answer later. It makes the ticket on demand, so that an answer at once allocates
+/// nothing.
+pub struct Later<'a, T>(&'a mut dyn FnMut() -> Ticket<T>);
+
+impl<T> fmt::Debug for Later<'_, T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Later")
+    }
+}
+
+impl<'a, T> Later<'a, T> {
+    /// Takes the ticket from `issue` if there is need of one.
+    pub fn new(issue: &'a mut dyn FnMut() -> Ticket<T>) -> Later<'a, T> {
+        Later(issue)
+    }
+
+    /// The ticket to answer with, and what to return until then.
+    pub fn ticket(self) -> (Ticket<T>, Answer<T>) {
+        ((self.0)(), Answer::Later(Promise(())))
+    }
+}
+
+/// Carries one answer to its asker. Dropped without an answer, it reports that none will come.
+pub struct Ticket<T> {
+    /// Called with `None` if the ticket is dropped.
+    reply: Option<Box<dyn FnOnce(Option<T>) + Send>>,
+}
+
+impl<T> fmt::Debug for Ticket<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Ticket")
+    }
+}
+
+impl<T> Ticket<T> {
+    /// Calls `reply` once, on the thread that answers: with the answer, or with `None` if the
+    /// ticket is dropped without one.
+    pub fn new(reply: impl FnOnce(Option<T>) + Send + 'static) -> Ticket<T> {
+        Ticket { reply: Some(Box::new(reply)) }
+    }
+
+    /// Answers the question.
+    pub fn answer(mut self, answer: T) {
+        if let Some(reply) = self.reply.take() {
+            reply(Some(answer));
+        }
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            reply(None);
+        }
+    }
+}
+
+/// Asks a question, and sends the answer whenever it comes; `None` if none will. For tests.
+#[cfg(any(test, feature = "conformance"))]
+pub fn ask<T: Send + 'static>(
+    question: impl FnOnce(Later<'_, T>) -> Answer<T>,
+) -> std::sync::mpsc::Receiver<Option<T>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut issue = || {
+        let sender = sender.clone();
+        // The send fails if the test has dropped its end.
+        Ticket::new(move |answer| drop(sender.send(answer)))
+    };
+    if let Answer::Now(answer) = question(Later::new(&mut issue)) {
+        sender.send(Some(answer)).expect("the receiver is here");
+    }
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_at_once_takes_no_ticket() {
+        let mut issue = || -> Ticket<u32> { panic!("no ticket is needed") };
+        let at_once = |_: Later<'_, u32>| Answer::from(7);
+        assert_eq!(at_once(Later::new(&mut issue)).now(), Some(7));
+    }
+
+    #[test]
+    fn a_ticket_answers_once_from_any_thread() {
+        let mut kept = None;
+        let answers = ask(|later| {
+            let (ticket, answer) = later.ticket();
+            kept = Some(ticket);
+            answer
+        });
+        assert!(answers.try_recv().is_err());
+        let ticket = kept.expect("it was taken");
+        std::thread::spawn(move || ticket.answer(7)).join().expect("it only answers");
+        assert_eq!(answers.iter().collect::<Vec<_>>(), [Some(7)]);
+    }
+
+    #[test]
+    fn a_dropped_ticket_reports_that_no_answer_comes() {
+        let answers = ask::<u32>(|later| later.ticket().1);
+        assert_eq!(answers.iter().collect::<Vec<_>>(), [None]);
+    }
+}

@@ -1,0 +1,51 @@
+//! A request or command that waits for answers.
+//!
+//! What the client sent is kept as it came, and done again from the beginning with the answers at
+//! hand. So nothing is half done while a connection waits, and what it costs is known: the bytes.
+
+use throng_core::Body;
+
+/// What a client has asked and is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Names the answers that it waits for; those of earlier questions are not for it.
+    pub(crate) question: u32,
+    /// What the client sent.
+    pub(crate) asked: Asked,
+    /// What is known, and what for it waits.
+    pub(crate) stage: Stage,
+}
+
+/// What a client sent.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// The head of a request that subscribes.
+    Head(Box<[u8]>),
+    /// The text of a command of `throng.v1`.
+    Command(Box<str>),
+    /// A message to the channel of a plain WebSocket.
+    Message(Body),
+}
+
+/// What a request waits for.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// That the access policy allows all of it.
+    Access {
+        /// Decisions that are still to come, at least one.
+        left: u32,
+    },
+    /// The followers of a channel.
+    Presence,
+}
+
+impl Pending {
+    /// Memory that no other connection shares.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.asked {
+            Asked::Head(head) => head.len(),
+            Asked::Command(text) => text.len(),
+            Asked::Message(body) => body.bytes().len(),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Asks the access policy and others whose answers may come later, and lets a connection wait for
+//! them.
+//!
+//! An answer that is there at once costs nothing here. One that comes later is posted to the
+//! worker's queue under the name of its question, and [`Worker::answered`] finds what waits for it.
+
+use std::sync::Arc;
+
+use throng_core::{
+    Action, Answer, Asker, Counter, Decision, LateAnswer, Later, Listener, Notification, Presence,
+    QuestionId, Ticket,
+};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::connection::{Asked, ConnectionId, Pending, Stage};
+use crate::net::Net;
+use crate::worker::Worker;
+use crate::worker::clock::ticks;
+
+/// What the access policy has said.
+pub(in crate::worker) enum Permission {
+    /// All of it is allowed.
+    Granted,
+    /// Some of it is not.
+    Refused(ErrorResponse),
+    /// Some of it is not decided yet.
+    Later(Wait),
+}
+
+/// Answers that are to come.
+pub(in crate::worker) struct Wait {
+    question: u32,
+    stage: Stage,
+}
+
+impl<N: Net> Worker<N> {
+    /// Asks whether a connection of `user` may do all of `actions`.
+    pub(in crate::worker) fn ask_access<'a>(
+        &mut self,
+        id: ConnectionId,
+        user: Option<&str>,
+        actions: impl Iterator<Item = Action<'a>>,
+    ) -> Permission {
+        let asker = Asker { listener: Listener::Public, user };
+        let question = self.next_question(id);
+        let mut left = 0;
+        for (part, action) in (0..).zip(actions) {
+            let question = QuestionId { part, ..question };
+            let mut issue = || self.ticket(question, LateAnswer::Decision);
+            match self.access.may(&asker, action, Later::new(&mut issue)) {
+                Answer::Now(Decision::Allowed) => {}
+                Answer::Now(Decision::Denied(message)) => {
+                    return Permission::Refused(ErrorResponse::new(ErrorCode::Forbidden, message));
+                }
+                Answer::Later(_) => left += 1,
+            }
+        }
+        match left {
+            0 => Permission::Granted,
+            _ => {
+                Permission::Later(Wait { question: question.number, stage: Stage::Access { left } })
+            }
+        }
+    }
+
+    /// Asks who is in a channel.
+    pub(in crate::worker) fn ask_presence(
+        &mut self,
+        id: ConnectionId,
+        channel: &throng_core::ChannelName,
+        users_max: usize,
+    ) -> Result<Result<Presence, Wait>, ErrorResponse> {
+        let question = self.next_question(id);
+        let mut issue = || self.ticket(question, LateAnswer::Presence);
+        let later = Later::new(&mut issue);
+        Ok(match self.engine.presence(self.clock.unix_ms(), channel, users_max, later)? {
+            Answer::Now(presence) => Ok(presence),
+            Answer::Later(_) => Err(Wait { question: question.number, stage: Stage::Presence }),
+        })
+    }
+
+    /// Lets the connection wait for answers to what it has `asked`. Until then the worker acts on
+    /// nothing that it sends.
+    pub(in crate::worker) fn wait(&mut self, id: ConnectionId, wait: Wait, asked: Asked) {
+        self.count(Counter::Waited);
+        let timeout = ticks(self.settings.limits.wait_timeout).max(1);
+        let deadline = self.clock.deadline_ticks(timeout);
+        let Wait { question, stage } = wait;
+        let pending = Pending { question, asked, stage };
+        self.connections.begin_wait(id, pending, deadline);
+    }
+
+    fn next_question(&mut self, id: ConnectionId) -> QuestionId {
+        let name = self.connections.name(id);
+        debug_assert!(name.is_some(), "{id:?} asks and has been removed");
+        let connection = name.unwrap_or(throng_core::ConnectionName(u64::MAX));
+        QuestionId { connection, number: self.questions.next(), part: 0 }
+    }
+
+    /// A ticket for one late answer, which is posted to this worker.
+    fn ticket<T: 'static>(&self, question: QuestionId, wrap: fn(T) -> LateAnswer) -> Ticket<T> {
+        let (engine, worker) = (Arc::clone(&self.engine), self.metrics.worker());
+        Ticket::new(move |answer: Option<T>| {
+            let answer = answer.map(|answer| Box::new(wrap(answer)));
+            engine.post(worker, Notification::Answer { question, answer });
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Goes on with requests and commands when their answers have come, and refuses those that have
+//! waited too long.
+
+use throng_core::{Counter, Decision, LateAnswer, QuestionId};
+use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::subscribe::{self, Request, Route};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::command::Known;
+use super::subscribe::continues;
+use crate::connection::{Asked, ConnectionId, Pending, Stage};
+use crate::net::Net;
+use crate::worker::Worker;
+
+impl<N: Net> Worker<N> {
+    /// A late answer has come; `None` if there will be none.
+    pub(in crate::worker) fn answered(
+        &mut self,
+        question: QuestionId,
+        answer: Option<Box<LateAnswer>>,
+    ) {
+        // The client may have gone since it asked, or may have been refused.
+        let id = self.connections.find_name(question.connection);
+        let waiting = id.and_then(|id| Some((id, self.connections.pending_mut(id)?)));
+        let waiting = waiting.filter(|(_, pending)| pending.question == question.number);
+        let Some((id, pending)) = waiting else { return self.count(Counter::UnawaitedAnswers) };
+        let known = match (answer.map(|answer| *answer), &mut pending.stage) {
+            (None, _) => return self.refuse_waiting(id, ErrorResponse::unanswered()),
+            (Some(LateAnswer::Decision(Decision::Denied(message))), Stage::Access { .. }) => {
+                let error = ErrorResponse::new(ErrorCode::Forbidden, message);
+                return self.refuse_waiting(id, error);
+            }
+            (Some(LateAnswer::Decision(Decision::Allowed)), Stage::Access { left }) => {
+                *left -= 1;
+                if *left > 0 {
+                    return;
+                }
+                Known::Allowed
+            }
+            (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
+            (Some(answer), stage) => {
+                debug_assert!(false, "{answer:?} does not answer {stage:?}");
+                return;
+            }
+        };
+        self.resume(id, known);
+    }
+
+    /// The connection is due while it waits: the answer has not come in time.
+    pub(in crate::worker) fn time_out_waiting(&mut self, id: ConnectionId) {
+        self.count(Counter::WaitsTimedOut);
+        self.refuse_waiting(id, ErrorResponse::unanswered());
+    }
+
+    /// Refuses what waits. A command gets an error; anything else ends its connection.
+    pub(in crate::worker) fn refuse_waiting(&mut self, id: ConnectionId, error: ErrorResponse) {
+        let Some(pending) = self.end_wait(id) else { return };
+        match &pending.asked {
+            Asked::Head(head) => match self.parse_again(head) {
+                Some(request) => self.refuse_subscriber(id, &request, head, &error),
+                None => self.refuse(id, &error, None),
+            },
+            Asked::Command(text) => self.refuse_command(id, text, error),
+            Asked::Message(_) => self.refuse_message(id, &error),
+        }
+        self.read_on(id);
+    }
+
+    /// Whether a long-poll waits that goes on where another one ended.
+    pub(in crate::worker) fn is_waiting_poll(&self, id: ConnectionId) -> bool {
+        let Some(pending) = self.connections.pending(id) else { return false };
+        match &pending.asked {
+            Asked::Head(head) => self.parse_again(head).is_some_and(|request| continues(&request)),
+            Asked::Command(_) | Asked::Message(_) => false,
+        }
+    }
+
+    /// Does what waits, with all that it has waited for.
+    fn resume(&mut self, id: ConnectionId, known: Known) {
+        let Some(pending) = self.end_wait(id) else { return };
+        match pending.asked {
+            Asked::Head(head) => match self.parse_again(&head) {
+                Some(request) => self.follow_allowed(id, &request, &head),
+                None => self.refuse(id, &ErrorResponse::unanswered(), None),
+            },
+            Asked::Command(text) => self.resume_command(id, &text, known),
+            Asked::Message(body) => self.publish_allowed(id, body),
+        }
+        self.read_on(id);
+    }
+
+    fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
+        let pending = self.connections.end_wait(id);
+        debug_assert!(pending.is_some(), "{id:?} does not wait");
+        if let Some(connection) = self.connections.expect_live(id) {
+            self.net.resume(&connection.socket);
+        }
+        pending
+    }
+
+    /// Goes on with what has come meanwhile, if the connection is still there.
+    fn read_on(&mut self, id: ConnectionId) {
+        if self.connections.get(id).is_some() {
+            self.connections.trim_buffers(id);
+            self.deferred.defer_read(id, &mut self.connections);
+        }
+    }
+
+    /// The request that a head asks for, which was parsed before.
+    fn parse_again(&self, bytes: &[u8]) -> Option<Box<Request>> {
+        let limits = Limits { head_bytes_max: self.settings.max_head_bytes };
+        let request = match head::parse(bytes, limits) {
+            Ok(Parsed::Complete { head, .. }) => match subscribe::route(&head) {
+                Ok(Route::Subscribe(request)) => Some(request),
+                Ok(Route::Other) | Err(_) => None,
+            },
+            Ok(Parsed::Incomplete) | Err(_) => None,
+        };
+        debug_assert!(request.is_some(), "a head that has been parsed");
+        request
+    }
+}

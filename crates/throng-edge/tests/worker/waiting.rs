@@ -1,0 +1,201 @@
+//! Connections that wait for decisions of an access policy, which the test makes.
+
+use std::sync::{Arc, Mutex};
+
+use throng_core::{Access, Action, Answer, Asker, Counter, Decision, Later, Ticket};
+use throng_edge::Settings;
+
+use crate::rig::Rig;
+
+/// Decides about channels whose names begin with `slow` when the test does.
+#[derive(Debug, Default)]
+struct Undecided(Mutex<Vec<Ticket<Decision>>>);
+
+impl Access for Undecided {
+    fn may(
+        &self,
+        _: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        match action {
+            Action::Subscribe(name) | Action::Publish(name) if name.name().starts_with("slow") => {
+                let (ticket, answer) = later.ticket();
+                self.0.lock().expect("no test panics here").push(ticket);
+                answer
+            }
+            _ => Decision::Allowed.into(),
+        }
+    }
+}
+
+impl Undecided {
+    /// The oldest open question.
+    fn next(&self) -> Ticket<Decision> {
+        self.0.lock().expect("no test panics here").remove(0)
+    }
+
+    fn allow(&self) {
+        self.next().answer(Decision::Allowed);
+    }
+}
+
+fn rig() -> (Rig, Arc<Undecided>) {
+    let access = Arc::new(Undecided::default());
+    (Rig::with_access(Settings::for_tests(), Arc::clone(&access) as Arc<dyn Access>), access)
+}
+
+/// The deadline in ticks.
+const DEADLINE: u32 = 50;
+
+#[test]
+fn a_request_is_answered_when_all_of_it_is_decided() {
+    let (mut rig, access) = rig();
+    let client = rig.get("/subscribe?channel=slow/a&channel=b&channel=slow/c");
+    rig.work();
+    assert_eq!(client.received(), "");
+    access.allow();
+    rig.work();
+    assert_eq!(client.received(), "", "one is not decided");
+    rig.publish("slow/a", "too early", None);
+    access.allow();
+    rig.work();
+    assert!(client.received().starts_with("HTTP/1.1 200"));
+    rig.publish("slow/a", "now", None);
+    rig.work();
+    let received = client.received();
+    assert!(received.contains("now") && !received.contains("too early"), "{received}");
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn a_denial_refuses_the_request_at_once() {
+    let (mut rig, access) = rig();
+    let client = rig.get("/subscribe?channel=slow/a&channel=slow/b");
+    access.next().answer(Decision::Denied("not you".into()));
+    rig.work();
+    let received = client.received();
+    assert!(received.starts_with("HTTP/1.1 403") && received.contains("not you"), "{received}");
+    access.allow();
+    rig.work();
+    assert_eq!(client.received(), "");
+    assert_eq!(rig.count(Counter::UnawaitedAnswers), 1);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn a_request_without_answer_is_refused_at_the_deadline() {
+    let (mut rig, access) = rig();
+    let (client, given_up) = (rig.get("/channels/slow"), rig.get("/channels/slow"));
+    drop(access.0.lock().expect("no test panics here").pop());
+    rig.work();
+    assert!(given_up.received().starts_with("HTTP/1.1 503"), "there will be no answer");
+    rig.pass(DEADLINE - 1);
+    assert_eq!(client.received(), "");
+    rig.pass(1);
+    let received = client.received();
+    assert!(received.starts_with("HTTP/1.1 503") && received.contains("\"busy\""), "{received}");
+    assert!(received.contains("Retry-After: "), "{received}");
+    access.allow();
+    rig.work();
+    assert_eq!(client.received(), "");
+    assert_eq!((rig.count(Counter::WaitsTimedOut), rig.count(Counter::UnawaitedAnswers)), (1, 1));
+}
+
+#[test]
+fn the_answer_for_a_connection_that_has_gone_reaches_no_other() {
+    let (mut rig, access) = rig();
+    let first = rig.get("/channels/slow");
+    rig.hang_up(&first);
+    assert_eq!(rig.worker.connections(), 0, "its end is noticed while it waits");
+    let second = rig.get("/channels/slow");
+    access.allow();
+    rig.work();
+    assert_eq!(second.received(), "");
+    assert_eq!(rig.count(Counter::UnawaitedAnswers), 1);
+    access.allow();
+    rig.work();
+    assert!(second.received().starts_with("HTTP/1.1 200"));
+}
+
+/// What a connection asks is answered in order, and what it follows already keeps coming.
+#[test]
+fn commands_wait_behind_one_that_waits_and_messages_do_not() {
+    let (mut rig, access) = rig();
+    let client = rig.v1();
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"a"}"#);
+    client.received();
+    rig.send_frame(&client, r#"{"type":"publish","channel":"slow","data":"x","ref":1}"#);
+    rig.send_frame(&client, r#"{"type":"ping","ref":2}"#);
+    rig.publish("a", "meanwhile", None);
+    rig.work();
+    let received = client.received();
+    assert!(received.contains("meanwhile") && !received.contains("ref"), "{received}");
+    access.allow();
+    rig.work();
+    let received = client.received();
+    let at = |text: &str| received.find(text).unwrap_or_else(|| panic!("no {text}: {received}"));
+    assert!(at("\"published\"") < at("\"pong\""), "{received}");
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn a_command_without_answer_is_refused_and_the_next_one_is_done() {
+    let (mut rig, _access) = rig();
+    let client = rig.v1();
+    client.received();
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"slow","ref":1}"#);
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"a","ref":2}"#);
+    rig.pass(DEADLINE);
+    let received = client.received();
+    let at = |text: &str| received.find(text).unwrap_or_else(|| panic!("no {text}: {received}"));
+    assert!(at("\"busy\"") < at("\"subscribed\""), "{received}");
+    rig.worker.check_invariants();
+}
+
+/// A worker does not read the pong of a client whose command waits. It must not miss it either.
+#[test]
+fn a_wait_ends_in_time_beside_heartbeats() {
+    let access = Arc::new(Undecided::default());
+    let heartbeat = std::time::Duration::from_secs(1);
+    let settings = Settings { heartbeat, ping_interval: heartbeat, ..Settings::for_tests() };
+    let mut rig = Rig::with_access(settings, Arc::clone(&access) as Arc<dyn Access>);
+    let client = rig.v1();
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"slow"}"#);
+    client.received();
+    for _ in 1..DEADLINE {
+        rig.pass(1);
+        rig.worker.check_invariants();
+    }
+    let received = client.received();
+    assert!(received.matches("heartbeat").count() >= 3, "{received}");
+    assert!(!received.contains("busy"), "{received}");
+    rig.pass(1);
+    assert!(client.received().contains("busy"));
+}
+
+#[test]
+fn a_drain_refuses_what_waits() {
+    let (mut rig, _access) = rig();
+    let client = rig.get("/channels/slow");
+    rig.queue.post(throng_core::Notification::Drain);
+    rig.pass(1);
+    let received = client.received();
+    assert!(received.starts_with("HTTP/1.1 503") && received.contains("draining"), "{received}");
+}
+
+#[test]
+fn requests_behind_one_that_waits_are_bounded() {
+    let (mut rig, access) = rig();
+    let client = rig.get("/channels/slow?wait=30");
+    rig.publish("slow", "x", None);
+    rig.send(&client, b"GET /channels/slow?wait=30&since=z-0 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    access.allow();
+    rig.work();
+    rig.publish("slow", "y", None);
+    rig.work();
+    assert!(client.received().contains("HTTP/1.1 200"));
+    let filler = vec![b'x'; Settings::for_tests().max_head_bytes + 1];
+    rig.send(&client, &filler);
+    assert_eq!(rig.worker.connections(), 0, "more than a head");
+}
