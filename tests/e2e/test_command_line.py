@@ -122,7 +122,20 @@ def test_publish_reports_a_failure_in_one_line(server, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     done = run_throng("publish", "--server", "http://127.0.0.1:1", "a", "x", directory=tmp_path)
     assert done.returncode == 1 and "127.0.0.1:1" in done.stderr
+    done = run_throng("publish", "--url", "http://none.invalid", "a", "x", directory=tmp_path)
+    assert done.stderr == "error: cannot reach http://none.invalid: there is no such host\n"
     assert run_throng("publish", directory=tmp_path).returncode == 64
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--admin-listen"])
+def test_an_occupied_port_is_reported_in_one_sentence(server, tmp_path, flag):
+    address = f"{server.host}:{server.port}"
+    # The other listener must not fail first.
+    other = {"--listen": "--admin-listen", "--admin-listen": "--listen"}[flag]
+    done = run_throng("serve", flag, address, other, "127.0.0.1:0", directory=tmp_path)
+    assert done.returncode == 1
+    reason = f"another program listens there; choose another port with {flag}"
+    assert f"error: cannot listen on {address}: {reason}\n" in done.stderr
 
 
 def test_tail_reconnects_after_a_restart(tmp_path, tail, channel):

@@ -98,6 +98,10 @@ fn is_refused(error: &ureq::Error) -> bool {
 
 fn reason(error: &ureq::Error) -> String {
     match error {
+        // The standard library has no kind for this error.
+        ureq::Error::Io(error) if error.to_string().starts_with("failed to lookup address") => {
+            "there is no such host".into()
+        }
         ureq::Error::Io(error) => {
             // Remove the error number, which follows the text.
             let text = error.to_string();

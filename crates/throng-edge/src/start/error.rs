@@ -9,14 +9,14 @@ use crate::limits::WORKERS_MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The server cannot listen on an address.
-    #[error("cannot listen on {address}: {}", reason(.source, .flag))]
+    #[error("cannot listen on {address}: {}", reason(.error, .flag))]
     Listen {
         /// The setting that names the address.
         flag: &'static str,
         /// The address to listen on.
         address: SocketAddr,
-        /// The kernel's error.
-        source: io::Error,
+        /// The kernel's error. Part of the message, and therefore not its source as well.
+        error: io::Error,
     },
     /// The descriptor limit is so low that the connections would take more than [`WORKERS_MAX`]
     /// workers.
@@ -32,18 +32,18 @@ pub enum StartError {
         /// Connections that one worker holds.
         per_worker: usize,
     },
-    /// The descriptor limit leaves no room for connections.
+    /// The descriptor limit is too low for any connection.
     #[error(
-        "the descriptor limit is {0}, which leaves no room for connections; raise it (ulimit -n)"
+        "the descriptor limit is {0}, which is too low for any connection; raise it (ulimit -n)"
     )]
     NoRoom(u64),
     /// The kernel refused something else.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {error}")]
     System {
         /// The attempt, as the end of "cannot ...".
         what: &'static str,
-        /// The kernel's error.
-        source: io::Error,
+        /// The kernel's error, which is part of the message as well.
+        error: io::Error,
     },
 }
 
@@ -62,12 +62,12 @@ fn reason(error: &io::Error, flag: &str) -> String {
 pub(super) fn cannot_listen(
     flag: &'static str,
     address: SocketAddr,
-    source: io::Error,
+    error: io::Error,
 ) -> StartError {
-    StartError::Listen { flag, address, source }
+    StartError::Listen { flag, address, error }
 }
 
 /// Wraps a kernel error; `what` ends the sentence "cannot ...".
 pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
-    move |source| StartError::System { what, source }
+    move |error| StartError::System { what, error }
 }
