@@ -4,9 +4,8 @@
 use std::future::Future;
 use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
 
-use throng_core::{Counters, Listener};
+use throng_core::{Listener, Snapshot};
 
 /// A socket that a worker has handed off to the control plane.
 #[derive(Debug)]
@@ -23,13 +22,72 @@ pub trait HandoffReceiver: Send {
     fn next(&mut self) -> impl Future<Output = io::Result<Option<Handoff>>> + Send;
 }
 
-/// The metrics of one worker.
-#[derive(Debug, Clone)]
-pub struct WorkerMetrics {
-    /// Connections that it holds now.
-    pub connections: u64,
-    /// The worker's counters.
-    pub counters: Arc<Counters>,
+/// What the workers hold now, and what they have counted since their start.
+#[derive(Debug, Clone, Default)]
+pub struct EdgeMetrics {
+    /// The open connections of each worker, in the order of their ids.
+    pub connections: Vec<u64>,
+    /// The connections that are subscribed now.
+    pub subscribed: SubscribedConnections,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+    /// Messages written to subscribers.
+    pub deliveries: u64,
+    /// Bytes written to subscribers.
+    pub sent_bytes: u64,
+    /// Messages that a subscriber did not get because it exceeded its lag limit.
+    pub messages_skipped: u64,
+    /// Messages that replay buffers dropped for want of memory.
+    pub replay_messages_evicted: u64,
+    /// Connections and requests that workers refused, by reason.
+    pub refused: Vec<(&'static str, u64)>,
+    /// Connections that ended, by reason.
+    pub closed: Vec<(&'static str, u64)>,
+    /// The time from accepting a message to its last write.
+    pub latency: Snapshot,
+    /// All counters, for `/metrics`. Those of one metric are consecutive.
+    pub counters: Vec<EdgeCounter>,
+}
+
+/// Subscribed connections by transport.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SubscribedConnections {
+    /// Subscribed connections over WebSocket.
+    pub websocket: u64,
+    /// Subscribed connections with server-sent events.
+    pub sse: u64,
+    /// Subscribed chunked streams.
+    pub stream: u64,
+    /// Long polls that wait for a message.
+    pub poll: u64,
+    /// Viewers of the status page.
+    pub status: u64,
+}
+
+impl SubscribedConnections {
+    /// The number for each transport, by the value of the label `transport`.
+    pub(crate) fn by_transport(&self) -> [(&'static str, u64); 5] {
+        [
+            ("websocket", self.websocket),
+            ("sse", self.sse),
+            ("stream", self.stream),
+            ("poll", self.poll),
+            ("status", self.status),
+        ]
+    }
+}
+
+/// One counter of the data plane, summed over the workers.
+#[derive(Debug, Clone, Copy)]
+pub struct EdgeCounter {
+    /// The name of the metric, without the prefix `throng_`.
+    pub metric: &'static str,
+    /// The help text of the metric.
+    pub help: &'static str,
+    /// The name and the value of the label; `None` if the metric has none.
+    pub label: Option<(&'static str, &'static str)>,
+    /// How often it was counted since the start.
+    pub count: u64,
 }
 
 /// The data plane.
@@ -50,6 +108,6 @@ pub trait Edge: Send + Sync {
     /// Whether all workers have ended and accept no more sockets.
     fn has_ended(&self) -> bool;
 
-    /// The metrics of all workers, in the order of their ids.
-    fn workers(&self) -> Vec<WorkerMetrics>;
+    /// The metrics of the workers. Called once a second, and for `/metrics`.
+    fn metrics(&self) -> EdgeMetrics;
 }

@@ -49,6 +49,6 @@ mod socket;
 mod status;
 
 pub use control::Control;
-pub use edge::{Edge, Handoff, HandoffReceiver, WorkerMetrics};
+pub use edge::{Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections};
 pub use serve::serve;
 pub use settings::{Limits, Settings};

@@ -23,9 +23,8 @@
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
 //! | `access` | the one place that decides who may do what |
-//! | `counters` | the counters of a worker |
 //! | [`later`] | answers that may come later |
-//! | `histogram` | times, counted by length |
+//! | `histogram` | histograms of durations |
 //! | [`frozen`] | state as bytes, for another process to go on with |
 //! | [`slab`] | storage with stable indices |
 //! | [`retry`] | when closed and refused clients should come back |
@@ -46,7 +45,6 @@ mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-mod counters;
 pub mod engine;
 pub mod frozen;
 mod histogram;
@@ -65,7 +63,6 @@ pub mod subscriptions;
 pub mod worker_queue;
 
 pub use access::{Access, Action, AllowAll, Asker, Decision, Listener, ReadOnlyClients};
-pub use counters::{Counter, Counters, Parked};
 pub use engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
     PublishError, Published, StartAt,

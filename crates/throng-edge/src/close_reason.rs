@@ -1,6 +1,6 @@
 //! The reasons for which a worker closes a connection: the close frame of each, and its counter.
 
-use throng_core::Counter;
+use crate::counters::Counter;
 use throng_wire::ErrorCode;
 use throng_wire::websocket::{Violation, close_code};
 
@@ -16,7 +16,7 @@ pub(crate) enum CloseReason {
     /// The client sent no request in time.
     Idle,
     /// The client answered no ping.
-    Silent,
+    PingTimeout,
     /// Messages that the client has not read are gone, and the lag policy is to close.
     Lagging,
     /// The server is shutting down.
@@ -42,7 +42,9 @@ impl CloseReason {
     pub(crate) fn close_frame(self) -> Option<(u16, &'static str)> {
         let of_error = |code: ErrorCode| code.close_code().map(|close| (close, code.message()));
         match self {
-            CloseReason::Silent => Some((close_code::SILENT, "a ping was not answered in time")),
+            CloseReason::PingTimeout => {
+                Some((close_code::PING_TIMEOUT, "a ping was not answered in time"))
+            }
             CloseReason::Lagging => {
                 let message =
                     "lag limit exceeded: unread messages are gone; resume with the last id";
@@ -71,14 +73,14 @@ impl CloseReason {
         match self {
             CloseReason::Complete => None,
             CloseReason::Peer => Some(Counter::ClosedByPeer),
-            CloseReason::SocketError => Some(Counter::ClosedByError),
+            CloseReason::SocketError => Some(Counter::ClosedBySocketError),
             CloseReason::Idle => Some(Counter::ClosedIdle),
-            CloseReason::Silent => Some(Counter::ClosedSilent),
-            CloseReason::Lagging => Some(Counter::ClosedBehind),
+            CloseReason::PingTimeout => Some(Counter::ClosedPingTimeout),
+            CloseReason::Lagging => Some(Counter::ClosedLagging),
             CloseReason::Draining => Some(Counter::ClosedDraining),
             CloseReason::Overload => Some(Counter::ClosedOverload),
             CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
-            CloseReason::Evicted => Some(Counter::ClosedForRoom),
+            CloseReason::Evicted => Some(Counter::ClosedEvicted),
             CloseReason::Pipelining
             | CloseReason::Violation(_)
             | CloseReason::BinaryCommand
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn every_close_code_is_in_the_list() {
         let reasons = [
-            CloseReason::Silent,
+            CloseReason::PingTimeout,
             CloseReason::Lagging,
             CloseReason::Draining,
             CloseReason::Overload,

@@ -16,7 +16,8 @@
 //! | `close_reason` | why connections close |
 //! | [`encoding`] | the framing of messages |
 //! | [`net`] | a worker's interface to the kernel and to other threads |
-//! | [`metrics`] | the workers' metrics |
+//! | `counters` | the counters of a worker |
+//! | [`metrics`] | the load and the counters of all workers |
 //! | `sys` | system calls, and all `unsafe` |
 //!
 //! # Invariants
@@ -28,6 +29,7 @@
 
 mod close_reason;
 pub mod connection;
+mod counters;
 pub mod encoding;
 pub mod event_loop;
 pub mod limits;
@@ -38,6 +40,7 @@ pub mod start;
 mod sys;
 pub mod worker;
 
+pub use counters::{Counter, Counters, Parked};
 pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
 pub use settings::{HEAD_BYTES_MAX, Settings};

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use throng_core::{Counters, WorkerId};
+use throng_core::{Snapshot, WorkerId};
+
+use crate::counters::{Counter, Counters, Parked};
 
 /// One worker's metrics.
 #[derive(Debug, Default)]
@@ -94,6 +96,27 @@ impl Metrics {
     /// The metrics of one worker.
     pub fn worker(&self, worker: WorkerId) -> &WorkerMetrics {
         &self.0[usize::from(worker.0)]
+    }
+
+    /// A counter, summed over the workers.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.0.iter().map(|worker| worker.counters.get(counter)).sum()
+    }
+
+    /// The connections that are parked now, summed over the workers.
+    pub fn parked(&self, parked: Parked) -> u64 {
+        self.0.iter().map(|worker| worker.counters.parked(parked)).sum()
+    }
+
+    /// The counters of one metric, each with the value of its label, summed over the workers.
+    pub fn by_label(&self, metric: &str) -> impl Iterator<Item = (&'static str, u64)> {
+        let counters = Counter::ALL.iter().filter(move |counter| counter.metric() == metric);
+        counters.map(|&counter| (counter.label_value(), self.sum(counter)))
+    }
+
+    /// The time from accepting a message to its last write, over all workers.
+    pub fn latency(&self) -> Snapshot {
+        Snapshot::of(self.0.iter().map(|worker| &worker.counters.latency))
     }
 
     /// The worker with the most room; if none has room, any that has not ended; if all have ended,

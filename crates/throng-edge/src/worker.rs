@@ -83,11 +83,10 @@ mod turn;
 
 use std::sync::Arc;
 
-use throng_core::{
-    Access, Counter, Engine, Parked, Rules, SubscriptionTable, WorkerId, WorkerQueue,
-};
+use throng_core::{Access, Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::connection::{ConnectionId, Connections};
+use crate::counters::{Counter, Parked};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;

@@ -26,7 +26,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::{Counter, WorkerQueue};
+use throng_core::WorkerQueue;
+use throng_edge::Counter;
 use throng_edge::Metrics;
 use throng_edge::event_loop::permits::PermitHolder;
 
@@ -125,7 +126,7 @@ impl World {
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.metrics.workers().iter().map(|worker| worker.counters.get(counter)).sum()
+        self.metrics.sum(counter)
     }
 
     /// When the server gives up what it has not delivered: the drain timeout counts from the moment

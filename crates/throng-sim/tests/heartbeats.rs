@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::{
-    AllowAll, Body, ChannelName, Counter, Engine, Epoch, MemoryEngine, Publication, Rules,
-    WorkerId, WorkerQueue,
+    AllowAll, Body, ChannelName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
+    WorkerQueue,
 };
+use throng_edge::Counter;
 use throng_edge::worker::{Now, Setup, Worker};
 use throng_edge::{Metrics, Settings};
 use throng_sim::net::FakeNet;
@@ -300,7 +301,7 @@ fn a_websocket_is_pinged_at_intervals_and_closed_if_it_does_not_answer() {
     assert!(pings.len() >= 2, "{pings:?}");
     assert!(pings.windows(2).all(|pair| pair[1] - pair[0] == PING), "{pings:?}");
     assert_eq!(closed, Some(pings[0] + ANSWER), "closed when its time is over");
-    assert_eq!(scene.count(Counter::ClosedSilent), 1);
+    assert_eq!(scene.count(Counter::ClosedPingTimeout), 1);
 }
 
 /// Lets clients answer pings until the tick `silent_from`. Returns how many ticks later each is
@@ -372,7 +373,7 @@ fn a_suspended_worker_closes_no_client_whose_answer_it_has_not_read() {
     scene.send_pong(number);
     scene.tick += ANSWER + HEARTBEAT;
     scene.pass(1);
-    assert_eq!(scene.count(Counter::ClosedSilent), 0);
+    assert_eq!(scene.count(Counter::ClosedPingTimeout), 0);
     scene.receive();
     let seen = scene.pass(PING / 2);
     assert!(!seen.is_empty() && kinds(&seen).iter().all(|bytes| bytes[0] != 0x88), "{seen:?}");

@@ -10,11 +10,15 @@ use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throng_control::{Handoff, WorkerMetrics};
+use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections};
 use throng_core::Listener;
-use throng_edge::{Edge, Metrics, WorkerHandoffs};
+use throng_edge::{Counter, Edge, Metrics, Parked, WorkerHandoffs};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
+
+/// The metrics whose labels the status page shows as reasons.
+const REFUSED: &str = "refused_total";
+const DISCONNECTS: &str = "disconnects_total";
 
 /// Receives the connections that workers hand off.
 #[derive(Debug)]
@@ -49,7 +53,7 @@ impl throng_control::HandoffReceiver for Handover {
 pub struct Workers {
     /// The way to them.
     pub handoffs: WorkerHandoffs,
-    /// What they tell about themselves.
+    /// Their load and their counters.
     pub metrics: Metrics,
 }
 
@@ -72,11 +76,48 @@ impl throng_control::Edge for Workers {
         self.metrics.workers().iter().all(|worker| worker.is_ended.load(Ordering::Acquire))
     }
 
-    fn workers(&self) -> Vec<WorkerMetrics> {
-        let figures = self.metrics.workers().iter().map(|worker| WorkerMetrics {
-            connections: u64::from(worker.connections.load(Ordering::Relaxed)),
-            counters: Arc::clone(&worker.counters),
-        });
-        figures.collect()
+    fn metrics(&self) -> EdgeMetrics {
+        let metrics = &self.metrics;
+        let connections = metrics.workers().iter().map(|worker| &worker.connections);
+        EdgeMetrics {
+            connections: connections.map(|open| u64::from(open.load(Ordering::Relaxed))).collect(),
+            subscribed: SubscribedConnections {
+                websocket: metrics.parked(Parked::WebSocket),
+                sse: metrics.parked(Parked::Sse),
+                stream: metrics.parked(Parked::Stream),
+                poll: metrics.parked(Parked::Poll),
+                status: metrics.parked(Parked::Status),
+            },
+            accepted: metrics.sum(Counter::Accepted),
+            deliveries: metrics.sum(Counter::Deliveries),
+            sent_bytes: metrics.sum(Counter::SentBytes),
+            messages_skipped: metrics.sum(Counter::MessagesSkipped),
+            replay_messages_evicted: metrics.sum(Counter::ReplayMessagesEvicted),
+            refused: metrics.by_label(REFUSED).collect(),
+            closed: metrics.by_label(DISCONNECTS).collect(),
+            latency: metrics.latency(),
+            counters: Counter::ALL.iter().map(|&counter| sample(metrics, counter)).collect(),
+        }
+    }
+}
+
+fn sample(metrics: &Metrics, counter: Counter) -> EdgeCounter {
+    EdgeCounter {
+        metric: counter.metric(),
+        help: counter.help(),
+        label: counter.label().map(|name| (name, counter.label_value())),
+        count: metrics.sum(counter),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metrics_of_the_status_page_exist() {
+        let metrics = Metrics::new([1].into_iter());
+        let has = |metric, reason| metrics.by_label(metric).any(|(label, _)| label == reason);
+        assert!(has(REFUSED, "full") && has(DISCONNECTS, "lag"));
     }
 }

@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_control::Control;
-use throng_core::{Access, AllowAll, Counter, Engine, Epoch, MemoryEngine, ReadOnlyClients, clock};
+use throng_core::{Access, AllowAll, Engine, Epoch, MemoryEngine, ReadOnlyClients, clock};
+use throng_edge::Counter;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_units::Count;
@@ -230,10 +231,7 @@ fn log_send_method(method: &SendMethod) {
 
 /// One line about what was done.
 fn log_outcome(metrics: &Metrics) {
-    let sum = |counter| {
-        let counts = metrics.workers().iter().map(|worker| worker.counters.get(counter));
-        count(counts.sum())
-    };
+    let sum = |counter| count(metrics.sum(counter));
     tracing::info!(
         "stopped: {} connections accepted, {} messages delivered, {} clients told to reconnect",
         sum(Counter::Accepted),

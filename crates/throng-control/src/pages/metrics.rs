@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use throng_core::{Counter, Parked, Snapshot};
+use throng_core::Snapshot;
 use throng_wire::ErrorCode;
 
 use crate::control::Control;
-use crate::edge::WorkerMetrics;
+use crate::edge::{EdgeCounter, EdgeMetrics};
 use crate::metrics::HttpCounter;
 
 /// The prefix of all names.
@@ -35,14 +35,14 @@ const BUCKETS: [(u64, &str); 16] = [
 /// The whole page.
 pub(super) fn text(control: &Control) -> String {
     let mut page = Page(String::with_capacity(8 << 10));
-    let workers = control.edge.workers();
-    connections(&mut page, control, &workers);
-    worker_counters(&mut page, &workers);
+    let edge = control.edge.metrics();
+    connections(&mut page, control, &edge);
+    edge_counters(&mut page, &edge.counters);
     http(&mut page, control);
     page.histogram(
         "publish_to_last_write_seconds",
         "Time from accepting a message to writing it to the last subscriber.",
-        &Snapshot::of(workers.iter().map(|worker| &worker.counters.latency)),
+        &edge.latency,
     );
     engine(&mut page, control);
     page.gauge("draining", "1 while the server is shutting down.", control.is_draining().into());
@@ -50,41 +50,35 @@ pub(super) fn text(control: &Control) -> String {
     page.0
 }
 
-fn connections(page: &mut Page, control: &Control, workers: &[WorkerMetrics]) {
+fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
     let in_control = control.metrics.connections();
-    let on_workers: u64 = workers.iter().map(|worker| worker.connections).sum();
+    let on_workers: u64 = edge.connections.iter().sum();
     page.gauge("connections", "Open connections of both planes.", on_workers + in_control);
     page.gauge("http_connections", "Open connections of the control plane.", in_control);
     page.describe("worker_connections", "Open connections of each worker.", "gauge");
-    for (index, worker) in workers.iter().enumerate() {
-        page.sample("worker_connections", &format!("{{worker=\"{index}\"}}"), worker.connections);
+    for (index, connections) in edge.connections.iter().enumerate() {
+        page.sample("worker_connections", &format!("{{worker=\"{index}\"}}"), *connections);
     }
     let help = "Connections that are subscribed now, by transport.";
     page.describe("subscribed_connections", help, "gauge");
-    for parked in Parked::ALL {
-        let labels = format!("{{transport=\"{}\"}}", parked.name());
-        let count = workers.iter().map(|worker| worker.counters.parked(parked)).sum();
+    for (transport, count) in edge.subscribed.by_transport() {
+        let labels = format!("{{transport=\"{transport}\"}}");
         page.sample("subscribed_connections", &labels, count);
     }
 }
 
-fn worker_counters(page: &mut Page, workers: &[WorkerMetrics]) {
+fn edge_counters(page: &mut Page, counters: &[EdgeCounter]) {
     let mut described = "";
-    for counter in Counter::ALL.iter().copied() {
-        let metric = counter.metric();
-        if metric != described {
-            page.describe(metric, counter.help(), "counter");
-            described = metric;
+    for counter in counters {
+        if counter.metric != described {
+            page.describe(counter.metric, counter.help, "counter");
+            described = counter.metric;
         }
-        let labels = match counter.label() {
-            Some(label) => format!("{{{label}=\"{}\"}}", counter.label_value()),
+        let labels = match counter.label {
+            Some((name, value)) => format!("{{{name}=\"{value}\"}}"),
             None => String::new(),
         };
-        page.sample(
-            metric,
-            &labels,
-            workers.iter().map(|worker| worker.counters.get(counter)).sum(),
-        );
+        page.sample(counter.metric, &labels, counter.count);
     }
 }
 

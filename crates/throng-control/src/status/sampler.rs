@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::{Body, ChannelName, EngineMetrics, Parked, Publication, Snapshot, clock};
+use throng_core::{Body, ChannelName, EngineMetrics, Publication, Snapshot, clock};
 use tokio::time::MissedTickBehavior;
 
 use super::history::StatusHistory;
@@ -12,7 +12,7 @@ use super::minute::Minute;
 use super::sample::{Connections, Cpu, Http, Kernel, Memory, Rate, Reasons, Sample, rounded};
 use super::totals::Totals;
 use crate::control::Control;
-use crate::edge::WorkerMetrics;
+use crate::edge::EdgeMetrics;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -40,14 +40,14 @@ impl Sampler {
     pub(crate) fn new(control: Arc<Control>, history: Arc<StatusHistory>) -> Sampler {
         let mut host = HostReader::default();
         let reading = host.read();
-        let workers = control.edge.workers();
+        let edge = control.edge.metrics();
         let mut sampler = Sampler {
             host,
             history,
             started_ms: clock::now_ms(),
             private_at_start_bytes: reading.private_bytes,
-            last: Totals::read(&control, &workers, &reading),
-            latency: Minute::since(latency(&workers)),
+            last: Totals::read(&control, &edge, &reading),
+            latency: Minute::since(edge.latency),
             request_durations: Minute::since(request_durations(&control)),
             control,
         };
@@ -90,15 +90,15 @@ impl Sampler {
 
     fn sample(&mut self, reading: Reading) -> Sample {
         let control = Arc::clone(&self.control);
-        let workers = control.edge.workers();
-        let now = Totals::read(&control, &workers, &reading);
+        let edge = control.edge.metrics();
+        let now = Totals::read(&control, &edge, &reading);
         let last = std::mem::replace(&mut self.last, now);
         let now = &self.last;
         let seconds = (now.at - last.at).as_secs_f64().max(1e-3);
         let per_s = |now: u64, last: u64| rounded(now.saturating_sub(last) as f64 / seconds, 1);
         let rate =
             |of: fn(&Totals) -> u64| Rate { total: of(now), per_s: per_s(of(now), of(&last)) };
-        let connections = connections(&control, &workers);
+        let connections = connections(&control, &edge);
         let sum = |reasons: &Reasons| reasons.values().sum();
         Sample {
             time_ms: clock::now_ms(),
@@ -110,12 +110,12 @@ impl Sampler {
             messages_in: rate(|totals| totals.engine.published),
             deliveries: rate(|totals| totals.deliveries),
             sent_bytes: rate(|totals| totals.sent_bytes),
-            latency: self.latency.add(latency(&workers)),
+            latency: self.latency.add(edge.latency),
             http: Http {
                 requests: rate(|totals| totals.requests),
                 durations: self.request_durations.add(request_durations(&control)),
             },
-            cpu: cpu(now, &last, workers.len(), seconds),
+            cpu: cpu(now, &last, edge.connections.len(), seconds),
             memory: memory(&reading, self.private_at_start_bytes, &now.engine, connections.total),
             kernel: Kernel {
                 tcp_sockets: reading.tcp_sockets,
@@ -132,32 +132,27 @@ impl Sampler {
     }
 }
 
-/// Publish to last write, over all workers.
-fn latency(workers: &[WorkerMetrics]) -> Snapshot {
-    Snapshot::of(workers.iter().map(|worker| &worker.counters.latency))
-}
-
 fn request_durations(control: &Control) -> Snapshot {
     Snapshot::of([control.metrics.durations()].into_iter())
 }
 
-fn connections(control: &Control, workers: &[WorkerMetrics]) -> Connections {
-    let parked = |parked| workers.iter().map(|worker| worker.counters.parked(parked)).sum::<u64>();
-    let on_workers: u64 = workers.iter().map(|worker| worker.connections).sum();
+fn connections(control: &Control, edge: &EdgeMetrics) -> Connections {
+    let on_workers: u64 = edge.connections.iter().sum();
     let in_control = control.metrics.connections();
-    let all_parked: u64 = Parked::ALL.iter().copied().map(parked).sum();
+    let subscribed = edge.subscribed;
+    let all_subscribed: u64 = subscribed.by_transport().iter().map(|(_, count)| count).sum();
     Connections {
         total: on_workers + in_control,
-        websocket: parked(Parked::WebSocket),
-        sse: parked(Parked::Sse),
-        stream: parked(Parked::Stream),
-        poll: parked(Parked::Poll),
-        status: parked(Parked::Status),
+        websocket: subscribed.websocket,
+        sse: subscribed.sse,
+        stream: subscribed.stream,
+        poll: subscribed.poll,
+        status: subscribed.status,
         control: in_control,
         // The two are read at different moments, so the difference may be negative.
-        other: on_workers.saturating_sub(all_parked),
+        other: on_workers.saturating_sub(all_subscribed),
         capacity: control.settings.max_connections as u64,
-        workers: workers.iter().map(|worker| worker.connections).collect(),
+        workers: edge.connections.clone(),
     }
 }
 

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use throng_core::{Counter, EngineMetrics};
+use throng_core::EngineMetrics;
 use throng_wire::ErrorCode;
 
 use super::host::{Reading, ThreadReading};
 use super::sample::Reasons;
 use crate::control::Control;
-use crate::edge::WorkerMetrics;
-
+use crate::edge::EdgeMetrics;
 use crate::metrics::HttpCounter;
 
 /// Counters since the server's start.
@@ -48,37 +47,36 @@ impl Totals {
         }
     }
 
-    pub(super) fn read(control: &Control, workers: &[WorkerMetrics], reading: &Reading) -> Totals {
-        let sum = |counter| workers.iter().map(|worker| worker.counters.get(counter)).sum::<u64>();
+    pub(super) fn read(control: &Control, edge: &EdgeMetrics, reading: &Reading) -> Totals {
         let engine = control.engine.metrics();
-        let mut refused = by_label("refused_total", sum);
+        let mut refused = reasons(&edge.refused);
         for code in ErrorCode::ALL.iter().copied() {
             add(&mut refused, code.name(), control.refusals.count(code));
         }
         let mut dropped = Reasons::new();
-        add(&mut dropped, "skipped", sum(Counter::MissedMessages));
-        add(&mut dropped, "unread", sum(Counter::DroppedForRoom));
+        add(&mut dropped, "skipped", edge.messages_skipped);
+        add(&mut dropped, "unread", edge.replay_messages_evicted);
         add(&mut dropped, "evicted", engine.evicted);
         Totals {
             at: Instant::now(),
-            accepted: sum(Counter::Accepted),
-            deliveries: sum(Counter::Deliveries),
-            sent_bytes: sum(Counter::SentBytes),
+            accepted: edge.accepted,
+            deliveries: edge.deliveries,
+            sent_bytes: edge.sent_bytes,
             requests: control.metrics.get(HttpCounter::Requests),
             engine,
             refused,
             dropped,
-            closed: by_label("disconnects_total", sum),
+            closed: reasons(&edge.closed),
             threads: reading.threads.iter().map(|thread| (thread.id, *thread)).collect(),
         }
     }
 }
 
-/// The counters of a metric by the value of its label, without those that are zero.
-fn by_label(metric: &str, sum: impl Fn(Counter) -> u64) -> Reasons {
+/// The counts by reason, without those that are zero.
+fn reasons(counts: &[(&'static str, u64)]) -> Reasons {
     let mut reasons = Reasons::new();
-    for counter in Counter::ALL.iter().copied().filter(|counter| counter.metric() == metric) {
-        add(&mut reasons, counter.label_value(), sum(counter));
+    for &(reason, count) in counts {
+        add(&mut reasons, reason, count);
     }
     reasons
 }
@@ -94,11 +92,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_the_labels_of_counters_above_zero() {
-        let closed =
-            by_label("disconnects_total", |counter| u64::from(counter != Counter::ClosedIdle));
-        assert_eq!(closed.get("lag"), Some(&1));
-        assert_eq!(closed.get("idle"), None);
-        assert_eq!(closed.len(), 9);
+    fn reasons_that_have_not_occurred_are_left_out() {
+        let closed = reasons(&[("peer", 2), ("idle", 0), ("lag", 1)]);
+        assert_eq!(closed, Reasons::from([("lag", 1), ("peer", 2)]));
     }
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use throng_control::{Control, Edge, Handoff, HandoffReceiver, Settings, WorkerMetrics, serve};
+use throng_control::{Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Settings, serve};
 use throng_core::{
-    Access, AllowAll, ChannelName, Counters, Engine as _, Epoch, Follow, Listener, LocalId,
-    MemoryEngine, Notification, Rules, StartAt, WorkerId, WorkerQueue,
+    Access, AllowAll, ChannelName, Engine as _, Epoch, Follow, Listener, LocalId, MemoryEngine,
+    Notification, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -81,7 +81,6 @@ impl Server {
             connections: AtomicU64::new(0),
             give,
             handed_off: Mutex::new(handed_off),
-            counters: Arc::default(),
         });
         let (handoffs, receiver) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
@@ -238,7 +237,6 @@ pub struct FakeEdge {
     pub connections: AtomicU64,
     give: mpsc::Sender<(TcpStream, Vec<u8>)>,
     handed_off: Mutex<mpsc::Receiver<(TcpStream, Vec<u8>)>>,
-    counters: Arc<Counters>,
 }
 
 impl FakeEdge {
@@ -269,8 +267,7 @@ impl Edge for FakeEdge {
         self.subscribers() == 0
     }
 
-    fn workers(&self) -> Vec<WorkerMetrics> {
-        let connections = self.subscribers();
-        vec![WorkerMetrics { connections, counters: Arc::clone(&self.counters) }]
+    fn metrics(&self) -> EdgeMetrics {
+        EdgeMetrics { connections: vec![self.subscribers()], ..EdgeMetrics::default() }
     }
 }

@@ -1,11 +1,12 @@
 //! One connection: what it costs while it is parked.
 
-use throng_core::{Counter, Parked, SubscriptionId};
+use throng_core::SubscriptionId;
 
 use super::buffers::Buffered;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::io::Io;
+use crate::counters::{Counter, Parked};
 use crate::encoding::Encoding;
 
 /// Where a connection is in its life. `Streaming` and `LongPolling` are parked.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
-use throng_core::{Counter, Counters, Listener, WorkerId};
+use throng_core::{Listener, WorkerId};
 
 use super::epoll::Epoll;
 use super::handoff::HandoffSender;
@@ -15,6 +15,7 @@ use super::io_uring::IoUring;
 use super::linux_aio::LinuxAio;
 use super::options;
 use crate::connection::Token;
+use crate::counters::{Counter, Counters};
 use crate::net::{HandoffHeader, Net, Transfer, WriteRequest};
 
 /// The sockets of one worker thread.
@@ -89,12 +90,12 @@ impl Net for Sockets {
         let first = transfers.len();
         let io_uring = self.io_uring.as_mut();
         let written = io_uring.map(|io_uring| io_uring.write_each(requests, transfers));
-        self.counters.add(Counter::RingSends, (transfers.len() - first) as u64);
+        self.counters.add(Counter::IoUringSends, (transfers.len() - first) as u64);
         if let Some(Err(error)) = written {
             // The requests without a transfer have not been submitted.
             self.io_uring = None;
             self.aio = LinuxAio::open().ok();
-            self.counters.add(Counter::RingFailed, 1);
+            self.counters.add(Counter::IoUringFailed, 1);
             let worker = std::thread::current();
             tracing::warn!(
                 worker = worker.name(),
@@ -191,7 +192,7 @@ mod tests {
             let mut transfers = Vec::new();
             sockets.write_each(&requests, &mut transfers);
             assert_eq!(transfers, [Transfer::Bytes(1); 3]);
-            assert_eq!(counters.get(Counter::RingFailed), 1);
+            assert_eq!(counters.get(Counter::IoUringFailed), 1);
         }
         for (_, far) in &pairs {
             assert_eq!(received(far).unwrap(), b"12");

@@ -5,7 +5,6 @@
 //! the sending side is shut down, input is discarded, and the socket is closed when the peer has
 //! closed its side too, or after [`LINGER_TICKS`] (RFC 9112 section 9.6).
 
-use throng_core::Counter;
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -15,6 +14,7 @@ use super::clock::TICKS_PER_S;
 use super::send::LAST_READ_TICKS;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::net::Net;
 
 /// The time, in ticks, in which the peer of a closing connection has to finish sending.

@@ -1,7 +1,7 @@
 //! Drains a worker: delivers the messages that were accepted, then closes each connection with the
 //! time to come back, spread over the drain window, so that clients do not all come back at once.
 
-use throng_core::{Counter, retry};
+use throng_core::retry;
 use throng_wire::{ErrorCode, RetryAfter, chunk, sse};
 
 use super::Worker;
@@ -9,6 +9,7 @@ use super::clock::ticks;
 use super::shutdown::{DrainInputs, DrainStep};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::encoding::Encoding;
 use crate::net::Net;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throng_core::{Counter, Counters, Parked, WorkerId};
+use throng_core::WorkerId;
 
+use crate::counters::{Counter, Counters, Parked};
 use crate::metrics::{KeptPlace, Metrics, WorkerMetrics};
 
 /// One worker's part in the metrics of all workers.
@@ -128,8 +129,8 @@ mod tests {
     fn a_total_is_not_added_twice() {
         let metrics = OwnMetrics::new(FIRST, Metrics::new([1].into_iter()));
         for total in [3, 3, 10] {
-            metrics.set_total(Counter::DroppedForRoom, total);
-            assert_eq!(metrics.counters.get(Counter::DroppedForRoom), total);
+            metrics.set_total(Counter::ReplayMessagesEvicted, total);
+            assert_eq!(metrics.counters.get(Counter::ReplayMessagesEvicted), total);
         }
     }
 

@@ -1,10 +1,9 @@
 //! Frees connections and their subscriptions.
 
-use throng_core::Counter;
-
 use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, State};
+use crate::counters::Counter;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {

@@ -6,12 +6,11 @@
 
 use std::io::IoSlice;
 
-use throng_core::Counter;
-
 use super::Worker;
 use super::clock::{TICKS_PER_S, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Left, Progress, State};
+use crate::counters::Counter;
 use crate::net::{Net, Transfer};
 
 /// The time, in ticks, in which the peer of a closing connection has to read some of its output; it
@@ -90,7 +89,7 @@ impl<N: Net> Worker<N> {
         let is_watched = connection.has(Flags::WATCHES_WRITABLE)
             || self.net.watch_writable(&connection.socket, token);
         connection.flags.set(Flags::WATCHES_WRITABLE, true);
-        self.count(Counter::Blocked);
+        self.count(Counter::WritesBlocked);
         if !is_watched {
             return self.release(id, CloseReason::SocketError);
         }

@@ -3,7 +3,6 @@
 //! No connection owns a timer. Each has one deadline, `due`. The scan passes every connection once
 //! a second and acts on those that are due.
 
-use throng_core::Counter;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
@@ -11,6 +10,7 @@ use super::clock::{TICKS_PER_S, ticks};
 use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Io, State};
+use crate::counters::Counter;
 use crate::net::Net;
 
 /// The least number of connections passed in one tick. A small server passes all of them, so that
@@ -23,7 +23,7 @@ impl<N: Net> Worker<N> {
     pub fn tick(&mut self) {
         // The load that other threads see is never older than a tick.
         self.connections.publish_load();
-        self.metrics.set_total(Counter::DroppedForRoom, self.subscriptions.dropped());
+        self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
         self.allow_heartbeats();
         // Deliveries go before heartbeats.
         let deferred_ticks =
@@ -65,7 +65,7 @@ impl<N: Net> Worker<N> {
                 }
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
                 if has_begun && !connection.has(Flags::BLOCKED) {
-                    self.count(Counter::RefusedSlowHead);
+                    self.count(Counter::RefusedTooSlow);
                     self.refuse(id, &ErrorResponse::slow_head(), None);
                 } else {
                     self.release(id, CloseReason::Idle);

@@ -6,9 +6,10 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::counters::Counter;
 use throng_core::{
-    Access, AllowAll, Body, ChannelName, ConnectionName, Counter, Engine, Epoch, MemoryEngine,
-    Publication, Rules, WorkerId, WorkerQueue,
+    Access, AllowAll, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication,
+    Rules, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};

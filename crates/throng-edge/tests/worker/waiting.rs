@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use throng_core::{Access, Action, Answer, Asker, Counter, Decision, Later, Ticket};
+use throng_core::{Access, Action, Answer, Asker, Decision, Later, Ticket};
 use throng_edge::Settings;
 
+use crate::counters::Counter;
 use crate::rig::Rig;
 
 /// Decides about channels whose names begin with `slow` when the test does.

@@ -1,6 +1,7 @@
 //! The end: all clients leave, or the server drains.
 
-use throng_core::{Counter, Engine, Notification, Parked, WorkerId};
+use throng_core::{Engine, Notification, WorkerId};
+use throng_edge::{Counter, Parked};
 
 use super::World;
 use super::seat::TICK_MS;
@@ -153,18 +154,18 @@ impl World {
             ("wait: for a decision or more", Counter::Waited),
             ("wait: too long", Counter::WaitsTimedOut),
             ("wait: nothing waits for the answer", Counter::UnawaitedAnswers),
-            ("counter: blocked", Counter::Blocked),
-            ("counter: lag", Counter::ClosedBehind),
-            ("counter: silent", Counter::ClosedSilent),
+            ("counter: blocked", Counter::WritesBlocked),
+            ("counter: lag", Counter::ClosedLagging),
+            ("counter: silent", Counter::ClosedPingTimeout),
             ("counter: idle", Counter::ClosedIdle),
             ("counter: draining", Counter::ClosedDraining),
-            ("counter: slow head", Counter::RefusedSlowHead),
+            ("counter: slow head", Counter::RefusedTooSlow),
             ("counter: full", Counter::RefusedFull),
             ("counter: violation", Counter::ClosedForViolation),
             ("counter: deliveries", Counter::Deliveries),
-            ("counter: deferred", Counter::Postponed),
+            ("counter: deferred", Counter::DeliveriesDeferred),
             ("counter: overload", Counter::ClosedOverload),
-            ("counter: dropped", Counter::DroppedForRoom),
+            ("counter: dropped", Counter::ReplayMessagesEvicted),
         ] {
             self.notes.saw_times(event, self.count(counter));
         }

@@ -1,6 +1,7 @@
 //! Lets all work finish, and checks that nothing is missing.
 
-use throng_core::{Counter, Engine};
+use throng_core::Engine;
+use throng_edge::Counter;
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
@@ -165,14 +166,14 @@ impl World {
         let open: u64 = self.seats.iter().map(|seat| seat.worker.connections() as u64).sum();
         let taken: u64 = self.seats.iter().map(|seat| seat.taken).sum();
         let gone = self.count(Counter::Closed)
-            + self.count(Counter::HandedToControl)
-            + self.count(Counter::HandedToWorker);
+            + self.count(Counter::HandedOffToControl)
+            + self.count(Counter::HandedOffToWorker);
         ensure!(taken == open + gone, "{taken} connections came, {gone} went, {open} are there");
         let sent: u64 = self.seats.iter_mut().map(|seat| seat.worker.net().sent_bytes).sum();
         let counted = self.count(Counter::SentBytes);
         // The answers to long-polls and handshakes count too.
         ensure!(counted == sent, "{counted} bytes are counted, {sent} were taken");
-        let spoken = self.count(Counter::Published);
+        let spoken = self.count(Counter::MessagesPublished);
         ensure!(spoken == self.spoken, "{spoken} counted as published, {} were", self.spoken);
         self.check_deliveries()?;
         let gaps = self.clients.iter().map(|client| client.gaps + client.pending_gaps()).sum();

@@ -17,8 +17,8 @@ pub const SERVICE_RESTART: u16 = 1012;
 pub const TRY_AGAIN_LATER: u16 = 1013;
 /// The client lags: messages that it has not read are gone.
 pub const LAGGING: u16 = 4000;
-/// Nothing was heard from the client.
-pub const SILENT: u16 = 4001;
+/// The client answered no ping in time.
+pub const PING_TIMEOUT: u16 = 4001;
 
 /// All of them.
 pub const ALL: [u16; 9] = [
@@ -30,7 +30,7 @@ pub const ALL: [u16; 9] = [
     SERVICE_RESTART,
     TRY_AGAIN_LATER,
     LAGGING,
-    SILENT,
+    PING_TIMEOUT,
 ];
 
 #[cfg(test)]

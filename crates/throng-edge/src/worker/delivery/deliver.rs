@@ -8,12 +8,13 @@
 
 use std::sync::Arc;
 
-use throng_core::{Counter, LagPolicy, Message, MessageId, SubscriptionId, Waiting};
+use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting};
 use throng_wire::{chunk, v1};
 
 use super::outcome::{self, Outcome};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -52,7 +53,7 @@ impl<N: Net> Worker<N> {
                 let lacks_more =
                     !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
                 if lacks_more {
-                    self.count(Counter::Postponed);
+                    self.count(Counter::DeliveriesDeferred);
                     self.subscriptions.offer_rest(subscription);
                 }
                 return lacks_more;
@@ -86,7 +87,7 @@ impl<N: Net> Worker<N> {
     /// Goes on with the connection's messages in the next slice.
     pub(in crate::worker) fn defer_delivery(&mut self, id: ConnectionId) {
         if self.deferred.defer_delivery(id, &mut self.connections) {
-            self.count(Counter::Postponed);
+            self.count(Counter::DeliveriesDeferred);
         }
     }
 
@@ -210,7 +211,7 @@ impl<N: Net> Worker<N> {
             LagPolicy::Skip => {
                 self.subscriptions.advance(subscription, resume_at.offset);
                 self.count(Counter::Gaps);
-                self.metrics.add(Counter::MissedMessages, missed.unwrap_or(0));
+                self.metrics.add(Counter::MessagesSkipped, missed.unwrap_or(0));
                 let target = self.target_of(subscription);
                 debug_assert!(target.is_some(), "a channel with subscribers has a name");
                 let Some(target) = target else { return };

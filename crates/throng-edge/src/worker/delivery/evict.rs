@@ -1,10 +1,10 @@
 //! Closes the connections that buffer most while all together buffer too much.
 
-use throng_core::Counter;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 

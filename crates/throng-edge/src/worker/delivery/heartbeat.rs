@@ -29,11 +29,12 @@ mod schedule;
 
 use std::time::Duration;
 
-use throng_core::{Counter, Waiting};
+use throng_core::Waiting;
 use throng_wire::sse;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::encoding::Encoding;
 use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
@@ -118,7 +119,7 @@ impl<N: Net> Worker<N> {
         let is_unheard =
             is_reading && !connection.has(Flags::HEARD) && !connection.has(Flags::READ_DEFERRED);
         if is_unheard && schedule.is_answer_due(due, tick) {
-            return self.close_websocket(id, CloseReason::Silent);
+            return self.close_websocket(id, CloseReason::PingTimeout);
         }
         if schedule.is_ping(due, tick) {
             return self.ping(id);

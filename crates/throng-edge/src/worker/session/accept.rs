@@ -2,11 +2,12 @@
 
 use std::io::IoSlice;
 
-use throng_core::{Counter, Listener};
+use throng_core::Listener;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::close_reason::CloseReason;
 use crate::connection::Flags;
+use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net, Transfer};
 use crate::worker::Worker;
 

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Action, Answer, Asker, Counter, Decision, LateAnswer, Later, Listener, Notification, Presence,
+    Action, Answer, Asker, Decision, LateAnswer, Later, Listener, Notification, Presence,
     QuestionId, Ticket,
 };
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
+use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;

@@ -3,8 +3,7 @@
 use std::iter;
 
 use throng_core::{
-    Action, Body, ChannelName, Counter, HistoryQuery, Kind, MessageId, Presence, Publication,
-    StartAt,
+    Action, Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
@@ -13,6 +12,7 @@ use throng_wire::{ErrorCode, ErrorResponse, Target};
 use super::ask::Permission;
 use super::subscribe::{name_of, write_subscribed};
 use crate::connection::{Asked, ConnectionId};
+use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -215,7 +215,7 @@ impl<N: Net> Worker<N> {
         let is_excluded =
             !is_echoed && self.find_subscription(call.id, &publication.channel).is_some();
         let published = self.engine.publish(self.clock.unix_ms(), publication)?;
-        self.count(Counter::Published);
+        self.count(Counter::MessagesPublished);
         let message_id = published.id.to_string();
         self.reply(call.id, |out| {
             let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));

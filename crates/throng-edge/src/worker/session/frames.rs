@@ -2,13 +2,14 @@
 
 use std::iter;
 
-use throng_core::{Action, Body, ChannelName, Counter, Kind, Publication, PublishError};
+use throng_core::{Action, Body, ChannelName, Kind, Publication, PublishError};
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::Permission;
 use crate::close_reason::CloseReason;
 use crate::connection::{Asked, ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::deferred::PendingClose;
@@ -172,7 +173,7 @@ impl<N: Net> Worker<N> {
             excluded: None,
         };
         match self.engine.publish(self.clock.unix_ms(), publication) {
-            Ok(_) => self.count(Counter::Published),
+            Ok(_) => self.count(Counter::MessagesPublished),
             Err(PublishError::Busy) => {
                 self.count(Counter::RefusedBusy);
                 self.close_overloaded(id, "delivery lags, so the message was not accepted");

@@ -1,7 +1,7 @@
 //! Hands connections off: to the control plane if they do not subscribe, and to other workers if
 //! this one is full.
 
-use throng_core::{Counter, WorkerId};
+use throng_core::WorkerId;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, SideIndex, State};
@@ -30,7 +30,7 @@ impl<N: Net> Worker<N> {
                 if flags.has(Flags::SERVED) {
                     self.shutdown.note_long_poll_end(self.clock.tick());
                 }
-                self.count(Counter::HandedToControl);
+                self.count(Counter::HandedOffToControl);
                 return true;
             }
             Err(socket) => socket,
@@ -91,7 +91,7 @@ impl<N: Net> Worker<N> {
         let place = self.metrics.keep_place(other);
         self.net.to_worker(other, socket, bytes)?;
         place.travel();
-        self.count(Counter::HandedToWorker);
+        self.count(Counter::HandedOffToWorker);
         Ok(())
     }
 

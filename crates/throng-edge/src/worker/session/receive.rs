@@ -1,11 +1,11 @@
 //! Reads, and passes the input to the handler of the connection's state.
 
-use throng_core::Counter;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{self, Route};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
+use crate::counters::Counter;
 use crate::net::{Net, Transfer};
 use crate::worker::Worker;
 

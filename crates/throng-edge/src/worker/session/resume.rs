@@ -1,7 +1,7 @@
 //! Goes on with requests and commands when their answers have come, and refuses those that have
 //! waited too long.
 
-use throng_core::{Counter, Decision, LateAnswer, QuestionId};
+use throng_core::{Decision, LateAnswer, QuestionId};
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -9,6 +9,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use super::command::Known;
 use super::subscribe::continues;
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
+use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use throng_core::{Action, ChannelName, Counter, Followed, Message, Parked, Position, StartAt};
+use throng_core::{Action, ChannelName, Followed, Message, Position, StartAt};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
 use super::ask::Permission;
 use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
+use crate::counters::{Counter, Parked};
 use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;

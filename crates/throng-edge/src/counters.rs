@@ -1,11 +1,11 @@
-//! What each worker counts. To add a counter, add a row to the table below.
+//! What each worker counts. To add a counter, add a row to the table below; `/metrics` shows all.
 //!
 //! Each set of counters has one writer, so that counting is a plain load and store. Any thread may
 //! read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::histogram::Histogram;
+use throng_core::Histogram;
 
 /// Declares [`Counter`]. A row gives a metric's name and help text, and its counter in braces; a
 /// metric with a label has one counter for each value of the label.
@@ -52,15 +52,15 @@ counters! {
         "Connections that could not be accepted because descriptors or memory were short."
         { AcceptFailed }
     "io_uring_failures_total"
-        "Workers that stopped using io_uring because it failed: each subscriber of a fan-out takes \
-        a system call since."
-        { RingFailed }
+        "Workers that stopped using io_uring because it failed: their fan-outs use Linux AIO, or a \
+        system call for each subscriber."
+        { IoUringFailed }
     "io_uring_sends_total" "Writes that went through io_uring, many in one system call."
-        { RingSends }
+        { IoUringSends }
     "connections_closed_total" "Connections closed, for any reason." { Closed }
     "handoffs_total" "Connections that a worker handed off, by recipient." by to {
-        HandedToControl "control",
-        HandedToWorker "worker",
+        HandedOffToControl "control",
+        HandedOffToWorker "worker",
     }
     "connections_subscribed_total" "Connections that subscribed, by transport." by transport {
         SubscribedWebSocket "websocket",
@@ -69,27 +69,27 @@ counters! {
         SubscribedPoll "poll",
         SubscribedStatus "status",
     }
-    "websocket_messages_published_total" "Messages published over WebSockets." { Published }
+    "websocket_messages_published_total" "Messages published over WebSockets." { MessagesPublished }
     "deliveries_total" "Messages written to subscribers." { Deliveries }
     "status_deliveries_total" "Samples written to viewers of the status page."
         { StatusDeliveries }
     "sent_bytes_total" "Bytes written to subscribers." { SentBytes }
-    "writes_blocked_total" "Writes that a socket did not take completely." { Blocked }
+    "writes_blocked_total" "Writes that a socket did not take completely." { WritesBlocked }
     "deliveries_deferred_total"
         "Writes to one connection that were split so that other connections get their turn."
-        { Postponed }
+        { DeliveriesDeferred }
     "heartbeats_sent_total" "Heartbeats sent, without pings." { Heartbeats }
     "pings_sent_total" "Pings sent." { Pings }
     "gaps_total" "Gaps reported to subscribers." { Gaps }
     "messages_skipped_total"
         "Messages that a subscriber did not get because it exceeded its lag limit (policy skip)."
-        { MissedMessages }
+        { MessagesSkipped }
     "replay_messages_evicted_total"
         "Messages no longer buffered for slow subscribers because the replay buffers were full."
-        { DroppedForRoom }
+        { ReplayMessagesEvicted }
     "refused_total" "Connections and requests that a worker refused, by reason." by reason {
         RefusedHead "head",
-        RefusedSlowHead "too_slow",
+        RefusedTooSlow "too_slow",
         RefusedOrigin "origin",
         RefusedHost "host",
         RefusedSubscribe "subscribe",
@@ -108,22 +108,22 @@ counters! {
         { UnawaitedAnswers }
     "disconnects_total" "Connections that ended, by reason." by reason {
         ClosedByPeer "peer",
-        ClosedByError "socket_error",
+        ClosedBySocketError "socket_error",
         ClosedForViolation "protocol_violation",
-        ClosedBehind "lag",
-        ClosedSilent "ping_timeout",
+        ClosedLagging "lag",
+        ClosedPingTimeout "ping_timeout",
         ClosedIdle "idle",
         ClosedDraining "draining",
         ClosedOverload "overload",
-        ClosedForRoom "evicted",
+        ClosedEvicted "evicted",
         ClosedUnanswered "unanswered",
     }
 }
 
 /// The number of counters.
-pub const COUNTERS: usize = Counter::ALL.len();
+const COUNTERS: usize = Counter::ALL.len();
 
-/// How a parked connection gets its messages.
+/// How a parked connection receives its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Parked {
@@ -133,35 +133,25 @@ pub enum Parked {
     Sse,
     /// A chunked stream.
     Stream,
-    /// A long-poll that waits for its answer.
+    /// A long poll that waits for its response.
     Poll,
     /// A viewer of the status page.
     Status,
 }
 
 impl Parked {
-    /// All of them.
+    /// All variants, in the order of their counts.
     pub const ALL: [Parked; 5] =
         [Parked::WebSocket, Parked::Sse, Parked::Stream, Parked::Poll, Parked::Status];
-
-    /// The word for it, as in `transport="websocket"`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Parked::WebSocket => "websocket",
-            Parked::Sse => "sse",
-            Parked::Stream => "stream",
-            Parked::Poll => "poll",
-            Parked::Status => "status",
-        }
-    }
 }
 
-/// One writer's counts.
+/// The counters of one worker, which is their only writer.
 #[derive(Debug)]
 pub struct Counters {
     counts: [AtomicU64; COUNTERS],
     parked: [AtomicU64; Parked::ALL.len()],
-    /// Of messages whose last write was this worker's: the time since they were accepted.
+    /// The time from accepting a message to its last write, of messages whose last write was this
+    /// worker's.
     pub latency: Histogram,
 }
 
@@ -188,13 +178,13 @@ impl Counters {
         self.counts[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// One more parked connection. Only one thread may call this.
+    /// Counts a connection that was parked. Only one thread may call this.
     pub fn park(&self, parked: Parked) {
         let cell = &self.parked[parked as usize];
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// One parked connection less. Only one thread may call this.
+    /// Counts a connection that is parked no longer. Only one thread may call this.
     pub fn unpark(&self, parked: Parked) {
         let cell = &self.parked[parked as usize];
         cell.store(cell.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
