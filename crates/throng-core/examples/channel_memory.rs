@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use throng_core::{
-    Body, ChannelId, ChannelName, Engine, Epoch, Follow, Followed, LocalId, MemoryEngine,
-    MessageId, Notification, Publication, Rules, StartAt, SubscriptionTable, Waiting, WorkerId,
-    WorkerQueue,
+    Body, ChannelId, ChannelName, ConnectionId, Engine, Epoch, Follow, Followed, LocalId,
+    MemoryEngine, MessageId, Notification, Publication, Rules, StartAt, SubscriptionTable, Waiting,
+    WorkerId, WorkerQueue,
 };
 
 /// The value of `field` in `/proc/self/{file}`, in bytes.
@@ -64,7 +64,7 @@ fn main() {
             are_offsets_consecutive: true,
             backlog: Vec::new(),
         };
-        table.join(user as u32, &followed, true, None);
+        table.join(ConnectionId::new(user as u32), &followed, true, None);
     }
     report("table", users, before);
 
@@ -78,7 +78,7 @@ fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
     for user in 0..users {
         let (channel, worker, local_if_new) = (&name, WorkerId(0), table.next_local());
         let follow = Follow { channel, worker, local_if_new, start: StartAt::Live };
-        table.join(user as u32, &engine.follow(0, follow), false, None);
+        table.join(ConnectionId::new(user as u32), &engine.follow(0, follow), false, None);
     }
     let publication = Publication {
         channel: name,

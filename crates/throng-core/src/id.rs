@@ -1,4 +1,4 @@
-//! Identifiers: of workers, channels and messages, and positions in several channels at once.
+//! Identifiers of workers, connections, channels and messages, and positions in several channels.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,6 +10,22 @@ use throng_wire::{ErrorCode, ErrorResponse};
 /// A worker of the data plane. Workers are counted from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(pub u16);
+
+/// A connection's place in its worker's table. The place is reused once the connection is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(u32);
+
+impl ConnectionId {
+    /// The place with this index.
+    pub const fn new(index: u32) -> ConnectionId {
+        ConnectionId(index)
+    }
+
+    /// The index of the place.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
 
 /// A channel within the engine. The engine reuses the id once it has forgotten the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -68,7 +68,7 @@ pub use engine::{
     PublishError, Published, StartAt,
 };
 pub use histogram::{Histogram, Snapshot};
-pub use id::{ChannelId, Epoch, LocalId, MessageId, Position, WorkerId};
+pub use id::{ChannelId, ConnectionId, Epoch, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};
 pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};

@@ -27,6 +27,7 @@
 //! | `freeze` | the table as bytes, and back |
 //! | `limits` | what replay buffers may hold |
 //! | `replay_buffer` | the messages that some subscription lacks |
+//! | `subscription` | one subscription, in 24 bytes |
 //!
 //! # Invariants
 //!
@@ -48,16 +49,16 @@ mod fan_out;
 mod freeze;
 mod limits;
 mod replay_buffer;
+mod subscription;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{VecDeque, vec_deque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::ages::Ages;
 use crate::engine::Followed;
-use crate::id::{ChannelId, LocalId, MessageId};
+use crate::id::{ChannelId, ConnectionId, LocalId, MessageId};
 use crate::message::{InFlight, Message};
 use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
@@ -65,49 +66,12 @@ use channel::LocalChannel;
 use cursor::{distance, full_cursor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
-
-/// A subscription within a [`SubscriptionTable`], which reuses the id once it has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SubscriptionId(NonZeroU32);
-
-impl SubscriptionId {
-    fn from_index(index: u32) -> SubscriptionId {
-        SubscriptionId(NonZeroU32::MIN.saturating_add(index))
-    }
-
-    fn index(self) -> u32 {
-        self.0.get() - 1
-    }
-}
+pub use subscription::SubscriptionId;
+use subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription};
 
 /// Bytes of messages that all replay buffers together may hold for blocked subscriptions only,
 /// unless [`SubscriptionTable::set_blocked_bytes_max`] says otherwise.
 pub const BLOCKED_BYTES_MAX: usize = 256 << 20;
-
-/// Marks a blocked subscription, in [`Subscription::connection`].
-const BLOCKED: u32 = 1 << 31;
-
-/// Marks a subscription that was not written all of its backlog.
-const CATCHING_UP: u32 = 1 << 30;
-
-/// The bits of a connection's index.
-const NUMBER: u32 = CATCHING_UP - 1;
-
-#[derive(Debug)]
-struct Subscription {
-    /// The connection's index in the worker, with [`BLOCKED`] and [`CATCHING_UP`].
-    connection: u32,
-    local: LocalId,
-    /// The low half of the offset of the last message written.
-    cursor: u32,
-    /// The neighbours in the channel's circular list.
-    before: SubscriptionId,
-    next: SubscriptionId,
-    /// The connection's next subscription.
-    sibling: Option<SubscriptionId>,
-}
-
-const _: () = assert!(Slab::<Subscription>::ENTRY_BYTES == 24, "the budget of a subscription");
 
 /// What a subscription lacks.
 #[derive(Debug)]
@@ -131,8 +95,8 @@ pub enum Waiting<'a> {
 /// A subscription of a channel, as [`SubscriptionTable::member`] finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// The index of its connection.
-    pub connection: u32,
+    /// The connection that is subscribed.
+    pub connection: ConnectionId,
     /// The next subscription of the channel; `None` after the last.
     pub next: Option<SubscriptionId>,
     /// Whether the channel's other subscriptions all come after it.
@@ -212,12 +176,11 @@ impl SubscriptionTable {
     /// [`SubscriptionTable::trim_channel_of`].
     pub fn join(
         &mut self,
-        connection: u32,
+        connection: ConnectionId,
         followed: &Followed,
         is_user: bool,
         sibling: Option<SubscriptionId>,
     ) -> SubscriptionId {
-        debug_assert!(connection <= NUMBER);
         let local = followed.local;
         if self.channels.get(local.index()).is_none() {
             debug_assert!(local == self.next_local(), "the engine was told another place");
@@ -229,8 +192,9 @@ impl SubscriptionTable {
         let is_catching_up = cursor < channel.head;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
+        let marks = if is_catching_up { CATCHING_UP } else { 0 };
         self.subscriptions.insert(Subscription {
-            connection: if is_catching_up { connection | CATCHING_UP } else { connection },
+            connection: MarkedConnection::new(connection, marks),
             local,
             cursor: cursor as u32,
             before: id,
@@ -361,7 +325,7 @@ impl SubscriptionTable {
     /// Whether passes skip the subscription because its connection takes no more for now.
     #[cfg(test)]
     fn is_blocked(&self, id: SubscriptionId) -> bool {
-        self.live(id).is_some_and(|subscription| subscription.connection & BLOCKED != 0)
+        self.live(id).is_some_and(|subscription| subscription.connection.has(BLOCKED))
     }
 
     /// The connection's next subscription; `None` after the last, or if this one has ended.
@@ -406,7 +370,7 @@ impl SubscriptionTable {
         let id = at.filter(is_here).unwrap_or(first);
         let member = &self.subscriptions[id.index()];
         Some(Member {
-            connection: member.connection & NUMBER,
+            connection: member.connection.id(),
             next: Some(member.next).filter(|&next| next != first),
             is_first: id == first,
             count: known.count,
@@ -437,9 +401,7 @@ impl SubscriptionTable {
     fn mark(&mut self, id: SubscriptionId, mark: u32) {
         // The subscription has ended if its connection could not be watched.
         let Some(local) = self.local(id) else { return };
-        let connection = &mut self.subscriptions[id.index()].connection;
-        if *connection & mark == 0 {
-            *connection |= mark;
+        if self.subscriptions[id.index()].connection.set(mark) {
             *self.marked(local, mark) += 1;
         }
     }
@@ -447,10 +409,8 @@ impl SubscriptionTable {
     /// Clears a mark of a subscription. Returns whether it was set; false if it has ended.
     fn unmark(&mut self, id: SubscriptionId, mark: u32) -> bool {
         let Some(local) = self.local(id) else { return false };
-        let connection = &mut self.subscriptions[id.index()].connection;
-        let was_set = *connection & mark != 0;
+        let was_set = self.subscriptions[id.index()].connection.clear(mark);
         if was_set {
-            *connection &= !mark;
             *self.marked(local, mark) -= 1;
         }
         was_set

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::idempotency::{Idempotency, KEY_BYTES, Key, Seed};
+use super::idempotency::{KEY_BYTES, Key, Seed};
 use super::shard::frozen::FrozenChannel;
 use super::{MemoryEngine, SHARDS};
 use crate::clock;
@@ -31,7 +31,7 @@ impl MemoryEngine {
             .into_iter()
             .for_each(|count| first.u64(count));
         write(first.finish())?;
-        freeze_keys(&self.shared.thawed_keys(), write)?;
+        self.shared.thawed_keys().freeze(write)?;
         let (mut channels, mut forgotten_head) = (0, 0);
         for at in 0..SHARDS {
             let shard = self.lock(at);
@@ -44,21 +44,6 @@ impl MemoryEngine {
         end.u64(forgotten_head);
         write(end.finish())
     }
-}
-
-/// Writes idempotency keys, the oldest first.
-pub(super) fn freeze_keys<E>(
-    keys: &Idempotency,
-    write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
-) -> Result<(), E> {
-    for (at_ms, Key(key), offset) in keys.iter() {
-        let mut encoder = Encoder::new(RecordKind::IdempotencyKey);
-        encoder.raw(&key);
-        encoder.u64(clock::wall_ms(at_ms));
-        encoder.u64(offset);
-        write(encoder.finish())?;
-    }
-    Ok(())
 }
 
 /// Reads a frozen engine, record by record.

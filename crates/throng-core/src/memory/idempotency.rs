@@ -8,7 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::clock;
 use crate::engine::IDEMPOTENCY_MS;
+use crate::frozen::{Encoder, RecordKind};
 
 /// Keys that all shards together remember, which take about 80 MB: a runaway publisher must not
 /// fill the memory. Beyond it a shard forgets its oldest key for each new one.
@@ -58,6 +60,21 @@ impl Idempotency {
     /// The keys that are remembered, the oldest first: when, and of which message.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Key, u64)> {
         self.order.iter().filter_map(|&(at_ms, key)| Some((at_ms, key, *self.offsets.get(&key)?)))
+    }
+
+    /// Writes the keys that are remembered, the oldest first.
+    pub(super) fn freeze<E>(
+        &self,
+        write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (at_ms, Key(key), offset) in self.iter() {
+            let mut encoder = Encoder::new(RecordKind::IdempotencyKey);
+            encoder.raw(&key);
+            encoder.u64(clock::wall_ms(at_ms));
+            encoder.u64(offset);
+            write(encoder.finish())?;
+        }
+        Ok(())
     }
 
     /// Whether no key is remembered.

@@ -1,8 +1,8 @@
 //! A channel that this worker follows.
 
-use super::SubscriptionId;
 use super::epochs::EpochRef;
 use super::replay_buffer::ReplayBuffer;
+use super::subscription::SubscriptionId;
 use crate::engine::Followed;
 use crate::id::ChannelId;
 use crate::rules::RuleId;

@@ -1,15 +1,16 @@
 //! The circular list of a channel's subscriptions, and the steps of a fan-out pass around it.
 
+use super::SubscriptionTable;
 use super::cursor::distance;
-use super::{SubscriptionId, SubscriptionTable};
+use super::subscription::{MarkedConnection, SubscriptionId};
 use crate::id::LocalId;
 
 /// One step of a fan-out pass.
 pub(super) struct Visit {
     /// The subscription that the pass has come to.
     pub(super) id: SubscriptionId,
-    /// The index of its connection, with its marks.
-    pub(super) connection: u32,
+    /// Its connection and its marks.
+    pub(super) connection: MarkedConnection,
     /// Whether its cursor is behind the channel's head.
     pub(super) is_behind: bool,
 }

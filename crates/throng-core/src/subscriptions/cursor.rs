@@ -2,12 +2,8 @@
 //!
 //! A subscription keeps only the low half of its cursor; the channel's head gives the other half.
 //! That works as long as no cursor is 2^31 behind the head. So each time the head passes a multiple
-//! of [`REACH`], [`SubscriptionTable::pull_up`] moves the cursors that are left behind, and those
+//! of [`REACH`], the table's `pull_up` moves the cursors that are left behind, and those
 //! subscriptions get a gap.
-
-use super::SubscriptionTable;
-use crate::id::LocalId;
-use crate::message::Message;
 
 pub(super) const REACH_BITS: u32 = 30;
 
@@ -29,38 +25,6 @@ pub(super) fn full_cursor(head: u64, cursor: u32) -> u64 {
 /// falls, so that a cursor below it has a gap for good.
 pub(super) fn oldest_floor(head: u64) -> u64 {
     head.saturating_sub(REACH - 1)
-}
-
-impl SubscriptionTable {
-    /// Brings replay buffer and cursors within [`REACH`] of the offset of `news`, which is about to
-    /// become the channel's head. Visits all subscriptions, but only once in 2^30 offsets.
-    pub(super) fn pull_up(&mut self, local: LocalId, news: &Message) {
-        let head = news.id.offset;
-        let oldest = oldest_floor(head);
-        let channel = &mut self.channels[local.index()];
-        let known = channel.head;
-        if let Some(buffer) = &mut channel.buffer
-            && buffer.floor() < oldest
-        {
-            // Drops all of it, although the newer part could stay: such a buffer spans hours.
-            self.buffer_bytes -= buffer.bytes();
-            self.pending_bytes -= buffer.pending_bytes();
-            buffer.restart_after(head - 1);
-        }
-        let mut next = channel.first;
-        for _ in 0..channel.count {
-            let Some(id) = next else { unreachable!("the list is circular") };
-            let subscription = &mut self.subscriptions[id.index()];
-            let cursor = full_cursor(known, subscription.cursor);
-            if cursor < oldest {
-                // A subscription that lacks more than the news has a gap. A backlog may lower the
-                // floor later, so its cursor goes below every floor to come.
-                let lacks_only_news = news.previous <= cursor;
-                subscription.cursor = (if lacks_only_news { head - 1 } else { oldest - 1 }) as u32;
-            }
-            next = Some(subscription.next);
-        }
-    }
 }
 
 #[cfg(test)]

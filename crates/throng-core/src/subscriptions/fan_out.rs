@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::cursor::REACH_BITS;
-use super::{BLOCKED, NUMBER, SubscriptionId, SubscriptionTable, Waiting};
-use crate::id::LocalId;
+use super::cursor::{REACH_BITS, full_cursor, oldest_floor};
+use super::subscription::{BLOCKED, SubscriptionId};
+use super::{SubscriptionTable, Waiting};
+use crate::id::{ConnectionId, LocalId};
 use crate::message::Message;
 
 /// Capacity for this many passes stays allocated once all are done.
@@ -17,12 +18,16 @@ impl SubscriptionTable {
     }
 
     /// Continues the pass whose turn it is. Appends subscriptions that lack something and are not
-    /// blocked to `batch`, with their connections' indices. All are of one channel and of different
+    /// blocked to `batch`, with their connections. All are of one channel and of different
     /// connections, and have to be served before the next call.
     ///
     /// `visits` limits the steps and is counted down; the turn of a pass ends when it is used up.
     /// Nothing is appended if no pass is under way, or `visits` is 0.
-    pub fn next_batch(&mut self, visits: &mut u32, batch: &mut Vec<(SubscriptionId, u32)>) {
+    pub fn next_batch(
+        &mut self,
+        visits: &mut u32,
+        batch: &mut Vec<(SubscriptionId, ConnectionId)>,
+    ) {
         while let Some(&local) = self.passes.front() {
             if !batch.is_empty() && (*visits == 0 || !self.is_before_wrap(local)) {
                 return;
@@ -37,8 +42,8 @@ impl SubscriptionTable {
                 self.passes.pop_front();
                 continue;
             };
-            if visit.is_behind && visit.connection & BLOCKED == 0 {
-                batch.push((visit.id, visit.connection & NUMBER));
+            if visit.is_behind && !visit.connection.has(BLOCKED) {
+                batch.push((visit.id, visit.connection.id()));
             }
         }
         if self.passes.capacity() > PASSES_KEPT {
@@ -105,6 +110,37 @@ impl SubscriptionTable {
         self.buffer_bytes += bytes;
         self.pending_bytes += bytes;
         self.queue_pass(local);
+    }
+
+    /// Brings replay buffer and cursors within [`REACH`](super::cursor::REACH) of the offset of
+    /// `message`, which is about to become the channel's head. Visits all subscriptions, but only
+    /// once in 2^30 offsets.
+    fn pull_up(&mut self, local: LocalId, message: &Message) {
+        let head = message.id.offset;
+        let oldest = oldest_floor(head);
+        let channel = &mut self.channels[local.index()];
+        let known = channel.head;
+        if let Some(buffer) = &mut channel.buffer
+            && buffer.floor() < oldest
+        {
+            // Drops all of it, although the newer part could stay: such a buffer spans hours.
+            self.buffer_bytes -= buffer.bytes();
+            self.pending_bytes -= buffer.pending_bytes();
+            buffer.restart_after(head - 1);
+        }
+        let mut next = channel.first;
+        for _ in 0..channel.count {
+            let Some(id) = next else { unreachable!("the list is circular") };
+            let subscription = &mut self.subscriptions[id.index()];
+            let cursor = full_cursor(known, subscription.cursor);
+            if cursor < oldest {
+                // A subscription that lacks more than this message has a gap. A backlog may lower
+                // the floor later, so its cursor goes below every floor to come.
+                let lacks_one = message.previous <= cursor;
+                subscription.cursor = (if lacks_one { head - 1 } else { oldest - 1 }) as u32;
+            }
+            next = Some(subscription.next);
+        }
     }
 
     fn queue_pass(&mut self, local: LocalId) {

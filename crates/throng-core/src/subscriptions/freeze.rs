@@ -8,15 +8,16 @@
 
 use std::sync::Arc;
 
+use super::SubscriptionTable;
 use super::channel::LocalChannel;
 use super::cursor::{REACH, full_cursor};
 use super::replay_buffer::ReplayBuffer;
-use super::{BLOCKED, CATCHING_UP, NUMBER, Subscription, SubscriptionId, SubscriptionTable};
+use super::subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription, SubscriptionId};
 use crate::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
     encode_content, encode_name,
 };
-use crate::id::{ChannelId, Epoch, LocalId};
+use crate::id::{ChannelId, ConnectionId, Epoch, LocalId};
 use crate::message::Message;
 use crate::name::{ChannelName, Kind};
 
@@ -106,7 +107,7 @@ impl SubscriptionTable {
     /// A subscription as frozen state; `None` if it has ended.
     pub fn freeze_subscription(&self, id: SubscriptionId) -> Option<FrozenSubscription> {
         let subscription = self.live(id)?;
-        let is_catching_up = subscription.connection & CATCHING_UP != 0;
+        let is_catching_up = subscription.connection.has(CATCHING_UP);
         let head = self.channels[subscription.local.index()].head;
         let cursor = full_cursor(head, subscription.cursor);
         Some(FrozenSubscription { local: subscription.local, cursor, is_catching_up })
@@ -197,19 +198,20 @@ impl SubscriptionTable {
     /// connection what it lacks; otherwise the subscription is blocked.
     pub fn thaw_subscription(
         &mut self,
-        connection: u32,
+        connection: ConnectionId,
         frozen: &FrozenSubscription,
         sibling: Option<SubscriptionId>,
         takes_more: bool,
     ) -> SubscriptionId {
-        debug_assert!(connection <= NUMBER && self.can_thaw(frozen));
+        debug_assert!(self.can_thaw(frozen));
         let channel = &mut self.channels[frozen.local.index()];
         let lacks_some = frozen.cursor < channel.head;
         let is_catching_up = frozen.is_catching_up && lacks_some;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
+        let marks = if is_catching_up { CATCHING_UP } else { 0 };
         self.subscriptions.insert(Subscription {
-            connection: if is_catching_up { connection | CATCHING_UP } else { connection },
+            connection: MarkedConnection::new(connection, marks),
             local: frozen.local,
             cursor: frozen.cursor as u32,
             before: id,

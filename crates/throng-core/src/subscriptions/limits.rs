@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::SubscriptionTable;
 use super::cursor::oldest_floor;
-use super::{SubscriptionId, SubscriptionTable};
+use super::subscription::SubscriptionId;
 use crate::id::LocalId;
 use crate::message::Message;
 

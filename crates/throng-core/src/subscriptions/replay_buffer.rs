@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
 use std::sync::Arc;
 
-use super::SubscriptionId;
+use super::subscription::SubscriptionId;
 use crate::message::Message;
 
 /// A fan-out pass: it goes around a channel's circular list until it has visited every subscription

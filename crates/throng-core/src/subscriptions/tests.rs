@@ -139,7 +139,7 @@ fn a_pass_counts_right_when_the_last_of_the_list_leaves() {
 fn a_gap_caused_by_a_leap_survives_a_later_backlog() {
     let mut table = SubscriptionTable::new(rules(9, 9, 9, LagPolicy::Skip));
     let (channel, local) = (ChannelId(0), table.next_local());
-    let id = table.join(0, &model::followed(channel, local, 0), false, None);
+    let id = table.join(ConnectionId::new(0), &model::followed(channel, local, 0), false, None);
     table.block(id);
     let far = REACH + 5;
     let messages = [(1, 0), (7, 1), (far, 7)].map(|(at, previous)| model::message(at, previous));
@@ -149,7 +149,7 @@ fn a_gap_caused_by_a_leap_survives_a_later_backlog() {
     // A backlog brings the replay buffer back to just this side of where cursors are pulled up to.
     let mut followed = model::followed(channel, local, far);
     (followed.cursor.offset, followed.backlog) = (1, messages[1..].to_vec());
-    table.join(1, &followed, false, None);
+    table.join(ConnectionId::new(1), &followed, false, None);
     assert!(has_gap(&table));
     table.check_invariants();
 }
@@ -158,7 +158,7 @@ fn a_gap_caused_by_a_leap_survives_a_later_backlog() {
 fn a_hole_before_a_leap_is_a_gap_for_a_subscription_that_had_all() {
     let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
     let (channel, local) = (ChannelId(0), table.next_local());
-    let id = table.join(0, &model::followed(channel, local, 5), false, None);
+    let id = table.join(ConnectionId::new(0), &model::followed(channel, local, 5), false, None);
     // The message after 5 is lost, and so is what came before the leap.
     let previous = 3 * REACH;
     table.append(local, channel, &model::message(previous + 1, previous));
@@ -208,7 +208,12 @@ fn a_message_completes_once_with_the_last_worker() {
     let (channel, local) = (ChannelId(0), tables[0].next_local());
     let blocked = tables.each_mut().map(|table| {
         let ids = [0, 1].map(|connection| {
-            table.join(connection, &model::followed(channel, local, 0), false, None)
+            table.join(
+                ConnectionId::new(connection),
+                &model::followed(channel, local, 0),
+                false,
+                None,
+            )
         });
         table.block(ids[0]);
         ids[0]
@@ -241,7 +246,7 @@ fn a_message_completes_when_all_subscriptions_have_ended() {
         let content = model::message(offset, offset - 1).content();
         Arc::new(Message::tracked(content, InFlight::to(1)))
     };
-    let id = table.join(0, &model::followed(channel, local, 0), false, None);
+    let id = table.join(ConnectionId::new(0), &model::followed(channel, local, 0), false, None);
     table.append(local, channel, &in_flight(1));
     table.leave(id);
     assert_eq!(table.completions().count(), 1);
@@ -253,8 +258,9 @@ fn a_message_completes_when_all_subscriptions_have_ended() {
 fn messages_kept_for_blocked_subscriptions_are_not_encoded() {
     let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
     let (channel, local) = (ChannelId(0), table.next_local());
-    let ids = [0, 1]
-        .map(|connection| table.join(connection, &model::followed(channel, local, 0), false, None));
+    let ids = [0, 1].map(|connection| {
+        table.join(ConnectionId::new(connection), &model::followed(channel, local, 0), false, None)
+    });
     table.block(ids[0]);
     let message = model::message(1, 0);
     table.append(local, channel, &message);
@@ -286,7 +292,7 @@ fn encodings_are_dropped_after_each_write() {
         let mut followed = model::followed(channel, local, 5);
         followed.cursor.offset = 0;
         followed.backlog = elsewhere.clone();
-        table.join(connection, &followed, false, None)
+        table.join(ConnectionId::new(connection), &followed, false, None)
     };
     let blocked = join(&mut table, 0);
     table.block(blocked);
@@ -333,7 +339,7 @@ fn each_channel_has_its_own_epoch() {
         let mut followed = model::followed(ChannelId(local.index()), local, 7);
         followed.head.epoch = crate::Epoch::numbered(number);
         followed.cursor.epoch = followed.head.epoch;
-        table.join(number as u32, &followed, false, None)
+        table.join(ConnectionId::new(number as u32), &followed, false, None)
     });
     let position = |table: &SubscriptionTable, at: usize| {
         table.position(ids[at]).map(|id| id.to_string()).expect("it has not ended")

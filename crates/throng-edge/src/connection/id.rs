@@ -1,24 +1,9 @@
-//! Identifies a worker's connections: by their places in its table, which are reused, and by
-//! tokens, which are not.
+//! Identifies a worker's connections: by their places in its table ([`ConnectionId`]), which are
+//! reused, and by tokens, which are not.
 
 use std::num::NonZeroU32;
 
-/// A connection's place in its worker's table. It is reused once the connection is gone: what is
-/// kept beyond a call is a [`Token`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConnectionId(u32);
-
-impl ConnectionId {
-    /// The place with this index.
-    pub(crate) const fn new(index: u32) -> ConnectionId {
-        ConnectionId(index)
-    }
-
-    /// The index of the place.
-    pub(crate) fn index(self) -> u32 {
-        self.0
-    }
-}
+pub use throng_core::ConnectionId;
 
 /// Distinguishes the connections that have the same [`ConnectionId`] one after another. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +53,7 @@ impl Token {
     /// source of events.
     pub(crate) fn from_bits(bits: u64) -> Option<Token> {
         let generation = Generation(NonZeroU32::new((bits >> u32::BITS) as u32)?);
-        Some(Token { id: ConnectionId(bits as u32), generation })
+        Some(Token { id: ConnectionId::new(bits as u32), generation })
     }
 }
 
@@ -108,7 +93,7 @@ mod tests {
             let generation = Generation::after(number);
             number = generation.number();
             for index in [0, 1, 2, u32::MAX] {
-                let token = Token::new(ConnectionId(index), generation);
+                let token = Token::new(ConnectionId::new(index), generation);
                 assert!(token.bits() >= Token::BITS_MIN);
                 assert_eq!(Token::from_bits(token.bits()), Some(token));
             }

@@ -32,7 +32,7 @@ impl<N: Net> Worker<N> {
         let is_user = name.kind() == Kind::User;
         if let Some(connection) = self.connections.expect_live_mut(id) {
             let newest = connection.newest_subscription;
-            let joined = self.subscriptions.join(id.index(), &followed, is_user, newest);
+            let joined = self.subscriptions.join(id, &followed, is_user, newest);
             connection.newest_subscription = Some(joined);
         }
         followed

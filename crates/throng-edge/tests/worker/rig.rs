@@ -6,11 +6,11 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::counters::Counter;
 use throng_core::{
     Access, AllowAll, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication,
     Rules, WorkerId, WorkerQueue,
 };
+use throng_edge::Counter;
 use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use throng_core::{Access, Action, Answer, Asker, Decision, Later, Ticket};
 use throng_edge::Settings;
 
-use crate::counters::Counter;
 use crate::rig::Rig;
+use throng_edge::Counter;
 
 /// Decides about channels whose names begin with `slow` when the test does.
 #[derive(Debug, Default)]

@@ -102,7 +102,7 @@ impl Shard {
         &self,
         write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        super::super::freeze::freeze_keys(&self.idempotency, write)
+        self.idempotency.freeze(write)
     }
 
     /// Adds a channel without its messages. Returns its slot.

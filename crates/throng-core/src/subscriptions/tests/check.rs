@@ -40,7 +40,7 @@ impl SubscriptionTable {
         let blocked = list.iter().filter(|&&id| self.is_blocked(id)).count();
         assert_eq!(blocked, channel.blocked as usize);
         let is_catching_up =
-            |id: SubscriptionId| self.subscriptions[id.index()].connection & CATCHING_UP != 0;
+            |id: SubscriptionId| self.subscriptions[id.index()].connection.has(CATCHING_UP);
         let catching_up = list.iter().filter(|&&id| is_catching_up(id)).count();
         assert_eq!(catching_up, channel.catching_up as usize);
         list

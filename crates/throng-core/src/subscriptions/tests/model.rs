@@ -239,7 +239,7 @@ impl World {
                 .cloned()
                 .collect(),
         };
-        let id = self.table.join(connection, &followed, false, None);
+        let id = self.table.join(ConnectionId::new(connection), &followed, false, None);
         self.subscribers
             .insert((connection, topic_at), Subscriber { id, last: cursor, was_blocked: false });
         self.serve(connection, topic_at);
@@ -321,7 +321,8 @@ impl World {
             assert_eq!(FrozenSubscription::decode(&mut decoder), Ok(frozen));
             assert!(table.can_thaw(&frozen));
             let takes_more = !self.table.is_blocked(subscriber.id);
-            subscriber.id = table.thaw_subscription(connection, &frozen, None, takes_more);
+            subscriber.id =
+                table.thaw_subscription(ConnectionId::new(connection), &frozen, None, takes_more);
         }
         let mut count = 0;
         table.finish_thaw(&mut |_, subscribers| count += subscribers as usize);
@@ -361,15 +362,16 @@ impl World {
                     assert!(!self.table.is_blocked(id));
                     let known = self.subscribers.iter().find(|(_, subscriber)| subscriber.id == id);
                     let (&(owner, topic), _) = known.expect("only what is subscribed is named");
-                    assert_eq!(owner, connection);
+                    assert_eq!(owner, connection.index());
                     topic
                 })
                 .collect();
             assert!(topics.iter().all(|topic| *topic == topics[0]), "of one channel");
-            let owners: BTreeSet<u32> = batch.iter().map(|&(_, connection)| connection).collect();
+            let owners: BTreeSet<u32> =
+                batch.iter().map(|&(_, connection)| connection.index()).collect();
             assert_eq!(owners.len(), batch.len(), "of different connections");
             for ((_, connection), topic) in batch.drain(..).zip(topics) {
-                self.serve(connection, topic);
+                self.serve(connection.index(), topic);
             }
             self.check();
         }

@@ -10,8 +10,8 @@ use crate::net::Transfer;
 /// Lists that each slice uses anew.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Batch {
-    /// Subscriptions that lack something, and the indices of their connections.
-    pub(super) visits: Vec<(SubscriptionId, u32)>,
+    /// Subscriptions that lack something, and their connections.
+    pub(super) visits: Vec<(SubscriptionId, ConnectionId)>,
     /// The visits that write one message together.
     pub(super) together: Vec<(SubscriptionId, ConnectionId)>,
     /// The long-polls that share answers, each with the number of its answer.

@@ -35,8 +35,8 @@ impl<N: Net> Worker<N> {
                 self.deliver_together(&mut batch);
                 self.answer_together(&mut batch);
             }
-            for (subscription, index) in batch.visits.drain(..) {
-                if self.deliver(ConnectionId::new(index), subscription) {
+            for (subscription, id) in batch.visits.drain(..) {
+                if self.deliver(id, subscription) {
                     // The slice is spent.
                     visits = 0;
                 }
@@ -50,11 +50,10 @@ impl<N: Net> Worker<N> {
     /// them from the batch.
     fn deliver_together(&mut self, batch: &mut Batch) {
         let Batch { visits, together, transfers, outcomes, .. } = batch;
-        let find = |&(subscription, index)| self.lacks_one(ConnectionId::new(index), subscription);
+        let find = |&(subscription, id)| self.lacks_one(id, subscription);
         // Each visit needs bytes of its own.
         let Some(message) = visits.iter().find_map(find).cloned() else { return };
-        visits.retain(|&(subscription, index)| {
-            let id = ConnectionId::new(index);
+        visits.retain(|&(subscription, id)| {
             let lacked = self.lacks_one(id, subscription);
             let is_shared = lacked.is_some_and(|lacked| Arc::ptr_eq(lacked, &message));
             if is_shared {

@@ -133,8 +133,7 @@ impl<N: Net> Worker<N> {
     /// Answers the polls of the batch that can share an answer, and removes them from the batch.
     pub(in crate::worker) fn answer_together(&mut self, batch: &mut Batch) {
         let Batch { visits, polls, answers, transfers, .. } = batch;
-        visits.retain(|&(subscription, index)| {
-            let id = ConnectionId::new(index);
+        visits.retain(|&(subscription, id)| {
             let shared = self.shared_answer(id, subscription, answers);
             polls.extend(shared.map(|number| (id, number)));
             shared.is_none()

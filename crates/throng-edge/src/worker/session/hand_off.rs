@@ -5,6 +5,7 @@ use throng_core::WorkerId;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, SideIndex, State};
+use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 

@@ -20,7 +20,7 @@ impl<N: Net> Worker<N> {
             && let Some(scan) = self.deferred.next_presence_scan()
         {
             allowance = allowance.saturating_sub(EXAMINED_PER_QUERY);
-            let inbox_of = |index| self.inbox_of(ConnectionId::new(index));
+            let inbox_of = |id| self.inbox_of(id);
             let engine = &*self.engine;
             let unfinished = scan.advance(&self.subscriptions, engine, inbox_of, &mut allowance);
             if let Some(scan) = unfinished {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use throng_core::{ChannelId, Engine, LocalId, PresenceQuery, SubscriptionId, SubscriptionTable};
+use throng_core::{
+    ChannelId, ConnectionId, Engine, LocalId, PresenceQuery, SubscriptionId, SubscriptionTable,
+};
 
 /// Subscriptions that one scan examines. Further users are not found, and the answer says so.
 const EXAMINED_MAX: u32 = 4096;
@@ -57,7 +59,7 @@ impl PresenceScan {
         mut self,
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
-        inbox_of: impl Fn(u32) -> Inbox,
+        inbox_of: impl Fn(ConnectionId) -> Inbox,
         allowance: &mut u32,
     ) -> Option<PresenceScan> {
         let is_complete = self.visit(subscriptions, engine, inbox_of, allowance);
@@ -74,7 +76,7 @@ impl PresenceScan {
         &mut self,
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
-        inbox_of: impl Fn(u32) -> Inbox,
+        inbox_of: impl Fn(ConnectionId) -> Inbox,
         allowance: &mut u32,
     ) -> bool {
         let mut inboxes = Vec::new();
@@ -144,9 +146,12 @@ mod tests {
             table.channel(subscription).unwrap().0
         };
         let mut inboxes = Vec::new();
-        for connection in 0..users {
+        for connection in (0..users).map(ConnectionId::new) {
             follow(&channel, connection, false);
-            let name = ChannelName::new(throng_core::Kind::User, &format!("user-{connection:04}"));
+            let name = ChannelName::new(
+                throng_core::Kind::User,
+                &format!("user-{:04}", connection.index()),
+            );
             inboxes.push(follow(&name, connection, true));
         }
         let (sender, answer) = mpsc::channel();
@@ -167,8 +172,10 @@ mod tests {
     /// Returns the answer and the number of slices.
     fn finish(room: Room, examined: u32, per_slice: u32) -> (Presence, usize) {
         let Room { engine, table, inboxes, scan, answer } = room;
-        let inbox_of =
-            |connection: u32| Inbox { channel: Some(inboxes[connection as usize]), examined };
+        let inbox_of = |connection: ConnectionId| Inbox {
+            channel: Some(inboxes[connection.index() as usize]),
+            examined,
+        };
         let (mut scan, mut slices) = (Some(scan), 0);
         while let Some(unfinished) = scan {
             slices += 1;

@@ -1,0 +1,80 @@
+//! What a worker keeps for each subscription.
+
+use std::num::NonZeroU32;
+
+use crate::id::{ConnectionId, LocalId};
+use crate::slab::Slab;
+
+/// Identifies a subscription within its table, which reuses the id once the subscription has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SubscriptionId(NonZeroU32);
+
+impl SubscriptionId {
+    /// The subscription at this index of the table.
+    pub(super) fn from_index(index: u32) -> SubscriptionId {
+        SubscriptionId(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    /// The index in the table.
+    pub(super) fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// Marks a blocked subscription.
+pub(super) const BLOCKED: u32 = 1 << 31;
+
+/// Marks a subscription that was not written all of its backlog.
+pub(super) const CATCHING_UP: u32 = 1 << 30;
+
+/// The bits of the connection's index.
+const INDEX: u32 = CATCHING_UP - 1;
+
+/// The connection of a subscription, and the subscription's marks in the two bits that the index of
+/// a connection does not need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MarkedConnection(u32);
+
+impl MarkedConnection {
+    pub(super) fn new(connection: ConnectionId, marks: u32) -> MarkedConnection {
+        debug_assert!(connection.index() <= INDEX, "a worker has fewer connections");
+        MarkedConnection(connection.index() | marks)
+    }
+
+    pub(super) fn id(self) -> ConnectionId {
+        ConnectionId::new(self.0 & INDEX)
+    }
+
+    pub(super) fn has(self, mark: u32) -> bool {
+        self.0 & mark != 0
+    }
+
+    /// Sets a mark. Returns whether that changed it.
+    pub(super) fn set(&mut self, mark: u32) -> bool {
+        let is_change = !self.has(mark);
+        self.0 |= mark;
+        is_change
+    }
+
+    /// Clears a mark. Returns whether that changed it.
+    pub(super) fn clear(&mut self, mark: u32) -> bool {
+        let is_change = self.has(mark);
+        self.0 &= !mark;
+        is_change
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) connection: MarkedConnection,
+    pub(super) local: LocalId,
+    /// The low half of the offset of the last message written.
+    pub(super) cursor: u32,
+    /// The neighbours in the channel's circular list.
+    pub(super) before: SubscriptionId,
+    pub(super) next: SubscriptionId,
+    /// The connection's next subscription.
+    pub(super) sibling: Option<SubscriptionId>,
+}
+
+const _: () = assert!(Slab::<Subscription>::ENTRY_BYTES == 24, "the budget of a subscription");
