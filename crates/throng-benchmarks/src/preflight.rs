@@ -12,15 +12,15 @@ use crate::flood::IN_FLIGHT;
 /// Checks this machine for both sides of a benchmark. Clients of a tunnel need no sockets.
 pub(crate) fn check(benchmark: &Definition, size: &Size) -> Preflight {
     let connections = size.connections as u64;
-    let mut wanted = match benchmark.scope.network {
+    let mut demand = match benchmark.scope.network {
         Network::Sockets => Demand::both(connections),
         Network::Tunnel => Demand::server(connections),
     };
-    wanted.is_publishing = benchmark.scope.broadcasts;
-    if let Some(server) = &mut wanted.server {
+    demand.is_publishing = benchmark.scope.broadcasts;
+    if let Some(server) = &mut demand.server {
         server.burst = size.connections.min(IN_FLIGHT) as u64;
     }
-    preflight::check(&wanted)
+    preflight::check(&demand)
 }
 
 /// Why this machine cannot run the benchmark, and what helps; `None` if it can.

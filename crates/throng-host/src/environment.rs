@@ -66,13 +66,13 @@ impl Environment {
 
 /// Raises the soft descriptor limit of this process to the hard one, and returns the result.
 ///
-/// If the hard limit is below `wanted`, raises it as well, up to `fs.nr_open`, where the process
+/// If the hard limit is below `needed`, raises it as well, up to `fs.nr_open`, where the process
 /// has the privilege. Never lowers a limit.
-pub fn raise_descriptors(wanted: u64) -> u64 {
+pub fn raise_descriptors(needed: u64) -> u64 {
     let found = getrlimit(Resource::Nofile);
     let hard = found.maximum.unwrap_or(u64::MAX);
-    if hard < wanted {
-        let most = sysctl::number("fs.nr_open", 0).unwrap_or(hard).min(wanted);
+    if hard < needed {
+        let most = sysctl::number("fs.nr_open", 0).unwrap_or(hard).min(needed);
         let raised = Rlimit { current: Some(most), maximum: Some(most) };
         if most > hard && setrlimit(Resource::Nofile, raised).is_ok() {
             return most;

@@ -49,13 +49,13 @@ pub use demand::{CLIENTS_APART, Clients, Demand, Server, Tables};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preflight {
     /// The requested number of connections.
-    pub wanted: u64,
+    pub connections: u64,
     /// All checks, in display order.
     pub checks: Vec<Check>,
 }
 
-/// Up to this many connections the default settings of any machine suffice, so warnings at startup
-/// are limited to hard limits. The doctor lists all checks at any number.
+/// Up to this many connections the default settings of any machine suffice, so that at startup only
+/// hard limits cause a warning. The doctor lists all checks at any number.
 pub const MANY: u64 = 10_000;
 
 /// Checks this machine, as read by [`Capacity::read`].
@@ -66,18 +66,22 @@ pub fn check(demand: &Demand) -> Preflight {
 impl Capacity {
     /// Checks a request against this machine.
     pub fn check(&self, demand: &Demand) -> Preflight {
-        Preflight { wanted: demand.connections, checks: checks::all(demand, self) }
+        Preflight { connections: demand.connections, checks: checks::all(demand, self) }
     }
 
-    /// The largest number of connections up to `most` that this machine allows; `demand` makes the
-    /// request for a number.
-    pub fn fits(&self, most: u64, demand: impl Fn(u64) -> Demand) -> u64 {
+    /// The largest number of connections that this machine allows, at most `connections_max`.
+    /// `demand` makes the request for a number.
+    pub fn fits(&self, connections_max: u64, demand: impl Fn(u64) -> Demand) -> u64 {
         let is_possible = |connections| self.check(&demand(connections)).is_possible();
         // Binary search: more connections never need less.
-        let (mut fits, mut too_many) = (0, most.saturating_add(1));
+        let (mut fits, mut too_many) = (0, connections_max.saturating_add(1));
         while too_many - fits > 1 {
             let middle = fits + (too_many - fits) / 2;
-            if is_possible(middle) { fits = middle } else { too_many = middle }
+            if is_possible(middle) {
+                fits = middle;
+            } else {
+                too_many = middle;
+            }
         }
         fits
     }
@@ -103,7 +107,7 @@ impl Preflight {
     /// The number of possible connections, in one line.
     pub fn summary(&self) -> String {
         match self.limit() {
-            None => format!("at least {} connections fit", count(self.wanted)),
+            None => format!("at least {} connections fit", count(self.connections)),
             Some(limit) => {
                 format!("{} connections fit: {}", count(limit.allows), limit.because)
             }
@@ -114,13 +118,13 @@ impl Preflight {
     pub fn refusal(&self) -> Option<String> {
         let mut short: Vec<&Check> = self.with(Verdict::Must).collect();
         let first = short.first()?;
-        let wanted = counted(self.wanted, "connection", "connections");
-        let mut text = match self.limit().filter(|limit| limit.allows < self.wanted) {
+        let requested = counted(self.connections, "connection", "connections");
+        let mut text = match self.limit().filter(|limit| limit.allows < self.connections) {
             Some(limit) => {
                 let allows = count(limit.allows);
-                format!("{wanted} requested, but only {allows} fit: {}.", limit.because)
+                format!("{requested} requested, but only {allows} fit: {}.", limit.because)
             }
-            None => format!("{wanted} requested, but not possible: {}.", first.message()),
+            None => format!("{requested} requested, but not possible: {}.", first.message()),
         };
         let allows = |check: &Check| check.limit.as_ref().map_or(u64::MAX, |limit| limit.allows);
         short.sort_by_key(|check| allows(check));
@@ -134,7 +138,7 @@ impl Preflight {
 
     /// What may distort measurements or endanger the machine, one line each; none up to [`MANY`].
     pub fn warnings(&self) -> Vec<String> {
-        let is_many = self.wanted > MANY;
+        let is_many = self.connections > MANY;
         self.with(Verdict::Should).filter(|_| is_many).map(Check::message).collect()
     }
 }

@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    fn banner(address: &str, room: &Capacity, requested: Option<usize>) -> String {
+    fn banner(address: &str, capacity: &Capacity, requested: Option<usize>) -> String {
         let banner = Banner {
             address: address.parse().unwrap(),
             admin: None,
@@ -188,7 +188,7 @@ mod tests {
             workers: 2,
             descriptors_max: 20_000,
             max_connections: 39_000,
-            preflight: &room.check(&Demand::server(39_000)),
+            preflight: &capacity.check(&Demand::server(39_000)),
             requested,
             allows_anyone: false,
         };
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_banner_of_an_admin_listener_shows_status_and_publishing_there() {
-        let room = Capacity::default();
+        let capacity = Capacity::default();
         let banner = Banner {
             address: "0.0.0.0:80".parse().unwrap(),
             admin: Some("0.0.0.0:9090".parse().unwrap()),
@@ -228,7 +228,7 @@ mod tests {
             workers: 2,
             descriptors_max: 20_000,
             max_connections: 39_000,
-            preflight: &room.check(&Demand::server(39_000)),
+            preflight: &capacity.check(&Demand::server(39_000)),
             requested: None,
             allows_anyone: true,
         };
@@ -244,21 +244,21 @@ mod tests {
 
     #[test]
     fn slow_settings_are_reported_if_many_connections_are_requested() {
-        let room = Capacity { somaxconn: Some(128), ..Capacity::default() };
-        let text = banner("127.0.0.1:1", &room, Some(39_000));
+        let capacity = Capacity { somaxconn: Some(128), ..Capacity::default() };
+        let text = banner("127.0.0.1:1", &capacity, Some(39_000));
         assert!(text.contains("sysctl -w net.core.somaxconn=4096\n"), "{text}");
         let last = text.trim_end().lines().last().unwrap();
         assert!(last.ends_with("throng doctor --connections 39k"), "{text}");
         for requested in [None, Some(10_000)] {
-            let text = banner("127.0.0.1:1", &room, requested);
+            let text = banner("127.0.0.1:1", &capacity, requested);
             assert!(!text.contains("warning"), "{text}");
         }
     }
 
     #[test]
     fn a_missing_capacity_is_always_reported() {
-        let room = Capacity { files_max: Some(20_000), ..Capacity::default() };
-        let text = banner("127.0.0.1:1", &room, None);
+        let capacity = Capacity { files_max: Some(20_000), ..Capacity::default() };
+        let text = banner("127.0.0.1:1", &capacity, None);
         assert!(text.contains("sysctl -w fs.file-max="), "{text}");
     }
 

@@ -71,12 +71,12 @@ Examples:
 #[command(name = "throng", version, long_version = crate::version::BUILD)]
 #[command(after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Arguments {
-    /// The subcommand.
+    /// The subcommand, with its own arguments.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The subcommands.
+/// The subcommands, in the order of `throng --help`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the server
@@ -198,7 +198,7 @@ pub struct PublishArguments {
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
 
-    /// The server.
+    /// The server to send requests to.
     #[command(flatten)]
     pub server: Server,
 }
@@ -226,7 +226,7 @@ pub struct TailArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub count: Option<Count>,
 
-    /// The server.
+    /// The server to send requests to.
     #[command(flatten)]
     pub server: Server,
 }

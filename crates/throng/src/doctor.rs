@@ -6,78 +6,65 @@
 //! | module | contents |
 //! |---|---|
 //! | [`arguments`] | the flags, and the requirements that follow |
+//! | `answer` | what a report shows |
 //! | `text` | the report for people |
 //! | `json` | the report for programs |
 //! | this file | the command, and the kernel settings as a file for `/etc/sysctl.d` |
 
+mod answer;
 mod arguments;
 mod json;
 mod text;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use throng_host::preflight::{self, Applied, Capacity, Preflight, Setting};
+use throng_host::preflight::{self, Capacity, Preflight, Setting};
 use throng_units::paint::Paint;
 
 use crate::terminal;
 
-pub use arguments::{Arguments, Role};
-
-/// The question and the result of the checks.
-struct Answer<'a> {
-    arguments: &'a Arguments,
-    /// The number asked for, or else the most that fit.
-    connections: u32,
-    found: Preflight,
-    /// The settings that `--apply` changed; `None` without that flag.
-    applied: Option<Vec<Applied>>,
-}
+use answer::Answer;
+pub use arguments::Arguments;
 
 /// Checks this machine, applies changes if requested, and prints the report. The exit code is 0 if
 /// the connections are possible, and 1 if something must change first.
 pub fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(fault) = arguments.fault() {
         terminal::print_error(&fault);
-        return Ok(crate::EXIT_USAGE.into());
+        return Ok(terminal::EXIT_USAGE.into());
     }
     let most = arguments.connections.unwrap_or(u32::MAX);
     // Read once: free memory changes, and the report must match the calculated number.
-    let room = Capacity::read(&arguments.wanted(most.into()));
-    let connections = arguments.connections.unwrap_or_else(|| what_fits(&room, arguments));
-    let wanted = arguments.wanted(connections.into());
-    let mut found = room.check(&wanted);
+    let capacity = Capacity::read(&arguments.demand(most.into()));
+    let connections = arguments.connections.unwrap_or_else(|| what_fits(&capacity, arguments));
+    let demand = arguments.demand(connections.into());
+    let mut found = capacity.check(&demand);
     if arguments.sysctl_file {
-        print(&sysctl_file(arguments, connections, &found))?;
+        terminal::print(&sysctl_file(arguments, connections, &found))?;
         return Ok(ExitCode::SUCCESS);
     }
     let applied = arguments.apply.then(|| preflight::apply(&found));
     if applied.is_some() {
-        found = preflight::check(&wanted);
+        found = preflight::check(&demand);
     }
     let is_possible = found.is_possible();
     let answer = Answer { arguments, connections, found, applied };
-    print(&if arguments.json {
+    terminal::print(&if arguments.json {
         json::text(&answer)?
     } else {
         text::text(&answer, Paint::on(&std::io::stdout()))
     })?;
-    Ok(if is_possible { ExitCode::SUCCESS } else { crate::EXIT_RUNTIME.into() })
+    Ok(if is_possible { ExitCode::SUCCESS } else { terminal::EXIT_RUNTIME.into() })
 }
 
 /// The most connections that fit, to three digits: free memory is no more exact.
-fn what_fits(room: &Capacity, arguments: &Arguments) -> u32 {
-    let fits = room.fits(u32::MAX.into(), |connections| arguments.wanted(connections));
+fn what_fits(capacity: &Capacity, arguments: &Arguments) -> u32 {
+    let fits = capacity.fits(u32::MAX.into(), |connections| arguments.demand(connections));
     let digits = fits.checked_ilog10().unwrap_or(0).saturating_sub(2);
     let unit = 10_u64.pow(digits);
     (fits / unit * unit) as u32
-}
-
-fn print(text: &str) -> Result<()> {
-    terminal::ignore_closed_pipe(std::io::stdout().write_all(text.as_bytes()))?;
-    Ok(())
 }
 
 /// A file for `/etc/sysctl.d` with the kernel settings that must or should change. Those that are
@@ -116,25 +103,25 @@ mod tests {
         arguments: Arguments,
     }
 
-    fn file(room: &Capacity) -> String {
+    fn file(capacity: &Capacity) -> String {
         let line = Line::try_parse_from(["doctor", "-n", "1k"]).expect("valid");
-        sysctl_file(&line.arguments, 1000, &room.check(&Demand::server(1000)))
+        sysctl_file(&line.arguments, 1000, &capacity.check(&Demand::server(1000)))
     }
 
     #[test]
     fn the_file_sets_only_what_must_change() {
         let head = "# Kernel settings for 1000 connections, role server.\n\
                     # Made by: throng doctor --connections 1k --sysctl-file\n";
-        let room = |somaxconn| Capacity {
+        let capacity = |somaxconn| Capacity {
             somaxconn: Some(somaxconn),
             files_max: Some(2_466_177),
             ..Capacity::default()
         };
         assert_eq!(
-            file(&room(64)),
+            file(&capacity(64)),
             format!("{head}net.core.somaxconn = 1024\n# enough already: fs.file-max = 2466177\n")
         );
-        let enough = file(&room(4096));
+        let enough = file(&capacity(4096));
         assert!(enough.starts_with(&format!("{head}# Nothing has to change.\n")), "{enough}");
         assert!(enough.lines().all(|line| line.starts_with('#')), "{enough}");
     }

@@ -14,7 +14,7 @@
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`] | the two client commands |
 //! | [`client`] | HTTP client and errors of those two |
-//! | [`terminal`] | errors and notes on stderr |
+//! | [`terminal`] | output, errors, notes, exit codes |
 //! | [`version`] | `throng version`: facts for bug reports |
 
 mod banner;
@@ -30,7 +30,6 @@ mod tail;
 mod terminal;
 mod version;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -38,13 +37,7 @@ use clap::Parser as _;
 use cli::{Arguments, Command, Sources};
 use service::EarlyHangups;
 use settings::{Settings, SettingsError};
-
-/// Exit code for a wrong command line.
-const EXIT_USAGE: u8 = 64;
-/// Exit code for wrong settings.
-const EXIT_CONFIGURATION: u8 = 78;
-/// Exit code for every other error.
-const EXIT_RUNTIME: u8 = 1;
+use terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME, EXIT_USAGE};
 
 fn main() -> ExitCode {
     // The first statement: until it has run, SIGHUP ends the process.
@@ -87,7 +80,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),
-        Command::Version => print(&version::text())?,
+        Command::Version => terminal::print(&version::text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -108,10 +101,5 @@ fn load(sources: Sources) -> Result<Settings, SettingsError> {
 
 /// Prints the effective settings as a file that `--config` accepts.
 fn print_settings(settings: &Settings) -> anyhow::Result<()> {
-    print(&toml::to_string(settings)?)
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    terminal::ignore_closed_pipe(std::io::stdout().write_all(text.as_bytes()))?;
-    Ok(())
+    Ok(terminal::print(&toml::to_string(settings)?)?)
 }

@@ -37,7 +37,7 @@ use tokio::time::MissedTickBehavior;
 use crate::banner::Banner;
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
-use crate::settings::{Settings, SettingsError, channels};
+use crate::settings::{self, Settings, SettingsError};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ pub fn serve(
     start_log(settings);
     runtime.spawn(hangups.log());
     let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
-    let rules = Arc::new(channels::rules(settings));
+    let rules = Arc::new(settings::rules(settings));
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
         Epoch::random(),
         Arc::clone(&rules),
@@ -174,13 +174,13 @@ fn start_log(settings: &Settings) {
 
 /// Checks whether the machine allows the planned number of connections.
 fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
-    let mut wanted = Demand::server(plan.connections_max() as u64);
-    if let Some(server) = &mut wanted.server {
+    let mut demand = Demand::server(plan.connections_max() as u64);
+    if let Some(server) = &mut demand.server {
         server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
         // Port 0 lets the kernel choose, so the port of the next start is unknown.
         server.port = Some(settings.listen.0.port()).filter(|&port| port > 0);
     }
-    preflight::check(&wanted)
+    preflight::check(&demand)
 }
 
 fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::Result<String> {

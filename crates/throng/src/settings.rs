@@ -8,244 +8,29 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | this file | the table of settings, with flag, type, default and help |
-//! | [`channels`] | the `[[channels]]` tables of the file |
+//! | `table` | the settings, with flag, type, default and help |
+//! | `channels` | the `[[channels]]` tables of the file |
 //! | `environment`, `file` | the other two sources |
 //! | `values`, `lists` | types of values that only the server has |
 //! | `toml_value` | values as TOML |
 //! | `check` | which values are possible, alone and together |
+//! | `rules` | the settings of channels as rules for the engine and the workers |
 
-pub mod channels;
+mod channels;
 mod check;
 mod environment;
 mod file;
 mod lists;
+mod rules;
+mod table;
 mod toml_value;
 mod values;
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
-
-use channels::ChannelTable;
-use lists::{Hosts, Origins};
-use values::{AutoCount, DemoChoice, IoUringChoice, LagPolicyChoice, LogLevel, OptionalAddress};
-
-/// One sentence: what is wrong with the settings, where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub String);
-
-/// Defines two structs: the settings of one source, all optional, and the effective settings.
-macro_rules! settings {
-    (
-        $(#[$doc:meta])*
-        $options:ident => $settings:ident, keys $prefix:literal
-        $( in $heading:literal {
-            $( $flag:literal $field:ident: $type:ty = $default:literal, $help:literal; )*
-        } )*
-        tables { $( $table:ident: $table_options:ident => $table_settings:ident, )* }
-        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, )* }
-    ) => {
-        $(#[$doc])*
-        ///
-        /// `None` where the source does not set a value.
-        #[derive(Debug, Clone, Default, clap::Args, serde::Deserialize)]
-        #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-        pub struct $options {
-            $( $(
-                #[arg(
-                    id = concat!($prefix, stringify!($field)),
-                    long = $flag,
-                    help = concat!($help, " [default: ", $default, "]"),
-                    help_heading = $heading,
-                    value_name = <$type as Value>::PLACEHOLDER,
-                    num_args = if is_boolean::<$type>() { 0..=1 } else { 1..=1 },
-                    require_equals = is_boolean::<$type>(),
-                    default_missing_value = "true",
-                    hide_possible_values = true,
-                    // So that the setting rejects -1, and not clap as an unknown flag.
-                    allow_negative_numbers = true,
-                )]
-                #[serde(deserialize_with = "toml_value::read")]
-                $field: Option<$type>,
-            )* )*
-            $(
-                #[command(flatten)]
-                $table: $table_options,
-            )*
-            $(
-                #[arg(skip)]
-                $list: Option<Vec<$item>>,
-            )*
-        }
-
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub struct $settings {
-            $( $(
-                #[doc = $help]
-                #[serde(serialize_with = "toml_value::write")]
-                pub $field: $type,
-            )* )*
-            $(
-                #[doc = concat!("The table `[", stringify!($table), "]`.")]
-                pub $table: $table_settings,
-            )*
-            $(
-                $(#[$list_doc])*
-                #[serde(skip_serializing_if = "Vec::is_empty")]
-                pub $list: Vec<$item>,
-            )*
-        }
-
-        impl $options {
-            /// These settings, completed with those of `lower`.
-            fn or(self, lower: $options) -> $options {
-                $options {
-                    $( $( $field: self.$field.or(lower.$field), )* )*
-                    $( $table: self.$table.or(lower.$table), )*
-                    $( $list: self.$list.or(lower.$list), )*
-                }
-            }
-
-            /// These settings, completed with the defaults.
-            fn resolve(self) -> $settings {
-                // A test parses every default, so none can fail to parse here.
-                $settings {
-                    $( $( $field: self.$field.unwrap_or_else(|| {
-                        $default.parse().expect(concat!("the default of ", $flag))
-                    }), )* )*
-                    $( $table: self.$table.resolve(), )*
-                    $( $list: self.$list.unwrap_or_default(), )*
-                }
-            }
-        }
-    };
-}
-
-/// Whether a flag of this type may stand alone.
-fn is_boolean<T: Value>() -> bool {
-    T::FORM == Form::Boolean
-}
-
-settings! {
-    /// All settings of the server.
-    Options => Settings, keys ""
-    in "Address" {
-        "listen" listen: Address = "127.0.0.1:8080",
-            "Address and port to listen on; a port alone means 127.0.0.1";
-        "allow-anyone" allow_anyone: Switch = "false",
-            "Allow --listen addresses that others can reach; Throng does not authenticate clients";
-        "allowed-origins" allowed_origins: Origins = "none",
-            "Origins whose web pages may connect, comma-separated; `*` for any";
-        "allowed-hosts" allowed_hosts: Hosts = "none",
-            "Host names that the server answers to, comma-separated; `*` for any";
-        "clients-publish" clients_publish: Switch = "true",
-            "Let clients publish; if false, only the admin listener accepts messages";
-        "demo" demo: DemoChoice = "auto",
-            "Serve the chat at / and /chat: on, off, or auto (if clients publish over loopback)";
-    }
-    in "Admin listener" {
-        "admin-listen" admin_listen: OptionalAddress = "none",
-            "Address and port of a second listener, for status page, metrics and publishing";
-        "admin-allow-anyone" admin_allow_anyone: Switch = "false",
-            "Allow --admin-listen addresses that others can reach; nothing authenticates them";
-    }
-    in "Connections" {
-        "max-connections" max_connections: AutoCount = "auto",
-            "Maximum number of open connections; auto: as many as one worker per core can hold";
-        "workers" workers: AutoCount = "auto",
-            "Minimum number of worker threads; auto: one per core";
-        "io-uring" io_uring: IoUringChoice = "auto",
-            "Send through io_uring: on (required), off, or auto (if kernel 6.1 or later allows it)";
-        "heartbeat" heartbeat: Time = "25s",
-            "Send a heartbeat after this much silence on a connection; 0: no heartbeats, no pings";
-        "ping-interval" ping_interval: Time = "225s",
-            "Time between pings; a WebSocket that does not answer one is closed; 0: no pings";
-        "welcome" welcome: Switch = "false",
-            "Begin each subscription with a welcome line or event";
-        "head-timeout" head_timeout: Time = "10s",
-            "Time for a request head to arrive completely";
-        "idle-timeout" idle_timeout: Time = "75s",
-            "Time after which a kept-alive connection without a request is closed";
-        "drain-window" drain_window: Time = "10s",
-            "On shutdown, clients are told to reconnect at times spread over this window";
-        "drain-timeout" drain_timeout: Time = "10s",
-            "On shutdown, time for requests to arrive and for messages to be delivered";
-    }
-    in "Limits" {
-        "max-head-bytes" max_head_bytes: Size = "16KiB",
-            "Maximum size of request line and headers together; at most 64KiB";
-        "max-message-bytes" max_message_bytes: Size = "64KiB",
-            "Maximum size of a message; at most 32MiB";
-        "max-batch-bytes" max_batch_bytes: Size = "8MiB",
-            "Maximum size of a batch of messages";
-        "max-channels-per-connection" max_channels_per_connection: Count = "128",
-            "Maximum number of channels that one connection follows";
-        "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
-            "Size of incomplete requests and unread responses; beyond it the largest are closed";
-    }
-    in "Log" {
-        "log" log: LogLevel = "info",
-            "Log to stderr from this level on: error, warn, info, debug or trace";
-    }
-    tables {
-        history: HistoryOptions => History,
-        lag: LagOptions => Lag,
-    }
-    lists {
-        /// Settings for the channels that match a pattern.
-        channels: ChannelTable,
-    }
-}
-
-settings! {
-    /// How much of each channel is kept.
-    HistoryOptions => History, keys "history."
-    in "History" {
-        "history-messages" messages: Count = "100",
-            "Number of messages kept per channel";
-        "history-bytes" bytes: Size = "1MiB",
-            "Size of the messages kept per channel";
-        "history-age" age: Time = "1h",
-            "Time for which messages are kept";
-        "history-total-bytes" total_bytes: Size = "1GiB",
-            "Size of the messages kept in all channels; beyond it the oldest are dropped first";
-    }
-    tables {}
-    lists {}
-}
-
-settings! {
-    /// How far a subscriber may lag behind its channel, and what happens beyond that.
-    LagOptions => Lag, keys "lag."
-    in "Slow subscribers" {
-        "max-lag-messages" max_messages: Count = "1000",
-            "Maximum number of messages that a subscriber may lag behind";
-        "max-lag-bytes" max_bytes: Size = "1MiB",
-            "Maximum size of the messages that a subscriber may lag behind";
-        "lag-policy" policy: LagPolicyChoice = "close",
-            "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
-    }
-    tables {}
-    lists {}
-}
-
-/// Former names of settings (as flags, without `--`) and the present ones.
-const RENAMED: [(&str, &str); 4] = [
-    ("behind-messages", "max-lag-messages"),
-    ("behind-bytes", "max-lag-bytes"),
-    ("behind-policy", "lag-policy"),
-    ("max-held-bytes", "max-buffered-bytes"),
-];
-
-/// The present name of the setting that was called `former`.
-pub fn present_name(former: &str) -> Option<&'static str> {
-    RENAMED.iter().find(|(name, _)| *name == former).map(|(_, present)| *present)
-}
+pub use rules::rules;
+pub use table::{Options, Settings, SettingsError, present_name};
 
 /// Loads and checks the settings. The file is `named`, or else `throng.toml` in the working
 /// directory, if it exists.
@@ -259,28 +44,6 @@ pub fn load(
     let settings = flags.or(environment).or(file).resolve();
     check::check(&settings)?;
     Ok(settings)
-}
-
-/// The three names of a setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Names {
-    flag: String,
-    variable: String,
-    key: String,
-}
-
-/// The names of every setting, in the order of definition.
-fn names() -> Vec<Names> {
-    let command = <Options as clap::Args>::augment_args(clap::Command::new("settings"));
-    let named = command.get_arguments().filter_map(|argument| {
-        let flag = argument.get_long()?;
-        Some(Names {
-            flag: format!("--{flag}"),
-            variable: format!("THRONG_{}", flag.to_ascii_uppercase().replace('-', "_")),
-            key: argument.get_id().as_str().replace('_', "-"),
-        })
-    });
-    named.collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,20 @@
-//! Errors and notes of commands, on stderr.
+//! Output of commands on stdout, their errors and notes on stderr.
 
 use std::io::{self, Write};
 
 use throng_units::paint::{Ink, Paint};
+
+/// Exit code for a wrong command line.
+pub const EXIT_USAGE: u8 = 64;
+/// Exit code for wrong settings.
+pub const EXIT_CONFIGURATION: u8 = 78;
+/// Exit code for every other error.
+pub const EXIT_RUNTIME: u8 = 1;
+
+/// Prints the output of a command. A closed pipe is no error.
+pub fn print(text: &str) -> io::Result<()> {
+    ignore_closed_pipe(io::stdout().write_all(text.as_bytes()))
+}
 
 /// Prints an error of one sentence.
 pub fn print_error(message: &str) {

@@ -9,7 +9,7 @@ use crate::plan::{Network, Phase, Plan};
 
 /// What the plan's sources, ports and threads allow on this machine.
 pub(super) fn allowance(plan: &Plan) -> Preflight {
-    check(&wanted(plan))
+    check(&demand(plan))
 }
 
 /// Why the plan cannot run here, and what helps; `None` if it can.
@@ -18,7 +18,7 @@ pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
     allowance.refusal().or_else(of_network)
 }
 
-fn wanted(plan: &Plan) -> Demand {
+fn demand(plan: &Plan) -> Demand {
     let connections = plan.clients_max() as u64;
     let is_loopback = is_loopback(plan);
     let addresses = match plan.sources.addresses.len() as u64 {

@@ -93,21 +93,21 @@ impl Arguments {
     }
 
     /// The requirements of this many connections.
-    pub fn wanted(&self, connections: u64) -> Demand {
-        let mut wanted = match self.role {
+    pub fn demand(&self, connections: u64) -> Demand {
+        let mut demand = match self.role {
             Role::Server => Demand::server(connections),
             Role::Clients => Demand::clients(connections),
             Role::Both => Demand::both(connections),
         };
-        wanted.is_publishing = !self.no_broadcast;
-        if let Some(server) = &mut wanted.server {
+        demand.is_publishing = !self.no_broadcast;
+        if let Some(server) = &mut demand.server {
             server.port = Some(self.port).filter(|&port| port > 0);
         }
-        if let Some(clients) = &mut wanted.clients {
+        if let Some(clients) = &mut demand.clients {
             clients.addresses = self.addresses.map(u64::from).or(clients.addresses);
             clients.target_ports = u64::from(self.target_ports.unwrap_or(1));
         }
-        wanted
+        demand
     }
 
     /// The same command line for this many connections.
@@ -189,12 +189,12 @@ mod tests {
 
     #[test]
     fn a_role_requires_its_ends() {
-        let wanted = |line: &str| read(line).expect("valid").wanted(10);
-        let server = wanted("-n 10");
+        let demand = |line: &str| read(line).expect("valid").demand(10);
+        let server = demand("-n 10");
         assert_eq!((server.ends(), server.server.expect("a server").port), (1, Some(8080)));
-        let clients = wanted("-n 10 --role clients --addresses 4").clients.expect("clients");
+        let clients = demand("-n 10 --role clients --addresses 4").clients.expect("clients");
         assert_eq!((clients.addresses, clients.target_ports), (Some(4), 1));
-        let both = wanted("-n 10 --role both --no-broadcast");
+        let both = demand("-n 10 --role both --no-broadcast");
         assert!(!both.is_publishing && both.clients.expect("clients").addresses.is_none());
         assert!(read("-n 10 --addresses 4").expect("read").fault().is_some());
         assert!(read("-n 10 --apply --sysctl-file").is_err());

@@ -4,7 +4,7 @@ use serde::Serialize;
 use throng_host::environment::Environment;
 use throng_host::preflight::{Applied, Check, Setting};
 
-use super::Answer;
+use super::answer::Answer;
 
 #[derive(Serialize)]
 struct Shown<'a> {

@@ -6,7 +6,8 @@ use throng_host::preflight::{Applied, Check, Setting, Verdict};
 use throng_units::format::{counted, seconds};
 use throng_units::paint::{Ink, Paint};
 
-use super::{Answer, Arguments, Role};
+use super::answer::Answer;
+use super::arguments::{Arguments, Role};
 
 /// Measured with server and clients on the same two cores: docs/benchmarks.md, the step of
 /// a million.
@@ -34,10 +35,10 @@ pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
 fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
     let found = &answer.found;
     let number = |verdict| found.with(verdict).count() as u64;
-    let wanted = u64::from(answer.connections);
-    let wanted = match answer.arguments.connections {
-        Some(_) => counted(wanted, "connection is", "connections are"),
-        None => format!("up to {}", counted(wanted, "connection is", "connections are")),
+    let connections = u64::from(answer.connections);
+    let connections = match answer.arguments.connections {
+        Some(_) => counted(connections, "connection is", "connections are"),
+        None => format!("up to {}", counted(connections, "connection is", "connections are")),
     };
     let should = number(Verdict::Should);
     let unknown = match number(Verdict::Unknown) {
@@ -45,15 +46,15 @@ fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
         _ => ", as far as can be read",
     };
     let (ink, line) = match number(Verdict::Must) {
-        0 if should == 0 => (Ink::GOOD, format!("{wanted} possible here{unknown}")),
+        0 if should == 0 => (Ink::GOOD, format!("{connections} possible here{unknown}")),
         0 => {
             let things = counted(should, "thing", "things");
-            (Ink::WARNING, format!("{wanted} possible here{unknown}; {things} should change"))
+            (Ink::WARNING, format!("{connections} possible here{unknown}; {things} should change"))
         }
         must => {
             let must = counted(must, "thing", "things");
             let more = if should > 0 { format!(", {should} should") } else { String::new() };
-            (Ink::BAD, format!("{wanted} not possible here yet: {must} must change{more}"))
+            (Ink::BAD, format!("{connections} not possible here yet: {must} must change{more}"))
         }
     };
     paint.ink(ink, line).to_string()
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    fn room() -> Capacity {
+    fn capacity() -> Capacity {
         Capacity {
             descriptors: Some(20_000),
             files_max: Some(200_000),
@@ -231,16 +232,16 @@ mod tests {
         }
     }
 
-    fn shown(room: &Capacity, applied: Option<Vec<Applied>>) -> String {
+    fn shown(capacity: &Capacity, applied: Option<Vec<Applied>>) -> String {
         let arguments = arguments(1_000_000);
-        let found = room.check(&Demand::server(1_000_000));
+        let found = capacity.check(&Demand::server(1_000_000));
         let answer = Answer { arguments: &arguments, connections: 1_000_000, found, applied };
         text(&answer, Paint::plain())
     }
 
     #[test]
     fn the_verdict_comes_first_and_then_the_worst_checks() {
-        let text = shown(&room(), None);
+        let text = shown(&capacity(), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -286,7 +287,7 @@ mod tests {
             Applied { setting: setting("128", "4096"), outcome: Ok(()) },
             Applied { setting: setting("1", "2"), outcome: Err(refused) },
         ];
-        let text = shown(&room(), Some(applied));
+        let text = shown(&capacity(), Some(applied));
         for expected in [
             "  net.core.somaxconn: was 128, is 4096\n",
             "To undo:\n  sysctl -w net.core.somaxconn=128\n",
@@ -296,6 +297,6 @@ mod tests {
             assert!(text.contains(expected), "{expected} is not in {text}");
         }
         assert!(!text.contains("--apply"), "{text}");
-        assert!(shown(&room(), Some(Vec::new())).contains("found nothing to change"));
+        assert!(shown(&capacity(), Some(Vec::new())).contains("found nothing to change"));
     }
 }

@@ -1,12 +1,9 @@
 //! `[[channels]]`: settings for the channels that match a pattern.
 
 use serde::{Deserialize, Serialize};
-use throng_core::name::Kind;
 use throng_core::rules::RULES_MAX;
-use throng_core::{Retention, Rule, Rules};
 use throng_units::{Count, Size, Time};
 
-use super::Settings;
 use super::toml_value;
 use super::values::LagPolicyChoice;
 
@@ -41,17 +38,17 @@ macro_rules! channel_table {
 }
 
 channel_table! {
-    /// See `history-messages`.
+    /// Number of messages kept, in place of `history-messages`.
     "messages" messages: Count,
-    /// See `history-bytes`.
+    /// Size of the messages kept, in place of `history-bytes`.
     "bytes" bytes: Size,
-    /// See `history-age`.
+    /// Time for which messages are kept, in place of `history-age`.
     "age" age: Time,
-    /// See `max-lag-messages`.
+    /// Messages that a subscriber may lag behind, in place of `max-lag-messages`.
     "max-lag-messages" max_lag_messages: Count,
-    /// See `max-lag-bytes`.
+    /// Size of the messages that it may lag behind, in place of `max-lag-bytes`.
     "max-lag-bytes" max_lag_bytes: Size,
-    /// See `lag-policy`.
+    /// What happens beyond either limit, in place of `lag-policy`.
     "lag-policy" lag_policy: LagPolicyChoice,
 }
 
@@ -69,83 +66,14 @@ impl ChannelTable {
             _ => None,
         }
     }
-
-    fn rule(&self, fallback: &Rule) -> Rule {
-        let (kind, pattern) = match (&self.channels, &self.users) {
-            (_, Some(pattern)) => (Kind::User, pattern.clone()),
-            (channels, None) => (Kind::Channel, channels.clone().unwrap_or_default()),
-        };
-        let kept = fallback.retention;
-        Rule {
-            kind: Some(kind),
-            pattern,
-            retention: Retention {
-                messages_max: self.messages.map_or(kept.messages_max, |count| count.0),
-                bytes_max: self.bytes.map_or(kept.bytes_max, |size| size.0),
-                age_ms_max: self.age.map_or(kept.age_ms_max, milliseconds),
-            },
-            max_lag_messages: self.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
-            max_lag_bytes: self.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
-            lag_policy: self.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
-        }
-    }
 }
 
 /// The maximum number of tables: the number of rules that the engine accepts.
 pub const TABLES_MAX: usize = RULES_MAX;
 
-fn milliseconds(time: Time) -> u64 {
-    u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The rules for the engine and the workers: one for each table, and one for all other channels.
-pub fn rules(settings: &Settings) -> Rules {
-    let fallback = Rule {
-        kind: None,
-        pattern: "*".into(),
-        retention: Retention {
-            messages_max: settings.history.messages.0,
-            bytes_max: settings.history.bytes.0,
-            age_ms_max: milliseconds(settings.history.age),
-        },
-        max_lag_messages: settings.lag.max_messages.0,
-        max_lag_bytes: settings.lag.max_bytes.0,
-        lag_policy: settings.lag.policy.0,
-    };
-    let specific = settings.channels.iter().map(|table| table.rule(&fallback)).collect();
-    Rules::new(specific, fallback)
-}
-
 #[cfg(test)]
 mod tests {
-    use throng_core::{ChannelName, LagPolicy};
-
     use super::*;
-    use crate::settings::file;
-
-    #[test]
-    fn the_first_matching_table_applies_and_other_values_are_global() {
-        let text = "
-            [history]
-            messages = 7
-            [[channels]]
-            match = 'chat:*'
-            age = '24h'
-            lag-policy = 'skip'
-            [[channels]]
-            users = '*'
-            messages = 500
-        ";
-        let settings = file::read("throng.toml", text).unwrap().resolve();
-        let rules = rules(&settings);
-        let of = |name| rules.get(rules.find(&name));
-        let chat = of(ChannelName::channel("chat:a"));
-        assert_eq!(chat.retention.age_ms_max, 86_400_000);
-        assert_eq!((chat.retention.messages_max, chat.lag_policy), (7, LagPolicy::Skip));
-        assert_eq!(of(ChannelName::user("chat:a")).retention.messages_max, 500);
-        let other = of(ChannelName::channel("news"));
-        assert_eq!((other.retention.messages_max, other.lag_policy), (7, LagPolicy::Close));
-    }
 
     #[test]
     fn table_values_have_the_same_grammar_as_flags() {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use throng_edge::HEAD_BYTES_MAX;
 use throng_edge::limits::WORKERS_MAX;
+use throng_units::Time;
 
 use super::channels::TABLES_MAX;
-use super::{Settings, SettingsError};
-use throng_units::Time;
+use super::table::{Settings, SettingsError};
 
 /// Requests of ordinary browsers need more; a smaller limit would reject them all.
 const HEAD_BYTES_MIN: usize = 1024;

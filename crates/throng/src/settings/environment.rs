@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 use throng_units::suggest::nearest;
 
-use super::{Names, Options, SettingsError, names, present_name};
+use super::table::{Names, Options, SettingsError, names, present_name};
 
 /// The prefix of every setting's variable.
 const PREFIX: &str = "THRONG_";

@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::channels::KEYS as CHANNEL_KEYS;
-use super::{Options, SettingsError, names, present_name};
+use super::table::{Options, SettingsError, names, present_name};
 
 /// The file that is read, if it exists, when none is named.
 const DEFAULT_FILE: &str = "throng.toml";

@@ -41,14 +41,14 @@ macro_rules! list {
 }
 
 list! {
-    /// Origins of web pages.
+    /// Origins of web pages that may connect.
     Origins, "ORIGIN,…",
     "an origin, like https://app.example.com, or \"*\" for any",
     read_origin
 }
 
 list! {
-    /// Host names.
+    /// Host names that the server answers to.
     Hosts, "HOST,…",
     "a host name without scheme and port, like push.example.com, or \"*\" for any",
     read_host

@@ -2,6 +2,7 @@
 
 use clap::FromArgMatches as _;
 
+use super::table::{Names, names};
 use super::*;
 
 /// The reference for users.
@@ -183,7 +184,7 @@ fn the_planes_are_tested_with_the_defaults_of_users() {
     let planes = crate::serve::edge_settings(&settings);
     let tests = throng_edge::Settings::for_tests();
     assert_eq!(format!("{planes:?}"), format!("{tests:?}"));
-    let rule = channels::rules(&settings);
+    let rule = rules(&settings);
     let name = throng_core::ChannelName::channel("news");
     assert_eq!(rule.get(rule.find(&name)), &throng_core::Rule::default());
 }

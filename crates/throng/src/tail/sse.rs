@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 /// Maximum size of an event. Messages are smaller; a stream of one endless line is an error.
 const EVENT_BYTES_MAX: u64 = 128 << 20;
 
-/// One event.
+/// An event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
     /// The event's type; empty for a message.

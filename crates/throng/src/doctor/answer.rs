@@ -1,0 +1,17 @@
+//! What `throng doctor` has found, for the reports.
+
+use throng_host::preflight::{Applied, Preflight};
+
+use super::arguments::Arguments;
+
+/// The flags and the result of the checks.
+pub(super) struct Answer<'a> {
+    /// The flags of the command.
+    pub(super) arguments: &'a Arguments,
+    /// The number asked for, or else the most that fit.
+    pub(super) connections: u32,
+    /// The checks, after the changes of `--apply`.
+    pub(super) found: Preflight,
+    /// The settings that `--apply` changed; `None` without that flag.
+    pub(super) applied: Option<Vec<Applied>>,
+}

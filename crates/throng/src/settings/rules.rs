@@ -1,0 +1,83 @@
+//! The settings of channels as rules, for the engine and the workers.
+
+use throng_core::name::Kind;
+use throng_core::{Retention, Rule, Rules};
+use throng_units::Time;
+
+use super::channels::ChannelTable;
+use super::table::Settings;
+
+/// The rules for the engine and the workers: one for each table, and one for all other channels.
+pub fn rules(settings: &Settings) -> Rules {
+    let fallback = Rule {
+        kind: None,
+        pattern: "*".into(),
+        retention: Retention {
+            messages_max: settings.history.messages.0,
+            bytes_max: settings.history.bytes.0,
+            age_ms_max: milliseconds(settings.history.age),
+        },
+        max_lag_messages: settings.lag.max_messages.0,
+        max_lag_bytes: settings.lag.max_bytes.0,
+        lag_policy: settings.lag.policy.0,
+    };
+    let specific = settings.channels.iter().map(|table| rule(table, &fallback)).collect();
+    Rules::new(specific, fallback)
+}
+
+/// The rule of one table. A key that is not there has the value of `fallback`.
+fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
+    let (kind, pattern) = match (&table.channels, &table.users) {
+        (_, Some(pattern)) => (Kind::User, pattern.clone()),
+        (channels, None) => (Kind::Channel, channels.clone().unwrap_or_default()),
+    };
+    let kept = fallback.retention;
+    Rule {
+        kind: Some(kind),
+        pattern,
+        retention: Retention {
+            messages_max: table.messages.map_or(kept.messages_max, |count| count.0),
+            bytes_max: table.bytes.map_or(kept.bytes_max, |size| size.0),
+            age_ms_max: table.age.map_or(kept.age_ms_max, milliseconds),
+        },
+        max_lag_messages: table.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
+        max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
+        lag_policy: table.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
+    }
+}
+
+fn milliseconds(time: Time) -> u64 {
+    u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::{ChannelName, LagPolicy};
+
+    use super::*;
+    use crate::settings::file;
+
+    #[test]
+    fn the_first_matching_table_applies_and_other_values_are_global() {
+        let text = "
+            [history]
+            messages = 7
+            [[channels]]
+            match = 'chat:*'
+            age = '24h'
+            lag-policy = 'skip'
+            [[channels]]
+            users = '*'
+            messages = 500
+        ";
+        let settings = file::read("throng.toml", text).unwrap().resolve();
+        let rules = rules(&settings);
+        let of = |name| rules.get(rules.find(&name));
+        let chat = of(ChannelName::channel("chat:a"));
+        assert_eq!(chat.retention.age_ms_max, 86_400_000);
+        assert_eq!((chat.retention.messages_max, chat.lag_policy), (7, LagPolicy::Skip));
+        assert_eq!(of(ChannelName::user("chat:a")).retention.messages_max, 500);
+        let other = of(ChannelName::channel("news"));
+        assert_eq!((other.retention.messages_max, other.lag_policy), (7, LagPolicy::Close));
+    }
+}
