@@ -20,6 +20,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use rustix::event::{PollFd, PollFlags};
 use serde::Deserialize;
+use throng_units::format::counted;
 use throng_units::paint::sanitized;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
@@ -238,9 +239,10 @@ impl Follower {
         match event.kind.as_str() {
             "" | "message" => {}
             "gap" => {
-                if let Ok(gap) = serde_json::from_str::<Gap>(&event.data) {
-                    print_note(&gap.to_string());
-                }
+                let gap = serde_json::from_str::<Gap>(&event.data);
+                print_note(
+                    &gap.map_or("too slow: messages were skipped".into(), |gap| gap.to_string()),
+                );
                 return Ok(true);
             }
             // `resumed` repeats a header; others are from later versions.
@@ -306,14 +308,18 @@ fn is_silence(error: &io::Error) -> bool {
 struct Gap {
     channel: Option<String>,
     user: Option<String>,
-    missed: u64,
+    /// How many messages were skipped; `None` if the server cannot count them.
+    missed: Option<u64>,
 }
 
 impl std::fmt::Display for Gap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.channel.as_deref().or(self.user.as_deref()).unwrap_or("a channel");
-        let s = if self.missed == 1 { "" } else { "s" };
-        write!(f, "too slow: {} message{s} of {} skipped", self.missed, name.escape_debug())
+        let messages = match self.missed {
+            Some(missed) => counted(missed, "message", "messages"),
+            None => "messages".to_owned(),
+        };
+        write!(f, "too slow: {messages} of {} skipped", name.escape_debug())
     }
 }
 
