@@ -157,17 +157,20 @@ fn pairs_title(unit: Unit) -> &'static str {
     }
 }
 
+fn x_axis(plot: &Plot) -> XAxis {
+    if plot.is_over_time() {
+        return XAxis::TIME;
+    }
+    let steps = XAxis::steps("clients");
+    if plot.is_log_x { steps.log() } else { steps }
+}
+
 fn plot(plot: &Plot) -> String {
     let lines = plot.lines.iter();
     let lines = lines.map(|line| Line { name: line.name.clone(), points: line.points.clone() });
     let over_time =
         Lines::over_time(&plot.id, &plot.title, Unit::named(&plot.unit), lines.collect());
-    let x_axis = match (plot.is_over_time(), plot.is_log_x) {
-        (true, _) => XAxis::TIME,
-        (false, false) => XAxis::steps("clients"),
-        (false, true) => XAxis::steps("clients").log(),
-    };
-    let chart = Lines { note: &plot.note, x_axis, is_log: plot.is_log, ..over_time };
+    let chart = Lines { note: &plot.note, x_axis: x_axis(plot), is_log: plot.is_log, ..over_time };
     rendered(chart.figure())
 }
 

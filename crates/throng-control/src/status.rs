@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `sampler` | the loop that makes the samples |
 //! | `json` | the handler of `/status.json` |
-//! | `totals` | the counters of which a sample's rates are made |
+//! | `totals` | the counters that a sample's rates are computed from |
 //! | `minute` | durations over the last minute |
 //! | `history` | the samples of the last quarter of an hour |
 //! | `columns` | the values of samples by column, for charts |

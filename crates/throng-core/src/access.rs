@@ -44,8 +44,8 @@ pub enum Action<'a> {
 pub enum Decision {
     /// The client may do it.
     Allowed,
-    /// The client may not, and is told this message. It has at most 123 bytes, as it has to fit
-    /// into a WebSocket's close frame.
+    /// The client may not, and gets this message. It has at most 123 bytes, so that it fits into
+    /// the close frame of a WebSocket.
     Denied(String),
 }
 

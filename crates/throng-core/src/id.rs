@@ -78,7 +78,7 @@ impl Epoch {
         Epoch::numbered(RandomState::new().hash_one(EPOCH_BITS))
     }
 
-    /// The epoch of a given number, of which the low 46 bits are used.
+    /// The epoch with this number. Only the low 46 bits are used.
     pub const fn numbered(number: u64) -> Epoch {
         Epoch(number & ((1 << EPOCH_BITS) - 1))
     }

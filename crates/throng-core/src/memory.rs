@@ -50,8 +50,8 @@ pub use freeze::MemoryThaw;
 use shard::{Hashed, SHARD_BITS, Shard};
 use shared::Shared;
 
-/// The number of shards: so many that threads seldom meet, so few that housekeeping comes to each
-/// often.
+/// The number of shards. With more, publishing threads wait for each other less; with fewer,
+/// housekeeping comes to each more often.
 const SHARDS: usize = 1 << SHARD_BITS;
 
 /// The time of the oldest message of a shard without messages.

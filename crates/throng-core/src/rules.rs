@@ -25,7 +25,7 @@ impl Retention {
 pub enum LagPolicy {
     /// Its connection is closed with a code that says so. The client can reconnect and resume.
     Close,
-    /// It is told of the gap, and goes on with the messages that are still there.
+    /// The client gets a gap message, and goes on with the messages that are still there.
     Skip,
 }
 
@@ -36,13 +36,13 @@ pub struct Rule {
     pub kind: Option<Kind>,
     /// A name in which `*` stands for any text.
     pub pattern: String,
-    /// What is kept.
+    /// How much of the log is kept.
     pub retention: Retention,
-    /// A subscriber may be behind by this many messages …
+    /// The maximum number of messages that a subscriber may lag behind.
     pub max_lag_messages: usize,
-    /// … or bytes, whichever is reached first.
+    /// The maximum size of the messages that a subscriber may lag behind, in bytes.
     pub max_lag_bytes: usize,
-    /// What happens then.
+    /// What happens to a subscriber beyond either limit.
     pub lag_policy: LagPolicy,
 }
 

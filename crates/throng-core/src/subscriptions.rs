@@ -183,7 +183,7 @@ impl SubscriptionTable {
     ) -> SubscriptionId {
         let local = followed.local;
         if self.channels.get(local.index()).is_none() {
-            debug_assert!(local == self.next_local(), "the engine was told another place");
+            debug_assert!(local == self.next_local(), "the engine has another id for the channel");
             let epoch = self.epochs.add(followed.head.epoch, followed.are_offsets_consecutive);
             self.channels.insert(LocalChannel::new(followed, epoch, is_user));
         }

@@ -8,12 +8,12 @@
 //!
 //! `unshare(CLONE_FILES)` touches no memory. Its danger is that a descriptor number then means
 //! different files in different threads, so a number that crosses threads can name (or close)
-//! somebody else's file. The call is the first thing that a new thread does, and it copies the
+//! another thread's file. The call is the first thing that a new thread does, and it copies the
 //! table. So:
 //!
 //! - What the body captured was open when the thread began and is the same file in the copy.
 //!   Dropped there, it is closed there; its entry in the table of the spawner stays until that
-//!   table goes, because nobody owns it any more. One waking descriptor a thread is a fair price.
+//!   table goes, because no value owns it any more: one descriptor for waking a thread.
 //! - What is opened before or beside the thread is never closed by it: no value names it there.
 //! - What is opened by the thread must not leave it, and nothing opened after its start must enter
 //!   it: no descriptor is returned, and none goes over a channel or into a shared value. The

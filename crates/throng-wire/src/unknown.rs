@@ -67,13 +67,13 @@ mod tests {
     #[test]
     fn messages_suggest_the_nearest_name_and_repeat_no_value() {
         let known = ["limit", "before", "after"];
-        let told = |name, value| parameter(name, value, &known).unwrap_or_default();
+        let message = |name, value| parameter(name, value, &known).unwrap_or_default();
         assert_eq!(
-            told("limti", "secret"),
+            message("limti", "secret"),
             "the query parameter `limti` is unknown here; did you mean `limit`?"
         );
         assert_eq!(
-            told("since", "k3-1"),
+            message("since", "k3-1"),
             "the query parameter `since` is unknown here; \
              `limit`, `before` and `after` are known"
         );
@@ -83,8 +83,8 @@ mod tests {
             ("eyJhbGciOiJIUzI1NiJ9.eyJ1c2VyIjoiYW5uIn0.c2VjcmV0", "x"),
             ("Bearer c2VjcmV0", "x"),
         ] {
-            let message = told(name, value);
-            assert!(message.starts_with("a query parameter is unknown here"), "{message}");
+            let text = message(name, value);
+            assert!(text.starts_with("a query parameter is unknown here"), "{text}");
         }
         for (name, value) in [("", ""), ("_", "1763756766123"), ("_cache", "")] {
             assert_eq!(parameter(name, value, &known), None, "{name}");
@@ -93,6 +93,6 @@ mod tests {
             parameter("x", "1", &[]).as_deref(),
             Some("the query parameter `x` is unknown here; none is known")
         );
-        assert!(told(&"ü".repeat(40), "x").starts_with("a query parameter"));
+        assert!(message(&"ü".repeat(40), "x").starts_with("a query parameter"));
     }
 }

@@ -57,7 +57,7 @@ pub fn tail(arguments: &TailArguments) -> Result<()> {
         remaining: arguments.count.map(|count| count.0 as u64),
         printer: Printer::new(followed_count > 1),
         has_followed: false,
-        told: Vec::new(),
+        printed_reasons: Vec::new(),
         retries: 0,
         retry_ms: None,
     };
@@ -123,8 +123,8 @@ struct Follower {
     printer: Printer,
     /// Whether there has been a connection.
     has_followed: bool,
-    /// Reasons the user was told since the last connection: each is printed once.
-    told: Vec<String>,
+    /// Reasons for retries that were printed since the last connection: each is printed once.
+    printed_reasons: Vec<String>,
     /// Retries since the last event.
     retries: u32,
     /// Pause before the next retry, if the server named one.
@@ -143,10 +143,10 @@ impl Follower {
             };
             let pause = self.pause();
             if let Some(reason) = reason
-                && !self.told.contains(&reason)
+                && !self.printed_reasons.contains(&reason)
             {
                 print_note(&format!("{reason}; {}", next_try(pause)));
-                self.told.push(reason);
+                self.printed_reasons.push(reason);
             }
             std::thread::sleep(pause);
         }
@@ -198,7 +198,8 @@ impl Follower {
         self.retry_ms = events.retry_ms();
         // `: full: the message`
         let comment = text.lines().find_map(|line| line.strip_prefix(": "));
-        let message = comment.map(|comment| comment.split_once(": ").map_or(comment, |it| it.1));
+        let message =
+            comment.map(|comment| comment.split_once(": ").map_or(comment, |(_, message)| message));
         let message = message.unwrap_or("it accepts no more subscribers for now");
         Ok(format!("the server refused: {}", message.escape_debug()))
     }
@@ -210,7 +211,7 @@ impl Follower {
         }
         self.note_recovery(header(&response, "Throng-Recovered").as_deref());
         self.has_followed = true;
-        self.told.clear();
+        self.printed_reasons.clear();
         // Until the first message arrives, resume from the start of the subscription.
         self.position = header(&response, "Throng-Id").or(self.position.take());
         let mut events = Events::new(BufReader::new(response.into_body().into_reader()));
@@ -256,20 +257,17 @@ impl Follower {
         Ok(self.remaining != Some(0))
     }
 
-    /// Tells the user that the connection is back, and whether messages are missing.
+    /// Prints whether the connection is back, and whether messages are missing.
     fn note_recovery(&self, recovered: Option<&str>) {
-        let is_lost = self.has_followed && !self.told.is_empty();
-        match (recovered, is_lost) {
-            (Some("false"), true) => {
-                print_note(
-                    "reconnected; some messages are missing, because the server no longer has them",
-                );
-            }
-            (Some("false"), false) => {
-                print_note("some messages are missing, because the server no longer has them")
-            }
-            (_, true) => print_note("reconnected; no message was missed"),
-            (_, false) => {}
+        let has_reconnected = self.has_followed && !self.printed_reasons.is_empty();
+        let is_incomplete = recovered == Some("false");
+        let missing = "some messages are missing, because the server no longer has them";
+        if is_incomplete && has_reconnected {
+            print_note(&format!("reconnected; {missing}"));
+        } else if is_incomplete {
+            print_note(missing);
+        } else if has_reconnected {
+            print_note("reconnected; no message was missed");
         }
     }
 
@@ -358,6 +356,15 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_is_reported_with_its_size_if_the_server_knows_it() {
+        let note = |data| serde_json::from_str::<Gap>(data).unwrap().to_string();
+        let counted = r#"{"channel":"news","missed":1,"id":"a-9"}"#;
+        assert_eq!(note(counted), "too slow: 1 message of news skipped");
+        let unknown = r#"{"user":"ann","id":"a-9"}"#;
+        assert_eq!(note(unknown), "too slow: messages of ann skipped");
+    }
+
+    #[test]
     fn pauses_grow_to_a_limit_unless_the_server_names_one() {
         let mut follower = Follower {
             client: Client::new(&":1".parse().unwrap(), None),
@@ -368,7 +375,7 @@ mod tests {
             remaining: None,
             printer: Printer::new(false),
             has_followed: true,
-            told: Vec::new(),
+            printed_reasons: Vec::new(),
             retries: 0,
             retry_ms: Some(1234),
         };

@@ -21,7 +21,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Adds a name. The buffer stays below 4 GiB: a shard has at most 2^26 channels, and memory
-    /// runs out before so many names of full length fill it.
+    /// runs out before names of full length fill it.
     pub(super) fn add(&mut self, name: &ChannelName) -> NameRef {
         let at = NameRef(self.bytes.len() as u32);
         self.bytes.push(name.name().len() as u8);

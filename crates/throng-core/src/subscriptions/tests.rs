@@ -192,7 +192,7 @@ fn the_oldest_blocked_messages_are_evicted_first() {
     publish(&mut world, 1, 3);
     assert_eq!((world.missed(0, 0), world.missed(0, 1), world.table.dropped()), (0, 0, 0));
     publish(&mut world, 2, 5);
-    // Offsets count as age here: 1 to 3, 1 to 3 and 1 to 5, of which six are left.
+    // Offsets count as age here: 1 to 3, 1 to 3 and 1 to 5. Six are left.
     assert_eq!(world.table.dropped(), 5);
     let missed =
         [(0, 0), (0, 1), (1, 2)].map(|(connection, topic)| world.missed(connection, topic));
@@ -303,7 +303,7 @@ fn encodings_are_dropped_after_each_write() {
         held == [false; 5]
     };
     assert!(are_unencoded(&table), "another worker's encodings");
-    // Another one catches up, in two writes of which the first encodes more than is taken.
+    // Another one catches up, in two writes; the first encodes more than the socket takes.
     let reader = join(&mut table, 1);
     for (encoded, taken) in [(4, 2), (3, 5)] {
         let Waiting::Messages(messages) = table.waiting(reader) else { panic!("it is behind") };

@@ -10,11 +10,10 @@ use throng_core::{
     Access, AllowAll, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication,
     Rules, WorkerId, WorkerQueue,
 };
-use throng_edge::Counter;
 use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker};
-use throng_edge::{Metrics, Settings};
+use throng_edge::{Counter, Metrics, Settings};
 
 const ROOM: u32 = 100_000;
 

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use throng_core::{Access, Action, Answer, Asker, Decision, Later, Ticket};
-use throng_edge::Settings;
 
 use crate::rig::Rig;
-use throng_edge::Counter;
+use throng_edge::{Counter, Settings};
 
 /// Decides about channels whose names begin with `slow` when the test does.
 #[derive(Debug, Default)]

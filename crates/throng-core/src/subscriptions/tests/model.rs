@@ -96,7 +96,7 @@ pub(super) struct World {
     offsets: Offsets,
     rule: crate::rules::Rule,
     topics: Vec<Topic>,
-    /// Channels of the engine that nobody uses.
+    /// Channels of the engine without a subscription, to be reused.
     vacant: Vec<ChannelId>,
     forgotten_head: u64,
     notifications: VecDeque<(LocalId, ChannelId, Arc<Message>)>,
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// All replay buffers together may hold so many messages for the blocked.
+    /// Sets how many messages all replay buffers together may hold for blocked subscriptions.
     pub(super) fn holding(mut self, messages_max: usize) -> World {
         self.table.set_blocked_bytes_max(messages_max * weight_bytes());
         self
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// The connection takes only so many more messages.
+    /// Lets the connection take this many more messages before it blocks.
     pub(super) fn block(&mut self, connection: u32, room: usize) {
         self.room[connection as usize] = Some(room);
     }
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// The engine forgets a channel that nobody follows.
+    /// Makes the engine forget a channel without followers.
     fn forget(&mut self, topic: u8) {
         let topic = &mut self.topics[usize::from(topic)];
         if topic.followed.is_none() {

@@ -16,15 +16,16 @@ pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     let ends = demand.ends().max(1);
     let least = demand.connections.saturating_mul(ends).div_ceil(PER_BUCKET_MAX);
     let Some(found) = capacity.established_buckets else {
-        // Linux tells of it from 6.1 on.
+        // Linux has the setting from 6.1 on.
         let why = "buckets of the table of connections, in which each packet looks for its own";
         return vec![Check::new(BUCKETS, why).unread(number(least))];
     };
     let is_short = found < least;
     let each = demand.connections.saturating_mul(ends).div_ceil(found.max(1));
-    let why = match is_short {
-        true => format!("each packet looks through about {} connections", number(each)),
-        false => "buckets in which each packet looks for its connection".to_owned(),
+    let why = if is_short {
+        format!("each packet looks through about {} connections", number(each))
+    } else {
+        "buckets in which each packet looks for its connection".to_owned()
     };
     let check = Check::new(BUCKETS, why).judged(
         number(found),

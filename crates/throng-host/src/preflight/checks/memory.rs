@@ -58,10 +58,12 @@ fn memory(demand: &Demand, capacity: &Capacity) -> Check {
         None => String::new(),
     };
     let because = format!("{} of free memory{place}, {} a connection", shown(*free), shown(least));
-    let (needed, verdict) = match (free < &total(least), free < &total(most)) {
-        (true, _) => (total(least), Verdict::Must),
-        (false, true) => (total(most), Verdict::Should),
-        (false, false) => (total(most), Verdict::Ok),
+    let (needed, verdict) = if *free < total(least) {
+        (total(least), Verdict::Must)
+    } else if *free < total(most) {
+        (total(most), Verdict::Should)
+    } else {
+        (total(most), Verdict::Ok)
     };
     let check = check
         .judged(format!("{} free", shown(*free)), shown(needed), verdict)
