@@ -13,7 +13,7 @@ mod three_million;
 mod two_million;
 mod websocket_chat;
 
-use crate::benchmark::Benchmark;
+use crate::context::Benchmark;
 
 /// On the command line, all benchmarks that are not big.
 pub(crate) const SMALL: &str = "small";

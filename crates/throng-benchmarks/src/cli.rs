@@ -19,9 +19,8 @@ use throng_report::terminal::{print, print_error};
 use throng_units::paint::{Ink, Paint};
 use throng_units::{Count, Time};
 
-use crate::benchmark::Benchmark;
 use crate::benchmarks::named;
-use crate::context::{Abort, Context};
+use crate::context::{Abort, Benchmark, Context};
 use crate::definition::{Definition, Size};
 use crate::results::{Outcome, Results, VERSION, Verdict};
 use crate::{compare, csv, html, namespace, preflight, table};

@@ -31,6 +31,14 @@ pub(crate) enum Abort {
     Interrupted,
 }
 
+/// A benchmark that can be run.
+pub(crate) struct Benchmark {
+    /// Its name, story, measurements and size.
+    pub(crate) definition: &'static Definition,
+    /// Runs it against the server of the context, and records the results there.
+    pub(crate) run: fn(&mut Context<'_>) -> Result<(), Abort>,
+}
+
 /// The context of a running benchmark.
 pub(crate) struct Context<'a> {
     /// The size of the run, or of the current step.

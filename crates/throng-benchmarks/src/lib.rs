@@ -8,9 +8,9 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command `throng bench` |
-//! | `definition`, `benchmark` | what a benchmark is: story, measurements, size; how it runs |
+//! | `definition` | what a benchmark is: story, measurements, size |
 //! | `benchmarks` | all benchmarks, one per file |
-//! | `context` | a running benchmark: server, load, results so far |
+//! | `context` | a benchmark, and its context while it runs: server, load, results so far |
 //! | `flood`, `plot` | phases of floods, values and plots from their reports |
 //! | [`server`] | the server as a child process |
 //! | `pollers`, `requests`, `status` | long-poll clients, plain requests, a status page reader |
@@ -24,7 +24,6 @@
 //! * No server outlives its benchmark.
 //! * A value that was not measured is absent, never zero.
 
-mod benchmark;
 mod benchmarks;
 pub mod cli;
 mod compare;

@@ -94,8 +94,8 @@ impl Assertion {
     }
 
     /// What a plan must have for the metric to be measured.
-    pub fn need(&self) -> Option<Requirement> {
-        self.metric.need()
+    pub(crate) fn requirement(&self) -> Option<Requirement> {
+        self.metric.requirement()
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Watched {
 
 impl Machine {
     /// Observes the machine for [`WATCH_TIME`], while the caller does nothing, or until `stop`
-    /// returns true. `None` if the kernel does not tell how busy the machine is.
+    /// returns true. `None` if the kernel does not report processor times.
     pub(crate) fn watch(server: Vec<u32>, mut stop: impl FnMut() -> bool) -> Option<Machine> {
         let ours = ours(&server);
         let (before, programs) = (Processors::read()?, Programs::others(&[std::process::id()]));

@@ -9,6 +9,7 @@
 //! | [`schedule`] | when each message is sent, and to which stream |
 //! | [`request`] | the bytes that publish a message |
 //! | `thread`, `connection` | publishing threads and their connections |
+//! | `protocol` | HTTP or WebSocket, behind one interface |
 //! | `output` | bytes on their way to a socket |
 //! | `response`, `websocket` | responses to publishers; publishing by frames |
 //! | [`counts`] | what publishers count |
@@ -24,6 +25,7 @@ mod connection;
 pub(crate) mod counts;
 mod output;
 mod pace;
+mod protocol;
 pub(crate) mod request;
 mod response;
 pub(crate) mod schedule;

@@ -4,8 +4,7 @@ use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_report::Unit;
 use throng_units::format::count;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load};
+use crate::context::{Abort, Benchmark, Context, Load};
 use crate::definition::{Definition, KIB, Measurement, Scope, Size};
 use crate::flood::{bytes_per_client, hold, kernel_bytes_per_client, ramp, server_pss};
 use crate::plot::{level, samples};

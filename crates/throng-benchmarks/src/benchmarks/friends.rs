@@ -3,8 +3,7 @@
 use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_report::Unit;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load, QUIET};
+use crate::context::{Abort, Benchmark, Context, Load, QUIET};
 use crate::definition::{Definition, KIB, Measurement, Scope, Size};
 use crate::flood::{bytes_per_client, hold, kernel_bytes_per_client, ramp};
 use crate::plot::samples;

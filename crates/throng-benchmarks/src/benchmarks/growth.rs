@@ -6,8 +6,7 @@ use throng_flood::plan::{Publishing, Transport};
 use throng_flood::report::{PhaseReport, Report};
 use throng_report::Unit;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load, QUIET};
+use crate::context::{Abort, Benchmark, Context, Load, QUIET};
 use crate::definition::{Definition, Measurement, Scope, Size};
 use crate::flood::{bytes_per_client, connect_rate, hold, kernel_bytes_per_client, ramp, to_all};
 use crate::results::Plot;

@@ -3,8 +3,7 @@
 use throng_host::proc;
 use throng_report::Unit;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context};
+use crate::context::{Abort, Benchmark, Context};
 use crate::definition::{Definition, KIB, Measurement, Scope};
 use crate::pollers::Pollers;
 use crate::results::Plot;

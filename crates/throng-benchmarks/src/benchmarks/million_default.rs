@@ -6,8 +6,7 @@ use throng_flood::plan::Transport;
 use throng_flood::report::{PhaseReport, Report};
 use throng_report::Unit;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load};
+use crate::context::{Abort, Benchmark, Context, Load};
 use crate::definition::{Definition, Measurement, Scope, Size};
 use crate::flood::{connect_rate, hold, ramp, to_all};
 

@@ -7,8 +7,7 @@ use throng_flood::report::{PhaseReport, Report};
 use throng_report::Unit;
 use throng_units::format::{bytes, count};
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load};
+use crate::context::{Abort, Benchmark, Context, Load};
 use crate::definition::{Definition, GIB, KIB, Measurement, Scope, Size};
 use crate::flood::{
     bytes_per_client, hold, kernel_bytes_per_client, ramp, server_pss, slab_growth,

@@ -4,8 +4,7 @@ use throng_flood::plan::{Pattern, Publishing, Streams, Transport};
 use throng_flood::report::Report;
 use throng_report::Unit;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load, QUIET};
+use crate::context::{Abort, Benchmark, Context, Load, QUIET};
 use crate::definition::{Definition, KIB, Measurement, Scope, Size};
 use crate::flood::{bytes_per_client, hold, ramp, server_pss};
 use crate::plot::{level, samples};

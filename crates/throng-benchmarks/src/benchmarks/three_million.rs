@@ -3,7 +3,7 @@
 use throng_flood::plan::Network;
 
 use super::broadcast;
-use crate::benchmark::Benchmark;
+use crate::context::Benchmark;
 use crate::definition::{Definition, Measurement, Scope};
 
 pub(super) static BENCHMARK: Benchmark = Benchmark { definition: &DEFINITION, run: broadcast::run };

@@ -1,7 +1,7 @@
 //! Two million WebSockets and one message to all of them.
 
 use super::broadcast;
-use crate::benchmark::Benchmark;
+use crate::context::Benchmark;
 use crate::definition::{Definition, Measurement, Scope};
 
 pub(super) static BENCHMARK: Benchmark = Benchmark { definition: &DEFINITION, run: broadcast::run };

@@ -4,8 +4,7 @@ use throng_flood::plan::Transport;
 use throng_flood::report::{Distribution, PhaseReport, Report};
 use throng_report::Unit;
 
-use crate::benchmark::Benchmark;
-use crate::context::{Abort, Context, Load, QUIET};
+use crate::context::{Abort, Benchmark, Context, Load, QUIET};
 use crate::definition::{Definition, GIB, Measurement, Scope};
 use crate::flood::{bytes_per_client, connect_rate, hold, ramp, server_bytes, to_all};
 use crate::plot::samples;

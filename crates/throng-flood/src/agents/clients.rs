@@ -259,7 +259,7 @@ impl ClientSet for AgentClients<'_> {
         for (member, answer) in self.ask(|_| AgentCommand::Counts) {
             let Reply::Counts(counts) = answer else { continue };
             let Some(counts) = counts.into_counts() else {
-                self.lose(member, "its tally cannot be read".to_owned());
+                self.lose(member, "its counts cannot be read".to_owned());
                 continue;
             };
             let mut state = member.state.borrow_mut();

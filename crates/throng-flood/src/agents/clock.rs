@@ -56,7 +56,7 @@ impl Offset {
     }
 }
 
-/// Identifies a machine and its boot; empty if the kernel does not tell.
+/// Identifies a machine and its boot; empty if it cannot be read.
 pub(crate) fn boot_id() -> String {
     kernel_word("/proc/sys/kernel/random/boot_id")
 }

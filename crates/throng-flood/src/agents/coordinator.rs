@@ -188,7 +188,7 @@ impl Coordinator {
             let reason = match answer {
                 Ok(Reply::Done) => continue,
                 Ok(Reply::Refused(reason)) | Err(reason) => reason,
-                Ok(_) => "it has answered something else".to_owned(),
+                Ok(_) => "its answer belongs to another command".to_owned(),
             };
             let agent = members[number].info.name.clone();
             return Err(AgentsError::Refused { agent, reason }.to_string());

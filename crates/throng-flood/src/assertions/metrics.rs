@@ -28,7 +28,7 @@ pub enum Requirement {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Metric {
     unit: MetricUnit,
-    need: Option<Requirement>,
+    requirement: Option<Requirement>,
     of: MetricSource,
 }
 
@@ -36,7 +36,7 @@ type Point = fn(&Distribution) -> f64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MetricSource {
-    SingleMetric(usize),
+    Single(usize),
     Percentile { of: usize, point: usize },
 }
 
@@ -46,55 +46,64 @@ const PUBLISHING: Option<Requirement> = Some(Requirement::Publishing);
 const SERVER: Option<Requirement> = Some(Requirement::Server);
 
 const SINGLE_METRICS: [SingleMetric; 34] = [
-    ("lost", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.lost as f64)),
-    ("missed", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.missed as f64)),
-    ("duplicated", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.duplicated as f64)),
-    ("reordered", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.reordered as f64)),
-    ("expected", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.expected as f64)),
-    ("received", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.received as f64)),
-    ("published", MetricUnit::Plain, PUBLISHING, |r| Some(r.total.published as f64)),
-    ("failures", MetricUnit::Plain, None, |r| Some(r.total.failures.values().sum::<u64>() as f64)),
-    ("publish_failures", MetricUnit::Plain, PUBLISHING, |r| {
-        Some(r.total.publish_failures.values().sum::<u64>() as f64)
+    ("lost", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.lost as f64)),
+    ("missed", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.missed as f64)),
+    ("duplicated", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.duplicated as f64)),
+    ("reordered", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.reordered as f64)),
+    ("expected", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.expected as f64)),
+    ("received", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.received as f64)),
+    ("published", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.published as f64)),
+    ("failures", MetricUnit::Plain, None, |report| {
+        Some(report.total.failures.values().sum::<u64>() as f64)
     }),
-    ("active", MetricUnit::Plain, None, |r| Some(r.total.active as f64)),
-    ("attempts", MetricUnit::Plain, None, |r| Some(r.total.attempts as f64)),
-    ("subscribed", MetricUnit::Plain, None, |r| Some(r.total.subscribed as f64)),
-    ("warnings", MetricUnit::Plain, None, |r| Some(r.warnings.len() as f64)),
-    ("connect_rate", MetricUnit::Rate, None, |r| r.total.connect_rate),
-    ("publish_rate", MetricUnit::Rate, PUBLISHING, |r| r.total.publish_rate),
-    ("delivery_rate", MetricUnit::Rate, PUBLISHING, |r| r.total.delivery_rate),
-    ("seconds", MetricUnit::Seconds, None, |r| Some(r.seconds)),
-    ("kernel.bytes", MetricUnit::Bytes, None, |r| r.total.kernel_bytes.map(|bytes| bytes as f64)),
-    ("server.bytes", MetricUnit::Bytes, SERVER, |r| bytes(server(&r.total)?)),
-    ("server.bytes_per_client", MetricUnit::Bytes, SERVER, |r| server(&r.total)?.bytes_per_client),
-    ("server.cpu", MetricUnit::Seconds, SERVER, |r| Some(server(&r.total)?.cpu_s)),
-    ("server.cpu_per_delivery", MetricUnit::Microseconds, SERVER, |r| {
-        server(&r.total)?.cpu_us_per_delivery
+    ("publish_failures", MetricUnit::Plain, PUBLISHING, |report| {
+        Some(report.total.publish_failures.values().sum::<u64>() as f64)
     }),
-    ("server.cores", MetricUnit::Plain, SERVER, |r| cores(server(&r.total)?, r)),
-    ("generator.bytes", MetricUnit::Bytes, None, |r| bytes(&r.total.generator)),
-    ("generator.bytes_per_client", MetricUnit::Bytes, None, |r| r.total.generator.bytes_per_client),
-    ("generator.cpu", MetricUnit::Seconds, None, |r| Some(r.total.generator.cpu_s)),
-    ("generator.cpu_per_delivery", MetricUnit::Microseconds, PUBLISHING, |r| {
-        r.total.generator.cpu_us_per_delivery
+    ("active", MetricUnit::Plain, None, |report| Some(report.total.active as f64)),
+    ("attempts", MetricUnit::Plain, None, |report| Some(report.total.attempts as f64)),
+    ("subscribed", MetricUnit::Plain, None, |report| Some(report.total.subscribed as f64)),
+    ("warnings", MetricUnit::Plain, None, |report| Some(report.warnings.len() as f64)),
+    ("connect_rate", MetricUnit::Rate, None, |report| report.total.connect_rate),
+    ("publish_rate", MetricUnit::Rate, PUBLISHING, |report| report.total.publish_rate),
+    ("delivery_rate", MetricUnit::Rate, PUBLISHING, |report| report.total.delivery_rate),
+    ("seconds", MetricUnit::Seconds, None, |report| Some(report.seconds)),
+    ("kernel.bytes", MetricUnit::Bytes, None, |report| {
+        report.total.kernel_bytes.map(|bytes| bytes as f64)
     }),
-    ("generator.cores", MetricUnit::Plain, None, |r| cores(&r.total.generator, r)),
-    ("machine.cpu", MetricUnit::Seconds, None, |r| Some(r.total.machine.as_ref()?.cpu_s)),
-    ("machine.cpu_per_delivery", MetricUnit::Microseconds, PUBLISHING, |r| {
-        r.total.machine.as_ref()?.cpu_us_per_delivery
+    ("server.bytes", MetricUnit::Bytes, SERVER, |report| bytes(server(&report.total)?)),
+    ("server.bytes_per_client", MetricUnit::Bytes, SERVER, |report| {
+        server(&report.total)?.bytes_per_client
+    }),
+    ("server.cpu", MetricUnit::Seconds, SERVER, |report| Some(server(&report.total)?.cpu_s)),
+    ("server.cpu_per_delivery", MetricUnit::Microseconds, SERVER, |report| {
+        server(&report.total)?.cpu_us_per_delivery
+    }),
+    ("server.cores", MetricUnit::Plain, SERVER, |report| cores(server(&report.total)?, report)),
+    ("generator.bytes", MetricUnit::Bytes, None, |report| bytes(&report.total.generator)),
+    ("generator.bytes_per_client", MetricUnit::Bytes, None, |report| {
+        report.total.generator.bytes_per_client
+    }),
+    ("generator.cpu", MetricUnit::Seconds, None, |report| Some(report.total.generator.cpu_s)),
+    ("generator.cpu_per_delivery", MetricUnit::Microseconds, PUBLISHING, |report| {
+        report.total.generator.cpu_us_per_delivery
+    }),
+    ("generator.cores", MetricUnit::Plain, None, |report| cores(&report.total.generator, report)),
+    ("machine.cpu", MetricUnit::Seconds, None, |report| Some(report.total.machine.as_ref()?.cpu_s)),
+    ("machine.cpu_per_delivery", MetricUnit::Microseconds, PUBLISHING, |report| {
+        report.total.machine.as_ref()?.cpu_us_per_delivery
     }),
     ("storm.recovered", MetricUnit::Seconds, Some(Requirement::Storm), recovered),
-    ("storm.failures", MetricUnit::Plain, Some(Requirement::Storm), |r| {
+    ("storm.failures", MetricUnit::Plain, Some(Requirement::Storm), |report| {
         let of_storm = |phase: &&PhaseReport| is_storm(phase);
         let count = |phase: &PhaseReport| phase.totals.failures.values().sum::<u64>();
-        Some(r.phases.iter().filter(of_storm).map(count).sum::<u64>() as f64)
+        Some(report.phases.iter().filter(of_storm).map(count).sum::<u64>() as f64)
     }),
-    ("lost_share", MetricUnit::Plain, PUBLISHING, |r| {
-        (r.total.expected > 0).then(|| r.total.lost as f64 / r.total.expected as f64)
+    ("lost_share", MetricUnit::Plain, PUBLISHING, |report| {
+        (report.total.expected > 0).then(|| report.total.lost as f64 / report.total.expected as f64)
     }),
-    ("received_share", MetricUnit::Plain, PUBLISHING, |r| {
-        (r.total.expected > 0).then(|| r.total.received as f64 / r.total.expected as f64)
+    ("received_share", MetricUnit::Plain, PUBLISHING, |report| {
+        (report.total.expected > 0)
+            .then(|| report.total.received as f64 / report.total.expected as f64)
     }),
 ];
 
@@ -102,25 +111,25 @@ type DistributionMetric = (&'static str, Option<Requirement>, fn(&Totals) -> Opt
 
 /// Distributions; those of a publish (its first, median … last delivery) are over all publishes.
 const DISTRIBUTIONS: [DistributionMetric; 9] = [
-    ("delivery", PUBLISHING, |t| t.delivery.as_ref()),
-    ("connect", None, |t| t.connect.as_ref()),
-    ("first", PUBLISHING, |t| t.first.as_ref()),
-    ("median", PUBLISHING, |t| t.median.as_ref()),
-    ("each_p99", PUBLISHING, |t| t.p99.as_ref()),
-    ("each_p999", PUBLISHING, |t| t.p999.as_ref()),
-    ("last", PUBLISHING, |t| t.last.as_ref()),
-    ("publish_answer", PUBLISHING, |t| t.publish_answer.as_ref()),
-    ("publish_lateness", PUBLISHING, |t| t.publish_lateness.as_ref()),
+    ("delivery", PUBLISHING, |totals| totals.delivery.as_ref()),
+    ("connect", None, |totals| totals.connect.as_ref()),
+    ("first", PUBLISHING, |totals| totals.first.as_ref()),
+    ("median", PUBLISHING, |totals| totals.median.as_ref()),
+    ("each_p99", PUBLISHING, |totals| totals.p99.as_ref()),
+    ("each_p999", PUBLISHING, |totals| totals.p999.as_ref()),
+    ("last", PUBLISHING, |totals| totals.last.as_ref()),
+    ("publish_answer", PUBLISHING, |totals| totals.publish_answer.as_ref()),
+    ("publish_lateness", PUBLISHING, |totals| totals.publish_lateness.as_ref()),
 ];
 
 const POINTS: [(&str, Point); 7] = [
-    ("min", |d| d.min),
-    ("mean", |d| d.mean),
-    ("p50", |d| d.p50),
-    ("p90", |d| d.p90),
-    ("p99", |d| d.p99),
-    ("p999", |d| d.p999),
-    ("max", |d| d.max),
+    ("min", |found| found.min),
+    ("mean", |found| found.mean),
+    ("p50", |found| found.p50),
+    ("p90", |found| found.p90),
+    ("p99", |found| found.p99),
+    ("p999", |found| found.p999),
+    ("max", |found| found.max),
 ];
 
 impl Metric {
@@ -128,15 +137,15 @@ impl Metric {
     pub(crate) fn named(name: &str) -> Option<Metric> {
         let name = name.replace('-', "_").replace("p99.9", "p999");
         if let Some(single) = SINGLE_METRICS.iter().position(|(single, ..)| *single == name) {
-            let (_, unit, need, _) = SINGLE_METRICS[single];
-            return Some(Metric { unit, need, of: MetricSource::SingleMetric(single) });
+            let (_, unit, requirement, _) = SINGLE_METRICS[single];
+            return Some(Metric { unit, requirement, of: MetricSource::Single(single) });
         }
         let (spread, point) = name.rsplit_once('.').unwrap_or(("delivery", &name));
         let of = DISTRIBUTIONS.iter().position(|(known, ..)| *known == spread)?;
         let point = POINTS.iter().position(|(known, _)| *known == point)?;
         let of = MetricSource::Percentile { of, point };
-        let need = DISTRIBUTIONS.iter().find(|(known, ..)| *known == spread)?.1;
-        Some(Metric { unit: MetricUnit::Milliseconds, need, of })
+        let requirement = DISTRIBUTIONS.iter().find(|(known, ..)| *known == spread)?.1;
+        Some(Metric { unit: MetricUnit::Milliseconds, requirement, of })
     }
 
     pub(super) fn unit(self) -> MetricUnit {
@@ -144,14 +153,14 @@ impl Metric {
     }
 
     /// What a plan must have for it to be measured.
-    pub(crate) fn need(self) -> Option<Requirement> {
-        self.need
+    pub(crate) fn requirement(self) -> Option<Requirement> {
+        self.requirement
     }
 
     /// What the report says; nothing where it was not measured.
     pub(crate) fn find(self, report: &Report) -> Option<f64> {
         match self.of {
-            MetricSource::SingleMetric(single) => SINGLE_METRICS[single].3(report),
+            MetricSource::Single(single) => SINGLE_METRICS[single].3(report),
             MetricSource::Percentile { of, point } => {
                 let distribution = DISTRIBUTIONS[of].2(&report.total)?;
                 (distribution.count > 0).then(|| POINTS[point].1(distribution))

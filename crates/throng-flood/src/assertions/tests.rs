@@ -119,8 +119,8 @@ fn every_name_is_known() {
     for name in metrics::names() {
         assert!(Metric::named(&name).is_some(), "{name}");
     }
-    let need = |text: &str| text.parse::<Assertion>().unwrap().need();
-    assert_eq!(need("connect.p99 < 1s"), None);
-    assert_eq!(need("p99.9 < 1s"), Some(Requirement::Publishing));
-    assert_eq!(need("server.bytes < 1MiB"), Some(Requirement::Server));
+    let requirement = |text: &str| text.parse::<Assertion>().unwrap().requirement();
+    assert_eq!(requirement("connect.p99 < 1s"), None);
+    assert_eq!(requirement("p99.9 < 1s"), Some(Requirement::Publishing));
+    assert_eq!(requirement("server.bytes < 1MiB"), Some(Requirement::Server));
 }

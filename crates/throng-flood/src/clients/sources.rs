@@ -72,7 +72,7 @@ impl SourceAddresses {
     }
 
     /// The source of a client's connect attempt. Clients with the same source have different
-    /// target ports as long as there are enough sources.
+    /// target ports if there are enough sources.
     pub(crate) fn of(&self, number: usize, attempt: usize, target: &SocketAddr) -> Option<Source> {
         let any = |port| Some(Source { address: SocketAddr::new(unspecified(target), port) });
         let with = |address, port| Some(Source { address: SocketAddr::new(address, port) });

@@ -1,7 +1,7 @@
 //! Where the audit of a client starts if the publisher is on another machine.
 //!
-//! The counters are then out of date: a client that has just subscribed cannot tell from them what
-//! is sent afterwards. One of two events tells it, whichever comes first:
+//! The counters are then out of date: a client that has just subscribed cannot see in them what
+//! is sent afterwards. It learns that from the first of two events:
 //!
 //! * **A message.** Everything after the first one must arrive.
 //! * **The second update of the counters.** The coordinator reads what is published, sends it, and

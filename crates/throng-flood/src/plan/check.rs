@@ -92,7 +92,7 @@ impl Plan {
         let publishes = self.phases.iter().any(|phase| phase.publishing().is_some());
         let storms = self.phases.iter().any(|phase| matches!(phase, Phase::Storm { .. }));
         for (number, assertion) in self.assertions.iter().enumerate() {
-            let missing = match assertion.need() {
+            let missing = match assertion.requirement() {
                 Some(Requirement::Publishing) if !publishes => "nothing is published",
                 Some(Requirement::Server) if self.server_pids.is_empty() => {
                     "the server's process is not known (server-pid)"
@@ -130,7 +130,7 @@ fn url_fault(url: &str) -> Option<String> {
     if !["http", "ws"].contains(&scheme.to_ascii_lowercase().as_str()) {
         return Some(format!("{url:?}: only http and ws are supported"));
     }
-    if let Some(bad) = url.chars().find(|c| c.is_control() || c.is_whitespace() || !c.is_ascii()) {
+    if let Some(bad) = url.chars().find(|letter| !letter.is_ascii_graphic()) {
         return Some(format!("{url:?} contains {bad:?}: percent-encode it"));
     }
     if url.contains('#') {
@@ -227,7 +227,7 @@ fn check_headers(key: &str, headers: &[(String, Template)], found: &mut Vec<Plan
     }
 }
 
-/// Clients of different streams must send something different to the server.
+/// Clients of different streams must send different requests.
 fn check_streams(target: &Target, found: &mut Vec<PlanError>) {
     let headers = target.headers.iter().map(|(_, value)| value);
     let mut templates = std::iter::once(&target.url).chain(&target.hello).chain(headers);

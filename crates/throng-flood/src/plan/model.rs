@@ -1,4 +1,4 @@
-//! A plan and its parts, complete: nothing is optional any more that a run needs.
+//! A plan and its parts, complete: everything that a run needs has a value.
 
 use std::net::IpAddr;
 use std::time::Duration;

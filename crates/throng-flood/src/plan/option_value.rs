@@ -14,7 +14,7 @@ use crate::assertions::Assertion;
 
 /// The value of an option.
 pub(super) trait Value: Sized {
-    /// Reads a key; `None` if it is absent or invalid, which the section's reader is told.
+    /// Reads a key; `None` if it is absent, or invalid, which is reported to the section's reader.
     fn read(section: &Section<'_, '_>, key: &str) -> Option<Self>;
 
     /// The value as TOML.

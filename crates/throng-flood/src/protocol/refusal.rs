@@ -23,13 +23,13 @@ pub(crate) const LINES_MAX: usize = 20;
 /// The most bytes of a body that are read.
 pub(crate) const BODY_BYTES_MAX: usize = 4 * 1024;
 
-/// The failure of a response with this head, of whose body this much has arrived; `None` if more
-/// is needed.
+/// The failure of a response with this head and the part of its body that has arrived; `None` if
+/// more of it is needed.
 pub(crate) fn of_response(head: &ResponseHead<'_>, body: &[u8]) -> Option<Failure> {
     of_body(head, body, false)
 }
 
-/// The failure of a response of which nothing more will arrive.
+/// The failure of a response that ends here.
 pub(crate) fn of_last(head: &ResponseHead<'_>, body: &[u8]) -> Failure {
     of_body(head, body, true).unwrap_or(Failure::Status(head.status))
 }

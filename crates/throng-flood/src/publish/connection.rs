@@ -17,13 +17,12 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use super::counts::{PublishCounts, PublishFailure, record};
 use super::output::Output;
+use super::protocol::PublishProtocol;
 use super::request::RequestBuilder;
-use super::response::{PublishResponse, ResponseReader};
+use super::response::PublishResponse;
 use super::schedule::ScheduledMessage;
-use super::websocket::WebSocket;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
-use crate::plan::PublishBy;
 use crate::streams::StreamCounters;
 
 /// Messages that may wait to be sent. More would not be sent in any useful time.
@@ -71,11 +70,6 @@ enum ConnectionState {
     Ready,
 }
 
-enum PublishProtocol {
-    Http(ResponseReader),
-    WebSocket(WebSocket),
-}
-
 /// One publishing connection.
 pub(super) struct PublishConnection {
     /// Its index in its thread, which its events carry.
@@ -100,7 +94,7 @@ impl PublishConnection {
         number: usize,
         builder: Arc<RequestBuilder>,
     ) -> PublishConnection {
-        let protocol = protocol(&builder, number);
+        let protocol = PublishProtocol::new(&builder, number);
         PublishConnection {
             token,
             number,
@@ -157,7 +151,8 @@ impl PublishConnection {
             self.open(thread);
         }
         if self.state == ConnectionState::Ready {
-            while self.in_flight.len() < self.flights_max() && self.output.len() < OUTPUT_BYTES_MAX
+            while self.in_flight.len() < self.protocol.in_flight_max(&self.builder)
+                && self.output.len() < OUTPUT_BYTES_MAX
             {
                 let Some(slot) = self.waiting.pop_front() else { break };
                 self.start(slot, thread);
@@ -228,7 +223,7 @@ impl PublishConnection {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(thread.epoll, &socket, EventData::new_u64(self.token), flags)?;
         self.socket = Some(socket);
-        self.protocol = protocol(&self.builder, self.number);
+        self.protocol = PublishProtocol::new(&self.builder, self.number);
         self.state = ConnectionState::Connecting { deadline_ns: self.deadline_ns(now_ns) };
         Ok(())
     }
@@ -259,14 +254,7 @@ impl PublishConnection {
         let mark = Mark { run: self.builder.run, stream, sequence, intended_ns };
         let mut payload = Vec::with_capacity(thread.size);
         mark.write_payload(thread.size, &mut payload);
-        match &mut self.protocol {
-            PublishProtocol::Http(_) => {
-                self.builder.write_request(stream, &payload, self.output.buffer())
-            }
-            PublishProtocol::WebSocket(websocket) => {
-                websocket.write_message(stream, &payload, self.output.buffer());
-            }
-        }
+        self.protocol.write_message(&self.builder, stream, &payload, self.output.buffer());
         let sent_ns = now_ns();
         thread.counts.send(intended_ns, sent_ns);
         let end = self.output.end();
@@ -390,26 +378,8 @@ impl PublishConnection {
         self.output.clear();
     }
 
-    fn flights_max(&self) -> usize {
-        match self.protocol {
-            PublishProtocol::Http(_) => self.builder.pipeline.max(1),
-            PublishProtocol::WebSocket(_) => usize::MAX,
-        }
-    }
-
     fn deadline_ns(&self, now_ns: u64) -> u64 {
         let timeout_ns = u64::try_from(self.builder.timeout.as_nanos()).unwrap_or(u64::MAX);
         now_ns.saturating_add(timeout_ns)
-    }
-}
-
-fn protocol(builder: &Arc<RequestBuilder>, number: usize) -> PublishProtocol {
-    match builder.by {
-        PublishBy::Http { .. } => {
-            PublishProtocol::Http(ResponseReader::refused_by(builder.refused.as_deref()))
-        }
-        PublishBy::WebSocket { .. } => {
-            PublishProtocol::WebSocket(WebSocket::new(Arc::clone(builder), number))
-        }
     }
 }

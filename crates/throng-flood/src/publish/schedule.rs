@@ -113,7 +113,10 @@ mod tests {
     fn in_turn_continues_after_the_previous_phase() {
         let streams = |before| -> Vec<u32> {
             let schedule = schedule(0.4, None, Pattern::InTurn, before);
-            (0..schedule.count()).filter_map(|n| schedule.slot(n)).map(|s| s.stream).collect()
+            (0..schedule.count())
+                .filter_map(|number| schedule.slot(number))
+                .map(|message| message.stream)
+                .collect()
         };
         assert_eq!(streams(0), [0, 1, 2, 0]);
         assert_eq!(streams(4), [1, 2, 0, 1]);

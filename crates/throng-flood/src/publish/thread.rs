@@ -251,7 +251,8 @@ impl PublisherThread {
         let mut status = self.shared.status();
         status.counts.merge(&self.counts);
         status.commands = self.commands_done;
-        status.opening = self.connections.iter().filter(|c| c.is_opening()).count();
+        status.opening =
+            self.connections.iter().filter(|connection| connection.is_opening()).count();
         status.is_idle = is_idle;
         drop(status);
         self.counts = PublishCounts::default();

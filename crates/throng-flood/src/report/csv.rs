@@ -12,8 +12,13 @@ const SAMPLE_COLUMNS: &str = "run,at_s,phase,connecting,active,closed,subscribed
      generator_cores,slab_bytes,socket_buffer_bytes,machine_cores";
 
 /// Columns of the delivery latency.
-const DELIVERY: [fn(&Distribution) -> f64; 5] =
-    [|d| d.p50, |d| d.p90, |d| d.p99, |d| d.p999, |d| d.max];
+const DELIVERY: [fn(&Distribution) -> f64; 5] = [
+    |found| found.p50,
+    |found| found.p90,
+    |found| found.p99,
+    |found| found.p999,
+    |found| found.max,
+];
 
 /// A heading and one line for each sample of a run.
 pub(crate) fn samples(report: &Report) -> String {

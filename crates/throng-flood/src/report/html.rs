@@ -109,11 +109,11 @@ fn latency(report: &Report) -> Vec<String> {
         line(report, name, move |sample| sample.delivery.as_ref().map(value))
     };
     let lines = vec![
-        of("p50", |d| d.p50),
-        of("p90", |d| d.p90),
-        of("p99", |d| d.p99),
-        of("p99.9", |d| d.p999),
-        of("max", |d| d.max),
+        of("p50", |found| found.p50),
+        of("p90", |found| found.p90),
+        of("p99", |found| found.p99),
+        of("p99.9", |found| found.p999),
+        of("max", |found| found.max),
     ];
     let over_time = Lines {
         note: "From the intended time of each publish, whether or not it was sent on time, to \

@@ -146,8 +146,9 @@ impl Live {
             "latency",
             sample.delivery.as_ref().map_or_else(
                 || format::ABSENT.to_owned(),
-                |d| {
-                    let [p50, p99, p999, max] = [d.p50, d.p99, d.p999, d.max].map(milliseconds);
+                |found| {
+                    let [p50, p99, p999, max] =
+                        [found.p50, found.p99, found.p999, found.max].map(milliseconds);
                     format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}")
                 },
             ),
@@ -189,8 +190,8 @@ impl Live {
 fn plain_line(moment: &Moment<'_>) -> String {
     let Moment { sample, .. } = moment;
     let failures: u64 = moment.failures.values().sum();
-    let latency = sample.delivery.as_ref().map_or_else(String::new, |d| {
-        let [p50, p99, max] = [d.p50, d.p99, d.max].map(milliseconds);
+    let latency = sample.delivery.as_ref().map_or_else(String::new, |found| {
+        let [p50, p99, max] = [found.p50, found.p99, found.max].map(milliseconds);
         format!(", p50 {p50}, p99 {p99}, max {max}")
     });
     format!(

@@ -213,9 +213,9 @@ fn phases(text: &mut String, report: &Report, paint: Paint) {
             count(phase.totals.received),
             count(phase.totals.lost),
             count(phase.totals.failures.values().sum()),
-            latency(|d| d.p50),
-            latency(|d| d.p99),
-            latency(|d| d.max),
+            latency(|found| found.p50),
+            latency(|found| found.p99),
+            latency(|found| found.max),
         ]);
     }
     grid.write(text);

@@ -64,7 +64,7 @@ impl<C: ClientSet> Runner<'_, C> {
         self.client_set.ramp(to, rate, in_flight);
         let (to, upward) = (to as u64, (to as u64).saturating_sub(before));
         let pause = Duration::try_from_secs_f64(rate.map_or(0.0, |rate| 2.0 / rate));
-        let patience =
+        let standstill_max =
             self.plan.target.handshake_timeout + STANDSTILL + pause.unwrap_or(Duration::MAX / 4);
         let mut seen = (self.states, attempts_before);
         let mut moved_at = Instant::now();
@@ -75,7 +75,7 @@ impl<C: ClientSet> Runner<'_, C> {
             let is_there = states.connecting == 0
                 && states.active <= to
                 && (states.active == to || attempts - attempts_before >= upward);
-            // With `keep`, clients retry for ever, so each shall have tried once.
+            // With `keep`, clients retry until the run ends, so a ramp ends when each has tried.
             let is_tried = self.plan.keep
                 && states.connecting + states.active <= to
                 && self.outcomes() - outcomes_before >= upward;
@@ -84,7 +84,7 @@ impl<C: ClientSet> Runner<'_, C> {
             }
             if seen != (states, attempts) {
                 (seen, moved_at) = ((states, attempts), Instant::now());
-            } else if moved_at.elapsed() > patience {
+            } else if moved_at.elapsed() > standstill_max {
                 self.warnings.standstill(&self.phase_name, states, to);
                 break;
             }

@@ -37,7 +37,7 @@ fn a_rejection_is_reported_at_once_with_its_text() {
     // A subscribed client gets messages, whatever their text.
     peers[1].send(&text(b"joined"));
     watched.wait_active(1);
-    peers[1].send(&text(b"{\"error\":\"of somebody else\"}"));
+    peers[1].send(&text(b"{\"error\":\"of another client\"}"));
     watched.wait("a message", |counts| counts.unmarked == 2);
     assert_eq!((watched.all.states.active, watched.all.failures.len()), (1, 1));
 }

@@ -38,7 +38,7 @@ impl Profile {
         }
     }
 
-    /// What must be given before anything can be published; `None` if nothing must.
+    /// The option that publishing requires, such as a key; `None` if it requires none.
     pub(crate) fn publish_needs(self) -> Option<&'static str> {
         match self {
             Profile::Throng | Profile::Nchan | Profile::WebSocket => None,

@@ -78,18 +78,20 @@ fn over_time(comparison: &Comparison<Report>) -> Vec<String> {
         rendered(chart.figure())
     };
     vec![
-        chart("connections", "Connections", Unit::Count, false, |s| Some(s.active as f64)),
-        chart("deliveries", "Deliveries per second", Unit::PerSecond, false, |s| {
-            Some(s.received as f64)
+        chart("connections", "Connections", Unit::Count, false, |sample| {
+            Some(sample.active as f64)
         }),
-        chart("latency", "Delivery latency, p99", Unit::Milliseconds, true, |s| {
-            Some(s.delivery.as_ref()?.p99)
+        chart("deliveries", "Deliveries per second", Unit::PerSecond, false, |sample| {
+            Some(sample.received as f64)
         }),
-        chart("memory", "Memory of the server", Unit::Bytes, false, |s| {
-            Some(s.server_pss_bytes? as f64)
+        chart("latency", "Delivery latency, p99", Unit::Milliseconds, true, |sample| {
+            Some(sample.delivery.as_ref()?.p99)
         }),
-        chart("processor", "Processor use of the server, in cores", Unit::Cores, false, |s| {
-            s.server_cores
+        chart("memory", "Memory of the server", Unit::Bytes, false, |sample| {
+            Some(sample.server_pss_bytes? as f64)
+        }),
+        chart("processor", "Processor use of the server, in cores", Unit::Cores, false, |sample| {
+            sample.server_cores
         }),
     ]
 }

@@ -181,9 +181,9 @@ pub(super) fn phases(report: &Report) -> String {
                 count(totals.received),
                 count(totals.lost),
                 count(failures),
-                latency(|d| d.p50),
-                latency(|d| d.p99),
-                latency(|d| d.max),
+                latency(|found| found.p50),
+                latency(|found| found.p99),
+                latency(|found| found.max),
             ]
         })
         .collect();
