@@ -15,7 +15,8 @@
 //! | `decode` | the client's side of HTTP, chunks, SSE and WebSocket |
 //! | `model` | the expected logs and subscriptions |
 //! | `topics` | the channels and their rules |
-//! | `recorder` | the real engine, with a record of all calls |
+//! | `stream_ids` | an engine whose offsets skip, and whose channels have different epochs |
+//! | `recorder` | the engine, with a record of all calls |
 //! | `late` | an access policy that decides later |
 //! | `post` | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
@@ -43,6 +44,7 @@ pub mod random;
 mod recorder;
 pub mod run;
 pub mod stamp;
+mod stream_ids;
 mod topics;
 mod world;
 

@@ -51,8 +51,10 @@ struct Log {
 pub(crate) struct Model {
     /// The world's channels.
     pub(crate) topics: Vec<Topic>,
-    /// The epoch, as ids have it.
-    epoch: String,
+    /// The epoch of each channel, as ids have it.
+    epochs: Vec<String>,
+    /// Whether each offset is its predecessor's plus one.
+    pub(crate) are_offsets_consecutive: bool,
     /// The number of messages dropped because all logs together exceeded their limit.
     pub(crate) evicted: u64,
     /// The bytes that all logs together may keep.
@@ -112,9 +114,14 @@ impl Log {
 
 impl Model {
     /// Empty logs, which together may keep `logs_bytes_max`.
-    pub(crate) fn new(topics: Vec<Topic>, epoch: String, logs_bytes_max: usize) -> Model {
+    pub(crate) fn new(
+        topics: Vec<Topic>,
+        epochs: Vec<String>,
+        are_offsets_consecutive: bool,
+        logs_bytes_max: usize,
+    ) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
-        Model { topics, epoch, evicted: 0, logs_bytes_max, logs }
+        Model { topics, epochs, are_offsets_consecutive, evicted: 0, logs_bytes_max, logs }
     }
 
     /// The index of the channel with this name.
@@ -159,6 +166,11 @@ impl Model {
         log.before(log.entries.partition_point(|entry| entry.offset < offset))
     }
 
+    /// Whether an offset up to the head is that of no message.
+    pub(crate) fn is_between_messages(&self, topic: usize, offset: u64) -> bool {
+        offset > 0 && offset <= self.head(topic) && self.entry(topic, offset).is_none()
+    }
+
     /// The messages after `from` up to `to`.
     pub(crate) fn between(&self, topic: usize, from: u64, to: u64) -> &[Entry] {
         let log = &self.logs[topic];
@@ -198,17 +210,18 @@ impl Model {
         self.logs[topic].subscribers
     }
 
-    /// The id with an offset of this world.
-    pub(crate) fn id(&self, offset: u64) -> String {
-        format!("{}-{offset}", self.epoch)
+    /// The id with an offset in the channel's epoch.
+    pub(crate) fn id(&self, topic: usize, offset: u64) -> String {
+        format!("{}-{offset}", self.epochs[topic])
     }
 
-    /// The offset of an id of this world.
-    pub(crate) fn offset(&self, id: &str) -> Check<u64> {
-        let offset = id.strip_prefix(&self.epoch).and_then(|rest| rest.strip_prefix('-'));
+    /// The offset of an id in the channel's epoch.
+    pub(crate) fn offset(&self, topic: usize, id: &str) -> Check<u64> {
+        let epoch = &self.epochs[topic];
+        let offset = id.strip_prefix(epoch).and_then(|rest| rest.strip_prefix('-'));
         offset
             .and_then(|digits| digits.parse().ok())
-            .ok_or_else(|| format!("`{id}` is not an id of epoch {}", self.epoch))
+            .ok_or_else(|| format!("`{id}` is not an id of epoch {epoch}"))
     }
 
     /// The first message after `cursor` that the connection `name` gets, and its offset.
@@ -257,14 +270,15 @@ impl Model {
         let known = key.and_then(|key| self.logs[topic].keys.get(key)).copied();
         let known = known.filter(|(_, time_ms)| time_ms + IDEMPOTENCY_MS > now_ms);
         let head = self.head(topic);
-        let offset = self.offset(&answer.id.to_string())?;
+        let offset = self.offset(topic, &answer.id.to_string())?;
         if let Some((first, _)) = known {
             ensure!(answer.is_duplicate, "the key {key:?} was not recognized");
             ensure!(offset == first, "the key {key:?} is that of {first}, answered {offset}");
             return Ok(topic);
         }
         ensure!(!answer.is_duplicate, "the key {key:?} is new, but called a duplicate");
-        ensure!(offset == head + 1, "offset {offset} after {head}");
+        let is_next = if self.are_offsets_consecutive { offset == head + 1 } else { offset > head };
+        ensure!(is_next, "offset {offset} after {head}");
         let log = &mut self.logs[topic];
         let subscribers = answer.subscribers;
         ensure!(
@@ -324,8 +338,8 @@ impl Model {
     }
 
     /// The most bytes that a worker's replay buffers may have kept when it dropped the message with
-    /// this offset, or the first one after it. They drop the oldest messages first, so that they
-    /// kept nothing older, except for backlogs.
+    /// this offset, or the first one after it. They drop the oldest messages first, by
+    /// their time, so that they kept nothing older, except for backlogs.
     pub(crate) fn buffered_bytes_max(&self, topic: usize, offset: u64) -> usize {
         let dropped = self.next_for(topic, offset.saturating_sub(1), None);
         let Some((_, dropped)) = dropped else { return 0 };
@@ -368,7 +382,7 @@ impl Model {
 
     /// Where a client that resumes after `id` starts, and whether it is recovered.
     fn after(&self, topic: usize, floor: u64, id: MessageId) -> (u64, Option<bool>) {
-        let is_known = self.offset(&id.to_string()).is_ok() && id.offset <= self.head(topic);
+        let is_known = self.offset(topic, &id.to_string()).is_ok() && id.offset <= self.head(topic);
         let is_recovered = is_known && id.offset >= floor;
         (if is_recovered { id.offset } else { floor }, Some(is_recovered))
     }
@@ -401,7 +415,7 @@ impl Model {
             return Page { offsets: offsets(page), has_more, is_recovered };
         }
         let end = match query {
-            HistoryQuery::Before(id) if self.offset(&id.to_string()).is_ok() => id.offset,
+            HistoryQuery::Before(id) if self.offset(topic, &id.to_string()).is_ok() => id.offset,
             _ => u64::MAX,
         };
         let end = log.index_after(end.saturating_sub(1)).max(first_kept);

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::engine::EngineMetrics;
 use throng_core::{
-    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery,
-    MemoryEngine, MessageId, Notification, PresenceCache, Publication, PublishError, Published,
-    StartAt, WorkerId,
+    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery, MessageId,
+    Notification, PresenceCache, Publication, PublishError, Published, StartAt, WorkerId,
 };
 
 use crate::model;
@@ -79,9 +78,8 @@ pub(crate) enum Record {
 }
 
 /// The engine under test, with its record.
-#[derive(Debug)]
 pub(crate) struct Recorder {
-    engine: MemoryEngine,
+    engine: Box<dyn Engine>,
     stamp: Arc<Stamp>,
     post: Mutex<Post>,
     /// When the last message was published, if each message must have a distinct time.
@@ -93,7 +91,7 @@ impl Recorder {
     /// Records the calls of `engine`, which posts to `post`. With `has_distinct_times` no two
     /// messages have the same time, so that their order of age does not depend on their shards.
     pub(crate) fn new(
-        engine: MemoryEngine,
+        engine: Box<dyn Engine>,
         stamp: &Arc<Stamp>,
         post: Post,
         has_distinct_times: bool,

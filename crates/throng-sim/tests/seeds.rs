@@ -44,6 +44,8 @@ const INTERESTING: &[&str] = &[
     "message: left out for its publisher",
     "overload: WebSocket closed",
     "overload: cut off",
+    "offsets skip: gap",
+    "offsets skip: resume between two messages",
     "permit: waited for",
     "ping",
     "poll: nothing",

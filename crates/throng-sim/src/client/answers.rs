@@ -159,15 +159,22 @@ impl Client {
         let cursor = cursor.ok_or_else(|| format!("a gap of a channel not followed: {value}"))?;
         let topic = cursor.topic;
         ensure!(model.topics[topic].skips(), "a gap where the lag policy is to close: {value}");
-        let to = model.offset(value["id"].as_str().unwrap_or_default())?;
-        let missed = value["missed"].as_u64().unwrap_or_default();
-        ensure!(missed > 0 && missed <= to, "{value}");
-        let from = to - missed;
-        let is_next =
-            from >= cursor.offset && model.is_only_excluded(topic, cursor.offset, from, name);
-        ensure!(is_next, "{value}, but the cursor is {}", cursor.offset);
-        let exceeds_lag =
-            model.exceeds_lag(topic, to - 1, model.head(topic)) || view.may_be_dropped(topic, to);
+        let to = model.offset(topic, value["id"].as_str().unwrap_or_default())?;
+        if model.are_offsets_consecutive {
+            let missed = value["missed"].as_u64().unwrap_or_default();
+            ensure!(missed > 0 && missed <= to, "{value}");
+            let from = to - missed;
+            let is_next =
+                from >= cursor.offset && model.is_only_excluded(topic, cursor.offset, from, name);
+            ensure!(is_next, "{value}, but the cursor is {}", cursor.offset);
+        } else {
+            view.notes.saw("offsets skip: gap");
+            ensure!(value.get("missed").is_none(), "{value}, but offsets skip");
+            let is_message = model.entry(topic, to).is_some();
+            ensure!(to > cursor.offset && is_message, "{value}, the cursor is {}", cursor.offset);
+        }
+        let exceeds_lag = model.exceeds_lag(topic, model.previous(topic, to), model.head(topic))
+            || view.may_be_dropped(topic, to);
         ensure!(exceeds_lag, "{value}, but {} is within the lag limit", cursor.offset);
         cursor.offset = to;
         self.gaps += 1;
@@ -226,6 +233,6 @@ fn is_named(value: &Value, topic: usize, model: &Model) -> bool {
 fn is_subscribed(value: &Value, begin: Begin, model: &Model) -> bool {
     value["type"] == "subscribed"
         && is_named(value, begin.topic, model)
-        && value["id"] == model.id(begin.cursor)
+        && value["id"] == model.id(begin.topic, begin.cursor)
         && value.get("recovered").and_then(Value::as_bool) == begin.is_recovered
 }

@@ -72,7 +72,7 @@ impl Client {
         let ids: Vec<&str> = id.split(',').collect();
         ensure!(ids.len() == self.cursors.len(), "the id `{id}` of {} channels", ids.len());
         for (at, (id, cursor)) in ids.into_iter().zip(&self.cursors).enumerate() {
-            let offset = model.offset(id)?;
+            let offset = model.offset(cursor.topic, id)?;
             // Other cursors may have passed messages that exclude this connection.
             let is_expected = if at == nth {
                 offset == cursor.offset
@@ -109,7 +109,7 @@ pub(super) fn envelope(model: &Model, topic: usize, entry: &Entry) -> Value {
     let mut value = json!({
         "type": "message",
         noun(named.kind): named.name,
-        "id": model.id(entry.offset),
+        "id": model.id(topic, entry.offset),
         "time": entry.time_ms,
     });
     match (&entry.content_type, &entry.body) {

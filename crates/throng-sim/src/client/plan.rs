@@ -70,9 +70,9 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 pub(crate) const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 impl SinceId {
-    fn text(&self, model: &Model) -> String {
+    fn text(&self, model: &Model, topic: usize) -> String {
         match self {
-            SinceId::Ours(offset) => model.id(*offset),
+            SinceId::Ours(offset) => model.id(topic, *offset),
             SinceId::Foreign(offset) => format!("1z-{offset}"),
         }
     }
@@ -112,7 +112,10 @@ impl Plan {
             Start::History(count) => query.push(format!("history={count}")),
             Start::Nonsense => query.push("since=7".into()),
             Start::Since(ids, is_header) => {
-                let ids: Vec<String> = ids.iter().map(|id| id.text(model)).collect();
+                // A request may have more ids than channels, which is an error.
+                let targets = self.targets.iter().chain(self.targets.last()).copied();
+                let ids: Vec<String> =
+                    ids.iter().zip(targets).map(|(id, topic)| id.text(model, topic)).collect();
                 let ids = ids.join(",");
                 if *is_header {
                     headers.push_str(&format!("Last-Event-ID: {ids}\r\n"));

@@ -92,8 +92,10 @@ impl Client {
             return Err("a response to a long poll that was not sent".into());
         };
         let id = head.header("throng-id").ok_or("a long poll's response without an id")?;
-        let offsets = id.split(',').map(|id| view.model.offset(id)).collect::<Check<Vec<u64>>>()?;
-        ensure!(offsets.len() == begins.len(), "the id `{id}` for {} channels", begins.len());
+        let ids: Vec<&str> = id.split(',').collect();
+        ensure!(ids.len() == begins.len(), "the id `{id}` for {} channels", begins.len());
+        let offset = |(begin, id): (&Begin, &str)| view.model.offset(begin.topic, id);
+        let offsets: Vec<u64> = begins.iter().zip(ids).map(offset).collect::<Check<_>>()?;
         let mut expected: Vec<(usize, &Entry)> = Vec::new();
         for (begin, &to) in begins.iter().zip(&offsets) {
             let is_possible = begin.cursor <= to && to <= view.model.head(begin.topic);

@@ -242,7 +242,8 @@ impl Client {
     /// A stream, SSE or WebSocket begins.
     fn start(&mut self, head: &Head, plan: &Plan, begins: Vec<Begin>, view: View<'_>) -> Check {
         check_upgrade(head, plan)?;
-        let ids: Vec<String> = begins.iter().map(|begin| view.model.id(begin.cursor)).collect();
+        let id = |begin: &Begin| view.model.id(begin.topic, begin.cursor);
+        let ids: Vec<String> = begins.iter().map(id).collect();
         let id = head.header("throng-id").unwrap_or_default();
         ensure!(id == ids.join(","), "starts at `{id}` and not at {ids:?}");
         let name = head.header("throng-connection").ok_or("no Throng-Connection")?;

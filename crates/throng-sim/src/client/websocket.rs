@@ -174,8 +174,8 @@ impl Client {
                 let count = random.below(view.model.len(topic) + 2);
                 let offset = view.model.nth_offset(topic, count);
                 match random.below(3) {
-                    0 => value["before"] = json!(view.model.id(offset)),
-                    1 => value["after"] = json!(view.model.id(offset)),
+                    0 => value["before"] = json!(view.model.id(topic, offset)),
+                    1 => value["after"] = json!(view.model.id(topic, offset)),
                     _ => {}
                 }
                 self.command(value, Command::History(topic));
@@ -194,7 +194,7 @@ impl Client {
         match random.below(4) {
             0 => {
                 let count = random.below(view.model.len(topic) + 3);
-                value["since"] = json!(view.model.id(view.model.nth_offset(topic, count)));
+                value["since"] = json!(view.model.id(topic, view.model.nth_offset(topic, count)));
             }
             1 => value["history"] = json!(random.between(0, 9)),
             _ => {}

@@ -28,7 +28,8 @@ use crate::post::Post;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::Stamp;
-use crate::topics;
+use crate::stream_ids::{self, StreamIds};
+use crate::topics::{self, Topic};
 
 /// A limit that all logs together never reach.
 const LOGS_BYTES_MAX: usize = 1 << 30;
@@ -48,7 +49,6 @@ impl World {
             topics::keep_for_an_hour(&mut topics);
         }
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
-        let epoch = Epoch::numbered(BEGINNING_MS);
         let rules = Arc::new(topics::rules(&topics));
         let mut queue_limits = vec![terms.queue; workers];
         // The last queue is the witness's, which is emptied at once.
@@ -64,7 +64,11 @@ impl World {
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         let post = Post::new(queues.iter().cloned().zip(queue_limits));
         let logs_bytes_max = terms.logs_bytes_max.unwrap_or(LOGS_BYTES_MAX);
-        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), logs_bytes_max);
+        let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
+        let skips_offsets = stream_numbers.is_some();
+        let memory =
+            |epoch| MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), logs_bytes_max);
+        let (engine, epochs) = engine(memory, stream_numbers, &queues, &topics);
         let engine = Recorder::new(engine, &stamp, post, terms.logs_bytes_max.is_some());
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
@@ -92,7 +96,7 @@ impl World {
             stamp,
             engine,
             queues,
-            model: Model::new(topics, epoch.to_string(), logs_bytes_max),
+            model: Model::new(topics, epochs, !skips_offsets, logs_bytes_max),
             seats,
             rival: permit(workers),
             control: Control::default(),
@@ -132,6 +136,23 @@ impl World {
             }
         }
     }
+}
+
+/// The engine and the epoch of each channel. With `stream_numbers` its offsets skip.
+fn engine(
+    memory: impl FnOnce(Epoch) -> MemoryEngine,
+    stream_numbers: Option<Random>,
+    queues: &[Arc<WorkerQueue>],
+    topics: &[Topic],
+) -> (Box<dyn Engine>, Vec<String>) {
+    let Some(numbers) = stream_numbers else {
+        let epoch = Epoch::numbered(BEGINNING_MS);
+        return (Box::new(memory(epoch)), vec![epoch.to_string(); topics.len()]);
+    };
+    let inner = Box::new(memory(stream_ids::HIDDEN_EPOCH));
+    let engine = StreamIds::new(inner, queues.to_vec(), BEGINNING_MS, numbers);
+    let epoch_of = |topic: &Topic| stream_ids::epoch_of(&topic.channel_name(), BEGINNING_MS);
+    (Box::new(engine), topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
 }
 
 fn kind(random: &mut Random) -> Kind {

@@ -80,7 +80,10 @@ impl World {
             }
             2..=4 => {
                 let count = self.random.below(messages + 1);
-                SinceId::Ours(self.model.nth_offset(topic, count))
+                // If offsets skip, the next offset is mostly that of no message.
+                let beyond_max = usize::from(!self.model.are_offsets_consecutive);
+                let beyond = self.random.between(0, beyond_max) as u64;
+                SinceId::Ours(self.model.nth_offset(topic, count) + beyond)
             }
             _ => {
                 let count = messages.saturating_sub(self.random.below(10));

@@ -31,7 +31,7 @@ impl World {
             }
             Record::Followed { now_ms, channel, start, cursor, is_recovered, backlog, client } => {
                 let begin = self.model.followed(now_ms, &channel, start)?;
-                let is_expected = cursor.to_string() == self.model.id(begin.cursor)
+                let is_expected = cursor.to_string() == self.model.id(begin.topic, begin.cursor)
                     && is_recovered == begin.is_recovered;
                 ensure!(
                     is_expected,
@@ -40,13 +40,16 @@ impl World {
                 let (topic, cursor) = (begin.topic, begin.cursor);
                 let pending = self.model.between(topic, cursor, self.model.head(topic));
                 let expected: Vec<String> =
-                    pending.iter().map(|entry| self.model.id(entry.offset)).collect();
+                    pending.iter().map(|entry| self.model.id(topic, entry.offset)).collect();
                 ensure!(
                     expected
                         .iter()
                         .eq(&backlog.iter().map(MessageId::to_string).collect::<Vec<_>>()),
                     "the backlog {backlog:?} instead of {expected:?}"
                 );
+                if self.model.is_between_messages(topic, cursor) {
+                    self.notes.saw("offsets skip: resume between two messages");
+                }
                 let Some(client) = client else { return Ok(()) };
                 self.notes
                     .trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
