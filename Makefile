@@ -1,6 +1,6 @@
 # Every task of the project, by name. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run build test check setup e2e autobahn clients fuzz bench bench-peers tidy clean
+.PHONY: help run build test test-long check setup e2e autobahn clients fuzz bench bench-peers tidy clean
 
 # Extra flags for `make run`, `make bench` and `make bench-peers`, for pytest with `make e2e`:
 #   make run ARGS='--listen 127.0.0.1:9000'
@@ -20,6 +20,10 @@ run: ## build a release and serve on 127.0.0.1:8080 (flags: ARGS='…')
 test: ## set up and run everything that CI runs
 	@scripts/setup
 	@scripts/test
+
+test-long: ## thousands of simulation seeds, every fuzz target for minutes
+	@scripts/setup
+	@scripts/test --long
 
 check: ## formatting, lints and unit tests: the quick round
 	@cargo fmt --all --check
