@@ -44,6 +44,10 @@ pub enum Action<'a> {
 pub enum Decision {
     /// The client may do it.
     Allowed,
+    /// The client may do it until this time, in milliseconds since 1970. A connection whose
+    /// subscription is allowed so is closed then, with all that it follows. For any other action it
+    /// is the same as [`Decision::Allowed`].
+    AllowedUntil(u64),
     /// The client may not, and gets this message. It has at most 123 bytes, so that it fits into
     /// the close frame of a WebSocket.
     Denied(String),

@@ -25,6 +25,8 @@ pub(crate) enum CloseReason {
     Overload,
     /// An answer that a message of it needs did not come in time.
     Unanswered,
+    /// The time until which the access policy allowed it has come.
+    Expired,
     /// Its request head is incomplete and another connection needs the place.
     Evicted,
     /// More pipelined input than one request head may have.
@@ -44,6 +46,9 @@ impl CloseReason {
         match self {
             CloseReason::PingTimeout => {
                 Some((close_code::PING_TIMEOUT, "a ping was not answered in time"))
+            }
+            CloseReason::Expired => {
+                Some((close_code::EXPIRED, "what this connection was allowed to do has ended"))
             }
             CloseReason::Lagging => {
                 let message =
@@ -80,6 +85,7 @@ impl CloseReason {
             CloseReason::Draining => Some(Counter::ClosedDraining),
             CloseReason::Overload => Some(Counter::ClosedOverload),
             CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
+            CloseReason::Expired => Some(Counter::ClosedExpired),
             CloseReason::Evicted => Some(Counter::ClosedEvicted),
             CloseReason::Pipelining
             | CloseReason::Violation(_)
@@ -108,6 +114,7 @@ mod tests {
             CloseReason::Lagging,
             CloseReason::Draining,
             CloseReason::Overload,
+            CloseReason::Expired,
             CloseReason::BinaryCommand,
             CloseReason::Violation(Violation::Masking),
             CloseReason::Violation(Violation::NotUtf8),

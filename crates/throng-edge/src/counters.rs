@@ -117,6 +117,7 @@ counters! {
         ClosedOverload "overload",
         ClosedEvicted "evicted",
         ClosedUnanswered "unanswered",
+        ClosedExpired "expired",
     }
 }
 

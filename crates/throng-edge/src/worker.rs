@@ -33,6 +33,7 @@
 //! | `notifications` | acts on notifications of the engine and the control plane |
 //! | `drain` | tells clients when to come back, and closes their connections |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
+//! | `expiry` | closes connections that are allowed no longer |
 //! | `session/presence` | finds the users of a channel |
 //! | `session/resume` | goes on with what has waited for an answer |
 //! | `session/accept` | takes a connection in |
@@ -70,6 +71,7 @@ mod deferred;
 mod delivery;
 mod drain;
 mod error_response;
+mod expiry;
 mod log;
 mod notifications;
 mod own_metrics;

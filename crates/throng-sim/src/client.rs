@@ -103,6 +103,12 @@ pub(crate) struct Client {
     sent_ends: Vec<usize>,
     /// Whether the engine refused a publication that only a close frame can answer.
     pub(crate) is_busy: bool,
+    /// The earliest end of what the access policy allowed.
+    expires_ms: Option<u64>,
+    /// The same, as far as the client surely follows something because of it.
+    must_expire_ms: Option<u64>,
+    /// Whether the server has said that the end has come.
+    has_expired: bool,
     /// Whether it stopped sending in the middle of a message.
     pub(crate) is_halting: bool,
     /// Whether the server evicted it for what it buffered.
@@ -156,6 +162,9 @@ impl Client {
             gaps: 0,
             sent_ends: Vec::new(),
             is_busy: false,
+            expires_ms: None,
+            must_expire_ms: None,
+            has_expired: false,
             is_halting: false,
             is_evicted: false,
         };
@@ -195,6 +204,16 @@ impl Client {
             && !self.is_refused
             && self.close.is_none()
             && self.greetings.is_empty()
+    }
+
+    /// Records that the access policy allows it something until this time only.
+    pub(crate) fn allowed_until(&mut self, until_ms: u64) {
+        self.expires_ms = self.expires_ms.into_iter().chain([until_ms]).min();
+    }
+
+    /// Whether the server may have closed it at this time because a permission has ended.
+    fn may_have_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
     }
 
     /// Whether it does not know yet what it follows, because a subscription may still be refused.

@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use throng_core::{Access, Action, Answer, Asker, Decision, Later, Ticket};
 
 use crate::random::Random;
+use crate::stamp::Stamp;
 
 /// How often and how a policy answers later.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lateness {
     /// How many of a hundred questions are answered later.
     pub(crate) percent: usize,
+    /// How many of a hundred subscriptions are allowed for some seconds only.
+    pub(crate) brief_percent: usize,
     /// The name of the channel that is denied.
     pub(crate) secret: Option<&'static str>,
 }
@@ -31,12 +34,15 @@ struct Open {
 struct State {
     random: Random,
     open: Vec<Open>,
+    /// Clients, and until when one of their subscriptions is allowed.
+    brief: Vec<(usize, u64)>,
 }
 
 /// The policy with its open questions.
 #[derive(Debug)]
 pub(crate) struct LatePolicy {
     lateness: Lateness,
+    stamp: Arc<Stamp>,
     state: Mutex<State>,
 }
 
@@ -45,12 +51,18 @@ pub(crate) const SECRET: &str = "this channel is secret";
 
 impl LatePolicy {
     /// A policy without questions.
-    pub(crate) fn new(lateness: Lateness, random: Random) -> Arc<LatePolicy> {
-        Arc::new(LatePolicy { lateness, state: Mutex::new(State { random, open: Vec::new() }) })
+    pub(crate) fn new(lateness: Lateness, stamp: &Arc<Stamp>, random: Random) -> Arc<LatePolicy> {
+        let state = Mutex::new(State { random, open: Vec::new(), brief: Vec::new() });
+        Arc::new(LatePolicy { lateness, stamp: Arc::clone(stamp), state })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Clients whose permissions end, with the times, since the last call.
+    pub(crate) fn take_brief(&self) -> Vec<(usize, u64)> {
+        std::mem::take(&mut self.lock().brief)
     }
 
     /// Answers some of the questions, or gives one up. Returns the number of answers.
@@ -110,6 +122,15 @@ impl Access for LatePolicy {
         let is_secret = name.is_some() && name == self.lateness.secret;
         let decision = if is_secret { Decision::Denied(SECRET.into()) } else { Decision::Allowed };
         let mut state = self.lock();
+        let is_brief = matches!(action, Action::Subscribe(_)) && !is_secret;
+        let decision = match self.stamp.touched() {
+            Some(client) if is_brief && state.random.percent(self.lateness.brief_percent) => {
+                let until_ms = self.stamp.now().now_ms + state.random.between(0, 20_000) as u64;
+                state.brief.push((client, until_ms));
+                Decision::AllowedUntil(until_ms)
+            }
+            _ => decision,
+        };
         if !state.random.percent(self.lateness.percent) {
             return decision.into();
         }

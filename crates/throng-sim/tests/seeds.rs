@@ -85,6 +85,8 @@ const INTERESTING: &[&str] = &[
     "v1: unsubscribed",
     "decision: command denied",
     "decision: request denied",
+    "expired: WebSocket",
+    "expired: stream",
     "wait: WebSocket closed",
     "wait: command refused",
     "wait: for a decision or more",

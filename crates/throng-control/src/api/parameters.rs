@@ -50,7 +50,7 @@ pub(super) async fn permit_user(
     let Ok(decision) = within(*wait_left, ask).await;
     *wait_left = wait_left.saturating_sub(started.elapsed());
     match decision {
-        Some(Decision::Allowed) => Ok(()),
+        Some(Decision::Allowed | Decision::AllowedUntil(_)) => Ok(()),
         Some(Decision::Denied(message)) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
         None => Err(ErrorResponse::unanswered()),
     }

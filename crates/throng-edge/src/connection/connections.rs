@@ -355,6 +355,18 @@ impl<S> Connections<S> {
         self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
     }
 
+    /// What a streaming connection may do ends at the tick `expires`, if not earlier.
+    pub(crate) fn limit(&mut self, id: ConnectionId, expires: u32) {
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        debug_assert!(connection.state == State::Streaming);
+        self.side.limit(id, connection, expires);
+    }
+
+    /// Whether what the connection may do has ended.
+    pub(crate) fn is_expired(&self, id: ConnectionId, now: u32) -> bool {
+        self.get(id).is_some_and(|connection| self.side.is_expired(connection, now))
+    }
+
     /// The tick at which the connection is due, apart from what it waits for.
     pub(crate) fn own_due(&self, id: ConnectionId) -> Option<u32> {
         Some(self.side.own_due(self.get(id)?))

@@ -34,6 +34,8 @@ pub(crate) enum Stage {
     Access {
         /// Decisions that are still to come, at least one.
         left: u32,
+        /// The earliest end of what was allowed so far, in milliseconds since 1970.
+        until_ms: Option<u64>,
     },
     /// The followers of a channel.
     Presence,

@@ -144,6 +144,21 @@ impl SideTable {
         self.entry(connection).is_some_and(|entry| entry.deadline <= now)
     }
 
+    /// What the connection may do ends at the tick `expires`, if not earlier.
+    pub(super) fn limit<S>(
+        &mut self,
+        id: ConnectionId,
+        connection: &mut Connection<S>,
+        expires: u32,
+    ) {
+        self.change(id, connection, |entry| entry.expires = entry.expires.min(expires));
+    }
+
+    /// Whether what the connection may do has ended.
+    pub(super) fn is_expired<S>(&self, connection: &Connection<S>, now: u32) -> bool {
+        self.entry(connection).is_some_and(|entry| entry.expires <= now)
+    }
+
     /// The tick at which the connection is due, apart from what it waits for.
     pub(super) fn own_due<S>(&self, connection: &Connection<S>) -> u32 {
         self.entry(connection).map_or(connection.due, |entry| entry.own_due)

@@ -61,6 +61,13 @@ impl Clock {
         self.now.tick.saturating_add(ticks)
     }
 
+    /// The first tick at or after a time in milliseconds since 1970; the current one if it is over.
+    pub(super) fn tick_at(&self, unix_ms: u64) -> u32 {
+        let left = Duration::from_millis(unix_ms.saturating_sub(self.now.unix_ms));
+        let part_ms = u64::from(1000 / TICKS_PER_S - 1);
+        self.deadline(left + Duration::from_millis(part_ms))
+    }
+
     /// The current date, as responses give it.
     pub(super) fn date(&self) -> Date {
         self.date.get()
@@ -97,6 +104,13 @@ mod tests {
         assert_eq!(clock.deadline(Duration::from_millis(99)), 70, "part of a tick does not count");
         assert_eq!(clock.deadline(Duration::MAX), 70 + u32::MAX / 2);
         assert_eq!(clock.deadline_ticks(u32::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn a_time_is_reached_at_the_next_whole_tick() {
+        let mut clock = Clock::new(0);
+        clock.set(Now { unix_ms: 5000, tick: 7 });
+        assert_eq!([0, 5000, 5001, 5100, 5101].map(|ms| clock.tick_at(ms)), [7, 7, 8, 8, 9]);
     }
 
     #[test]

@@ -81,6 +81,9 @@ impl<N: Net> Worker<N> {
         if self.connections.is_wait_over(id, tick) {
             self.time_out_waiting(id);
         }
+        if self.connections.is_expired(id, tick) {
+            self.close_expired(id);
+        }
         // It may be closing now, or released.
         let connection = self.connections.get(id);
         let is_parked = connection.is_some_and(|connection| connection.state == State::Streaming);

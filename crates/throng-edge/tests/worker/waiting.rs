@@ -35,6 +35,10 @@ impl Undecided {
         self.0.lock().expect("no test panics here").remove(0)
     }
 
+    fn allow_until(&self, unix_ms: u64) {
+        self.next().answer(Decision::AllowedUntil(unix_ms));
+    }
+
     fn allow(&self) {
         self.next().answer(Decision::Allowed);
     }
@@ -198,4 +202,35 @@ fn requests_behind_one_that_waits_are_bounded() {
     let filler = vec![b'x'; Settings::for_tests().max_head_bytes + 1];
     rig.send(&client, &filler);
     assert_eq!(rig.worker.connections(), 0, "more than a head");
+}
+
+#[test]
+fn a_connection_is_closed_when_the_first_of_its_permissions_ends() {
+    let (mut rig, access) = rig();
+    let headers = "Host: localhost\r\nAccept: text/event-stream\r\n";
+    let stream = rig.connect(&format!("GET /channels/slow HTTP/1.1\r\n{headers}\r\n"));
+    access.allow_until(3000);
+    let socket = rig.v1();
+    for channel in ["slow/a", "slow/b", "slow/c"] {
+        let command = format!(r#"{{"type":"subscribe","channel":"{channel}"}}"#);
+        rig.send_frame(&socket, &command);
+        rig.work();
+        match channel {
+            "slow/a" => access.allow_until(4000),
+            "slow/b" => access.allow_until(3000),
+            _ => access.allow(),
+        }
+        rig.work();
+    }
+    assert_eq!(socket.received().matches("subscribed").count(), 3);
+    rig.pass(29);
+    rig.worker.check_invariants();
+    assert!(!stream.received().contains("expired"));
+    assert_eq!(socket.received(), "");
+    rig.pass(1);
+    let received = stream.received();
+    assert!(received.contains("event: expired\n") && received.ends_with("0\r\n\r\n"), "{received}");
+    assert!(socket.received().contains("allowed to do has ended"));
+    assert_eq!(rig.count(Counter::ClosedExpired), 2);
+    rig.worker.check_invariants();
 }

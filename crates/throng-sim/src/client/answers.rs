@@ -23,6 +23,10 @@ impl Client {
         if value["type"] == "gap" {
             return self.gap(value, view);
         }
+        if value["type"] == "expired" {
+            self.has_expired = true;
+            return Ok(());
+        }
         ensure!(self.plan.transport == Transport::V1, "unexpected: {value}");
         let reference = value["ref"].as_u64().ok_or_else(|| format!("no ref: {value}"))?;
         let at = self.commands.iter().position(|(known, _)| *known == reference);

@@ -126,6 +126,12 @@ impl Client {
     /// Checks the end of a stream or of SSE.
     fn check_end_of_stream(&mut self, end: End, view: View<'_>) -> Check {
         let is_late = is_late(end, view);
+        if self.has_expired || (end.is_full && self.may_have_expired(end.at.now_ms)) {
+            ensure!(self.may_have_expired(end.at.now_ms), "expired at {:?}", self.expires_ms);
+            self.is_given_up = true;
+            view.notes.saw("expired: stream");
+            return Ok(());
+        }
         // Without chunks, the end of a drained stream looks like that of one beyond the lag limit.
         let may_be_drained = self.plan.is_http10 && view.drain.is_some();
         if self.has_last_chunk || (may_be_drained && self.check_lag(end, view).is_err()) {
@@ -213,6 +219,11 @@ impl Client {
                 view.notes.saw("overload: WebSocket closed");
                 check_busy_reason(reason)
             }
+            4002 => {
+                ensure!(self.may_have_expired(end.at.now_ms), "expired at {:?}", self.expires_ms);
+                view.notes.saw("expired: WebSocket");
+                Ok(())
+            }
             4000 => {
                 view.notes.saw("lag: WebSocket closed");
                 self.check_lag(end, view)
@@ -289,6 +300,8 @@ impl Client {
         ensure!(self.greetings.is_empty(), "missing: {:?}", self.greetings);
         ensure!(self.commands.is_empty(), "unanswered: {:?}", self.commands);
         ensure!(self.publications.is_empty(), "not published: {:?}", self.publications);
+        let is_expired = self.must_expire_ms.is_some_and(|ms| ms + SLACK_MS < view.now.now_ms);
+        ensure!(!is_expired, "allowed until {:?}, and not closed", self.must_expire_ms);
         for cursor in &self.cursors {
             let next = view.model.next_for(cursor.topic, cursor.offset, self.name);
             let (name, head) =

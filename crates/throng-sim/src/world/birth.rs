@@ -73,7 +73,7 @@ impl World {
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
-        let policy = LatePolicy::new(terms.lateness, Random::new(seed));
+        let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
         let seat = |id: usize| {
             let setup = Setup {
                 generation: 0,
@@ -183,9 +183,10 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         lateness: match random.below(3) {
             0 => Lateness {
                 percent: random.between(1, 60),
+                brief_percent: random.pick(&[0, 0, 5]),
                 secret: random.pick(&[None, Some("closing"), Some("bytes")]),
             },
-            _ => Lateness { percent: 0, secret: None },
+            _ => Lateness { percent: 0, brief_percent: random.pick(&[0, 0, 0, 3]), secret: None },
         },
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),

@@ -10,6 +10,9 @@ use crate::{Check, ensure};
 impl World {
     /// Replays the calls of the engine since the last time.
     pub(super) fn absorb(&mut self) -> Check {
+        for (client, until_ms) in self.policy.take_brief() {
+            self.clients[client].allowed_until(until_ms);
+        }
         for record in self.engine.take() {
             self.replay(record)?;
         }

@@ -19,9 +19,11 @@ pub const TRY_AGAIN_LATER: u16 = 1013;
 pub const LAGGING: u16 = 4000;
 /// The client answered no ping in time.
 pub const PING_TIMEOUT: u16 = 4001;
+/// What the client was allowed to do has ended.
+pub const EXPIRED: u16 = 4002;
 
 /// All of them.
-pub const ALL: [u16; 9] = [
+pub const ALL: [u16; 10] = [
     PROTOCOL_ERROR,
     UNSUPPORTED_DATA,
     INVALID_PAYLOAD,
@@ -31,6 +33,7 @@ pub const ALL: [u16; 9] = [
     TRY_AGAIN_LATER,
     LAGGING,
     PING_TIMEOUT,
+    EXPIRED,
 ];
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use crate::worker::clock::ticks;
 
 /// What the access policy has said.
 pub(in crate::worker) enum Permission {
-    /// All of it is allowed.
-    Granted,
+    /// All of it is allowed, until this time if there is one, in milliseconds since 1970.
+    Granted(Option<u64>),
     /// Some of it is not.
     Refused(ErrorResponse),
     /// Some of it is not decided yet.
@@ -44,12 +44,13 @@ impl<N: Net> Worker<N> {
     ) -> Permission {
         let asker = Asker { listener: Listener::Public, user };
         let question = self.next_question(id);
-        let mut left = 0;
+        let (mut left, mut until_ms) = (0, None);
         for (part, action) in (0..).zip(actions) {
             let question = QuestionId { part, ..question };
             let mut issue = || self.ticket(question, LateAnswer::Decision);
             match self.access.may(&asker, action, Later::new(&mut issue)) {
                 Answer::Now(Decision::Allowed) => {}
+                Answer::Now(Decision::AllowedUntil(ms)) => until_ms = earliest(until_ms, Some(ms)),
                 Answer::Now(Decision::Denied(message)) => {
                     return Permission::Refused(ErrorResponse::new(ErrorCode::Forbidden, message));
                 }
@@ -57,10 +58,11 @@ impl<N: Net> Worker<N> {
             }
         }
         match left {
-            0 => Permission::Granted,
-            _ => {
-                Permission::Later(Wait { question: question.number, stage: Stage::Access { left } })
-            }
+            0 => Permission::Granted(until_ms),
+            _ => Permission::Later(Wait {
+                question: question.number,
+                stage: Stage::Access { left, until_ms },
+            }),
         }
     }
 
@@ -106,4 +108,9 @@ impl<N: Net> Worker<N> {
             engine.post(worker, Notification::Answer { question, answer });
         })
     }
+}
+
+/// The earlier of two times that may be none.
+pub(super) fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }

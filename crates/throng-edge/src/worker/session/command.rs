@@ -34,13 +34,23 @@ struct Call<'a> {
     reference: Option<&'a RawValue>,
 }
 
-/// What is known when a command that has waited is executed.
+/// What is known when a request or command that has waited is done.
 #[derive(Debug)]
 pub(in crate::worker) enum Known {
-    /// It is allowed.
-    Allowed,
+    /// It is allowed, until this time if there is one, in milliseconds since 1970.
+    Allowed(Option<u64>),
     /// It is allowed, and these follow the channel that it asks about.
     Presence(Presence),
+}
+
+impl Known {
+    /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
+    pub(super) fn until_ms(&self) -> Option<u64> {
+        match self {
+            Known::Allowed(until_ms) => *until_ms,
+            Known::Presence(_) => None,
+        }
+    }
 }
 
 impl<N: Net> Worker<N> {
@@ -87,7 +97,7 @@ impl<N: Net> Worker<N> {
             | Command::Presence { target, .. } => name_of(target),
             // These are always allowed.
             Command::Unsubscribe { .. } | Command::Ping => {
-                return self.execute(call, command, Known::Allowed);
+                return self.execute(call, command, Known::Allowed(None));
             }
         };
         let action = match &command {
@@ -99,7 +109,7 @@ impl<N: Net> Worker<N> {
         let user = self.user_of(call.id);
         let user = user.as_ref().map(ChannelName::name);
         match self.ask_access(call.id, user, iter::once(action)) {
-            Permission::Granted => self.execute(call, command, Known::Allowed),
+            Permission::Granted(until_ms) => self.execute(call, command, Known::Allowed(until_ms)),
             Permission::Refused(error) => Err(error),
             Permission::Later(wait) => {
                 self.wait(call.id, wait, Asked::Command(call.text.into()));
@@ -116,7 +126,9 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         match command {
             Command::Subscribe { target, since, history } => {
-                self.subscribe_command(call, &target, since.as_deref(), history)
+                self.subscribe_command(call, &target, since.as_deref(), history)?;
+                self.limit(call.id, known.until_ms());
+                Ok(())
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
@@ -270,7 +282,7 @@ impl<N: Net> Worker<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let found = match known {
             Known::Presence(presence) => Ok(presence),
-            Known::Allowed => self.ask_presence(call.id, &name_of(target), limit)?,
+            Known::Allowed(_) => self.ask_presence(call.id, &name_of(target), limit)?,
         };
         match found {
             Ok(Presence { connections, users, is_cut }) => self.reply(call.id, |out| {

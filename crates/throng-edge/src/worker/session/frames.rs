@@ -123,7 +123,7 @@ impl<N: Net> Worker<N> {
         let user = self.user_of(id);
         let user = user.as_ref().map(ChannelName::name);
         match self.ask_access(id, user, iter::once(Action::Publish(&name))) {
-            Permission::Granted => self.publish_to(id, name, body),
+            Permission::Granted(_) => self.publish_to(id, name, body),
             Permission::Refused(error) => self.refuse_message(id, &error),
             Permission::Later(wait) => self.wait(id, wait, Asked::Message(body)),
         }

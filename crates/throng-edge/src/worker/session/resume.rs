@@ -6,6 +6,7 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::ask::earliest;
 use super::command::Known;
 use super::subscribe::continues;
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
@@ -31,12 +32,15 @@ impl<N: Net> Worker<N> {
                 let error = ErrorResponse::new(ErrorCode::Forbidden, message);
                 return self.refuse_waiting(id, error);
             }
-            (Some(LateAnswer::Decision(Decision::Allowed)), Stage::Access { left }) => {
+            (Some(LateAnswer::Decision(decision)), Stage::Access { left, until_ms }) => {
+                if let Decision::AllowedUntil(ms) = decision {
+                    *until_ms = earliest(*until_ms, Some(ms));
+                }
                 *left -= 1;
                 if *left > 0 {
                     return;
                 }
-                Known::Allowed
+                Known::Allowed(*until_ms)
             }
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
             (Some(answer), stage) => {
@@ -81,7 +85,7 @@ impl<N: Net> Worker<N> {
         let Some(pending) = self.end_wait(id) else { return };
         match pending.asked {
             Asked::Head(head) => match self.parse_again(&head) {
-                Some(request) => self.follow_allowed(id, &request, &head),
+                Some(request) => self.follow_allowed(id, &request, &head, known.until_ms()),
                 None => self.refuse(id, &ErrorResponse::unanswered(), None),
             },
             Asked::Command(text) => self.resume_command(id, &text, known),

@@ -22,6 +22,8 @@ struct Channels {
     names: Vec<ChannelName>,
     /// Where each subscription starts.
     starts: Vec<StartAt>,
+    /// The earliest end of what is allowed, in milliseconds since 1970; `None` if there is none.
+    until_ms: Option<u64>,
 }
 
 impl<N: Net> Worker<N> {
@@ -67,7 +69,9 @@ impl<N: Net> Worker<N> {
         let head = &bytes[..length];
         let actions = channels.names.iter().map(Action::Subscribe);
         match self.ask_access(id, request.user(), actions) {
-            Permission::Granted => self.follow_all(id, request, head, channels),
+            Permission::Granted(until_ms) => {
+                self.follow_all(id, request, head, Channels { until_ms, ..channels });
+            }
             Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
             Permission::Later(wait) => self.wait(id, wait, Asked::Head(head.into())),
         }
@@ -80,13 +84,16 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         head: &[u8],
+        until_ms: Option<u64>,
     ) {
         let checked = match self.is_too_late(request) {
             true => Err(ErrorCode::Draining.into()),
             false => self.check(id, request),
         };
         match checked {
-            Ok(channels) => self.follow_all(id, request, head, channels),
+            Ok(channels) => {
+                self.follow_all(id, request, head, Channels { until_ms, ..channels });
+            }
             Err(error) => self.refuse_subscriber(id, request, head, &error),
         }
     }
@@ -110,7 +117,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn follow_all(&mut self, id: ConnectionId, request: &Request, head: &[u8], channels: Channels) {
-        let Channels { names, starts } = channels;
+        let Channels { names, starts, until_ms } = channels;
         self.log_subscription(id, request, head);
         self.set_up(id, request);
         let followed: Vec<_> =
@@ -128,6 +135,22 @@ impl<N: Net> Worker<N> {
             }
             _ => self.start_stream(id, request, &followed, is_recovered),
         }
+        self.limit(id, until_ms);
+    }
+
+    /// Ends what the connection may do at this time, in milliseconds since 1970, if not earlier: a
+    /// stream is closed then. A long-poll is answered, and its client asks again.
+    pub(in crate::worker) fn limit(&mut self, id: ConnectionId, until_ms: Option<u64>) {
+        let Some(until_ms) = until_ms else { return };
+        let expires = self.clock.tick_at(until_ms);
+        // A failed write may have released it.
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        match connection.state {
+            State::Streaming => self.connections.limit(id, expires),
+            State::LongPolling => connection.due = connection.due.min(expires),
+            // It has its answer.
+            State::Head | State::Waiting | State::Closing => {}
+        }
     }
 
     /// The channels of the request and where to start in each, if it is allowed apart from the
@@ -144,7 +167,7 @@ impl<N: Net> Worker<N> {
             ));
         }
         let names = request.targets.iter().map(name_of).collect();
-        Ok(Channels { names, starts: StartAt::of_request(request)? })
+        Ok(Channels { names, starts: StartAt::of_request(request)?, until_ms: None })
     }
 
     /// Fails unless pages of the request's origin may subscribe, and unless it may follow the
