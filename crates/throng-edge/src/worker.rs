@@ -88,7 +88,7 @@ use std::sync::Arc;
 use throng_core::{Access, Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::connection::{ConnectionId, Connections};
-use crate::counters::{Counter, Parked};
+use crate::counters::Counter;
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;
@@ -230,11 +230,6 @@ impl<N: Net> Worker<N> {
         let ids = || (0..self.connections.extent()).map(ConnectionId::new);
         let linked: usize = ids().map(|id| self.subscriptions(id).count()).sum();
         assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
-        for parked in Parked::ALL {
-            let kinds = ids().filter_map(|id| self.connections.get(id)?.parked());
-            let count = kinds.filter(|&kind| kind == parked).count() as u64;
-            assert_eq!(self.metrics.parked(parked), count, "parked connections: {parked:?}");
-        }
     }
 
     fn count(&self, counter: Counter) {

@@ -16,6 +16,8 @@
 //! * A new connection gets a place as long as one head is unfinished: if none is free, the oldest
 //!   unfinished head gives way. So heads that never end cannot keep out a client whose head comes
 //!   at once.
+//! * A state that counts as parked is entered and left here only, so that the counters of parked
+//!   connections are right.
 //! * The counts agree with the connections in the table ([`Connections::check_invariants`]), and
 //!   other threads see the counts of the last change.
 
@@ -31,6 +33,7 @@ use super::pending::Pending;
 use super::side_table::SideTable;
 use super::state::{Connection, State};
 use super::unfinished_heads::UnfinishedHeads;
+use crate::counters::Parked;
 use crate::limits::Limits;
 use crate::metrics::{Metrics, WorkerMetrics};
 
@@ -182,11 +185,47 @@ impl<S> Connections<S> {
         ConnectionId::new(index)
     }
 
+    /// Parks a connection that subscribes: sets its state and flags, and counts it by its kind.
+    pub(crate) fn park(&mut self, id: ConnectionId, state: State, flags: Flags) {
+        let Some(connection) = self.expect_live_mut(id) else { return };
+        debug_assert!(connection.state == State::Head, "{:?} is parked", connection.state);
+        (connection.state, connection.flags) = (state, flags);
+        let parked = connection.parked();
+        debug_assert!(parked.is_some(), "{state:?} is no parked state");
+        if let Some(parked) = parked {
+            self.load().counters.park(parked);
+        }
+        self.publish_load();
+    }
+
+    /// Ends a long-poll: the connection awaits its next request until the tick `due`.
+    pub(crate) fn await_request(&mut self, id: ConnectionId, due: u32) {
+        let Some(connection) = self.expect_live_mut(id) else { return };
+        debug_assert!(connection.state == State::LongPolling);
+        let parked = connection.parked();
+        connection.state = State::Head;
+        connection.due = due;
+        connection.flags.set(Flags::SERVED, true);
+        self.count_unparked(parked);
+    }
+
+    fn count_unparked(&self, parked: Option<Parked>) {
+        if let Some(parked) = parked {
+            self.load().counters.unpark(parked);
+        }
+    }
+
+    /// The number of parked connections of all kinds.
+    pub(crate) fn parked(&self) -> u64 {
+        Parked::ALL.into_iter().map(|parked| self.load().counters.parked(parked)).sum()
+    }
+
     /// Removes a connection and frees its place; `None` if it is gone already.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection<S>> {
         let mut connection = self.table.remove(id.index())?;
         self.side.free(&mut connection);
         self.quota.release(id, connection.buffered());
+        self.count_unparked(connection.parked());
         match connection.state {
             State::Closing => self.closing -= 1,
             _ => self.give_up_place(connection.flags),
@@ -228,9 +267,11 @@ impl<S> Connections<S> {
         let Some(connection) = self.table.get_mut(id.index()) else { return false };
         debug_assert!(connection.state != State::Closing);
         self.side.free(connection);
+        let parked = connection.parked();
         connection.state = State::Closing;
         let flags = connection.flags;
         let had_place = flags.has(Flags::SERVED) && !flags.has(Flags::IN_RESERVE);
+        self.count_unparked(parked);
         let lingers = had_place || self.may_linger();
         self.give_up_place(flags);
         self.closing += 1;
@@ -455,6 +496,11 @@ impl<S> Connections<S> {
         let buffered: usize = all().map(|connection| connection.buffered().bytes()).sum();
         assert_eq!(self.quota.bytes(), buffered, "buffered bytes");
         assert_eq!(self.load().taken.load(Ordering::Relaxed), self.taken(), "published load");
+        for kind in Parked::ALL {
+            let counted = self.load().counters.parked(kind);
+            let count = count(&|connection| connection.parked() == Some(kind));
+            assert_eq!(counted, u64::from(count), "parked connections: {kind:?}");
+        }
         let place = |(index, connection)| (ConnectionId::new(index), connection);
         self.side.check_invariants(self.table.iter().map(place));
     }
@@ -463,6 +509,7 @@ impl<S> Connections<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encoding::Encoding;
 
     fn connections(capacity: u32) -> Connections<()> {
         let metrics = Metrics::new([capacity].into_iter());
@@ -500,6 +547,30 @@ mod tests {
         let second = insert(&mut connections);
         assert_eq!(first, second, "the place is used again");
         assert_eq!((connections.find(token), connections.find_name(name)), (None, None));
+    }
+
+    #[test]
+    fn parked_connections_are_counted_until_they_leave_the_state() {
+        let mut connections = connections(9);
+        let [stream, poll, gone] = [(); 3].map(|()| insert(&mut connections));
+        let flags = Flags::default().with_encoding(Encoding::Sse);
+        for (id, state) in
+            [(stream, State::Streaming), (poll, State::LongPolling), (gone, State::Streaming)]
+        {
+            connections.admit_subscriber(id, false);
+            connections.park(id, state, flags.with(Flags::SERVED, true));
+            connections.check_invariants();
+        }
+        assert_eq!(connections.parked(), 3);
+        connections.await_request(poll, 7);
+        connections.check_invariants();
+        connections.begin_closing(stream);
+        connections.check_invariants();
+        assert_eq!(connections.parked(), 1);
+        connections.remove(gone);
+        connections.remove(stream);
+        connections.check_invariants();
+        assert_eq!(connections.parked(), 0);
     }
 
     #[test]

@@ -139,10 +139,8 @@ impl<N: Net> Worker<N> {
         if let Some(counter) = reason.counter() {
             self.count(counter);
         }
-        // Before the state changes: no message may follow the final response, and the counts depend
-        // on the state.
+        // First: no message may follow the final response.
         self.unfollow_all(id);
-        self.count_unparked(id);
         let lingers = self.connections.begin_closing(id);
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         connection.due = self.clock.deadline_ticks(LAST_READ_TICKS);

@@ -36,7 +36,7 @@ impl<N: Net> Worker<N> {
 
     /// Whether clients of long-polls keep connections open between two polls.
     fn has_idle(&self) -> bool {
-        u64::from(self.connections.admitted()) > self.metrics.all_parked()
+        u64::from(self.connections.admitted()) > self.connections.parked()
     }
 
     /// Does one slice of a drain.

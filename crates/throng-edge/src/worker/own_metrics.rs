@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use throng_core::WorkerId;
 
-use crate::counters::{Counter, Counters, Parked};
+use crate::counters::{Counter, Counters};
 use crate::metrics::{KeptPlace, Metrics, WorkerMetrics};
 
 /// One worker's part in the metrics of all workers.
@@ -43,26 +43,6 @@ impl OwnMetrics {
         let counted = self.counters.get(counter);
         debug_assert!(total >= counted, "a total decreases: {counter:?}");
         self.counters.add(counter, total.saturating_sub(counted));
-    }
-
-    /// Counts one more parked connection.
-    pub(super) fn park(&self, parked: Parked) {
-        self.counters.park(parked);
-    }
-
-    /// Counts one parked connection less.
-    pub(super) fn unpark(&self, parked: Parked) {
-        self.counters.unpark(parked);
-    }
-
-    /// The number of parked connections of a kind.
-    pub(super) fn parked(&self, parked: Parked) -> u64 {
-        self.counters.parked(parked)
-    }
-
-    /// The number of all parked connections.
-    pub(super) fn all_parked(&self) -> u64 {
-        Parked::ALL.iter().map(|&parked| self.parked(parked)).sum()
     }
 
     /// Records the time from the acceptance of a message to the end of its fan-out.
@@ -132,14 +112,5 @@ mod tests {
             metrics.set_total(Counter::ReplayMessagesEvicted, total);
             assert_eq!(metrics.counters.get(Counter::ReplayMessagesEvicted), total);
         }
-    }
-
-    #[test]
-    fn parked_connections_are_counted_over_all_kinds() {
-        let metrics = OwnMetrics::new(FIRST, Metrics::new([1].into_iter()));
-        metrics.park(Parked::Sse);
-        metrics.park(Parked::Poll);
-        metrics.unpark(Parked::Sse);
-        assert_eq!((metrics.all_parked(), metrics.parked(Parked::Poll)), (1, 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, State};
+use crate::connection::{ConnectionId, State};
 use crate::counters::Counter;
 use crate::net::Net;
 
@@ -10,7 +10,6 @@ impl<N: Net> Worker<N> {
     /// Closes the socket and frees the connection, if it is still there.
     pub(super) fn release(&mut self, id: ConnectionId, reason: CloseReason) {
         self.unfollow_all(id);
-        self.count_unparked(id);
         // A failed write has released it already.
         let Some(connection) = self.connections.remove(id) else { return };
         // A closing connection was counted by its reason when it began to close.
@@ -20,13 +19,5 @@ impl<N: Net> Worker<N> {
             self.count(counter);
         }
         self.count(Counter::Closed);
-    }
-
-    /// Counts one parked connection less, if it is parked. Call it before its state changes: the
-    /// state says which kind it is.
-    pub(super) fn count_unparked(&self, id: ConnectionId) {
-        if let Some(parked) = self.connections.get(id).and_then(Connection::parked) {
-            self.metrics.unpark(parked);
-        }
     }
 }

@@ -123,11 +123,7 @@ impl<N: Net> Worker<N> {
     /// Ends a long-poll: the connection awaits its next request.
     fn end_long_poll(&mut self, id: ConnectionId) {
         self.unfollow_all(id);
-        self.count_unparked(id);
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        connection.state = State::Head;
-        connection.due = self.clock.deadline(self.settings.idle_timeout);
-        connection.flags.set(Flags::SERVED, true);
+        self.connections.await_request(id, self.clock.deadline(self.settings.idle_timeout));
     }
 
     /// Answers the polls of the batch that can share an answer, and removes them from the batch.

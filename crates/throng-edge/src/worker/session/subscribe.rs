@@ -9,7 +9,7 @@ use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
 use super::ask::Permission;
 use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
-use crate::counters::{Counter, Parked};
+use crate::counters::Counter;
 use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -197,7 +197,6 @@ impl<N: Net> Worker<N> {
             .with(Flags::READ_DEFERRED, connection.has(Flags::READ_DEFERRED))
             .with(Flags::DELIVERY_DEFERRED, connection.has(Flags::DELIVERY_DEFERRED))
             .with(Flags::VIEWER, request.is_status());
-        connection.state = State::Streaming;
         let (encoding, flags) = match request.transport {
             Transport::WebSocket { is_v1, .. } => {
                 let is_envelope = is_v1 || request.envelope;
@@ -212,17 +211,15 @@ impl<N: Net> Worker<N> {
             }
             Transport::Stream | Transport::LongPoll { .. } => (Encoding::Line, flags),
         };
-        connection.flags = flags.with_encoding(encoding);
-        let (counter, parked) = match request.transport {
-            _ if request.is_status() => (Counter::SubscribedStatus, Parked::Status),
-            Transport::WebSocket { .. } => (Counter::SubscribedWebSocket, Parked::WebSocket),
-            Transport::Sse => (Counter::SubscribedSse, Parked::Sse),
-            Transport::Stream => (Counter::SubscribedStream, Parked::Stream),
-            Transport::LongPoll { .. } => (Counter::SubscribedPoll, Parked::Poll),
+        let (counter, state) = match request.transport {
+            _ if request.is_status() => (Counter::SubscribedStatus, State::Streaming),
+            Transport::WebSocket { .. } => (Counter::SubscribedWebSocket, State::Streaming),
+            Transport::Sse => (Counter::SubscribedSse, State::Streaming),
+            Transport::Stream => (Counter::SubscribedStream, State::Streaming),
+            Transport::LongPoll { .. } => (Counter::SubscribedPoll, State::LongPolling),
         };
+        self.connections.park(id, state, flags.with_encoding(encoding));
         self.count(counter);
-        self.metrics.park(parked);
-        self.connections.publish_load();
     }
 
     /// Lets the kernel find out whether the peer of a waiting long-poll is alive: nothing is
@@ -242,7 +239,6 @@ impl<N: Net> Worker<N> {
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        connection.state = State::LongPolling;
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
         if request.origin.is_some() || is_recovered.is_some() {
