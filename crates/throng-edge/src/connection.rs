@@ -11,7 +11,8 @@
 //! | `pending` | a request or command that waits for answers |
 //! | `side_table` | what only some connections have |
 //! | `unfinished_heads` | connections that give way to new ones |
-//! | `connections` | all connections of a worker, and their places |
+//! | `places` | the places that connections take, and the reserve |
+//! | `connections` | the table of all connections of a worker |
 
 mod buffers;
 mod connections;
@@ -20,6 +21,7 @@ mod id;
 mod io;
 mod outbound;
 mod pending;
+mod places;
 mod side_table;
 mod state;
 mod unfinished_heads;

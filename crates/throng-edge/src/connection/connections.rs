@@ -1,18 +1,7 @@
-//! All connections of a worker, and the places that they take.
-//!
-//! A worker has room for a number of subscribers, its capacity, and for a few more connections: the
-//! reserve. Every connection begins there, without a place of its own, while its head is read. Then
-//! a request that subscribes needs a place among the subscribers, and any other goes to the control
-//! plane. So a full server still serves publishers.
-//!
-//! A few viewers of the status page may stay in the reserve, so that an operator can watch a full
-//! server.
+//! All connections of a worker.
 //!
 //! # Invariants
 //!
-//! * Subscribers, and closing connections beyond `lingering_max`, never exceed the capacity, and
-//!   viewers beyond it never exceed `viewers_max`. So at least `heads_max` places are left for
-//!   heads.
 //! * A new connection gets a place as long as one head is unfinished: if none is free, the oldest
 //!   unfinished head gives way. So heads that never end cannot keep out a client whose head comes
 //!   at once.
@@ -30,6 +19,7 @@ use super::buffers::BufferQuota;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::pending::Pending;
+use super::places::Places;
 use super::side_table::SideTable;
 use super::state::{Connection, State};
 use super::unfinished_heads::UnfinishedHeads;
@@ -43,17 +33,13 @@ pub(crate) struct Connections<S> {
     worker: WorkerId,
     /// Shows other threads how many places are taken.
     metrics: Metrics,
-    limits: Limits,
     table: Slab<Connection<S>>,
     /// What only some of them have.
     side: SideTable,
     /// The generation of the newest connection.
     newest_generation: u32,
-    /// Connections that subscribe or have subscribed: each has a place until it closes.
-    admitted: u32,
-    /// Those of them with places in the reserve: viewers, at most `viewers_max`.
-    viewers_in_reserve: u32,
-    closing: u32,
+    /// The places that they take.
+    places: Places,
     /// The memory that all of them buffer.
     quota: BufferQuota,
     unfinished_heads: UnfinishedHeads,
@@ -71,16 +57,14 @@ impl<S> Connections<S> {
     ) -> Connections<S> {
         let workers = metrics.workers().len().max(1);
         let quota = BufferQuota::new(limits.max_buffered_bytes / workers, limits.held_bytes_floor);
+        let places = Places::new(metrics.worker(worker).capacity, limits);
         Connections {
             worker,
             metrics,
-            limits,
             table: Slab::default(),
             side: SideTable::default(),
             newest_generation: generation,
-            admitted: 0,
-            viewers_in_reserve: 0,
-            closing: 0,
+            places,
             quota,
             unfinished_heads: UnfinishedHeads::default(),
             scan_index: 0,
@@ -227,8 +211,8 @@ impl<S> Connections<S> {
         self.quota.release(id, connection.buffered());
         self.count_unparked(connection.parked());
         match connection.state {
-            State::Closing => self.closing -= 1,
-            _ => self.give_up_place(connection.flags),
+            State::Closing => self.places.end_closing(),
+            _ => self.places.give_up(connection.flags),
         }
         self.publish_load();
         Some(connection)
@@ -241,8 +225,7 @@ impl<S> Connections<S> {
         if let Some(io) = &mut connection.io {
             io.buffered = Default::default();
         }
-        self.admitted += u32::from(connection.has(Flags::SERVED));
-        self.viewers_in_reserve += u32::from(connection.has(Flags::IN_RESERVE));
+        self.places.take(connection.flags);
         let id = ConnectionId::new(self.table.insert(connection));
         self.update_buffered(id);
         self.publish_load();
@@ -255,8 +238,8 @@ impl<S> Connections<S> {
         if !connection.has(Flags::SERVED) {
             connection.flags.set(Flags::SERVED, true);
             connection.flags.set(Flags::IN_RESERVE, is_in_reserve);
-            self.admitted += 1;
-            self.viewers_in_reserve += u32::from(is_in_reserve);
+            let flags = connection.flags;
+            self.places.take(flags);
         }
         self.publish_load();
     }
@@ -270,23 +253,15 @@ impl<S> Connections<S> {
         let parked = connection.parked();
         connection.state = State::Closing;
         let flags = connection.flags;
-        let had_place = flags.has(Flags::SERVED) && !flags.has(Flags::IN_RESERVE);
         self.count_unparked(parked);
-        let lingers = had_place || self.may_linger();
-        self.give_up_place(flags);
-        self.closing += 1;
+        let lingers = self.places.begin_closing(flags);
         self.publish_load();
         lingers
     }
 
-    fn give_up_place(&mut self, flags: Flags) {
-        self.admitted -= u32::from(flags.has(Flags::SERVED));
-        self.viewers_in_reserve -= u32::from(flags.has(Flags::IN_RESERVE));
-    }
-
     /// The number of connections that subscribe or have subscribed, without those that close.
     pub(crate) fn admitted(&self) -> u32 {
-        self.admitted
+        self.places.admitted()
     }
 
     /// Whether there is no place left for a subscriber.
@@ -296,8 +271,7 @@ impl<S> Connections<S> {
 
     /// The number of places left for subscribers, without those kept for handoffs.
     pub(crate) fn room(&self) -> u32 {
-        let kept = self.load().places_kept();
-        self.capacity().saturating_sub(self.taken().saturating_add(kept))
+        self.places.room(self.load().places_kept())
     }
 
     /// Whether the connection may subscribe: it has a place, or can have one. Only a connection
@@ -308,40 +282,17 @@ impl<S> Connections<S> {
             return true;
         }
         let is_handoff = connection.has(Flags::HANDED_OFF);
-        if is_handoff { self.taken() < self.capacity() } else { !self.is_full() }
+        if is_handoff { self.places.room(0) > 0 } else { !self.is_full() }
     }
 
     /// Whether the reserve has a place for another viewer.
     pub(crate) fn has_viewer_place(&self) -> bool {
-        self.viewers_in_reserve < self.limits.viewers_max
+        self.places.has_viewer_place()
     }
 
     /// Whether there is a place for a new connection, even if only in the reserve.
     pub(crate) fn has_room_for_head(&self) -> bool {
-        // Free places of viewers do not count: heads may not take them.
-        let limits = &self.limits;
-        let reserve = limits.heads_max + limits.lingering_max + self.viewers_in_reserve;
-        (self.table.len() as u32) < self.capacity().saturating_add(reserve)
-    }
-
-    /// The number of subscribers with places outside the reserve, without those that close.
-    fn subscribers(&self) -> u32 {
-        self.admitted - self.viewers_in_reserve
-    }
-
-    /// The number of places for subscribers that are taken.
-    fn taken(&self) -> u32 {
-        self.subscribers() + self.closing.saturating_sub(self.limits.lingering_max)
-    }
-
-    /// Whether one more closing connection that had no place may wait for its peer.
-    fn may_linger(&self) -> bool {
-        self.subscribers() + self.closing
-            < self.capacity().saturating_add(self.limits.lingering_max)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.load().capacity
+        self.places.has_room_for_head(self.table.len() as u32)
     }
 
     fn load(&self) -> &WorkerMetrics {
@@ -350,9 +301,9 @@ impl<S> Connections<S> {
 
     /// Shows other threads how many connections there are, and how many places are taken.
     pub(crate) fn publish_load(&self) {
-        let open = self.table.len() as u32 - self.closing;
+        let open = self.table.len() as u32 - self.places.closing();
         self.load().connections.store(open, Ordering::Relaxed);
-        self.load().taken.store(self.taken(), Ordering::Relaxed);
+        self.load().taken.store(self.places.taken(), Ordering::Relaxed);
     }
 
     /// The connection's request waits for answers, at most until the tick `deadline`. One that is
@@ -479,27 +430,18 @@ impl<S> Connections<S> {
     /// of them.
     pub(crate) fn check_invariants(&self) {
         let all = || (0..self.extent()).filter_map(|index| self.table.get(index));
-        let count = |is_counted: &dyn Fn(&&Connection<S>) -> bool| {
-            all().filter(|connection| is_counted(connection)).count() as u32
-        };
         let is_closing = |connection: &&Connection<S>| connection.state == State::Closing;
-        let is_admitted = |flag| {
-            move |connection: &&Connection<S>| {
-                connection.state != State::Closing && connection.has(flag)
-            }
-        };
-        assert_eq!(self.closing, count(&is_closing), "closing connections");
-        assert_eq!(self.admitted, count(&is_admitted(Flags::SERVED)), "admitted connections");
-        let viewers = count(&is_admitted(Flags::IN_RESERVE));
-        assert_eq!(self.viewers_in_reserve, viewers, "viewers in the reserve");
-        assert!(self.viewers_in_reserve <= self.limits.viewers_max.max(viewers));
+        let open = all().filter(|connection| !is_closing(connection));
+        let closing = all().filter(is_closing).count() as u32;
+        self.places.check_invariants(open.map(|connection| connection.flags), closing);
         let buffered: usize = all().map(|connection| connection.buffered().bytes()).sum();
         assert_eq!(self.quota.bytes(), buffered, "buffered bytes");
-        assert_eq!(self.load().taken.load(Ordering::Relaxed), self.taken(), "published load");
+        let taken = self.load().taken.load(Ordering::Relaxed);
+        assert_eq!(taken, self.places.taken(), "published load");
         for kind in Parked::ALL {
             let counted = self.load().counters.parked(kind);
-            let count = count(&|connection| connection.parked() == Some(kind));
-            assert_eq!(counted, u64::from(count), "parked connections: {kind:?}");
+            let count = all().filter(|connection| connection.parked() == Some(kind)).count();
+            assert_eq!(counted, count as u64, "parked connections: {kind:?}");
         }
         let place = |(index, connection)| (ConnectionId::new(index), connection);
         self.side.check_invariants(self.table.iter().map(place));
