@@ -6,7 +6,7 @@ const [executablePath, what, url, path] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 
 async function open(options) {
-  const context = await browser.newContext(options);
+  const context = await browser.newContext({ locale: "en-GB", ...options });
   const page = await context.newPage();
   await page.goto(url);
   return page;
@@ -55,9 +55,24 @@ const PICTURES = {
     await pages.Ann.screenshot({ path });
   },
 
+  /** Only some of the charts: the whole report is several times as high. */
   async "flood-report"() {
-    const page = await open({ viewport: { width: 1000, height: 1520 } });
-    await page.screenshot({ path });
+    const page = await open({ viewport: { width: 1000, height: 800 } });
+    const shown = ["connections", "latency", "histogram", "percentiles"];
+    await page.evaluate((kept) => {
+      for (const details of document.querySelectorAll("details")) details.remove();
+      for (const figure of document.querySelectorAll("figure")) {
+        if (!kept.includes(figure.id)) figure.remove();
+      }
+      for (const section of document.querySelectorAll("section")) {
+        if (!section.querySelector("figure")) section.remove();
+        section.querySelector(":scope > .scroll")?.remove();
+      }
+      document.querySelector("main > footer")?.remove();
+    }, shown);
+    const end = await page.locator("#percentiles").boundingBox();
+    const height = Math.ceil(end.y + end.height) + 10;
+    await page.screenshot({ path, fullPage: true, clip: { x: 0, y: 0, width: 1000, height } });
   },
 };
 
