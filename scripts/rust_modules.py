@@ -18,8 +18,8 @@ REEXPORT = re.compile(r"\bpub(?:\([^)]*\))? use ([^;]*);", re.S)
 
 
 def code_of(text):
-    """The text without comments, strings, visibilities and test modules."""
-    text = VISIBILITY.sub("pub", NOT_CODE.sub("", text))
+    """The text without comments, strings and test modules."""
+    text = NOT_CODE.sub("", text)
     lines, kept, index = text.split("\n"), [], 0
     while index < len(lines):
         if TEST_MODULE.match(lines[index]):
@@ -90,7 +90,7 @@ def dependencies(sources):
     modules = set(sources)
     uses = defaultdict(set)
     for module, text in sources.items():
-        code = code_of(text)
+        code = VISIBILITY.sub("pub", code_of(text))
         reexports = {path for tree in REEXPORT.findall(code) for path in expand(tree)}
         trees = re.findall(r"\buse ([^;]*);", code)
         paths = [path for tree in trees for path in expand(tree)]

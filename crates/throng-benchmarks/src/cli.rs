@@ -60,7 +60,7 @@ Each benchmark starts a server on a free port of 127.0.0.1, and stops it.";
 pub struct Arguments {
     /// Benchmarks to run; `small` means all that are not big. Without any, lists them
     #[arg(value_name = "BENCHMARK")]
-    pub benchmarks: Vec<String>,
+    pub(crate) benchmarks: Vec<String>,
     /// Peak number of clients; by default that of the original
     #[arg(long, short = 'n', value_name = "N")]
     pub connections: Option<Count>,

@@ -294,7 +294,7 @@ impl Message {
     }
 
     /// Whether it has anything that ends with the fan-out, as encodings do.
-    pub fn is_encoded(&self) -> bool {
+    pub(crate) fn is_encoded(&self) -> bool {
         self.transit.get().is_some()
     }
 
@@ -304,7 +304,7 @@ impl Message {
     }
 
     /// The same message without encodings.
-    pub fn unencoded(&self) -> Message {
+    pub(crate) fn unencoded(&self) -> Message {
         Message::from(Arc::clone(&self.content))
     }
 }

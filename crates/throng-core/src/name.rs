@@ -53,7 +53,7 @@ impl ChannelName {
     }
 
     /// The inverse of [`ChannelName::key`].
-    pub fn from_key(key: &str) -> ChannelName {
+    pub(crate) fn from_key(key: &str) -> ChannelName {
         ChannelName(key.into())
     }
 

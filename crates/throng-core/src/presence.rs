@@ -22,7 +22,7 @@ use crate::name::ChannelName;
 
 /// The number of followers from which on queries share a scan. Scanning fewer takes no longer than
 /// reading the request.
-pub const SHARED_FOLLOWERS_MIN: usize = 64;
+pub(crate) const SHARED_FOLLOWERS_MIN: usize = 64;
 
 /// Followers scanned for each millisecond that an answer is remembered.
 const FOLLOWERS_PER_MS: usize = 4;
@@ -37,7 +37,7 @@ const REMEMBERED_USERS_MAX: usize = 100_000;
 const USERS_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 
 /// Queries of all clients that may wait for workers. Beyond it queries are refused.
-pub const OPEN_MAX: usize = 16_384;
+pub(crate) const OPEN_MAX: usize = 16_384;
 
 /// The connections and users of a channel: the answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -89,7 +89,7 @@ pub enum LateAnswer {
 pub const QUEUE_MESSAGES_MAX: usize = 65_536;
 
 /// Bytes of messages that may wait for one worker.
-pub const QUEUE_BYTES_MAX: usize = 64 << 20;
+pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// What may wait in one queue before publications are refused. The defaults suit every server. They
 /// are parameters because tests have to reach the limits.

@@ -39,7 +39,7 @@ impl Encoding {
     }
 
     /// Whether messages are in envelopes.
-    pub fn is_envelope(self) -> bool {
+    pub(crate) fn is_envelope(self) -> bool {
         matches!(self, Encoding::WebSocketEnvelope | Encoding::SseEnvelope | Encoding::LineEnvelope)
     }
 

@@ -129,7 +129,7 @@ impl Metrics {
     }
 
     /// The worker with the most room; `None` if none has room.
-    pub fn least_loaded_with_room(&self) -> Option<WorkerId> {
+    pub(crate) fn least_loaded_with_room(&self) -> Option<WorkerId> {
         let worker = self.least_loaded();
         (self.worker(worker).room() > 0).then_some(worker)
     }

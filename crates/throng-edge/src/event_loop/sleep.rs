@@ -33,7 +33,7 @@ use crate::worker::{TICKS_PER_S, Worker};
 pub const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
 
 /// The interval at which the worker retries something that no event reports.
-pub const RETRY_INTERVAL: Duration = Duration::from_millis(2);
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The part of a worker that its sleep depends on.
 pub trait Work {

@@ -38,7 +38,7 @@ const MEMORY_EVERY: Duration = Duration::from_secs(5);
 /// The options of an agent.
 pub(crate) struct AgentOptions<'a> {
     /// The NATS server.
-    pub nats: &'a str,
+    pub(crate) nats: &'a str,
     /// The group whose coordinators it serves.
     pub group: &'a str,
     /// The agent's name in reports; host name and process id by default.

@@ -12,20 +12,20 @@ const NS_PER_MS: f64 = 1e6;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
     /// This clock, before the request.
-    pub asked_ns: u64,
+    pub(crate) asked_ns: u64,
     /// The other clock, in between.
-    pub theirs_ns: u64,
+    pub(crate) theirs_ns: u64,
     /// This clock, after the reply.
-    pub answered_ns: u64,
+    pub(crate) answered_ns: u64,
 }
 
 /// How far the other clock is ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offset {
     /// The other clock minus this one.
-    pub ahead_ns: i64,
+    pub(crate) ahead_ns: i64,
     /// `ahead_ns` is wrong by at most this much.
-    pub uncertainty_ns: u64,
+    pub(crate) uncertainty_ns: u64,
 }
 
 impl Offset {

@@ -39,7 +39,7 @@ const CLOCK_TIME_MAX: Duration = Duration::from_secs(2);
 /// Which agents to use.
 pub(crate) struct GatherOptions<'a> {
     /// The URL of the NATS server.
-    pub nats: &'a str,
+    pub(crate) nats: &'a str,
     /// The group of the agents.
     pub group: &'a str,
     /// How many agents to use.

@@ -325,7 +325,7 @@ impl Pattern {
 
 impl Phase {
     /// The messages to publish in it, if there are any.
-    pub fn publishing(&self) -> Option<&Publishing> {
+    pub(crate) fn publishing(&self) -> Option<&Publishing> {
         match self {
             Phase::Hold { publish, .. }
             | Phase::Churn { publish, .. }

@@ -46,7 +46,7 @@ const HOLDER: (u32, &str) = (1, "systemd");
 
 /// Why no process was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ListenerError {
+pub(crate) enum ListenerError {
     /// No process of this machine listens on the port.
     #[error("no process listens on port {0} of this machine; give the server's process id")]
     NotFound(u16),

@@ -30,7 +30,7 @@ const POLL_STEP: Duration = Duration::from_millis(20);
 /// What a run needs besides its plan.
 pub(crate) struct RunContext<'a, C: ClientSet> {
     /// The clients that the phases command.
-    pub client_set: &'a C,
+    pub(crate) client_set: &'a C,
     /// The counters that publishers and clients share.
     pub counters: Arc<StreamCounters>,
     /// The publishers, if anything is published.

@@ -143,7 +143,7 @@ impl Tables {
     }
 
     /// The lowest descriptor limit that allows `connections`.
-    pub fn descriptors_least(&self, connections: u64) -> u64 {
+    pub(crate) fn descriptors_least(&self, connections: u64) -> u64 {
         if self.apart_per_thread == 0 {
             return self.descriptors_with(connections, self.threads_max);
         }

@@ -46,7 +46,7 @@ pub struct Axis {
 
 impl Axis {
     /// A linear axis from zero to a round value of at least `max`.
-    pub fn linear(unit: Unit, max: f64, from: f64, to: f64) -> Axis {
+    pub(crate) fn linear(unit: Unit, max: f64, from: f64, to: f64) -> Axis {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let step = match unit {
             Unit::Clock => clock_step(max),

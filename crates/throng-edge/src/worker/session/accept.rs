@@ -27,7 +27,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The listener could not accept a connection, which stays in the backlog.
-    pub fn accept_failed(&mut self) {
+    pub(crate) fn accept_failed(&mut self) {
         self.count(Counter::AcceptFailed);
     }
 
