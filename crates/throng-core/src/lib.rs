@@ -14,6 +14,7 @@
 //! | [`id`] | ids of workers, channels and messages, and positions in several channels |
 //! | [`name`] | channel and user names |
 //! | [`message`] | a message, shared by all that still have to get it |
+//! | [`glob`] | patterns of names, in which `*` stands for any text |
 //! | [`rules`] | retention and lag limits, by channel pattern |
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
@@ -47,6 +48,7 @@ pub mod clock;
 pub mod conformance;
 pub mod engine;
 pub mod frozen;
+pub mod glob;
 mod histogram;
 mod history_page;
 pub mod id;
