@@ -1,0 +1,168 @@
+//! Grants: what a token allows its owner to do.
+//!
+//! A claim such as
+//!
+//! ```json
+//! {"subscribe": ["rooms/*", "private/{user}", {"users": "*"}], "publish": ["rooms/*"]}
+//! ```
+//!
+//! Patterns match channels; `{"users": …}` matches users' inboxes, and `{"match": …}` is the long
+//! form of a channel pattern, as in `[[channels]]`. Because `{user}` stays in the pattern,
+//! everybody who gets the same claim shares one [`Grants`].
+
+mod claim;
+mod pool;
+mod table;
+
+pub use claim::GrantsError;
+pub use pool::GrantsPool;
+pub use table::{GrantsId, GrantsTable};
+
+use throng_core::name::ChannelName;
+
+use crate::pattern::Pattern;
+
+/// What can be granted on a channel or a user's inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Permission {
+    /// To follow it.
+    Subscribe,
+    /// To publish to it.
+    Publish,
+    /// To read the messages that it keeps.
+    History,
+    /// To read who follows it.
+    Presence,
+}
+
+impl Permission {
+    /// All permissions, in the order of the reference.
+    pub const ALL: [Permission; 4] =
+        [Permission::Subscribe, Permission::Publish, Permission::History, Permission::Presence];
+
+    /// The word for it in tokens and settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Permission::Subscribe => "subscribe",
+            Permission::Publish => "publish",
+            Permission::History => "history",
+            Permission::Presence => "presence",
+        }
+    }
+}
+
+/// A set of permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Permissions(u8);
+
+impl Permissions {
+    /// Whether the set contains `permission`.
+    pub fn contains(self, permission: Permission) -> bool {
+        self.0 & 1 << permission as u8 != 0
+    }
+
+    /// The set with `permission` besides.
+    pub fn with(self, permission: Permission) -> Permissions {
+        Permissions(self.0 | 1 << permission as u8)
+    }
+}
+
+/// One pattern and what is granted where it matches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Grant {
+    pattern: Pattern,
+    permissions: Permissions,
+}
+
+/// The most patterns of one token, over all permissions. A token travels with every request and has
+/// at most 8 KiB: patterns belong in it, lists of channels do not.
+pub const PATTERNS_MAX: usize = 128;
+
+/// What a token grants. Immutable, and shared by everybody with the same claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Grants {
+    list: Box<[Grant]>,
+}
+
+impl Grants {
+    /// Whether a pattern grants `permission` on `name`, where `{user}` stands for `user`. Allocates
+    /// nothing.
+    pub fn allow(&self, permission: Permission, name: &ChannelName, user: Option<&str>) -> bool {
+        self.matching(permission, name, user).is_some()
+    }
+
+    /// The first pattern that grants `permission` on `name`: for explanations.
+    pub fn matching(
+        &self,
+        permission: Permission,
+        name: &ChannelName,
+        user: Option<&str>,
+    ) -> Option<&Pattern> {
+        let granted = self.list.iter().filter(|grant| grant.permissions.contains(permission));
+        granted.map(|grant| &grant.pattern).find(|pattern| pattern.matches(name, user))
+    }
+
+    /// The patterns for `permission`.
+    pub fn patterns(&self, permission: Permission) -> impl Iterator<Item = &Pattern> {
+        let granted = move |grant: &&Grant| grant.permissions.contains(permission);
+        self.list.iter().filter(granted).map(|grant| &grant.pattern)
+    }
+
+    /// Whether it grants nothing.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// What it occupies beside its `Arc`, in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        let texts = self.list.iter().map(|grant| grant.pattern.text().len());
+        size_of_val(&*self.list) + texts.sum::<usize>()
+    }
+
+    /// Collects patterns; the same pattern for several permissions is kept once.
+    fn push(list: &mut Vec<Grant>, pattern: Pattern, permission: Permission) {
+        if let Some(known) = list.iter_mut().find(|grant| grant.pattern == pattern) {
+            known.permissions = known.permissions.with(permission);
+        } else {
+            let permissions = Permissions::default().with(permission);
+            list.push(Grant { pattern, permissions });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(claim: &str) -> Grants {
+        Grants::from_claim(claim).unwrap()
+    }
+
+    #[test]
+    fn a_permission_is_granted_by_its_own_patterns_only() {
+        let grants = grants(r#"{"subscribe": ["rooms/*", "a"], "publish": ["rooms/lobby"]}"#);
+        let lobby = ChannelName::channel("rooms/lobby");
+        let other = ChannelName::channel("rooms/other");
+        assert!(grants.allow(Permission::Subscribe, &lobby, None));
+        assert!(grants.allow(Permission::Publish, &lobby, None));
+        assert!(grants.allow(Permission::Subscribe, &other, None));
+        assert!(!grants.allow(Permission::Publish, &other, None));
+        assert!(!grants.allow(Permission::History, &lobby, None));
+        assert!(!grants.allow(Permission::Subscribe, &ChannelName::user("a"), None));
+    }
+
+    #[test]
+    fn the_same_pattern_is_kept_once() {
+        let grants = grants(r#"{"subscribe": ["rooms/*"], "history": ["rooms/*", "rooms/*"]}"#);
+        assert_eq!(grants.list.len(), 1);
+        assert_eq!(grants.patterns(Permission::History).count(), 1);
+        assert_eq!(grants.patterns(Permission::Publish).count(), 0);
+    }
+
+    #[test]
+    fn permissions_are_a_set() {
+        let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
+        let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
+        assert_eq!(contained, [false, true, false, true]);
+    }
+}

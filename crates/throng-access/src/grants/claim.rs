@@ -1,0 +1,248 @@
+//! Parses the claim `throng` of a token.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use throng_core::name::Kind;
+
+use super::{Grant, Grants, PATTERNS_MAX, Permission};
+use crate::json::Text;
+use crate::pattern::{Pattern, PatternError};
+
+/// Why the claim `throng` is invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GrantsError {
+    /// It is no object with lists of patterns.
+    #[error("the claim `throng` is not an object with lists of patterns")]
+    Form,
+    /// It has a member that is none of the permissions, or one of them twice.
+    #[error("the claim `throng` has a member that is unknown or there twice")]
+    Member,
+    /// It has more patterns than [`PATTERNS_MAX`].
+    #[error("the claim `throng` has more than {PATTERNS_MAX} patterns")]
+    TooMany,
+    /// One of its patterns is invalid.
+    #[error("the claim `throng`: {0}")]
+    Pattern(#[from] PatternError),
+}
+
+impl Grants {
+    /// The grants of a claim, which is JSON.
+    ///
+    /// # Errors
+    ///
+    /// See [`GrantsError`].
+    pub fn from_claim(json: &str) -> Result<Grants, GrantsError> {
+        let claim: Claim<'_> = serde_json::from_str(json).map_err(|_| GrantsError::Form)?;
+        if claim.has_bad_member {
+            return Err(GrantsError::Member);
+        }
+        if claim.count > PATTERNS_MAX {
+            return Err(GrantsError::TooMany);
+        }
+        let mut list: Vec<Grant> = Vec::with_capacity(claim.entries.len());
+        for Entry { permission, kind, text } in claim.entries {
+            Grants::push(&mut list, Pattern::new(kind, &text)?, permission);
+        }
+        Ok(Grants { list: list.into() })
+    }
+}
+
+/// The claim as it is written. Entries beyond the limit are counted and not kept.
+#[derive(Default)]
+struct Claim<'a> {
+    entries: Vec<Entry<'a>>,
+    count: usize,
+    has_bad_member: bool,
+}
+
+struct Entry<'a> {
+    permission: Permission,
+    kind: Kind,
+    text: Cow<'a, str>,
+}
+
+impl<'de> Deserialize<'de> for Claim<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Claim<'de>, D::Error> {
+        deserializer.deserialize_map(ClaimVisitor)
+    }
+}
+
+struct ClaimVisitor;
+
+impl<'de> Visitor<'de> for ClaimVisitor {
+    type Value = Claim<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Claim<'de>, M::Error> {
+        let mut claim = Claim::default();
+        let mut is_there = [false; Permission::ALL.len()];
+        while let Some(Text(name)) = map.next_key()? {
+            let permission = Permission::ALL.into_iter().find(|one| one.word() == name);
+            match permission {
+                Some(permission) if !is_there[permission as usize] => {
+                    is_there[permission as usize] = true;
+                    map.next_value_seed(ListSeed { claim: &mut claim, permission })?;
+                }
+                _ => {
+                    claim.has_bad_member = true;
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(claim)
+    }
+}
+
+/// The list of patterns of one permission, which goes into the claim.
+struct ListSeed<'c, 'de> {
+    claim: &'c mut Claim<'de>,
+    permission: Permission,
+}
+
+impl<'de> de::DeserializeSeed<'de> for ListSeed<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ListSeed<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of patterns")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        loop {
+            self.claim.count += 1;
+            if self.claim.count > PATTERNS_MAX {
+                if list.next_element::<IgnoredAny>()?.is_none() {
+                    break;
+                }
+            } else if let Some(Item { kind, text }) = list.next_element()? {
+                self.claim.entries.push(Entry { permission: self.permission, kind, text });
+            } else {
+                break;
+            }
+        }
+        self.claim.count -= 1;
+        Ok(())
+    }
+}
+
+/// One pattern: a string, `{"match": …}` or `{"users": …}`.
+struct Item<'a> {
+    kind: Kind,
+    text: Cow<'a, str>,
+}
+
+impl<'de> Deserialize<'de> for Item<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Item<'de>, D::Error> {
+        deserializer.deserialize_any(ItemVisitor)
+    }
+}
+
+struct ItemVisitor;
+
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pattern")
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Item<'de>, E> {
+        Ok(Item { kind: Kind::Channel, text: text.into() })
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Item<'de>, E> {
+        Ok(Item { kind: Kind::Channel, text: text.to_owned().into() })
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Item<'de>, M::Error> {
+        let wrong = || de::Error::custom("a pattern has one member, `match` or `users`");
+        let (Text(name), Text(text)) = map.next_entry()?.ok_or_else(wrong)?;
+        let kind = match &*name {
+            "match" => Kind::Channel,
+            "users" => Kind::User,
+            _ => return Err(wrong()),
+        };
+        if map.next_key::<IgnoredAny>()?.is_some() {
+            return Err(wrong());
+        }
+        Ok(Item { kind, text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_core::name::ChannelName;
+
+    #[test]
+    fn users_and_channels_are_told_apart() {
+        let claim = r#"{"publish": ["a", {"match": "b"}, {"users": "c*"}, "\u0064"]}"#;
+        let grants = Grants::from_claim(claim).unwrap();
+        let may = |name| grants.allow(Permission::Publish, &name, None);
+        assert!(may(ChannelName::channel("a")));
+        assert!(may(ChannelName::channel("b")));
+        assert!(may(ChannelName::channel("d")));
+        assert!(may(ChannelName::user("cleo")));
+        assert!(!may(ChannelName::user("a")));
+        assert!(!may(ChannelName::channel("cleo")));
+    }
+
+    #[test]
+    fn an_empty_claim_grants_nothing() {
+        for claim in ["{}", r#"{"subscribe": []}"#] {
+            assert!(Grants::from_claim(claim).unwrap().is_empty(), "{claim}");
+        }
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for (claim, error) in [
+            ("[]", GrantsError::Form),
+            ("\"*\"", GrantsError::Form),
+            ("null", GrantsError::Form),
+            (r#"{"subscribe": "*"}"#, GrantsError::Form),
+            (r#"{"subscribe": [1]}"#, GrantsError::Form),
+            (r#"{"subscribe": [["a"]]}"#, GrantsError::Form),
+            (r#"{"subscribe": [{}]}"#, GrantsError::Form),
+            (r#"{"subscribe": [{"channel": "a"}]}"#, GrantsError::Form),
+            (r#"{"subscribe": [{"match": "a", "users": "b"}]}"#, GrantsError::Form),
+            (r#"{"subscribe": [null]}"#, GrantsError::Form),
+            (r#"{"subscirbe": []}"#, GrantsError::Member),
+            (r#"{"subscribe": [], "subscribe": ["*"]}"#, GrantsError::Member),
+            (r#"{"subscribe": [], "subscrib\u0065": ["*"]}"#, GrantsError::Member),
+            (r#"{"subscribe": [""]}"#, GrantsError::Pattern(PatternError::Empty)),
+            (r#"{"publish": ["{user}*"]}"#, GrantsError::Pattern(PatternError::NoSeparator)),
+        ] {
+            assert_eq!(Grants::from_claim(claim), Err(error), "{claim}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_patterns_is_limited() {
+        let list = |count: usize| {
+            let patterns: Vec<_> = (0..count).map(|number| format!("\"c{number}\"")).collect();
+            patterns.join(",")
+        };
+        let half = PATTERNS_MAX / 2;
+        let claim = |one, other| {
+            format!(r#"{{"subscribe": [{}], "publish": [{}]}}"#, list(one), list(other))
+        };
+        assert!(Grants::from_claim(&claim(half, half)).is_ok());
+        assert!(Grants::from_claim(&claim(PATTERNS_MAX, 0)).is_ok());
+        assert_eq!(Grants::from_claim(&claim(half, half + 1)), Err(GrantsError::TooMany));
+        assert_eq!(Grants::from_claim(&claim(10_000, 0)), Err(GrantsError::TooMany));
+    }
+}

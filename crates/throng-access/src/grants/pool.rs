@@ -1,0 +1,102 @@
+//! Grants that were parsed lately, by the text of their claim.
+//!
+//! Tokens of a million users mostly carry the same few claims, byte for byte. The pool parses each
+//! once, and lets the cache of verified tokens and all workers share it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::{Grants, GrantsError};
+
+/// The most claims that are kept. Beyond it, claims that nothing holds are forgotten; if everything
+/// is held, further claims are parsed each time and not shared. A claim is part of a token, so that
+/// the texts have at most 8 MiB.
+pub const POOL_CLAIMS_MAX: usize = 1024;
+
+/// A full pool looks for claims that nothing holds at every so many new claims, because looking
+/// takes time for each claim that it has.
+const TRIM_INTERVAL: usize = 256;
+
+/// Shares grants among tokens with the same claim.
+#[derive(Debug, Default)]
+pub struct GrantsPool(Mutex<Claims>);
+
+#[derive(Debug, Default)]
+struct Claims {
+    by_text: HashMap<Box<str>, Arc<Grants>, RandomState>,
+    /// New claims since the pool was full and trimmed.
+    untrimmed: usize,
+}
+
+impl Claims {
+    fn add(&mut self, json: &str, grants: &Arc<Grants>) {
+        if self.by_text.len() >= POOL_CLAIMS_MAX {
+            if self.untrimmed == 0 {
+                self.by_text.retain(|_, grants| Arc::strong_count(grants) > 1);
+            }
+            self.untrimmed = (self.untrimmed + 1) % TRIM_INTERVAL;
+        }
+        if self.by_text.len() < POOL_CLAIMS_MAX {
+            self.by_text.insert(json.into(), Arc::clone(grants));
+        }
+    }
+}
+
+impl GrantsPool {
+    /// The grants of a claim, which is JSON.
+    ///
+    /// # Errors
+    ///
+    /// As [`Grants::from_claim`].
+    pub fn get(&self, json: &str) -> Result<Arc<Grants>, GrantsError> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().by_text.get(json) {
+            return Ok(Arc::clone(known));
+        }
+        let grants = Arc::new(Grants::from_claim(json)?);
+        lock().add(json, &grants);
+        Ok(grants)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(number: usize) -> String {
+        format!(r#"{{"subscribe": ["c{number}"]}}"#)
+    }
+
+    #[test]
+    fn the_same_claim_is_parsed_once() {
+        let pool = GrantsPool::default();
+        let [one, same, other] = [1, 1, 2].map(|number| pool.get(&claim(number)).unwrap());
+        assert!(Arc::ptr_eq(&one, &same));
+        assert!(!Arc::ptr_eq(&one, &other));
+    }
+
+    #[test]
+    fn the_number_of_claims_is_limited() {
+        let pool = GrantsPool::default();
+        let length = || pool.0.lock().unwrap().by_text.len();
+        let held: Vec<_> = (0..10).map(|number| pool.get(&claim(number)).unwrap()).collect();
+        for number in 10..POOL_CLAIMS_MAX {
+            pool.get(&claim(number)).unwrap();
+        }
+        assert_eq!(length(), POOL_CLAIMS_MAX);
+        pool.get(&claim(POOL_CLAIMS_MAX)).unwrap();
+        assert_eq!(length(), held.len() + 1, "only what is held, and the new one");
+        assert!(Arc::ptr_eq(&held[3], &pool.get(&claim(3)).unwrap()));
+    }
+
+    #[test]
+    fn a_pool_of_held_claims_takes_no_more() {
+        let pool = GrantsPool::default();
+        let held: Vec<_> =
+            (0..=POOL_CLAIMS_MAX).map(|number| pool.get(&claim(number)).unwrap()).collect();
+        assert_eq!(pool.0.lock().unwrap().by_text.len(), POOL_CLAIMS_MAX);
+        assert_eq!(held.len(), POOL_CLAIMS_MAX + 1);
+    }
+}

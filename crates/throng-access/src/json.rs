@@ -1,0 +1,14 @@
+//! What several parsers of JSON have in common.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// A string that borrows where it has no escapes.
+#[derive(Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+/// Whether a text begins as an object does. Derived parsers of structures accept arrays, too.
+pub(crate) fn is_object(json: &str) -> bool {
+    json.trim_ascii_start().starts_with('{')
+}

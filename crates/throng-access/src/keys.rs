@@ -1,0 +1,26 @@
+//! The keys that verify tokens.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `key` | one key, and the algorithms that it accepts |
+//! | `secret` | secrets, and what is no secret |
+//! | `pem` | public keys in PEM |
+//! | `jwks` | JSON Web Key sets (RFC 7517) |
+//! | `set` | keys by their id |
+//! | `refresh` | when a key set at a URL is read again |
+//! | `published` | a value that is swapped while threads read it |
+
+mod jwks;
+mod key;
+mod pem;
+mod published;
+mod refresh;
+mod secret;
+mod set;
+
+pub use jwks::{JWKS_BYTES_MAX, Jwks, JwksError, JwksSource};
+pub use key::{Fingerprint, KEY_ID_BYTES_MAX, Key, KeyError};
+pub use published::{Published, Reader};
+pub use refresh::{REFETCH_MS_MIN, Refresh, RefreshSettings, Unknown};
+pub(crate) use set::Candidates;
+pub use set::{KEYS_MAX, KeySet, SetError};

@@ -1,0 +1,83 @@
+//! Access control: who may follow, publish to and read which channel.
+//!
+//! This crate decides; it serves nothing. Apart from the file of revocations it does no I/O, and
+//! the clock is passed in, so that both planes can use it and tests need no waiting.
+//!
+//! # From a token to a decision
+//!
+//! ```text
+//! token ─► Verifier: cache, else signature and claims ─► Identity { user, grants, expiry }
+//!                                                           │
+//!            GrantsTable of the worker ◄── connection keeps a Session (16 bytes)
+//!                                                           │
+//! channel ─► AccessRules ─► ChannelAccess ─► may(…) ◄── Asker { user, grants }
+//! ```
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`algorithm`] | the signature algorithms of tokens |
+//! | [`keys`] | the keys that verify tokens, and when a key set is read again |
+//! | [`token`] | verifies a token and its claims |
+//! | `cache` | tokens that were verified lately |
+//! | [`verifier`] | keys, cache and revocations together: what a worker calls |
+//! | [`pattern`] | patterns of channels and users, with `{user}` |
+//! | [`grants`] | what a token grants; one copy for everybody with the same claim |
+//! | [`rule`] | who has which permission on a channel, and the decision |
+//! | [`server_key`] | keys for servers, with scopes |
+//! | [`revocation`] | tokens that are refused although they have not expired |
+//! | [`session`] | what a connection keeps of its token |
+//! | [`limit`] | rates and numbers per address, user and key |
+//! | [`address`] | the client's address behind proxies |
+//!
+//! # What it costs
+//!
+//! A connection with a token has a [`Session`](session::Session) of 16 bytes. That is all, where
+//! others have the same grants. Everything else is shared or bounded by a setting:
+//!
+//! | | bytes |
+//! |---|---|
+//! | different grants | 32 on each worker that has them; once 32, and 32 and the text per pattern |
+//! | a token in the cache | 69, and 112 for what it says, and the user's name |
+//! | a revocation | 21 for a token, 21 and the name for a user |
+//! | a bucket of a rate | 16, in a table of fixed size |
+//! | a client that holds live connections, where they are limited | 9 to 18 |
+//!
+//! A connection that follows its user's inbox has the user's name there. Other connections are
+//! found by the user's tag, so that they need not keep the name.
+//!
+//! On the hot path, a cache hit and a matching of grants, nothing is allocated. The only lock is
+//! that of one of the cache's 64 shards, held for some 50 ns.
+//!
+//! # Invariants
+//!
+//! * Nothing of a token is believed before its signature holds, and no key accepts an algorithm
+//!   that it was not made for.
+//! * No error and no debug output contains a token, a key, a secret or a part of one.
+//! * A revocation holds from the moment it is answered, on the disk and in every cache.
+//! * Whatever peers send, memory and time are bounded.
+
+pub mod address;
+pub mod algorithm;
+mod cache;
+pub mod grants;
+mod json;
+pub mod keys;
+pub mod limit;
+pub mod pattern;
+pub mod revocation;
+pub mod rule;
+pub mod server_key;
+pub mod session;
+pub mod token;
+pub mod verifier;
+
+pub use cache::CacheCounts;
+pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable, Permission};
+pub use revocation::{Revocation, RevocationLog, Revocations};
+pub use rule::{AccessRules, Asker, ChannelAccess, Denial, Who, may};
+pub use server_key::{Scope, ServerKey, ServerKeys};
+pub use session::Session;
+pub use token::{Identity, Policy, TokenError};
+pub use verifier::{Authority, Verifier};

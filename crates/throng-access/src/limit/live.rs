@@ -1,0 +1,139 @@
+//! How many at a time: connections of an address, subscriptions of a user.
+
+use hashbrown::HashTable;
+
+use super::key::LimitKey;
+
+/// Bits of the count, and of the key, in one word. Of a million clients, some two share a count
+/// with another one with a probability of 3 %; then each counts for both.
+const COUNT_BITS: u32 = 20;
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+
+/// The client has as many as it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtLimit;
+
+/// Counts what clients hold, 9 to 18 bytes for each client that holds something. Its size follows
+/// what it counts, which has a limit of its own, such as the connections of the server.
+#[derive(Debug, Default)]
+pub struct LiveCounts {
+    /// Upper bits of the key, then the count.
+    table: HashTable<u64>,
+}
+
+impl LiveCounts {
+    /// Counts one more for `key`. The holder must give it to [`LiveCounts::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`AtLimit`] if it has `max` already; then nothing was counted.
+    pub fn acquire(&mut self, key: LimitKey, max: u32) -> Result<(), AtLimit> {
+        let max = u64::from(max).min(COUNT_MAX);
+        if let Some(word) = self.table.find_mut(hash(key.0), |&word| is_same(word, key.0)) {
+            if *word & COUNT_MAX >= max {
+                return Err(AtLimit);
+            }
+            *word += 1;
+            return Ok(());
+        }
+        if max == 0 {
+            return Err(AtLimit);
+        }
+        let word = key.0 & !COUNT_MAX | 1;
+        self.table.insert_unique(hash(key.0), word, |&word| hash(word));
+        Ok(())
+    }
+
+    /// Gives up what one call of [`LiveCounts::acquire`] got.
+    pub fn release(&mut self, key: LimitKey) {
+        let found = self.table.find_entry(hash(key.0), |&word| is_same(word, key.0));
+        debug_assert!(found.is_ok(), "released more often than acquired");
+        let Ok(mut found) = found else { return };
+        if *found.get() & COUNT_MAX > 1 {
+            *found.get_mut() -= 1;
+        } else {
+            found.remove();
+        }
+        // A burst of clients should not hold its memory for ever.
+        if self.table.capacity() > 1024 && self.table.len() < self.table.capacity() / 8 {
+            self.table.shrink_to(2 * self.table.len(), |&word| hash(word));
+        }
+    }
+
+    /// How many `key` holds.
+    pub fn count(&self, key: LimitKey) -> u32 {
+        let found = self.table.find(hash(key.0), |&word| is_same(word, key.0));
+        found.map_or(0, |&word| (word & COUNT_MAX) as u32)
+    }
+
+    /// How many clients hold something.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether no client holds anything.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}
+
+/// The upper bits of a key or of a word; keys are hashes already.
+fn hash(word: u64) -> u64 {
+    (word >> COUNT_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn is_same(word: u64, key: u64) -> bool {
+    word >> COUNT_BITS == key >> COUNT_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::LimitKeys;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_limit_of_nothing_admits_nothing() {
+        let mut counts = LiveCounts::default();
+        assert_eq!(counts.acquire(LimitKey(1 << 40), 0), Err(AtLimit));
+        assert!(counts.is_empty());
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let keys = LimitKeys::default();
+        let mut counts = LiveCounts::default();
+        let all: Vec<_> = (0..10_000).map(|number: u32| keys.name(&number.to_string())).collect();
+        for &key in &all {
+            counts.acquire(key, 1).unwrap();
+        }
+        for &key in &all {
+            counts.release(key);
+        }
+        assert!(counts.is_empty() && counts.table.capacity() <= 2048);
+    }
+
+    proptest! {
+        #[test]
+        fn counts_as_a_map_does(steps in prop::collection::vec((any::<bool>(), 0..5_u32), 0..200)) {
+            let keys = LimitKeys::default();
+            let mut counts = LiveCounts::default();
+            let mut model = BTreeMap::<u32, u32>::new();
+            for (acquires, number) in steps {
+                let key = keys.name(&number.to_string());
+                let held = model.entry(number).or_default();
+                if acquires {
+                    let expected = if *held < 3 { Ok(()) } else { Err(AtLimit) };
+                    prop_assert_eq!(counts.acquire(key, 3), expected);
+                    *held = 3.min(*held + 1);
+                } else if *held > 0 {
+                    counts.release(key);
+                    *held -= 1;
+                }
+                prop_assert_eq!(counts.count(key), *held);
+            }
+            prop_assert_eq!(counts.len(), model.values().filter(|&&held| held > 0).count());
+        }
+    }
+}

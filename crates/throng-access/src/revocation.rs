@@ -1,0 +1,129 @@
+//! Revocations: tokens that are refused although they have not expired.
+//!
+//! [`Revocations`] is the set that every verification asks. [`RevocationLog`] owns the file: it
+//! writes a revocation to the disk before the set has it, so that what an operator was answered
+//! holds after a restart. What no living token can be concerned by is forgotten.
+
+mod log;
+mod record;
+mod storage;
+
+pub use log::{OpenError, RevocationLog, RevokeError};
+pub use storage::{FileStorage, Storage};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::token::{Identity, TokenId};
+
+/// One revocation. Times are in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Revocation {
+    /// Of the tokens with this id.
+    Token {
+        /// The hash of their `jti`.
+        id: TokenId,
+        /// When they were revoked.
+        at_s: u32,
+    },
+    /// Of everything that a user was issued before a moment. A token without `iat` counts as issued
+    /// before any moment.
+    User {
+        /// The user's name.
+        user: Box<str>,
+        /// Tokens with an earlier `iat` are refused. Times of issue have no fractions, so that a
+        /// revocation of everything until now names the next second.
+        before_s: u32,
+    },
+}
+
+impl Revocation {
+    /// The moment from which its time of being remembered counts.
+    pub fn moment_s(&self) -> u32 {
+        match self {
+            Revocation::Token { at_s, .. } => *at_s,
+            Revocation::User { before_s, .. } => *before_s,
+        }
+    }
+}
+
+/// The revocations that hold, for all threads that verify tokens.
+#[derive(Debug, Default)]
+pub struct Revocations {
+    set: RwLock<Set>,
+    generation: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    tokens: HashMap<TokenId, u32, RandomState>,
+    users: HashMap<Box<str>, u32, RandomState>,
+}
+
+impl Revocations {
+    /// The number of the current version, which grows with each revocation. Costs one atomic load.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether a token is revoked. Allocates nothing.
+    pub fn is_revoked(&self, identity: &Identity) -> bool {
+        let set = self.read();
+        let is_token = identity.token_id().is_some_and(|id| set.tokens.contains_key(&id));
+        let before_s = identity.user().and_then(|user| set.users.get(user));
+        is_token || before_s.is_some_and(|&before_s| identity.issued_s() < before_s)
+    }
+
+    /// How many revocations hold.
+    pub fn len(&self) -> usize {
+        let set = self.read();
+        set.tokens.len() + set.users.len()
+    }
+
+    /// Whether nothing is revoked.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Set> {
+        self.set.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a revocation. Of two for one user the later moment holds.
+    pub(crate) fn add(&self, revocation: &Revocation) {
+        let mut set = self.set.write().unwrap_or_else(PoisonError::into_inner);
+        match revocation {
+            Revocation::Token { id, at_s } => {
+                let known_s = set.tokens.entry(*id).or_insert(0);
+                *known_s = (*known_s).max(*at_s);
+            }
+            Revocation::User { user, before_s } => {
+                let known_s = set.users.entry(user.clone()).or_insert(0);
+                *known_s = (*known_s).max(*before_s);
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Forgets revocations with a moment before `moment_s`. Does not count as a new version: what
+    /// is forgotten cannot make a valid token invalid.
+    pub(crate) fn forget_before(&self, moment_s: u64) {
+        let mut set = self.set.write().unwrap_or_else(PoisonError::into_inner);
+        set.tokens.retain(|_, at_s| u64::from(*at_s) >= moment_s);
+        set.users.retain(|_, before_s| u64::from(*before_s) >= moment_s);
+    }
+
+    /// All revocations that hold, in no particular order.
+    pub(crate) fn list(&self) -> Vec<Revocation> {
+        let set = self.read();
+        let tokens = set.tokens.iter().map(|(&id, &at_s)| Revocation::Token { id, at_s });
+        let users = set
+            .users
+            .iter()
+            .map(|(user, &before_s)| Revocation::User { user: user.clone(), before_s });
+        tokens.chain(users).collect()
+    }
+}

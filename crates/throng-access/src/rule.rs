@@ -1,0 +1,281 @@
+//! Rules: who may follow, publish to, and read the channels that match a pattern.
+
+use throng_core::name::{ChannelName, Kind};
+
+use crate::grants::{Grants, Permission};
+use crate::pattern::Pattern;
+use crate::server_key::{Scope, ServerKey};
+
+/// Who has a permission on a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Who {
+    /// Every client, with or without a token.
+    Anyone,
+    /// Every client with a valid token, whatever it grants.
+    User,
+    /// Clients whose token grants it.
+    #[default]
+    Granted,
+    /// Server keys only.
+    Nobody,
+}
+
+impl Who {
+    /// All values, from the most open to the strictest.
+    pub const ALL: [Who; 4] = [Who::Anyone, Who::User, Who::Granted, Who::Nobody];
+
+    /// The word for it in settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Who::Anyone => "anyone",
+            Who::User => "user",
+            Who::Granted => "granted",
+            Who::Nobody => "nobody",
+        }
+    }
+
+    /// The inverse of [`Who::word`].
+    pub fn from_word(word: &str) -> Option<Who> {
+        Who::ALL.into_iter().find(|who| who.word() == word)
+    }
+}
+
+/// Who has each permission on a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChannelAccess {
+    /// Who may follow it.
+    pub subscribe: Who,
+    /// Who may publish to it.
+    pub publish: Who,
+    /// Who may read the messages that it keeps.
+    pub history: Who,
+    /// Who may read who follows it.
+    pub presence: Who,
+}
+
+impl ChannelAccess {
+    /// The rule of a server without keys: everything is allowed to every client.
+    pub const OPEN: ChannelAccess = ChannelAccess {
+        subscribe: Who::Anyone,
+        publish: Who::Anyone,
+        history: Who::Anyone,
+        presence: Who::Anyone,
+    };
+
+    /// Who has `permission`.
+    pub fn who(&self, permission: Permission) -> Who {
+        match permission {
+            Permission::Subscribe => self.subscribe,
+            Permission::Publish => self.publish,
+            Permission::History => self.history,
+            Permission::Presence => self.presence,
+        }
+    }
+}
+
+/// All rules. The first one whose pattern matches a channel applies, else the fallback.
+#[derive(Debug, Clone, Default)]
+pub struct AccessRules {
+    /// Patterns without `{user}`: a rule is about a channel, whoever asks.
+    list: Vec<(Pattern, ChannelAccess)>,
+    fallback: ChannelAccess,
+}
+
+impl AccessRules {
+    /// The rules of `specific` in order, then `fallback` for all other channels and users. In a
+    /// rule `{user}` matches nothing.
+    pub fn new(specific: Vec<(Pattern, ChannelAccess)>, fallback: ChannelAccess) -> AccessRules {
+        AccessRules { list: specific, fallback }
+    }
+
+    /// The rule for a channel or user. Nothing but a server key is allowed to read an internal log.
+    pub fn find(&self, name: &ChannelName) -> ChannelAccess {
+        if name.kind() == Kind::Internal {
+            let who = Who::Nobody;
+            return ChannelAccess { subscribe: who, publish: who, history: who, presence: who };
+        }
+        let matching = self.list.iter().find(|(pattern, _)| pattern.matches(name, None));
+        matching.map_or(self.fallback, |&(_, access)| access)
+    }
+}
+
+/// The client that asks, after its credentials were checked.
+#[derive(Debug, Clone, Copy)]
+pub enum Asker<'a> {
+    /// It has shown neither a token nor a key.
+    Anonymous,
+    /// It has shown a valid token.
+    Token {
+        /// The user that the token names.
+        user: Option<&'a str>,
+        /// What the token grants.
+        grants: &'a Grants,
+    },
+    /// It has shown a valid server key.
+    Key(&'a ServerKey),
+}
+
+/// Why a client may not do something. Each sentence fits into a WebSocket's close frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// A token could help, and the client has none. The status is 401.
+    #[error("this needs a token")]
+    NeedsToken,
+    /// The client's token does not grant it. The status is 403.
+    #[error("the token does not grant this")]
+    NotGranted,
+    /// No token can grant it. The status is 403.
+    #[error("only server keys may do this")]
+    KeysOnly,
+    /// The server key's scopes do not include it. The status is 403.
+    #[error("the scopes of this server key do not include this")]
+    OutOfScope,
+}
+
+/// Whether `asker` has `permission` on `name`, to which `access` applies. A user may always follow
+/// their own inbox. Allocates nothing.
+///
+/// # Errors
+///
+/// The reason, if not.
+pub fn may(
+    access: &ChannelAccess,
+    asker: Asker<'_>,
+    permission: Permission,
+    name: &ChannelName,
+) -> Result<(), Denial> {
+    let who = access.who(permission);
+    let (user, grants) = match asker {
+        Asker::Key(key) if key.allows(Scope::of(permission), Some(name)) => return Ok(()),
+        Asker::Key(_) => return Err(Denial::OutOfScope),
+        Asker::Anonymous => {
+            return match who {
+                Who::Anyone => Ok(()),
+                Who::User | Who::Granted => Err(Denial::NeedsToken),
+                Who::Nobody if name.kind() == Kind::User => Err(Denial::NeedsToken),
+                Who::Nobody => Err(Denial::KeysOnly),
+            };
+        }
+        Asker::Token { user, grants } => (user, grants),
+    };
+    let is_own_inbox = name.kind() == Kind::User && user == Some(name.name());
+    if is_own_inbox && permission == Permission::Subscribe {
+        return Ok(());
+    }
+    match who {
+        Who::Anyone | Who::User => Ok(()),
+        Who::Granted if grants.allow(permission, name, user) => Ok(()),
+        Who::Granted => Err(Denial::NotGranted),
+        Who::Nobody => Err(Denial::KeysOnly),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(who: Who) -> ChannelAccess {
+        ChannelAccess { subscribe: who, publish: who, history: who, presence: who }
+    }
+
+    fn grants(claim: &str) -> Grants {
+        Grants::from_claim(claim).unwrap()
+    }
+
+    #[test]
+    fn each_rule_admits_who_it_names() {
+        let lobby = ChannelName::channel("rooms/lobby");
+        let granting = grants(
+            r#"{"subscribe": ["rooms/*"], "publish": ["rooms/*"], "history": ["rooms/*"],
+                "presence": ["rooms/*"]}"#,
+        );
+        let none = Grants::default();
+        let key = ServerKey::for_tests("app", &["publish", "subscribe", "history"]);
+        let with = |grants| Asker::Token { user: Some("ann"), grants };
+        for (who, asker, expected) in [
+            (Who::Anyone, Asker::Anonymous, Ok(())),
+            (Who::User, Asker::Anonymous, Err(Denial::NeedsToken)),
+            (Who::Granted, Asker::Anonymous, Err(Denial::NeedsToken)),
+            (Who::Nobody, Asker::Anonymous, Err(Denial::KeysOnly)),
+            (Who::Anyone, with(&none), Ok(())),
+            (Who::User, with(&none), Ok(())),
+            (Who::Granted, with(&none), Err(Denial::NotGranted)),
+            (Who::Nobody, with(&none), Err(Denial::KeysOnly)),
+            (Who::Granted, with(&granting), Ok(())),
+            (Who::Nobody, with(&granting), Err(Denial::KeysOnly)),
+            (Who::Nobody, Asker::Key(&key), Ok(())),
+        ] {
+            for permission in [Permission::Subscribe, Permission::Publish, Permission::History] {
+                let decision = may(&access(who), asker, permission, &lobby);
+                assert_eq!(decision, expected, "{who:?} {asker:?} {permission:?}");
+            }
+        }
+        let decision = may(&ChannelAccess::OPEN, Asker::Key(&key), Permission::Presence, &lobby);
+        assert_eq!(decision, Err(Denial::OutOfScope), "a key has its scopes, whatever the rule");
+    }
+
+    #[test]
+    fn users_may_always_follow_their_own_inbox() {
+        let none = Grants::default();
+        let [ann, bob] =
+            ["ann", "ann/x"].map(|user| Asker::Token { user: Some(user), grants: &none });
+        for who in Who::ALL {
+            let may = |asker, permission, name: &str| {
+                may(&access(who), asker, permission, &ChannelName::user(name))
+            };
+            assert_eq!(may(ann, Permission::Subscribe, "ann"), Ok(()));
+            assert_eq!(may(bob, Permission::Subscribe, "ann/x"), Ok(()));
+            let is_open = matches!(who, Who::Anyone | Who::User);
+            assert_eq!(may(bob, Permission::Subscribe, "ann").is_ok(), is_open);
+            assert_eq!(may(ann, Permission::Publish, "ann").is_ok(), is_open);
+            assert_eq!(may(ann, Permission::History, "ann").is_ok(), is_open);
+        }
+        let channel = ChannelName::channel("ann");
+        let decision = may(&access(Who::Nobody), ann, Permission::Subscribe, &channel);
+        assert_eq!(decision, Err(Denial::KeysOnly), "a channel of the same name is no inbox");
+    }
+
+    #[test]
+    fn a_token_without_a_user_has_no_inbox() {
+        let none = Grants::default();
+        let asker = Asker::Token { user: None, grants: &none };
+        let inbox = ChannelName::user("ann");
+        let decision = may(&access(Who::Granted), asker, Permission::Subscribe, &inbox);
+        assert_eq!(decision, Err(Denial::NotGranted));
+    }
+
+    #[test]
+    fn the_first_matching_rule_applies() {
+        let rule = |kind, text, who| (Pattern::new(kind, text).unwrap(), access(who));
+        let rules = AccessRules::new(
+            vec![
+                rule(Kind::User, "*", Who::Nobody),
+                rule(Kind::Channel, "news", Who::Anyone),
+                rule(Kind::Channel, "n*", Who::User),
+            ],
+            access(Who::Granted),
+        );
+        let who = |name| rules.find(&name).subscribe;
+        assert_eq!(who(ChannelName::user("news")), Who::Nobody);
+        assert_eq!(who(ChannelName::channel("news")), Who::Anyone);
+        assert_eq!(who(ChannelName::channel("next")), Who::User);
+        assert_eq!(who(ChannelName::channel("other")), Who::Granted);
+        assert_eq!(who(ChannelName::status()), Who::Nobody);
+    }
+
+    #[test]
+    fn words_are_parsed() {
+        for who in Who::ALL {
+            assert_eq!(Who::from_word(who.word()), Some(who));
+        }
+        assert_eq!(Who::from_word("everyone"), None);
+    }
+
+    #[test]
+    fn sentences_fit_into_a_close_frame() {
+        use Denial::{KeysOnly, NeedsToken, NotGranted, OutOfScope};
+        for denial in [NeedsToken, NotGranted, KeysOnly, OutOfScope] {
+            assert!(denial.to_string().len() <= 123);
+        }
+    }
+}

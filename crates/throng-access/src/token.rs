@@ -1,0 +1,63 @@
+//! Tokens: JSON Web Tokens (RFC 7519) in the compact serialisation (RFC 7515 section 7.1).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `limits` | sizes and numbers |
+//! | `error` | why a token is refused |
+//! | `compact` | the three parts of a token, and its header |
+//! | `claims` | the claims, and whether they hold now |
+//! | `identity` | what a verified token says |
+//! | `sign` | makes tokens with a secret |
+//!
+//! # What is checked, in this order
+//!
+//! Size and form; the header: a known algorithm, no critical extension, no other type of token; the
+//! signature, with the keys that the server has and that accept the algorithm; then the claims. The
+//! members `jku`, `x5u`, `x5c` and `jwk` of a header, by which a token would name its own key, are
+//! ignored. Nothing of a claim is looked at before the signature holds.
+
+mod claims;
+mod compact;
+mod error;
+mod identity;
+mod limits;
+mod sign;
+
+pub use claims::Policy;
+pub use error::TokenError;
+pub use identity::{Identity, TokenId};
+pub use limits::{AUDIENCES_MAX, CLAIMS_MAX, HEADER_BYTES_MAX, TOKEN_BYTES_MAX};
+pub use sign::Signer;
+
+use crate::grants::GrantsPool;
+use crate::keys::{Candidates, KeySet};
+use compact::Compact;
+
+/// Verifies a token at `now_s`, in seconds since 1970. `pool` shares grants among tokens with the
+/// same claim. Whether the token is revoked is not checked here.
+///
+/// # Errors
+///
+/// See [`TokenError`]. [`TokenError::UnknownKey`] may be cured by a newer key set.
+pub fn verify(
+    token: &str,
+    keys: &KeySet,
+    policy: &Policy,
+    pool: &GrantsPool,
+    now_s: u64,
+) -> Result<Identity, TokenError> {
+    let compact = Compact::split(token)?;
+    let header = compact.header()?;
+    let candidates = match keys.candidates(header.key_id.as_deref(), header.algorithm) {
+        Candidates::Keys(candidates) => candidates,
+        Candidates::AlgorithmRefused => return Err(TokenError::Algorithm),
+        Candidates::Unknown => return Err(TokenError::UnknownKey),
+    };
+    let signature = compact.signature()?;
+    let signed = compact.signed.as_bytes();
+    let signer = candidates
+        .into_iter()
+        .find(|key| key.verifies(header.algorithm, signed, &signature))
+        .ok_or(TokenError::Signature)?;
+    claims::check(&compact.payload()?, policy, pool, signer.fingerprint(), now_s)
+}

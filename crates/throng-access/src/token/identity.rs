@@ -1,0 +1,67 @@
+//! What a verified token says.
+
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+
+use crate::grants::Grants;
+use crate::keys::Fingerprint;
+
+/// The id of a token, `jti`, as a hash of 128 bits: ids may be long, and are only compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenId(pub(crate) [u8; 16]);
+
+impl TokenId {
+    /// The hash of a `jti`.
+    pub fn of(id: &str) -> TokenId {
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&digest(&SHA256, id.as_bytes()).as_ref()[..16]);
+        TokenId(hash)
+    }
+}
+
+/// What a verified token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub(crate) user: Option<Box<str>>,
+    pub(crate) token_id: Option<TokenId>,
+    pub(crate) grants: Arc<Grants>,
+    /// The key that signed it.
+    pub(crate) key: Fingerprint,
+    pub(crate) expires_s: u32,
+    pub(crate) valid_from_s: u32,
+    pub(crate) issued_s: u32,
+}
+
+impl Identity {
+    /// The user, `sub`.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The id, `jti`.
+    pub fn token_id(&self) -> Option<TokenId> {
+        self.token_id
+    }
+
+    /// What the token grants.
+    pub fn grants(&self) -> &Arc<Grants> {
+        &self.grants
+    }
+
+    /// From this moment on the token is refused, in seconds since 1970: `exp` and the leeway.
+    pub fn expires_s(&self) -> u32 {
+        self.expires_s
+    }
+
+    /// When it was issued, `iat`, in seconds since 1970. 0 if the token does not say, so that it
+    /// counts as the oldest.
+    pub fn issued_s(&self) -> u32 {
+        self.issued_s
+    }
+
+    /// Whether the token may be used at `now_s`.
+    pub(crate) fn is_current(&self, now_s: u64) -> bool {
+        (u64::from(self.valid_from_s)..u64::from(self.expires_s)).contains(&now_s)
+    }
+}

@@ -1,0 +1,193 @@
+//! Verifies tokens as a running server does: keys that rotate, a cache, revocations.
+
+use std::sync::Arc;
+
+use crate::cache::{CacheCounts, TokenCache, TokenHash, Versions};
+use crate::grants::GrantsPool;
+use crate::keys::{KeySet, Published, Reader};
+use crate::revocation::Revocations;
+use crate::token::{self, Identity, Policy, TokenError};
+
+/// What all threads share to verify tokens.
+#[derive(Debug)]
+pub struct Authority {
+    keys: Arc<Published<KeySet>>,
+    policy: Policy,
+    revocations: Arc<Revocations>,
+    cache: TokenCache,
+    pool: GrantsPool,
+}
+
+impl Authority {
+    /// An authority with these keys, which the owner replaces as they rotate. `cache_entries_max`
+    /// verified tokens are remembered.
+    pub fn new(
+        keys: Arc<Published<KeySet>>,
+        policy: Policy,
+        revocations: Arc<Revocations>,
+        cache_entries_max: usize,
+    ) -> Arc<Authority> {
+        Arc::new(Authority {
+            keys,
+            policy,
+            revocations,
+            cache: TokenCache::new(cache_entries_max),
+            pool: GrantsPool::default(),
+        })
+    }
+
+    /// The verifier of one thread.
+    pub fn verifier(self: &Arc<Authority>) -> Verifier {
+        Verifier { keys: self.keys.reader(), authority: Arc::clone(self) }
+    }
+
+    /// What the server demands of tokens.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The tokens that are revoked.
+    pub fn revocations(&self) -> &Arc<Revocations> {
+        &self.revocations
+    }
+
+    /// What happened in the cache so far.
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.cache.counts()
+    }
+}
+
+/// Verifies tokens for one thread.
+#[derive(Debug)]
+pub struct Verifier {
+    authority: Arc<Authority>,
+    keys: Reader<KeySet>,
+}
+
+impl Verifier {
+    /// What a token says, if it is valid at `now_s`, in seconds since 1970. For a token that was
+    /// verified lately this costs one hash and the lock of one shard, and allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`TokenError`]. After [`TokenError::UnknownKey`] ask the sources of keys for newer ones
+    /// ([`Refresh::unknown_key`](crate::keys::Refresh::unknown_key)), and verify again once they
+    /// have answered.
+    pub fn verify(&mut self, token: &str, now_s: u64) -> Result<Arc<Identity>, TokenError> {
+        // A longer one cannot be in the cache, and is not worth a hash.
+        if token.len() > token::TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong);
+        }
+        let Authority { policy, revocations, cache, pool, .. } = &*self.authority;
+        let (keys, generation) = self.keys.get();
+        // Read before anything is looked up: a revocation in between is found at the next hit.
+        let versions = Versions { keys: generation, revocations: revocations.generation() };
+        let hash = TokenHash::of(token);
+        let is_trusted =
+            |known: &Identity| keys.contains(known.key) && !revocations.is_revoked(known);
+        if let Some(known) = cache.find(&hash, now_s, versions, is_trusted) {
+            return Ok(known);
+        }
+        let identity = Arc::new(token::verify(token, keys, policy, pool, now_s)?);
+        if revocations.is_revoked(&identity) {
+            return Err(TokenError::Revoked);
+        }
+        cache.insert(hash, &identity, versions);
+        Ok(identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::keys::Key;
+    use crate::revocation::Revocation;
+    use crate::token::{Signer, TokenId};
+
+    const NOW_S: u64 = 1_800_000_000;
+
+    struct World {
+        keys: Arc<Published<KeySet>>,
+        revocations: Arc<Revocations>,
+        authority: Arc<Authority>,
+        verifier: Verifier,
+    }
+
+    fn key(id: &str) -> Arc<Key> {
+        let secret = [id.as_bytes()[0]; 32];
+        Arc::new(Key::from_secret(Some(id), Algorithm::Hs256, &secret).unwrap())
+    }
+
+    fn keys(ids: &[&str]) -> KeySet {
+        KeySet::new(ids.iter().map(|id| key(id)).collect()).unwrap()
+    }
+
+    fn world() -> World {
+        let keys = Published::new(keys(&["a", "b"]));
+        let revocations = Arc::new(Revocations::default());
+        let authority =
+            Authority::new(Arc::clone(&keys), Policy::default(), Arc::clone(&revocations), 100);
+        let verifier = authority.verifier();
+        World { keys, revocations, authority, verifier }
+    }
+
+    fn token(key_id: &str, more: &str) -> String {
+        let secret = [key_id.as_bytes()[0]; 32];
+        let signer = Signer::new(Some(key_id), Algorithm::Hs256, &secret).unwrap();
+        signer.sign(&format!(r#"{{"sub": "ann", "exp": {}{more}}}"#, NOW_S + 60))
+    }
+
+    #[test]
+    fn the_second_look_is_a_hit() {
+        let mut world = world();
+        let token = token("a", "");
+        let first = world.verifier.verify(&token, NOW_S).unwrap();
+        let second = world.authority.verifier().verify(&token, NOW_S).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        let counts = world.authority.cache_counts();
+        assert_eq!((counts.hits, counts.misses), (1, 1));
+        assert_eq!(world.verifier.verify(&token, NOW_S + 70), Err(TokenError::Expired));
+    }
+
+    #[test]
+    fn refused_tokens_are_not_remembered() {
+        let mut world = world();
+        let forged = token("a", "").replace('.', ".x");
+        assert!(world.verifier.verify(&forged, NOW_S).is_err());
+        assert_eq!(world.authority.cache_counts().entries, 0);
+        let long = "x".repeat(100 << 10);
+        assert_eq!(world.verifier.verify(&long, NOW_S), Err(TokenError::TooLong));
+    }
+
+    #[test]
+    fn keys_rotate() {
+        let mut world = world();
+        let (a, b, c) = (token("a", ""), token("b", ""), token("c", ""));
+        assert!(world.verifier.verify(&a, NOW_S).is_ok());
+        assert!(world.verifier.verify(&b, NOW_S).is_ok());
+        assert_eq!(world.verifier.verify(&c, NOW_S), Err(TokenError::UnknownKey));
+        world.keys.publish(keys(&["b", "c"]));
+        assert_eq!(world.verifier.verify(&a, NOW_S), Err(TokenError::UnknownKey));
+        assert!(world.verifier.verify(&b, NOW_S).is_ok(), "still trusted");
+        assert!(world.verifier.verify(&c, NOW_S).is_ok());
+        let counts = world.authority.cache_counts();
+        assert_eq!((counts.hits, counts.misses), (1, 5));
+    }
+
+    #[test]
+    fn a_revoked_token_is_refused_although_it_is_known() {
+        let mut world = world();
+        let [one, other] = ["t1", "t2"].map(|id| token("a", &format!(r#", "jti": "{id}""#)));
+        assert!(world.verifier.verify(&one, NOW_S).is_ok());
+        assert!(world.verifier.verify(&other, NOW_S).is_ok());
+        world.revocations.add(&Revocation::Token { id: TokenId::of("t1"), at_s: NOW_S as u32 });
+        assert_eq!(world.verifier.verify(&one, NOW_S), Err(TokenError::Revoked));
+        assert!(world.verifier.verify(&other, NOW_S).is_ok());
+        let ann = Revocation::User { user: "ann".into(), before_s: NOW_S as u32 };
+        world.revocations.add(&ann);
+        assert_eq!(world.verifier.verify(&other, NOW_S), Err(TokenError::Revoked), "no `iat`");
+        let newer = token("a", &format!(r#", "iat": {NOW_S}"#));
+        assert!(world.verifier.verify(&newer, NOW_S).is_ok());
+    }
+}
