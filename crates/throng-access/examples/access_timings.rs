@@ -169,7 +169,7 @@ fn decisions() {
     for channel in ["rooms/lobby", "private/ann", "elsewhere"] {
         let name = ChannelName::channel(channel);
         time(&format!("may: subscribe to {channel}"), |_| {
-            let asker = Asker::Token { user: identity.user(), grants: table.get(session.grants) };
+            let asker = Asker::Known { user: identity.user(), grants: table.get(session.grants) };
             let access = rules.find(&name);
             let _ = black_box(may(&access, asker, Permission::Subscribe, &name));
         });

@@ -21,51 +21,7 @@ pub use table::{GrantsId, GrantsTable};
 use throng_core::name::ChannelName;
 
 use crate::pattern::Pattern;
-
-/// What can be granted on a channel or a user's inbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Permission {
-    /// To follow it.
-    Subscribe,
-    /// To publish to it.
-    Publish,
-    /// To read the messages that it keeps.
-    History,
-    /// To read who follows it.
-    Presence,
-}
-
-impl Permission {
-    /// All permissions, in the order of the reference.
-    pub const ALL: [Permission; 4] =
-        [Permission::Subscribe, Permission::Publish, Permission::History, Permission::Presence];
-
-    /// The word for it in tokens and settings.
-    pub fn word(self) -> &'static str {
-        match self {
-            Permission::Subscribe => "subscribe",
-            Permission::Publish => "publish",
-            Permission::History => "history",
-            Permission::Presence => "presence",
-        }
-    }
-}
-
-/// A set of permissions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Permissions(u8);
-
-impl Permissions {
-    /// Whether the set contains `permission`.
-    pub fn contains(self, permission: Permission) -> bool {
-        self.0 & 1 << permission as u8 != 0
-    }
-
-    /// The set with `permission` besides.
-    pub fn with(self, permission: Permission) -> Permissions {
-        Permissions(self.0 | 1 << permission as u8)
-    }
-}
+use crate::permission::{Permission, Permissions};
 
 /// One pattern and what is granted where it matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -82,6 +38,8 @@ pub const PATTERNS_MAX: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Grants {
     list: Box<[Grant]>,
+    /// They are a server key's, for which rules by channel do not count.
+    is_of_key: bool,
 }
 
 impl Grants {
@@ -100,6 +58,22 @@ impl Grants {
     ) -> Option<&Pattern> {
         let granted = self.list.iter().filter(|grant| grant.permissions.contains(permission));
         granted.map(|grant| &grant.pattern).find(|pattern| pattern.matches(name, user))
+    }
+
+    /// What a server key allows: each of `permissions` where one of `patterns` matches.
+    pub(crate) fn of_key(permissions: &[Permission], patterns: &[Pattern]) -> Grants {
+        let mut list = Vec::new();
+        for &permission in permissions {
+            for pattern in patterns {
+                Grants::push(&mut list, pattern.clone(), permission);
+            }
+        }
+        Grants { list: list.into(), is_of_key: true }
+    }
+
+    /// Whether they are a server key's.
+    pub fn is_of_key(&self) -> bool {
+        self.is_of_key
     }
 
     /// The patterns for `permission`.
@@ -157,12 +131,5 @@ mod tests {
         assert_eq!(grants.list.len(), 1);
         assert_eq!(grants.patterns(Permission::History).count(), 1);
         assert_eq!(grants.patterns(Permission::Publish).count(), 0);
-    }
-
-    #[test]
-    fn permissions_are_a_set() {
-        let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
-        let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
-        assert_eq!(contained, [false, true, false, true]);
     }
 }

@@ -7,6 +7,7 @@
 //! | `pem` | public keys in PEM |
 //! | `jwks` | JSON Web Key sets (RFC 7517) |
 //! | `set` | keys by their id |
+//! | `sources` | the keys of all sources together |
 //! | `refresh` | when a key set at a URL is read again |
 //! | `published` | a value that is swapped while threads read it |
 
@@ -17,6 +18,7 @@ mod published;
 mod refresh;
 mod secret;
 mod set;
+mod sources;
 
 pub use jwks::{JWKS_BYTES_MAX, Jwks, JwksError, JwksSource};
 pub use key::{Fingerprint, KEY_ID_BYTES_MAX, Key, KeyError};
@@ -24,3 +26,4 @@ pub use published::{Published, Reader};
 pub use refresh::{REFETCH_MS_MIN, Refresh, RefreshSettings, Unknown};
 pub(crate) use set::Candidates;
 pub use set::{KEYS_MAX, KeySet, SetError};
+pub use sources::{KeyFileError, KeySources, SourceId, parse_key_file};

@@ -23,6 +23,7 @@
 //! | `cache` | tokens that were verified lately |
 //! | [`verifier`] | keys, cache and revocations together: what a worker calls |
 //! | [`pattern`] | patterns of channels and users, with `{user}` |
+//! | [`permission`] | what can be allowed on a channel |
 //! | [`grants`] | what a token grants; one copy for everybody with the same claim |
 //! | [`rule`] | who has which permission on a channel, and the decision |
 //! | [`server_key`] | keys for servers, with scopes |
@@ -66,6 +67,7 @@ mod json;
 pub mod keys;
 pub mod limit;
 pub mod pattern;
+pub mod permission;
 pub mod revocation;
 pub mod rule;
 pub mod server_key;
@@ -74,7 +76,8 @@ pub mod token;
 pub mod verifier;
 
 pub use cache::CacheCounts;
-pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable, Permission};
+pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
+pub use permission::{Permission, Permissions};
 pub use revocation::{Revocation, RevocationLog, Revocations};
 pub use rule::{AccessRules, Asker, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};

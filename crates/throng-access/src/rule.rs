@@ -2,9 +2,9 @@
 
 use throng_core::name::{ChannelName, Kind};
 
-use crate::grants::{Grants, Permission};
+use crate::grants::Grants;
 use crate::pattern::Pattern;
-use crate::server_key::{Scope, ServerKey};
+use crate::permission::Permission;
 
 /// Who has a permission on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,15 +104,13 @@ impl AccessRules {
 pub enum Asker<'a> {
     /// It has shown neither a token nor a key.
     Anonymous,
-    /// It has shown a valid token.
-    Token {
+    /// It has shown a valid token or a server key.
+    Known {
         /// The user that the token names.
         user: Option<&'a str>,
-        /// What the token grants.
+        /// What the token grants, or the key allows.
         grants: &'a Grants,
     },
-    /// It has shown a valid server key.
-    Key(&'a ServerKey),
 }
 
 /// Why a client may not do something. Each sentence fits into a WebSocket's close frame.
@@ -133,7 +131,7 @@ pub enum Denial {
 }
 
 /// Whether `asker` has `permission` on `name`, to which `access` applies. A user may always follow
-/// their own inbox. Allocates nothing.
+/// their own inbox. For a server key its scopes count, whatever `access` says. Allocates nothing.
 ///
 /// # Errors
 ///
@@ -146,8 +144,6 @@ pub fn may(
 ) -> Result<(), Denial> {
     let who = access.who(permission);
     let (user, grants) = match asker {
-        Asker::Key(key) if key.allows(Scope::of(permission), Some(name)) => return Ok(()),
-        Asker::Key(_) => return Err(Denial::OutOfScope),
         Asker::Anonymous => {
             return match who {
                 Who::Anyone => Ok(()),
@@ -156,8 +152,12 @@ pub fn may(
                 Who::Nobody => Err(Denial::KeysOnly),
             };
         }
-        Asker::Token { user, grants } => (user, grants),
+        Asker::Known { user, grants } => (user, grants),
     };
+    if grants.is_of_key() {
+        let is_allowed = grants.allow(permission, name, user);
+        return if is_allowed { Ok(()) } else { Err(Denial::OutOfScope) };
+    }
     let is_own_inbox = name.kind() == Kind::User && user == Some(name.name());
     if is_own_inbox && permission == Permission::Subscribe {
         return Ok(());
@@ -173,6 +173,7 @@ pub fn may(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server_key::ServerKey;
 
     fn access(who: Who) -> ChannelAccess {
         ChannelAccess { subscribe: who, publish: who, history: who, presence: who }
@@ -191,7 +192,8 @@ mod tests {
         );
         let none = Grants::default();
         let key = ServerKey::for_tests("app", &["publish", "subscribe", "history"]);
-        let with = |grants| Asker::Token { user: Some("ann"), grants };
+        let by_key = Asker::Known { user: None, grants: key.grants() };
+        let with = |grants| Asker::Known { user: Some("ann"), grants };
         for (who, asker, expected) in [
             (Who::Anyone, Asker::Anonymous, Ok(())),
             (Who::User, Asker::Anonymous, Err(Denial::NeedsToken)),
@@ -203,14 +205,14 @@ mod tests {
             (Who::Nobody, with(&none), Err(Denial::KeysOnly)),
             (Who::Granted, with(&granting), Ok(())),
             (Who::Nobody, with(&granting), Err(Denial::KeysOnly)),
-            (Who::Nobody, Asker::Key(&key), Ok(())),
+            (Who::Nobody, by_key, Ok(())),
         ] {
             for permission in [Permission::Subscribe, Permission::Publish, Permission::History] {
                 let decision = may(&access(who), asker, permission, &lobby);
                 assert_eq!(decision, expected, "{who:?} {asker:?} {permission:?}");
             }
         }
-        let decision = may(&ChannelAccess::OPEN, Asker::Key(&key), Permission::Presence, &lobby);
+        let decision = may(&ChannelAccess::OPEN, by_key, Permission::Presence, &lobby);
         assert_eq!(decision, Err(Denial::OutOfScope), "a key has its scopes, whatever the rule");
     }
 
@@ -218,7 +220,7 @@ mod tests {
     fn users_may_always_follow_their_own_inbox() {
         let none = Grants::default();
         let [ann, bob] =
-            ["ann", "ann/x"].map(|user| Asker::Token { user: Some(user), grants: &none });
+            ["ann", "ann/x"].map(|user| Asker::Known { user: Some(user), grants: &none });
         for who in Who::ALL {
             let may = |asker, permission, name: &str| {
                 may(&access(who), asker, permission, &ChannelName::user(name))
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn a_token_without_a_user_has_no_inbox() {
         let none = Grants::default();
-        let asker = Asker::Token { user: None, grants: &none };
+        let asker = Asker::Known { user: None, grants: &none };
         let inbox = ChannelName::user("ann");
         let decision = may(&access(Who::Granted), asker, Permission::Subscribe, &inbox);
         assert_eq!(decision, Err(Denial::NotGranted));

@@ -11,13 +11,15 @@
 //! takes the same time for every key all the same, and looks at all keys.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
-use throng_core::name::ChannelName;
+use throng_core::name::Kind;
 
-use crate::grants::Permission;
+use crate::grants::Grants;
 use crate::pattern::Pattern;
+use crate::permission::Permission;
 
 /// What every key begins with.
 pub const PREFIX: &str = "throng_key_";
@@ -84,13 +86,14 @@ impl Scope {
         Scope::ALL.into_iter().find(|scope| scope.word() == word)
     }
 
-    /// The scope that a key needs for a permission.
-    pub fn of(permission: Permission) -> Scope {
-        match permission {
-            Permission::Subscribe => Scope::Subscribe,
-            Permission::Publish => Scope::Publish,
-            Permission::History => Scope::History,
-            Permission::Presence => Scope::Presence,
+    /// The permission on channels that it gives; `None` for scopes that are not about channels.
+    pub fn permission(self) -> Option<Permission> {
+        match self {
+            Scope::Publish => Some(Permission::Publish),
+            Scope::History => Some(Permission::History),
+            Scope::Presence => Some(Permission::Presence),
+            Scope::Subscribe => Some(Permission::Subscribe),
+            Scope::Listing | Scope::Administration => None,
         }
     }
 }
@@ -230,20 +233,24 @@ pub struct ServerKey {
     name: Box<str>,
     hash: KeyHash,
     scopes: Vec<Scope>,
-    /// The channels and users that it is good for; `None` for all.
-    patterns: Option<Vec<Pattern>>,
+    /// The scopes that are about channels, with the key's patterns.
+    grants: Arc<Grants>,
 }
 
 impl ServerKey {
-    /// A key with this name. `patterns` restricts the scopes that are about channels; in them
-    /// `{user}` matches nothing.
+    /// A key with this name. `patterns` restricts the scopes that are about channels and users;
+    /// `None` does not. In them `{user}` matches nothing.
     pub fn new(
         name: &str,
         hash: KeyHash,
         scopes: Vec<Scope>,
         patterns: Option<Vec<Pattern>>,
     ) -> ServerKey {
-        ServerKey { name: name.into(), hash, scopes, patterns }
+        let any = |kind| Pattern::new(kind, "*").expect("a star is a pattern");
+        let patterns = patterns.unwrap_or_else(|| vec![any(Kind::Channel), any(Kind::User)]);
+        let permissions: Vec<_> = scopes.iter().filter_map(|scope| scope.permission()).collect();
+        let grants = Arc::new(Grants::of_key(&permissions, &patterns));
+        ServerKey { name: name.into(), hash, scopes, grants }
     }
 
     /// The name for logs and metrics.
@@ -251,12 +258,15 @@ impl ServerKey {
         &self.name
     }
 
-    /// Whether the key is good for `scope`, and for `name` if there is one.
-    pub fn allows(&self, scope: Scope, name: Option<&ChannelName>) -> bool {
-        let Some(patterns) = &self.patterns else { return self.scopes.contains(&scope) };
-        let is_covered =
-            |name| patterns.iter().any(|pattern: &Pattern| pattern.matches(name, None));
-        self.scopes.contains(&scope) && name.is_none_or(is_covered)
+    /// Whether the key has `scope`. For scopes that are about channels, [`ServerKey::grants`] says
+    /// for which.
+    pub fn has(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
+    /// What it allows on channels, in the same form as for a token.
+    pub fn grants(&self) -> &Arc<Grants> {
+        &self.grants
     }
 
     #[cfg(test)]
@@ -321,7 +331,7 @@ impl ServerKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use throng_core::name::Kind;
+    use throng_core::name::ChannelName;
 
     #[test]
     fn a_new_key_is_found_by_its_hash() {
@@ -390,17 +400,19 @@ mod tests {
 
     #[test]
     fn patterns_restrict_a_key() {
-        let pattern = Pattern::new(Kind::Channel, "rooms/*").unwrap();
-        let mut key = ServerKey::for_tests("app", &["publish", "listing"]);
+        let hash = KeyHash(sha256(b"app"));
+        let scopes = vec![Scope::Publish, Scope::Listing];
         let [room, other] = ["rooms/a", "news"].map(ChannelName::channel);
-        assert!(key.allows(Scope::Publish, Some(&other)));
-        key.patterns = Some(vec![pattern]);
-        assert!(key.allows(Scope::Publish, Some(&room)));
-        assert!(!key.allows(Scope::Publish, Some(&other)));
-        assert!(!key.allows(Scope::Publish, Some(&ChannelName::user("rooms/a"))));
-        assert!(!key.allows(Scope::History, Some(&room)));
-        assert!(key.allows(Scope::Listing, None));
-        assert!(!key.allows(Scope::Administration, None));
+        let inbox = ChannelName::user("rooms/a");
+        let may = |key: &ServerKey, name| key.grants().allow(Permission::Publish, name, None);
+        let key = ServerKey::new("app", hash, scopes.clone(), None);
+        assert!(may(&key, &room) && may(&key, &other) && may(&key, &inbox));
+        assert!(!key.grants().allow(Permission::History, &room, None));
+        let pattern = Pattern::new(Kind::Channel, "rooms/*").unwrap();
+        let key = ServerKey::new("app", hash, scopes, Some(vec![pattern]));
+        assert!(may(&key, &room) && !may(&key, &other) && !may(&key, &inbox));
+        assert!(!may(&key, &ChannelName::status()));
+        assert!(key.has(Scope::Listing) && !key.has(Scope::Administration));
     }
 
     #[test]

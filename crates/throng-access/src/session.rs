@@ -37,6 +37,16 @@ impl Session {
         Session { tags: user << TOKEN_BITS | token, grants, expires_s: identity.expires_s() }
     }
 
+    /// The tags, for a process that takes over the connection and has the same [`Tagger`].
+    pub fn tags(&self) -> u64 {
+        self.tags
+    }
+
+    /// A session of a connection that was taken over.
+    pub fn from_parts(tags: u64, grants: GrantsId, expires_s: u32) -> Session {
+        Session { tags, grants, expires_s }
+    }
+
     /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,
     /// with the probabilities of the tags, and for a user whose token is newer than the revocation:
     /// such a client may come back at once. `false` is always right.
@@ -177,6 +187,8 @@ mod tests {
     fn a_session_ends_with_its_token() {
         let session = session(None, None);
         assert_eq!((session.remaining_s(40), session.remaining_s(101)), (60, 0));
+        let again = Session::from_parts(session.tags(), session.grants, session.expires_s);
+        assert_eq!(again, session);
     }
 
     #[test]

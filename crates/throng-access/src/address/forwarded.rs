@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::network::Networks;
 
-/// The most proxies between a client and the server.
+/// The most elements of the list that are read, one for each proxy between client and server. The
+/// rest of a line is gone through once for each.
 pub const HOPS_MAX: usize = 16;
 
 /// The header that the trusted proxies write. Only one is read: a proxy that writes one of them
@@ -48,7 +49,7 @@ pub enum HeaderError {
     /// It is malformed.
     #[error("the header with the client's address is malformed")]
     Malformed,
-    /// More than [`HOPS_MAX`] trusted proxies are listed.
+    /// Among the last [`HOPS_MAX`] elements there is none of a client.
     #[error("the request came through more than {HOPS_MAX} proxies")]
     TooManyHops,
 }
@@ -72,7 +73,7 @@ pub fn client_address<'a>(
         return Ok(ClientAddress::Known(peer));
     }
     let mut farthest = None;
-    let mut hops = 1;
+    let mut hops = 0;
     for value in values.rev() {
         let value = str::from_utf8(value).map_err(|_| HeaderError::Malformed)?;
         let elements = match header {
@@ -83,15 +84,15 @@ pub fn client_address<'a>(
         while let Some(elements) = rest {
             let (last, before) = elements.split_last()?;
             rest = before;
+            hops += 1;
+            if hops > HOPS_MAX {
+                return Err(HeaderError::TooManyHops);
+            }
             match node(last, header)? {
                 Node::None => {}
                 Node::Hidden => return Ok(ClientAddress::Unknown),
                 Node::Address(address) if trusted.contains(address) => {
                     farthest = Some(address);
-                    hops += 1;
-                    if hops > HOPS_MAX {
-                        return Err(HeaderError::TooManyHops);
-                    }
                 }
                 Node::Address(address) => return Ok(ClientAddress::Known(address)),
             }
@@ -335,7 +336,15 @@ mod tests {
         let list = format!("203.0.113.9,{}", proxies(HOPS_MAX - 1));
         assert_eq!(client("10.0.0.1", XForwardedFor, &[&list]), known("203.0.113.9"));
         let list = format!("203.0.113.9,{}", proxies(HOPS_MAX));
-        assert_eq!(client("10.0.0.1", XForwardedFor, &[&list]), Err(HeaderError::TooManyHops));
+        let commas = ",".repeat(16 << 10);
+        for list in [&*list, &commas, &format!("203.0.113.9,{commas}")] {
+            for header in [Forwarded, XForwardedFor] {
+                let found = client("10.0.0.1", header, &[list]);
+                let is_form = header == XForwardedFor || list.starts_with(',');
+                assert!(found.is_err(), "{header:?} {found:?}");
+                assert!(!is_form || found == Err(HeaderError::TooManyHops), "{header:?}");
+            }
+        }
     }
 
     proptest! {

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use throng_core::name::Kind;
 
-use super::{Grant, Grants, PATTERNS_MAX, Permission};
+use super::{Grant, Grants, PATTERNS_MAX};
 use crate::json::Text;
 use crate::pattern::{Pattern, PatternError};
+use crate::permission::Permission;
 
 /// Why the claim `throng` is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +47,22 @@ impl Grants {
         for Entry { permission, kind, text } in claim.entries {
             Grants::push(&mut list, Pattern::new(kind, &text)?, permission);
         }
-        Ok(Grants { list: list.into() })
+        Ok(Grants { list: list.into(), is_of_key: false })
+    }
+}
+
+impl Grants {
+    /// The claim that [`Grants::from_claim`] reads as these grants: for a process that takes over
+    /// connections. What a server key allows is not a claim, and is found by the key.
+    pub fn to_claim(&self) -> String {
+        let members = Permission::ALL.into_iter().map(|permission| {
+            let patterns = self.patterns(permission).map(|pattern| match pattern.kind() {
+                Kind::User => serde_json::json!({ "users": pattern.text() }),
+                _ => pattern.text().into(),
+            });
+            (permission.word().to_owned(), patterns.collect())
+        });
+        serde_json::Value::Object(members.collect()).to_string()
     }
 }
 
@@ -198,6 +214,17 @@ mod tests {
         assert!(may(ChannelName::user("cleo")));
         assert!(!may(ChannelName::user("a")));
         assert!(!may(ChannelName::channel("cleo")));
+    }
+
+    #[test]
+    fn a_claim_is_written_as_it_is_read() {
+        let claim = r#"{"publish": ["a", "b\"c", {"users": "{user}"}], "presence": ["a"]}"#;
+        let grants = Grants::from_claim(claim).unwrap();
+        let written = Grants::from_claim(&grants.to_claim()).unwrap();
+        for permission in Permission::ALL {
+            assert!(grants.patterns(permission).eq(written.patterns(permission)));
+        }
+        assert!(Grants::from_claim(&Grants::default().to_claim()).unwrap().is_empty());
     }
 
     #[test]

@@ -209,8 +209,9 @@ impl<'de> Visitor<'de> for ClaimsVisitor {
 mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
-    use crate::grants::{GrantsError, Permission};
+    use crate::grants::GrantsError;
     use crate::keys::Key;
+    use crate::permission::Permission;
     use throng_core::name::ChannelName;
     use throng_wire::name::NameError;
 

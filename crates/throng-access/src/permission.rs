@@ -1,0 +1,73 @@
+//! What can be allowed on a channel or a user's inbox.
+
+use throng_core::Action;
+use throng_core::name::ChannelName;
+
+/// What can be granted on a channel or a user's inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Permission {
+    /// To follow it.
+    Subscribe,
+    /// To publish to it.
+    Publish,
+    /// To read the messages that it keeps.
+    History,
+    /// To read who follows it.
+    Presence,
+}
+
+impl Permission {
+    /// All permissions, in the order of the reference.
+    pub const ALL: [Permission; 4] =
+        [Permission::Subscribe, Permission::Publish, Permission::History, Permission::Presence];
+
+    /// The permission that an action needs, and for what. `None` for a batch, of which each line
+    /// needs a permission of its own.
+    pub fn of_action<'a>(action: Action<'a>) -> Option<(Permission, &'a ChannelName)> {
+        match action {
+            Action::Subscribe(name) => Some((Permission::Subscribe, name)),
+            Action::Publish(name) => Some((Permission::Publish, name)),
+            Action::ReadHistory(name) => Some((Permission::History, name)),
+            Action::ReadPresence(name) => Some((Permission::Presence, name)),
+            Action::PublishBatch => None,
+        }
+    }
+
+    /// The word for it in tokens and settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Permission::Subscribe => "subscribe",
+            Permission::Publish => "publish",
+            Permission::History => "history",
+            Permission::Presence => "presence",
+        }
+    }
+}
+
+/// A set of permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Permissions(u8);
+
+impl Permissions {
+    /// Whether the set contains `permission`.
+    pub fn contains(self, permission: Permission) -> bool {
+        self.0 & 1 << permission as u8 != 0
+    }
+
+    /// The set with `permission` besides.
+    pub fn with(self, permission: Permission) -> Permissions {
+        Permissions(self.0 | 1 << permission as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_a_set() {
+        let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
+        let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
+        assert_eq!(contained, [false, true, false, true]);
+    }
+}
