@@ -30,6 +30,8 @@ struct Grant {
     permissions: Permissions,
 }
 
+const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 24);
+
 /// The most patterns of one token, over all permissions. A token travels with every request and has
 /// at most 8 KiB: patterns belong in it, lists of channels do not.
 pub const PATTERNS_MAX: usize = 128;

@@ -39,8 +39,8 @@
 //!
 //! | | bytes |
 //! |---|---|
-//! | different grants | 32 on each worker that has them; once 32, and 32 and the text per pattern |
-//! | a token in the cache | 69, and 112 for what it says, and the user's name |
+//! | different grants | 28 on each worker that has them; once 40, and 32 and the text per pattern |
+//! | a token in the cache | 69, and 88 for what it says, and the user's name |
 //! | a revocation | 21 for a token, 21 and the name for a user |
 //! | a bucket of a rate | 16, in a table of fixed size |
 //! | a client that holds live connections, where they are limited | 9 to 18 |

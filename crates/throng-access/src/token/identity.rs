@@ -33,6 +33,8 @@ pub struct Identity {
     pub(crate) issued_s: u32,
 }
 
+const _: () = assert!(size_of::<Identity>() == 72);
+
 impl Identity {
     /// The user, `sub`.
     pub fn user(&self) -> Option<&str> {

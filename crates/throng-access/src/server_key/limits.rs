@@ -1,0 +1,10 @@
+//! The constants of server keys.
+
+/// What every key begins with.
+pub const PREFIX: &str = "throng_key_";
+
+/// What the hash of a key begins with in settings.
+pub(super) const HASH_PREFIX: &str = "sha256:";
+
+/// The most keys of a server. Each request with a key is compared with all of them.
+pub const SERVER_KEYS_MAX: usize = 256;

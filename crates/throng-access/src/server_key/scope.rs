@@ -1,0 +1,72 @@
+//! What server keys may be used for.
+
+use crate::permission::Permission;
+
+/// What a server key may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// To publish to channels and users.
+    Publish,
+    /// To read the messages that channels keep.
+    History,
+    /// To read who follows a channel.
+    Presence,
+    /// To follow channels.
+    Subscribe,
+    /// To list channels.
+    Listing,
+    /// To read status and metrics, and to disconnect users and revoke tokens.
+    Administration,
+}
+
+impl Scope {
+    /// All scopes, in the order of the reference.
+    pub const ALL: [Scope; 6] = [
+        Scope::Publish,
+        Scope::History,
+        Scope::Presence,
+        Scope::Subscribe,
+        Scope::Listing,
+        Scope::Administration,
+    ];
+
+    /// The word for it in settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Scope::Publish => "publish",
+            Scope::History => "history",
+            Scope::Presence => "presence",
+            Scope::Subscribe => "subscribe",
+            Scope::Listing => "listing",
+            Scope::Administration => "administration",
+        }
+    }
+
+    /// The inverse of [`Scope::word`].
+    pub fn from_word(word: &str) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|scope| scope.word() == word)
+    }
+
+    /// The permission on channels that it gives; `None` for scopes that are not about channels.
+    pub fn permission(self) -> Option<Permission> {
+        match self {
+            Scope::Publish => Some(Permission::Publish),
+            Scope::History => Some(Permission::History),
+            Scope::Presence => Some(Permission::Presence),
+            Scope::Subscribe => Some(Permission::Subscribe),
+            Scope::Listing | Scope::Administration => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_parsed() {
+        for scope in Scope::ALL {
+            assert_eq!(Scope::from_word(scope.word()), Some(scope));
+        }
+    }
+}
