@@ -144,6 +144,33 @@ fn users() {
     println!("{:<52} {:>7} bytes", "each token in the cache", grown / tokens.len());
 }
 
+/// Cache hits on all cores at a time: what the locks of the shards cost.
+fn contention() {
+    let secret = [7; 32];
+    let signer = Signer::new(None, Algorithm::Hs256, &secret).expect("a good secret");
+    let claims = |number| format!(r#"{{"sub":"{number}","aud":"throng","exp":{}}}"#, NOW_S + 600);
+    let tokens: Vec<_> = (0..1000).map(|number| signer.sign(&claims(number))).collect();
+    let key = Key::from_secret(None, Algorithm::Hs256, &secret).expect("a good secret");
+    let authority = authority(key, 2000);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    const HITS: usize = 1_000_000;
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let mut verifier = authority.verifier();
+            let tokens = &tokens;
+            scope.spawn(move || {
+                for number in 0..HITS {
+                    let token = &tokens[number % tokens.len()];
+                    black_box(verifier.verify(token, NOW_S)).expect("a good token");
+                }
+            });
+        }
+    });
+    let nanoseconds = start.elapsed().as_nanos() / HITS as u128;
+    println!("{:<52} {nanoseconds:>7} ns", format!("cache hit on {threads} threads at a time"));
+}
+
 /// From a verified token to a decision.
 fn decisions() {
     let tokens = fixture_tokens();
@@ -227,6 +254,7 @@ fn resident_bytes() -> usize {
 fn main() {
     verifications();
     users();
+    contention();
     decisions();
     server_keys();
     limits_and_addresses();

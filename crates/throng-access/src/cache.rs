@@ -5,9 +5,9 @@
 //! is revoked. The latter two are looked up only after the key set or the revocations have changed;
 //! an entry remembers for which of their versions it was checked.
 //!
-//! Only tokens that were accepted get in, so that nobody without a key can fill it. The key is the
-//! SHA-256 of the whole token, because whoever finds a second text with the same hash would have
-//! somebody else's identity. Refused tokens are not remembered.
+//! Only accepted tokens get in, so that clients without a token cannot fill the cache. An entry is
+//! found by the SHA-256 of the whole token: with a weaker hash, a client could construct a text
+//! that has the hash of another client's token, and get that client's identity.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

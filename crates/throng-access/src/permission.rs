@@ -21,8 +21,8 @@ impl Permission {
     pub const ALL: [Permission; 4] =
         [Permission::Subscribe, Permission::Publish, Permission::History, Permission::Presence];
 
-    /// The permission that an action needs, and for what. `None` for a batch, of which each line
-    /// needs a permission of its own.
+    /// The permission that an action needs, and for what. `None` for a batch, because
+    /// each of its lines needs a permission of its own.
     pub fn of_action<'a>(action: Action<'a>) -> Option<(Permission, &'a ChannelName)> {
         match action {
             Action::Subscribe(name) => Some((Permission::Subscribe, name)),

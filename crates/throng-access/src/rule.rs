@@ -1,5 +1,6 @@
 //! Rules: who may follow, publish to, and read the channels that match a pattern.
 
+use throng_core::Action;
 use throng_core::name::{ChannelName, Kind};
 
 use crate::grants::Grants;
@@ -76,7 +77,7 @@ impl ChannelAccess {
 /// All rules. The first one whose pattern matches a channel applies, else the fallback.
 #[derive(Debug, Clone, Default)]
 pub struct AccessRules {
-    /// Patterns without `{user}`: a rule is about a channel, whoever asks.
+    /// Patterns without `{user}`: a rule is about a channel, and does not depend on who asks.
     list: Vec<(Pattern, ChannelAccess)>,
     fallback: ChannelAccess,
 }
@@ -96,6 +97,48 @@ impl AccessRules {
         }
         let matching = self.list.iter().find(|(pattern, _)| pattern.matches(name, None));
         matching.map_or(self.fallback, |&(_, access)| access)
+    }
+
+    /// Whether `asker` may do `action`. A batch is allowed to those who may publish to some
+    /// channel; each of its lines is asked for again. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// The reason, if not.
+    pub fn decide(&self, asker: Asker<'_>, action: Action<'_>) -> Result<(), Denial> {
+        match Permission::of_action(action) {
+            Some((permission, name)) => may(&self.find(name), asker, permission, name),
+            None => self.may_publish_somewhere(asker),
+        }
+    }
+
+    fn may_publish_somewhere(&self, asker: Asker<'_>) -> Result<(), Denial> {
+        let has = |who| {
+            let mut all = self.list.iter().map(|(_, access)| access).chain([&self.fallback]);
+            all.any(|access| access.publish == who)
+        };
+        let is_granted = |grants: &Grants| grants.patterns(Permission::Publish).next().is_some();
+        match asker {
+            Asker::Anonymous if has(Who::Anyone) => Ok(()),
+            Asker::Anonymous if has(Who::User) || has(Who::Granted) => Err(Denial::NeedsToken),
+            Asker::Anonymous => Err(Denial::KeysOnly),
+            Asker::Known { grants, .. } if grants.is_of_key() => {
+                if is_granted(grants) {
+                    Ok(())
+                } else {
+                    Err(Denial::OutOfScope)
+                }
+            }
+            Asker::Known { .. } if has(Who::Anyone) || has(Who::User) => Ok(()),
+            Asker::Known { grants, .. } if has(Who::Granted) => {
+                if is_granted(grants) {
+                    Ok(())
+                } else {
+                    Err(Denial::NotGranted)
+                }
+            }
+            Asker::Known { .. } => Err(Denial::KeysOnly),
+        }
     }
 }
 
@@ -263,6 +306,52 @@ mod tests {
         assert_eq!(who(ChannelName::channel("next")), Who::User);
         assert_eq!(who(ChannelName::channel("other")), Who::Granted);
         assert_eq!(who(ChannelName::status()), Who::Nobody);
+    }
+
+    #[test]
+    fn a_batch_is_for_those_who_may_publish_somewhere() {
+        let none = Grants::default();
+        let granting = grants(r#"{"publish": ["elsewhere"]}"#);
+        let [publisher, reader] =
+            [["publish"], ["history"]].map(|scopes| ServerKey::for_tests("app", &scopes));
+        let known = |grants| Asker::Known { user: None, grants };
+        let askers = [Asker::Anonymous, known(&none), known(&granting), known(publisher.grants())];
+        let key_of_a_reader = known(reader.grants());
+        let lobby = Pattern::new(Kind::Channel, "lobby").unwrap();
+        for (who, in_the_lobby, expected) in [
+            (Who::Anyone, Who::Nobody, [Ok(()), Ok(()), Ok(()), Ok(())]),
+            (Who::Nobody, Who::Anyone, [Ok(()), Ok(()), Ok(()), Ok(())]),
+            (Who::Nobody, Who::User, [Err(Denial::NeedsToken), Ok(()), Ok(()), Ok(())]),
+            (
+                Who::Granted,
+                Who::Nobody,
+                [Err(Denial::NeedsToken), Err(Denial::NotGranted), Ok(()), Ok(())],
+            ),
+            (
+                Who::Nobody,
+                Who::Nobody,
+                [Err(Denial::KeysOnly), Err(Denial::KeysOnly), Err(Denial::KeysOnly), Ok(())],
+            ),
+        ] {
+            let rules = AccessRules::new(vec![(lobby.clone(), access(in_the_lobby))], access(who));
+            let decide = |asker| rules.decide(asker, Action::PublishBatch);
+            assert_eq!(askers.map(decide), expected, "{who:?} {in_the_lobby:?}");
+            assert_eq!(decide(key_of_a_reader), Err(Denial::OutOfScope));
+        }
+    }
+
+    #[test]
+    fn actions_are_decided_by_the_rule_of_their_channel() {
+        let lobby = Pattern::new(Kind::Channel, "lobby").unwrap();
+        let rule = ChannelAccess { publish: Who::Nobody, ..ChannelAccess::OPEN };
+        let rules = AccessRules::new(vec![(lobby, rule)], ChannelAccess::default());
+        let [lobby, other] = ["lobby", "other"].map(ChannelName::channel);
+        let decide = |action| rules.decide(Asker::Anonymous, action);
+        assert_eq!(decide(Action::Subscribe(&lobby)), Ok(()));
+        assert_eq!(decide(Action::ReadHistory(&lobby)), Ok(()));
+        assert_eq!(decide(Action::ReadPresence(&lobby)), Ok(()));
+        assert_eq!(decide(Action::Publish(&lobby)), Err(Denial::KeysOnly));
+        assert_eq!(decide(Action::Subscribe(&other)), Err(Denial::NeedsToken));
     }
 
     #[test]

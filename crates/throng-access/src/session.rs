@@ -71,7 +71,7 @@ pub struct Wanted {
 /// process that takes over its connections.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tagger {
-    /// Random, so that nobody can look for a user name with the tag of another.
+    /// Random, so that a client cannot search for a user name with the tag of another user.
     seed: [u8; 16],
 }
 

@@ -15,8 +15,8 @@ use super::{Grants, GrantsError};
 /// the texts have at most 8 MiB.
 pub const POOL_CLAIMS_MAX: usize = 1024;
 
-/// A full pool looks for claims that nothing holds at every so many new claims, because looking
-/// takes time for each claim that it has.
+/// How many new claims pass before a full pool looks again for claims that nothing holds. Looking
+/// takes time for each claim of the pool.
 const TRIM_INTERVAL: usize = 256;
 
 /// Shares grants among tokens with the same claim.

@@ -11,7 +11,7 @@ use foldhash::quality::RandomState;
 pub struct LimitKey(pub(super) u64);
 
 /// Makes [`LimitKey`]s. All limiters of a server share it; its seed differs from server to server,
-/// so that nobody can choose a name that shares another's limit.
+/// so that a client cannot choose a name that shares another's limit.
 #[derive(Debug, Clone, Default)]
 pub struct LimitKeys {
     state: RandomState,

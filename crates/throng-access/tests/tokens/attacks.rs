@@ -1,4 +1,4 @@
-//! Tokens that nobody with a key has made.
+//! Forged tokens, and tokens that are made to do harm.
 
 use super::support::*;
 use base64::Engine as _;
