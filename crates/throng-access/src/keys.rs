@@ -25,5 +25,5 @@ pub use key::{Fingerprint, KEY_ID_BYTES_MAX, Key, KeyError};
 pub use published::{Published, Reader};
 pub use refresh::{REFETCH_MS_MIN, Refresh, RefreshSettings, Unknown};
 pub(crate) use set::Candidates;
-pub use set::{KEYS_MAX, KeySet, SetError};
+pub use set::{KEYS_MAX, KEYS_TRIED_MAX, KeySet, SetError};
 pub use sources::{KeyFileError, KeySources, SourceId, parse_key_file};

@@ -48,8 +48,8 @@ pub fn verify(
 ) -> Result<Identity, TokenError> {
     let compact = Compact::split(token)?;
     let header = compact.header()?;
-    let candidates = match keys.candidates(header.key_id.as_deref(), header.algorithm) {
-        Candidates::Keys(candidates) => candidates,
+    let (candidates, is_known) = match keys.candidates(header.key_id.as_deref(), header.algorithm) {
+        Candidates::Keys { keys, is_known } => (keys, is_known),
         Candidates::AlgorithmRefused => return Err(TokenError::Algorithm),
         Candidates::Unknown => return Err(TokenError::UnknownKey),
     };
@@ -58,6 +58,6 @@ pub fn verify(
     let signer = candidates
         .into_iter()
         .find(|key| key.verifies(header.algorithm, signed, &signature))
-        .ok_or(TokenError::Signature)?;
+        .ok_or(if is_known { TokenError::Signature } else { TokenError::UnknownKey })?;
     claims::check(&compact.payload()?, policy, pool, signer.fingerprint(), now_s)
 }

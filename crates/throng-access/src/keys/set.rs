@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::key::{Fingerprint, Key};
 use crate::algorithm::Algorithm;
 
-/// The most keys of a set, over all sources. A token without `kid` is tried with each key that
-/// accepts its algorithm, so that this bounds the work for one token, too.
+/// The most keys of a set, over all sources.
 pub const KEYS_MAX: usize = 64;
+
+/// The most keys that one token is tried with. Anybody can send a token without `kid`, and a wrong
+/// signature costs up to a millisecond a key.
+pub const KEYS_TRIED_MAX: usize = 8;
 
 /// Why keys do not form a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +32,12 @@ pub struct KeySet {
 /// The keys to try for one token.
 pub(crate) enum Candidates<'a> {
     /// These, in the order of the set.
-    Keys(Vec<&'a Key>),
+    Keys {
+        keys: Vec<&'a Key>,
+        /// Whether the token's id is among them, or the token names none. If not, a newer set may
+        /// have the key.
+        is_known: bool,
+    },
     /// There are keys for the token, but none accepts its algorithm.
     AlgorithmRefused,
     /// No key has the token's id. A newer set may have one.
@@ -68,12 +76,12 @@ impl KeySet {
         let mut fitting = Vec::new();
         for key in self.keys.iter().filter(is_named) {
             is_known |= id.is_none() || key.id() == id;
-            if key.algorithms().contains(algorithm) {
+            if key.algorithms().contains(algorithm) && fitting.len() < KEYS_TRIED_MAX {
                 fitting.push(&**key);
             }
         }
         if !fitting.is_empty() {
-            Candidates::Keys(fitting)
+            Candidates::Keys { keys: fitting, is_known }
         } else if is_known || self.keys.is_empty() {
             Candidates::AlgorithmRefused
         } else {
@@ -120,7 +128,7 @@ mod tests {
         let unnamed = secret(None, Algorithm::Hs256, 0);
         let set = set(&[a, b, unnamed]);
         let ids = |id, algorithm| match set.candidates(id, algorithm) {
-            Candidates::Keys(keys) => keys.iter().map(|key| key.id()).collect(),
+            Candidates::Keys { keys, .. } => keys.iter().map(|key| key.id()).collect(),
             _ => vec![],
         };
         assert_eq!(ids(Some("b"), Algorithm::Hs256), [Some("b"), None]);
@@ -141,6 +149,16 @@ mod tests {
             Candidates::AlgorithmRefused
         ));
         assert!(matches!(only.candidates(None, Algorithm::Es256), Candidates::AlgorithmRefused));
+    }
+
+    #[test]
+    fn a_token_is_tried_with_few_keys() {
+        let many: Vec<_> = (0..20).map(|byte| secret(None, Algorithm::Hs256, byte)).collect();
+        let set = set(&many);
+        let candidates = set.candidates(None, Algorithm::Hs256);
+        assert!(
+            matches!(candidates, Candidates::Keys { keys, .. } if keys.len() == KEYS_TRIED_MAX)
+        );
     }
 
     #[test]
