@@ -22,6 +22,7 @@
 //! | [`token`] | verifies a token and its claims |
 //! | `cache` | tokens that were verified lately |
 //! | [`verifier`] | keys, cache and revocations together: what a worker calls |
+//! | [`authenticator`] | lets tokens with unknown keys wait for newer key sets |
 //! | [`pattern`] | patterns of channels and users, with `{user}` |
 //! | [`permission`] | what can be allowed on a channel |
 //! | [`grants`] | what a token grants; one copy for everybody with the same claim |
@@ -61,6 +62,7 @@
 
 pub mod address;
 pub mod algorithm;
+pub mod authenticator;
 mod cache;
 pub mod grants;
 mod json;
@@ -75,6 +77,7 @@ pub mod session;
 pub mod token;
 pub mod verifier;
 
+pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};

@@ -40,7 +40,7 @@ pub(crate) enum Candidates<'a> {
     },
     /// There are keys for the token, but none accepts its algorithm.
     AlgorithmRefused,
-    /// No key has the token's id. A newer set may have one.
+    /// No key has the token's id, or there is no key at all. A newer set may have one.
     Unknown,
 }
 
@@ -82,7 +82,7 @@ impl KeySet {
         }
         if !fitting.is_empty() {
             Candidates::Keys { keys: fitting, is_known }
-        } else if is_known || self.keys.is_empty() {
+        } else if is_known && !self.keys.is_empty() {
             Candidates::AlgorithmRefused
         } else {
             Candidates::Unknown

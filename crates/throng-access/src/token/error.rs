@@ -23,8 +23,8 @@ pub enum TokenError {
     /// No key accepts the algorithm that it names.
     #[error("no key of this server accepts the algorithm (`alg`) of the token")]
     Algorithm,
-    /// No key has the id that it names, and no key without an id made its signature. A newer key set
-    /// may have the key.
+    /// No key has the id that it names, and no key without an id made its signature. A newer key
+    /// set may have the key.
     #[error("no key of this server has the id (`kid`) of the token, or made its signature")]
     UnknownKey,
     /// The signature is not one by a key of the server.

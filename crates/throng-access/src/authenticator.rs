@@ -1,0 +1,294 @@
+//! Verifies tokens, and lets those with an unknown key wait for a newer key set.
+//!
+//! Both planes ask with a [`Later`]: nearly every answer comes at once. A token whose key id is
+//! unknown takes a ticket, and is verified again when the key sets that are being fetched are here.
+//! The owner, in the control plane, fetches them: it sleeps until [`Authenticator::due_ms`] or
+//! until it is woken, begins what [`Authenticator::begin`] names, and reports with
+//! [`Authenticator::fetched`].
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_core::later::{Answer, Later, Ticket};
+
+use crate::keys::{Key, KeySources, Refresh, RefreshSettings, SetError, SourceId, Unknown};
+use crate::token::{Identity, TokenError};
+use crate::verifier::{Authority, Verifier};
+
+/// The most tokens that wait for a key set at a time. A token has at most 8 KiB, so that they take
+/// at most 8 MiB.
+pub const WAITING_MAX: usize = 1024;
+
+/// Why a client is not who it claims to be, or why this cannot be found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The token is refused. The status is 401.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The key set that may have the token's key cannot be fetched. The status is 503.
+    #[error("the keys that verify this token cannot be fetched now")]
+    KeysUnavailable {
+        /// Until the next attempt, in milliseconds.
+        retry_ms: u64,
+    },
+    /// [`WAITING_MAX`] tokens wait for a key set. The status is 503.
+    #[error("too many tokens wait for the keys that verify them")]
+    TooManyWaiting,
+}
+
+/// What a token says, or why it is refused.
+pub type Verdict = Result<Arc<Identity>, Refusal>;
+
+/// The current time, by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Of a clock that never goes back, in milliseconds: for fetching.
+    pub steady_ms: u64,
+    /// Of the machine's clock, in seconds since 1970: for tokens.
+    pub unix_s: u64,
+}
+
+/// What a fetch has found: the keys, and their lifetime in milliseconds if the response names one.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The keys of the set.
+    pub keys: Vec<Arc<Key>>,
+    /// The lifetime that the response names.
+    pub lifetime_ms: Option<u64>,
+}
+
+/// Verifies tokens for all threads, and knows the key sets at URLs.
+pub struct Authenticator {
+    authority: Arc<Authority>,
+    state: Mutex<State>,
+    /// Every URL was read once.
+    has_all_sets: AtomicBool,
+    /// Wakes the owner, because a fetch is due earlier than it knew.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Debug)]
+struct State {
+    sources: KeySources,
+    urls: Vec<Url>,
+    waiting: Vec<Waiting>,
+    /// For the tokens that wait.
+    verifier: Verifier,
+}
+
+/// A source whose keys are fetched.
+#[derive(Debug)]
+struct Url {
+    source: SourceId,
+    refresh: Refresh,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    token: Box<str>,
+    ticket: Ticket<Verdict>,
+}
+
+impl Authenticator {
+    /// An authenticator whose keys come from `sources`, which publish to the authority. `wake` may
+    /// be called by any thread, and must not wait.
+    pub fn new(
+        authority: Arc<Authority>,
+        sources: KeySources,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Authenticator {
+        let verifier = authority.verifier();
+        let state = State { sources, urls: Vec::new(), waiting: Vec::new(), verifier };
+        Authenticator {
+            authority,
+            state: Mutex::new(state),
+            has_all_sets: AtomicBool::new(true),
+            wake: Box::new(wake),
+        }
+    }
+
+    /// Adds a key set at a URL, which is to be fetched at once.
+    pub fn add_url(&self, settings: RefreshSettings, now: Now) -> SourceId {
+        let mut state = self.lock();
+        let source = state.sources.add();
+        self.has_all_sets.store(false, Ordering::Relaxed);
+        state.urls.push(Url { source, refresh: Refresh::new(settings, now.steady_ms) });
+        source
+    }
+
+    /// The verifier of one thread.
+    pub fn verifier(&self) -> Verifier {
+        self.authority.verifier()
+    }
+
+    /// What a token says, by the verifier of the calling thread.
+    pub fn verify(
+        &self,
+        verifier: &mut Verifier,
+        token: &str,
+        now: Now,
+        later: Later<'_, Verdict>,
+    ) -> Answer<Verdict> {
+        match verifier.verify(token, now.unix_s) {
+            Err(error) if self.is_curable(error) => self.ask_for_newer_keys(token, now, later),
+            verdict => verdict.map_err(Refusal::Token).into(),
+        }
+    }
+
+    /// Whether a newer key set may have the key of a token that was refused. Until each URL was
+    /// read once, that holds for tokens that name no key, too.
+    fn is_curable(&self, error: TokenError) -> bool {
+        let lacks_sets = !self.has_all_sets.load(Ordering::Relaxed);
+        match error {
+            TokenError::UnknownKey => true,
+            TokenError::Algorithm | TokenError::Signature => lacks_sets,
+            _ => false,
+        }
+    }
+
+    fn ask_for_newer_keys(
+        &self,
+        token: &str,
+        now: Now,
+        later: Later<'_, Verdict>,
+    ) -> Answer<Verdict> {
+        let mut state = self.lock();
+        // A newer set may have come since. None can come now: it is published under this lock.
+        let error = match state.verifier.verify(token, now.unix_s) {
+            Err(error) if self.is_curable(error) => error,
+            verdict => return verdict.map_err(Refusal::Token).into(),
+        };
+        match state.ask_urls(now) {
+            Unknown::Refuse => Err(Refusal::Token(error)).into(),
+            Unknown::Unavailable { retry_ms } => Err(Refusal::KeysUnavailable { retry_ms }).into(),
+            Unknown::Wait if state.waiting.len() >= WAITING_MAX => {
+                Err(Refusal::TooManyWaiting).into()
+            }
+            Unknown::Wait => {
+                let (ticket, answer) = later.ticket();
+                state.waiting.push(Waiting { token: token.into(), ticket });
+                drop(state);
+                (self.wake)();
+                answer
+            }
+        }
+    }
+
+    /// When the next fetch is due; `None` while all are under way, or if there is no URL.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.lock().urls.iter().filter_map(|url| url.refresh.due_ms()).min()
+    }
+
+    /// The sources to fetch now. The owner calls [`Authenticator::fetched`] for each, after a
+    /// deadline at the latest.
+    pub fn begin(&self, now: Now) -> Vec<SourceId> {
+        let mut state = self.lock();
+        let due = state.urls.iter_mut().filter_map(|url| {
+            let is_due = url.refresh.begin(now.steady_ms);
+            is_due.then_some(url.source)
+        });
+        due.collect()
+    }
+
+    /// Reports what came of a fetch; `None` if it failed. Answers the tokens that waited for it.
+    /// The result says whether the keys differ from those before.
+    ///
+    /// # Errors
+    ///
+    /// [`SetError`] if the keys do not fit to those of other sources. Then, as after a failed
+    /// fetch, the last good ones stay.
+    pub fn fetched(
+        &self,
+        source: SourceId,
+        fetched: Option<Fetched>,
+        now: Now,
+    ) -> Result<bool, SetError> {
+        let mut state = self.lock();
+        let replaced = state.take_over(source, fetched, now);
+        let is_good = |url: &Url| url.refresh.age_ms(now.steady_ms).is_some();
+        self.has_all_sets.store(state.urls.iter().all(is_good), Ordering::Relaxed);
+        let answers = state.answers(now, |error| self.is_curable(error));
+        drop(state);
+        for (ticket, verdict) in answers {
+            ticket.answer(verdict);
+        }
+        replaced
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What to do with a token whose key no source has.
+    fn ask_urls(&mut self, now: Now) -> Unknown {
+        let mut result = Unknown::Refuse;
+        for url in &mut self.urls {
+            result = match (url.refresh.unknown_key(now.steady_ms), result) {
+                (Unknown::Wait, _) | (_, Unknown::Wait) => Unknown::Wait,
+                (
+                    Unknown::Unavailable { retry_ms },
+                    Unknown::Unavailable { retry_ms: other_ms },
+                ) => Unknown::Unavailable { retry_ms: retry_ms.min(other_ms) },
+                (Unknown::Refuse, other) | (other, Unknown::Refuse) => other,
+            };
+        }
+        result
+    }
+
+    fn take_over(
+        &mut self,
+        source: SourceId,
+        fetched: Option<Fetched>,
+        now: Now,
+    ) -> Result<bool, SetError> {
+        let refresh = self.urls.iter_mut().find(|url| url.source == source);
+        let refresh = &mut refresh.expect("it was named by `begin`").refresh;
+        let Some(Fetched { keys, lifetime_ms }) = fetched else {
+            refresh.failed(now.steady_ms);
+            return Ok(false);
+        };
+        let replaced = self.sources.replace(source, keys);
+        if replaced.is_ok() {
+            refresh.succeeded(now.steady_ms, lifetime_ms);
+        } else {
+            refresh.failed(now.steady_ms);
+        }
+        replaced
+    }
+
+    /// The verdicts on the tokens that need not wait any longer.
+    fn answers(
+        &mut self,
+        now: Now,
+        is_curable: impl Fn(TokenError) -> bool,
+    ) -> Vec<(Ticket<Verdict>, Verdict)> {
+        let mut answers = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let verdict = self.verifier.verify(&waiting.token, now.unix_s);
+            let is_open = matches!(verdict, Err(error) if is_curable(error));
+            let next = if is_open { self.ask_urls(now) } else { Unknown::Refuse };
+            let verdict = match next {
+                Unknown::Wait => {
+                    self.waiting.push(waiting);
+                    continue;
+                }
+                Unknown::Refuse => verdict.map_err(Refusal::Token),
+                Unknown::Unavailable { retry_ms } => Err(Refusal::KeysUnavailable { retry_ms }),
+            };
+            answers.push((waiting.ticket, verdict));
+        }
+        answers
+    }
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Tests of the authenticator, with fetches that the tests report.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use super::*;
+use crate::algorithm::Algorithm;
+use crate::keys::{KeySet, Published, REFETCH_MS_MIN};
+use crate::revocation::Revocations;
+use crate::token::{Policy, Signer};
+
+const UNIX_S: u64 = 1_800_000_000;
+
+struct World {
+    authenticator: Authenticator,
+    url: SourceId,
+    wakes: Arc<AtomicUsize>,
+}
+
+fn now(steady_ms: u64) -> Now {
+    Now { steady_ms, unix_s: UNIX_S }
+}
+
+fn fetched(ids: &[&str]) -> Option<Fetched> {
+    let key = |id: &&str| {
+        let secret = [id.as_bytes()[0]; 32];
+        Arc::new(Key::from_secret(Some(id), Algorithm::Hs256, &secret).unwrap())
+    };
+    Some(Fetched { keys: ids.iter().map(key).collect(), lifetime_ms: None })
+}
+
+fn token(key_id: &str) -> String {
+    let secret = [key_id.as_bytes()[0]; 32];
+    let signer = Signer::new(Some(key_id), Algorithm::Hs256, &secret).unwrap();
+    signer.sign(&format!(r#"{{"sub": "ann", "exp": {}}}"#, UNIX_S + 60))
+}
+
+/// An authenticator with one URL, which has not been fetched yet.
+fn world() -> World {
+    let keys = Published::new(KeySet::default());
+    let sources = KeySources::new(Arc::clone(&keys));
+    let revocations = Arc::new(Revocations::default());
+    let authority = Authority::new(keys, Policy::default(), revocations, 100);
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&wakes);
+    let wake = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    };
+    let authenticator = Authenticator::new(authority, sources, wake);
+    let url = authenticator.add_url(RefreshSettings::default(), now(0));
+    World { authenticator, url, wakes }
+}
+
+impl World {
+    /// Verifies, and sends the answer whenever it comes.
+    fn verify(&self, token: &str, now: Now) -> Receiver<Option<Verdict>> {
+        let (sender, receiver) = channel();
+        let mut issue = || {
+            let sender = sender.clone();
+            Ticket::new(move |verdict| sender.send(verdict).unwrap())
+        };
+        let mut verifier = self.authenticator.verifier();
+        let later = Later::new(&mut issue);
+        if let Answer::Now(verdict) = self.authenticator.verify(&mut verifier, token, now, later) {
+            sender.send(Some(verdict)).unwrap();
+        }
+        receiver
+    }
+
+    fn fetch(&self, ids: Option<&[&str]>, now: Now) {
+        assert_eq!(self.authenticator.begin(now), [self.url]);
+        self.authenticator.fetched(self.url, ids.and_then(fetched), now).unwrap();
+    }
+}
+
+/// The answer that is there.
+fn answer(answers: &Receiver<Option<Verdict>>) -> Result<(), Refusal> {
+    answers.try_recv().expect("an answer").expect("a verdict").map(|_| ())
+}
+
+const UNKNOWN: Result<(), Refusal> = Err(Refusal::Token(TokenError::UnknownKey));
+
+#[test]
+fn tokens_wait_for_the_first_key_set() {
+    let world = world();
+    let [good, unknown] = ["a", "x"].map(|id| world.verify(&token(id), now(0)));
+    assert!(good.try_recv().is_err() && unknown.try_recv().is_err());
+    assert_eq!(world.wakes.load(Ordering::Relaxed), 2);
+    world.fetch(Some(&["a"]), now(10));
+    assert_eq!(answer(&good), Ok(()));
+    assert_eq!(answer(&unknown), UNKNOWN);
+    assert_eq!(answer(&world.verify(&token("a"), now(20))), Ok(()));
+    assert_eq!(answer(&world.verify(&token("x"), now(20))), UNKNOWN, "the set is new");
+    assert_eq!(world.wakes.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_new_key_is_fetched_when_the_first_token_names_it() {
+    let world = world();
+    world.fetch(Some(&["a"]), now(0));
+    assert!(world.authenticator.due_ms().unwrap() > REFETCH_MS_MIN);
+    let waiting = world.verify(&token("b"), now(REFETCH_MS_MIN));
+    assert_eq!(world.authenticator.due_ms(), Some(REFETCH_MS_MIN));
+    assert_eq!(world.authenticator.begin(now(REFETCH_MS_MIN)), [world.url]);
+    let also_waiting = world.verify(&token("b"), now(REFETCH_MS_MIN + 1));
+    let at = now(REFETCH_MS_MIN + 2);
+    let changed = world.authenticator.fetched(world.url, fetched(&["a", "b"]), at);
+    assert_eq!(changed, Ok(true));
+    assert_eq!((answer(&waiting), answer(&also_waiting)), (Ok(()), Ok(())));
+}
+
+#[test]
+fn while_the_url_is_down_the_last_good_set_stays() {
+    let world = world();
+    world.fetch(Some(&["a"]), now(0));
+    let waiting = world.verify(&token("b"), now(REFETCH_MS_MIN));
+    world.fetch(None, now(REFETCH_MS_MIN));
+    assert_eq!(answer(&waiting), Err(Refusal::KeysUnavailable { retry_ms: 1000 }));
+    assert_eq!(answer(&world.verify(&token("a"), now(REFETCH_MS_MIN))), Ok(()));
+    let unavailable = world.verify(&token("b"), now(REFETCH_MS_MIN + 400));
+    assert_eq!(answer(&unavailable), Err(Refusal::KeysUnavailable { retry_ms: 600 }));
+}
+
+#[test]
+fn a_token_waits_for_all_urls() {
+    let world = world();
+    let other = world.authenticator.add_url(RefreshSettings::default(), now(0));
+    let waiting = world.verify(&token("b"), now(0));
+    assert_eq!(world.authenticator.begin(now(0)), [world.url, other]);
+    world.authenticator.fetched(world.url, fetched(&["a"]), now(1)).unwrap();
+    assert!(waiting.try_recv().is_err());
+    world.authenticator.fetched(other, fetched(&["b"]), now(2)).unwrap();
+    assert_eq!(answer(&waiting), Ok(()));
+}
+
+/// Before the first fetch a token without an id has nothing that could be unknown.
+#[test]
+fn a_token_without_an_id_waits_for_the_first_key_set() {
+    let world = world();
+    let other = world.authenticator.add_url(RefreshSettings::default(), now(0));
+    let signed_with = |byte| {
+        let signer = Signer::new(None, Algorithm::Hs256, &[byte; 32]).unwrap();
+        signer.sign(&format!(r#"{{"exp": {}}}"#, UNIX_S + 60))
+    };
+    let token = signed_with(b'b');
+    assert_eq!(world.authenticator.begin(now(0)), [world.url, other]);
+    world.authenticator.fetched(world.url, fetched(&["a"]), now(1)).unwrap();
+    let waiting = world.verify(&token, now(2));
+    assert!(waiting.try_recv().is_err(), "its signature is wrong by the keys so far");
+    world.authenticator.fetched(other, fetched(&["b"]), now(3)).unwrap();
+    assert_eq!(answer(&waiting), Ok(()));
+    let forged = world.verify(&signed_with(b'x'), now(4));
+    assert_eq!(answer(&forged), Err(Refusal::Token(TokenError::Signature)));
+}
+
+#[test]
+fn the_number_of_waiting_tokens_is_limited() {
+    let world = world();
+    let waiting: Vec<_> = (0..WAITING_MAX).map(|_| world.verify(&token("a"), now(0))).collect();
+    let beyond = world.verify(&token("a"), now(0));
+    assert_eq!(answer(&beyond), Err(Refusal::TooManyWaiting));
+    world.fetch(Some(&["a"]), now(1));
+    assert!(waiting.iter().all(|answers| answer(answers) == Ok(())));
+}
+
+#[test]
+fn a_server_without_urls_refuses_at_once() {
+    let keys = Published::new(KeySet::default());
+    let sources = KeySources::new(Arc::clone(&keys));
+    let authority = Authority::new(keys, Policy::default(), Arc::default(), 100);
+    let authenticator = Authenticator::new(authority, sources, || panic!("nothing to fetch"));
+    let mut issue = || panic!("nothing to wait for");
+    let mut verifier = authenticator.verifier();
+    let verdict = authenticator.verify(&mut verifier, &token("a"), now(0), Later::new(&mut issue));
+    assert_eq!(verdict.now(), Some(Err(Refusal::Token(TokenError::UnknownKey))));
+    assert_eq!(authenticator.due_ms(), None);
+}
