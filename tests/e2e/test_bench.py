@@ -51,14 +51,24 @@ SERVERS = {"growth": 7, "million-default": 4}
 MAY_BE_ABSENT = {"kernel", "memory_all"}
 
 
+@pytest.fixture(scope="session")
+def own_binary(tmp_path_factory):
+    """A copy of the binary for benchmarks alone.
+
+    The memory of a process (Pss) counts its share of pages that it has in common with others, so it
+    would grow whenever a server of another test ends.
+    """
+    return shutil.copy2(BINARY, tmp_path_factory.mktemp("binary") / "throng")
+
+
 @pytest.fixture
-def bench(tmp_path):
+def bench(tmp_path, own_binary):
     """Runs benchmarks to their end; returns the completed process and the results."""
 
     def run(*arguments):
         results = tmp_path / "results.json"
         command = ["bench", *arguments, "--json", results]
-        done = run_throng(*command, directory=tmp_path, timeout=TIMEOUT)
+        done = run_throng(*command, directory=tmp_path, timeout=TIMEOUT, binary=own_binary)
         assert "panicked" not in done.stderr, done.stderr
         for process in servers(done.stderr):
             assert has_ended(process)

@@ -134,7 +134,7 @@ def test_an_occupied_port_is_reported_in_one_sentence(server, tmp_path, flag):
     other = {"--listen": "--admin-listen", "--admin-listen": "--listen"}[flag]
     done = run_throng("serve", flag, address, other, "127.0.0.1:0", directory=tmp_path)
     assert done.returncode == 1
-    reason = f"another program listens there; choose another port with {flag}"
+    reason = f"the address is in use by another program; choose another port with {flag}"
     assert f"error: cannot listen on {address}: {reason}\n" in done.stderr
 
 

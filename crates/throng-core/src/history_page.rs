@@ -59,7 +59,7 @@ mod tests {
     fn history(offsets: std::ops::RangeInclusive<u64>) -> History {
         let messages = offsets.map(|offset| {
             let (name, body) = (ChannelName::channel("a"), Body::Text("x".into()));
-            Arc::new(Message::new(id(offset), offset - 1, 0, name, body, None, None))
+            Arc::new(Message::new(id(offset), offset - 1, 0, name, body))
         });
         History { head: id(9), messages: messages.collect(), has_more: false, is_recovered: None }
     }

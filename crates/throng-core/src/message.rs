@@ -261,16 +261,15 @@ pub struct Message {
 const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
 
 impl Message {
-    /// A message without encodings.
+    /// A message of the usual content type, for every subscriber, and without encodings.
     pub fn new(
         id: MessageId,
         previous: u64,
         time_ms: u64,
         channel: ChannelName,
         body: Body,
-        content_type: Option<Box<str>>,
-        excluded: Option<ConnectionName>,
     ) -> Message {
+        let (content_type, excluded) = (None, None);
         let content = Content { id, previous, time_ms, channel, body, content_type, excluded };
         Message::from(Arc::new(content))
     }

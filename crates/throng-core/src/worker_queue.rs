@@ -358,7 +358,7 @@ mod tests {
             let id = crate::MessageId { epoch: crate::Epoch::numbered(1), offset: 1 };
             let body = crate::Body::Binary(vec![0; bytes].into());
             let channel = crate::ChannelName::channel("a");
-            Arc::new(Message::new(id, 0, 0, channel, body, None, None))
+            Arc::new(Message::new(id, 0, 0, channel, body))
         };
         let local = LocalId(std::num::NonZeroU32::MIN);
         let channel = ChannelId(0);

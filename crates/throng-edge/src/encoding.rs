@@ -121,7 +121,7 @@ mod tests {
 
     fn message(body: Body) -> Message {
         let id = MessageId { epoch: Epoch::numbered(1), offset: 7 };
-        Message::new(id, 6, 1234, ChannelName::channel("a"), body, None, None)
+        Message::new(id, 6, 1234, ChannelName::channel("a"), body)
     }
 
     fn encoded(encoding: Encoding, body: Body, is_chunked: bool) -> String {

@@ -35,13 +35,20 @@ def limit_descriptors(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
-def run_throng(*arguments, directory, environment=None, input=None, timeout=TIMEOUT_SECONDS):
+def run_throng(
+    *arguments,
+    directory,
+    environment=None,
+    input=None,
+    timeout=TIMEOUT_SECONDS,
+    binary=BINARY,
+):
     """Runs the binary to its end. Returns the completed process with its output as text.
 
     Pass a longer timeout for a command that takes long.
     """
     return subprocess.run(
-        [BINARY, *map(str, arguments)],
+        [binary, *map(str, arguments)],
         cwd=directory,
         env=clean_environment(environment),
         capture_output=True,

@@ -50,7 +50,7 @@ pub enum StartError {
 fn reason(error: &io::Error, flag: &str) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("another program listens there; choose another port with --{flag}")
+            format!("the address is in use by another program; choose another port with --{flag}")
         }
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
         io::ErrorKind::PermissionDenied => "ports below 1024 need privileges".into(),

@@ -117,7 +117,7 @@ fn a_full_worker_queue_refuses_for_its_channels_only() {
     fixture.follow(0, &other, 1, StartAt::Live);
     let keyed = || Publication { idempotency_key: Some("k".into()), ..publication(&name(), "a") };
     let text = Body::Text("x".into());
-    let message = Arc::new(crate::Message::new(id(1), 0, 0, name(), text, None, None));
+    let message = Arc::new(crate::Message::new(id(1), 0, 0, name(), text));
     for _ in 0..QUEUE_MESSAGES_MAX {
         let (message, channel) = (Arc::clone(&message), ChannelId(0));
         fixture.queues[0].post(Notification::Message { local: local(1), channel, message });

@@ -41,15 +41,7 @@ pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followe
 pub(super) fn message(offset: u64, previous: u64) -> Arc<Message> {
     let body = Body::Text("body".into());
     // Ages as offsets do, so that it shows which are the oldest.
-    Arc::new(Message::new(
-        id(offset),
-        previous,
-        offset,
-        ChannelName::channel("c"),
-        body,
-        None,
-        None,
-    ))
+    Arc::new(Message::new(id(offset), previous, offset, ChannelName::channel("c"), body))
 }
 
 /// How a log's offsets grow.

@@ -129,7 +129,7 @@ pub(super) fn write<'a, N: Net>(
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, ChannelName, Epoch, MessageId, WorkerId};
+    use throng_core::{Body, ChannelName, Content, Epoch, MessageId, WorkerId};
 
     use super::*;
     use crate::connection::Token;
@@ -185,7 +185,10 @@ mod tests {
             let excluded = excluding.contains(&offset).then(|| name(7));
             let body = Body::Text("four".into());
             let channel = ChannelName::channel("c");
-            Arc::new(Message::new(id, offset - 1, 0, channel, body, None, excluded))
+            let (previous, content_type) = (offset - 1, None);
+            let content =
+                Content { id, previous, time_ms: 0, channel, body, content_type, excluded };
+            Arc::new(Message::from(Arc::new(content)))
         };
         (1..=count).map(message).collect()
     }
