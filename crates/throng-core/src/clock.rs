@@ -49,7 +49,7 @@ pub fn wall_ms(at_ms: u64) -> u64 {
 }
 
 /// The inverse of [`wall_ms`]: converts a time by the machine's clock to one of [`now_ms`].
-pub(crate) fn from_wall_ms(wall_ms: u64) -> u64 {
+pub fn from_wall_ms(wall_ms: u64) -> u64 {
     wall_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed).saturating_neg())
 }
 

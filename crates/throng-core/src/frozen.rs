@@ -18,7 +18,8 @@
 
 mod content;
 
-pub(crate) use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
+pub(crate) use content::OFFSET_MAX;
+pub use content::{decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
 pub const VERSION: u16 = 1;

@@ -171,7 +171,7 @@ impl<T> Slab<T> {
 
     /// Stores `value` at `index`, for a value that has to keep the index that it had elsewhere.
     /// Allocates the table of pages up to there. Returns the value if the entry is in use.
-    pub(crate) fn insert_at(&mut self, index: u32, value: T) -> Result<(), T> {
+    pub fn insert_at(&mut self, index: u32, value: T) -> Result<(), T> {
         if self.get(index).is_some() {
             return Err(value);
         }

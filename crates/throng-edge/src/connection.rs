@@ -6,6 +6,7 @@
 //! | `flags` | facts about a connection, one bit each |
 //! | `outbound` | bytes that wait for a socket, beside messages |
 //! | `buffers` | the limit on the memory that all connections buffer |
+//! | `frozen` | a connection as bytes, for another process |
 //! | `io` | what a connection owns only while something is unfinished |
 //! | `state` | one connection |
 //! | `pending` | a request or command that waits for answers |
@@ -17,6 +18,7 @@
 mod buffers;
 mod connections;
 mod flags;
+mod frozen;
 mod id;
 mod io;
 mod outbound;
@@ -28,9 +30,10 @@ mod unfinished_heads;
 
 pub(crate) use connections::Connections;
 pub(crate) use flags::Flags;
+pub(crate) use frozen::{FrozenConnection, FrozenIo, FrozenPartial};
 pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
-pub(crate) use outbound::{Left, Progress};
+pub(crate) use outbound::{Left, Outbound, Progress};
 pub(crate) use pending::{Asked, Pending, Stage};
 pub use state::{Connection, State};

@@ -26,7 +26,7 @@ pub enum Encoding {
 const _: () = assert!(Encoding::LineEnvelope as usize + 1 == throng_core::message::ENCODINGS);
 
 impl Encoding {
-    /// The encoding with this number.
+    /// The encoding with this number, which frozen state has: a number is never used again.
     pub(crate) fn numbered(number: u32) -> Encoding {
         match number {
             0 => Encoding::WebSocket,

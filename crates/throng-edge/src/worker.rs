@@ -29,6 +29,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `freeze`, `thaw` | the worker as bytes, and back |
 //! | `turn` | one slice of the worker's own work, in order |
 //! | `notifications` | acts on notifications of the engine and the control plane |
 //! | `drain` | tells clients when to come back, and closes their connections |
@@ -72,6 +73,7 @@ mod delivery;
 mod drain;
 mod error_response;
 mod expiry;
+mod freeze;
 mod log;
 mod notifications;
 mod own_metrics;
@@ -80,6 +82,7 @@ mod send;
 mod session;
 mod shutdown;
 mod subscriptions;
+mod thaw;
 mod tick;
 mod turn;
 
@@ -101,8 +104,10 @@ use delivery::heartbeat::queue::HeartbeatQueue;
 use own_metrics::OwnMetrics;
 use session::questions::Questions;
 use shutdown::Shutdown;
+pub use thaw::WorkerThaw;
 
 /// The parameters of a new worker.
+#[derive(Clone)]
 pub struct Setup {
     /// The generation before that of the first connection. A random number, so that the name of a
     /// connection from before a restart names none afterwards.

@@ -107,6 +107,8 @@ pub(crate) struct Client {
     expires_ms: Option<u64>,
     /// The same, as far as the client surely follows something because of it.
     must_expire_ms: Option<u64>,
+    /// Whether a permission that it had got may have been replaced by another one.
+    was_asked_again: bool,
     /// Whether the server has said that the end has come.
     has_expired: bool,
     /// Whether it stopped sending in the middle of a message.
@@ -164,6 +166,7 @@ impl Client {
             is_busy: false,
             expires_ms: None,
             must_expire_ms: None,
+            was_asked_again: false,
             has_expired: false,
             is_halting: false,
             is_evicted: false,
@@ -204,6 +207,12 @@ impl Client {
             && !self.is_refused
             && self.close.is_none()
             && self.greetings.is_empty()
+    }
+
+    /// A request that waited is asked again, and a permission that it had got so far may be
+    /// replaced by another one.
+    pub(crate) fn asked_again(&mut self) {
+        self.was_asked_again = true;
     }
 
     /// Records that the access policy allows it something until this time only.

@@ -4,6 +4,7 @@
 
 pub(crate) mod events;
 pub(crate) mod frames;
+pub(crate) mod frozen;
 pub(crate) mod http;
 
 use crate::{Check, ensure};

@@ -3,18 +3,22 @@
 //! The world replays the record into its model after each call into a worker. So the model knows
 //! between which publications each subscription began, which clients cannot know.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use throng_core::engine::EngineMetrics;
+use throng_core::frozen::ThawError;
 use throng_core::{
-    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery, MessageId,
-    Notification, PresenceCache, Publication, PublishError, Published, StartAt, WorkerId,
+    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery,
+    MemoryEngine, MemoryThaw, MessageId, Notification, PresenceCache, Publication, PublishError,
+    Published, Rules, StartAt, WorkerId, WorkerQueue,
 };
 
 use crate::model;
 use crate::post::Post;
 use crate::stamp::Stamp;
+use crate::stream_ids::StreamIds;
 
 /// A call of the engine, and its result.
 #[derive(Debug)]
@@ -77,9 +81,42 @@ pub(crate) enum Record {
     },
 }
 
+/// An engine that a world tests.
+pub(crate) enum Tested {
+    /// The engine itself, which can be frozen.
+    Memory(MemoryEngine),
+    /// The engine with other ids, which are not part of frozen state.
+    Streams(StreamIds),
+}
+
+impl Deref for Tested {
+    type Target = dyn Engine;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Tested::Memory(engine) => engine,
+            Tested::Streams(engine) => engine,
+        }
+    }
+}
+
+/// What an engine is made with, and thawed with.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Rules per channel.
+    pub(crate) rules: Arc<Rules>,
+    /// The workers' queues.
+    pub(crate) queues: Vec<Arc<WorkerQueue>>,
+    /// The limit of all logs together.
+    pub(crate) logs_bytes_max: usize,
+}
+
 /// The engine under test, with its record.
 pub(crate) struct Recorder {
-    engine: Box<dyn Engine>,
+    engine: RwLock<Tested>,
+    parts: Parts,
+    /// Of all engines that the recorder has had.
+    presence: Arc<PresenceCache>,
     stamp: Arc<Stamp>,
     post: Mutex<Post>,
     /// When the last message was published, if each message must have a distinct time.
@@ -91,13 +128,16 @@ impl Recorder {
     /// Records the calls of `engine`, which posts to `post`. With `has_distinct_times` no two
     /// messages have the same time, so that their order of age does not depend on their shards.
     pub(crate) fn new(
-        engine: Box<dyn Engine>,
+        engine: Tested,
+        parts: Parts,
         stamp: &Arc<Stamp>,
         post: Post,
         has_distinct_times: bool,
     ) -> Recorder {
         Recorder {
-            engine,
+            presence: Arc::clone(engine.presence_cache()),
+            engine: RwLock::new(engine),
+            parts,
             stamp: Arc::clone(stamp),
             post: Mutex::new(post),
             last_ms: has_distinct_times.then(AtomicU64::default),
@@ -108,6 +148,29 @@ impl Recorder {
     /// The calls recorded since the last `take`.
     pub(crate) fn take(&self) -> Vec<Record> {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the engine can be frozen.
+    pub(crate) fn can_freeze(&self) -> bool {
+        matches!(*self.engine(), Tested::Memory(_))
+    }
+
+    /// Goes on with an engine that is thawed from the bytes of this one, if it
+    /// [can be frozen](Recorder::can_freeze).
+    pub(crate) fn freeze_and_thaw(&self) -> Result<(), ThawError> {
+        let Parts { rules, queues, logs_bytes_max } = &self.parts;
+        let mut thaw = MemoryThaw::new(Arc::clone(rules), queues.clone(), *logs_bytes_max);
+        match &*self.engine() {
+            Tested::Memory(engine) => engine.freeze(|record| thaw.record(&record))?,
+            Tested::Streams(_) => return Ok(()),
+        }
+        let thawed = Tested::Memory(thaw.finish()?);
+        *self.engine.write().unwrap_or_else(PoisonError::into_inner) = thawed;
+        Ok(())
+    }
+
+    fn engine(&self) -> RwLockReadGuard<'_, Tested> {
+        self.engine.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, record: Record) {
@@ -122,11 +185,11 @@ impl Engine for Recorder {
             last_ms.store(now_ms, Ordering::Relaxed);
             now_ms
         });
-        let followers = self.engine.audience(&publication.channel).workers;
+        let followers = self.engine().audience(&publication.channel).workers;
         let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
         post.look();
         let has_capacity = followers.iter().all(|(worker, ..)| post.has_capacity(*worker));
-        let result = self.engine.publish(now_ms, publication.clone());
+        let result = self.engine().publish(now_ms, publication.clone());
         let number = match result {
             Ok(Published { is_duplicate: false, .. }) => {
                 let bytes = model::weight_bytes(&publication);
@@ -149,7 +212,7 @@ impl Engine for Recorder {
 
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
         let (channel, start) = (follow.channel.clone(), follow.start);
-        let followed = self.engine.follow(now_ms, follow);
+        let followed = self.engine().follow(now_ms, follow);
         self.record(Record::Followed {
             now_ms,
             channel,
@@ -163,12 +226,12 @@ impl Engine for Recorder {
     }
 
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
-        self.record(Record::Unfollowed { channel: self.engine.name(channel) });
-        self.engine.unfollow(now_ms, channel, worker);
+        self.record(Record::Unfollowed { channel: self.engine().name(channel) });
+        self.engine().unfollow(now_ms, channel, worker);
     }
 
     fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
-        self.engine.set_subscribers(now_ms, channel, worker, subscribers);
+        self.engine().set_subscribers(now_ms, channel, worker, subscribers);
     }
 
     fn history(
@@ -178,7 +241,7 @@ impl Engine for Recorder {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        let history = self.engine.history(now_ms, channel, query, limit);
+        let history = self.engine().history(now_ms, channel, query, limit);
         self.record(Record::Paged {
             now_ms,
             channel: channel.clone(),
@@ -193,35 +256,36 @@ impl Engine for Recorder {
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {
-        self.engine.audience(channel)
+        self.engine().audience(channel)
     }
 
     fn name(&self, channel: ChannelId) -> Option<ChannelName> {
-        self.engine.name(channel)
+        self.engine().name(channel)
     }
 
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
-        self.engine.names(channels, each);
+        self.engine().names(channels, each);
     }
 
     fn presence_cache(&self) -> &Arc<PresenceCache> {
-        self.engine.presence_cache()
+        &self.presence
     }
 
     fn post(&self, worker: WorkerId, notification: Notification) {
         self.post.lock().unwrap_or_else(PoisonError::into_inner).look();
-        self.engine.post(worker, notification);
+        self.engine().post(worker, notification);
     }
 
     fn tick(&self, now_ms: u64) {
-        self.engine.tick(now_ms);
+        self.presence.expire(now_ms);
+        self.engine().tick(now_ms);
     }
 
     fn log_bytes(&self) -> u64 {
-        self.engine.log_bytes()
+        self.engine().log_bytes()
     }
 
     fn metrics(&self) -> EngineMetrics {
-        self.engine.metrics()
+        self.engine().metrics()
     }
 }

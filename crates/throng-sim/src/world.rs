@@ -10,11 +10,13 @@
 //! | `turns` | turns of the event loops and of the control plane |
 //! | `record` | replays the engine's record into the model |
 //! | `rest` | lets all work finish, and checks that nothing is missing |
+//! | `freeze` | replaces workers and engine by what is thawed from their bytes |
 //! | `finale` | the end: all clients leave, or the server drains |
 
 mod birth;
 mod crowd;
 mod finale;
+mod freeze;
 mod plans;
 mod record;
 mod rest;

@@ -22,7 +22,7 @@ const HAS_CONTENT_TYPE: u8 = 1 << 2;
 const HAS_EXCLUDED: u8 = 1 << 3;
 
 /// Appends the name of a channel: its kind, its length in one byte, its text.
-pub(crate) fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
+pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
     encoder.u8(match name.kind() {
         Kind::Channel => 1,
         Kind::User => 2,
@@ -35,7 +35,7 @@ pub(crate) fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length of a name is one byte");
 
 /// The name of a channel.
-pub(crate) fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> {
+pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> {
     let kind = match decoder.u8()? {
         1 => Kind::Channel,
         2 => Kind::User,
@@ -50,7 +50,7 @@ pub(crate) fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, Thaw
 }
 
 /// Appends a message. Its channel and its epoch are those of the record before it.
-pub(crate) fn encode_content(encoder: &mut Encoder, content: &Content) {
+pub fn encode_content(encoder: &mut Encoder, content: &Content) {
     encoder.u64(content.id.offset);
     encoder.u64(content.previous);
     encoder.u64(clock::wall_ms(content.time_ms));
@@ -73,7 +73,7 @@ pub(crate) fn encode_content(encoder: &mut Encoder, content: &Content) {
 
 /// A message of `channel`. Checks what the code relies on: that texts are UTF-8, and that the
 /// offset is above its predecessor's.
-pub(crate) fn decode_content(
+pub fn decode_content(
     decoder: &mut Decoder<'_>,
     epoch: Epoch,
     channel: &ChannelName,

@@ -104,6 +104,11 @@ impl SubscriptionTable {
         }
     }
 
+    /// Goes on with the count of [`SubscriptionTable::dropped`] of another table.
+    pub fn resume_dropped(&mut self, dropped: u64) {
+        self.dropped = dropped;
+    }
+
     /// A subscription as frozen state; `None` if it has ended.
     pub fn freeze_subscription(&self, id: SubscriptionId) -> Option<FrozenSubscription> {
         let subscription = self.live(id)?;

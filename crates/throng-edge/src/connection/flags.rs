@@ -70,6 +70,16 @@ impl Flags {
         Flags([low, middle, high])
     }
 
+    /// The facts as a number, which frozen state has: a bit is never given another meaning.
+    pub(super) const fn facts(self) -> u32 {
+        self.bits() & ((1 << ENCODING_SHIFT) - 1)
+    }
+
+    /// The inverse of [`Flags::facts`]; `None` if there is an unknown one.
+    pub(super) fn from_facts(facts: u32) -> Option<Flags> {
+        (facts < 1 << ENCODING_SHIFT).then_some(Flags::from_bits(facts))
+    }
+
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.bits() & flag.bits() != 0
     }

@@ -15,6 +15,11 @@ impl Generation {
         Generation(NonZeroU32::new(number.wrapping_add(1)).unwrap_or(NonZeroU32::MIN))
     }
 
+    /// The inverse of [`Generation::number`]; `None` for 0.
+    pub(super) fn from_number(number: u32) -> Option<Generation> {
+        NonZeroU32::new(number).map(Generation)
+    }
+
     pub(crate) fn number(self) -> u32 {
         self.0.get()
     }

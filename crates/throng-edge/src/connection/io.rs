@@ -37,7 +37,7 @@ pub(crate) struct Partial {
 }
 
 /// What the answer to a long-poll says beside its messages.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LongPoll {
     /// The origin of the page that may read it.
     pub(crate) origin: Option<String>,

@@ -34,7 +34,7 @@ struct Delivery {
 }
 
 /// How much of an answer was left, and since when the client has been reading it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
     /// The tick since which the client has had this answer to take.
     pub(crate) since: u32,
@@ -43,12 +43,22 @@ pub(crate) struct Progress {
 }
 
 /// What a client has not taken yet, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Left {
     /// Bytes that are not written to the socket.
     pub(crate) here: usize,
     /// Bytes that are written, and not acknowledged by the peer.
     pub(crate) in_kernel: usize,
+}
+
+/// What is left of an [`Outbound`], in one piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OutboundRest {
+    pub(crate) bytes: Vec<u8>,
+    /// For each answer that holds messages the end of its last byte in `bytes`, in order, and the
+    /// number of its messages.
+    pub(crate) deliveries: Vec<(u64, u64)>,
+    pub(crate) progress: Progress,
 }
 
 impl Left {
@@ -116,6 +126,32 @@ impl Outbound {
         messages
     }
 
+    /// What is left, for another process to write.
+    pub(crate) fn rest(&self) -> OutboundRest {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        let mut written = self.written;
+        for piece in &self.pieces {
+            bytes.extend_from_slice(&piece[written..]);
+            written = 0;
+        }
+        let end = |delivery: &Delivery| (delivery.end - self.written_in_all, delivery.messages);
+        let deliveries = self.deliveries.iter().map(end).collect();
+        OutboundRest { bytes, deliveries, progress: self.progress }
+    }
+
+    /// Goes on with what was left.
+    pub(crate) fn resume(rest: OutboundRest) -> Outbound {
+        let OutboundRest { bytes, deliveries, progress } = rest;
+        let delivery = |(end, messages)| Delivery { end, messages };
+        Outbound {
+            capacity_bytes: bytes.capacity(),
+            pieces: Some(bytes).filter(|bytes| !bytes.is_empty()).into_iter().collect(),
+            deliveries: deliveries.into_iter().map(delivery).collect(),
+            progress,
+            ..Outbound::default()
+        }
+    }
+
     /// Whether nothing is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
@@ -166,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_delivered_with_their_last_byte() {
+    fn messages_are_delivered_with_their_last_byte_also_after_a_thaw() {
         let mut outbound = Outbound::default();
         outbound.push(b"head");
         outbound.push_messages(b"one", 1);
@@ -175,6 +211,7 @@ mod tests {
         let mut delivered = Vec::new();
         while !outbound.is_empty() {
             delivered.push(outbound.advance(1));
+            outbound = Outbound::resume(outbound.rest());
         }
         let at: Vec<_> = (1..).zip(delivered).filter(|&(_, messages)| messages > 0).collect();
         assert_eq!(at, [(7, 1), (17, 2)]);

@@ -56,6 +56,11 @@ impl Places {
         lingers
     }
 
+    /// Counts a connection that was closing in another worker, and goes on closing here.
+    pub(super) fn resume_closing(&mut self) {
+        self.closing += 1;
+    }
+
     /// A closing connection is gone.
     pub(super) fn end_closing(&mut self) {
         self.closing -= 1;

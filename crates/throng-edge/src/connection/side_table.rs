@@ -154,6 +154,11 @@ impl SideTable {
         self.change(id, connection, |entry| entry.expires = entry.expires.min(expires));
     }
 
+    /// The tick at which what the connection may do ends, if it does.
+    pub(super) fn expires<S>(&self, connection: &Connection<S>) -> Option<u32> {
+        self.entry(connection).map(|entry| entry.expires).filter(|&expires| expires != NEVER)
+    }
+
     /// Whether what the connection may do has ended.
     pub(super) fn is_expired<S>(&self, connection: &Connection<S>, now: u32) -> bool {
         self.entry(connection).is_some_and(|entry| entry.expires <= now)

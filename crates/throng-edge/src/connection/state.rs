@@ -1,6 +1,6 @@
 //! One connection: what it costs while it is parked.
 
-use throng_core::SubscriptionId;
+use throng_core::{Message, SubscriptionId};
 
 use super::buffers::Buffered;
 use super::flags::Flags;
@@ -66,6 +66,11 @@ impl<S> Connection<S> {
     /// The token of the connection, which is in the place `id`.
     pub(crate) fn token(&self, id: ConnectionId) -> Token {
         Token::new(id, self.generation)
+    }
+
+    /// A message as it looks on this connection.
+    pub(crate) fn encoded<'m>(&self, message: &'m Message) -> &'m [u8] {
+        self.encoding().encode(message, self.has(Flags::CHUNKED))
     }
 
     /// The kind of subscriber that it counts as; `None` unless it is parked.

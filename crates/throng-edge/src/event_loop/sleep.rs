@@ -106,6 +106,12 @@ impl Sleep {
         true
     }
 
+    /// Makes the thread do a slice of work before it sleeps: the worker was thawed, and may have
+    /// something to do that no event reports.
+    pub fn expect_work(&mut self) {
+        self.has_work = true;
+    }
+
     /// Announces that the thread is awake: other threads need not wake it.
     pub fn finish_sleep(&self) {
         self.queue.finish_sleep();

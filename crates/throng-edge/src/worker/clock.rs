@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throng_core::frozen::ThawError;
 use throng_core::retry::RetrySchedule;
 use throng_wire::{CurrentDate, Date, ErrorCode, RetryAfter};
 
@@ -13,7 +14,7 @@ pub const TICKS_PER_S: u32 = 10;
 pub struct Now {
     /// Milliseconds since 1970; never goes back.
     pub unix_ms: u64,
-    /// Ticks since the worker's start.
+    /// Ticks since the start of the worker's process.
     pub tick: u32,
 }
 
@@ -22,6 +23,9 @@ pub struct Now {
 #[derive(Debug)]
 pub(super) struct Clock {
     now: Now,
+    /// Ticks that had passed before the process of this worker started: for the worker that this
+    /// one goes on for.
+    ticks_before: u32,
     date: CurrentDate,
     /// Spreads the times at which refused clients come back.
     retry_schedule: RetrySchedule,
@@ -31,14 +35,29 @@ impl Clock {
     /// A clock at tick 0. Its retry times differ from those of clocks with other numbers.
     pub(super) fn new(number: u32) -> Clock {
         let retry_schedule = RetrySchedule::numbered(number);
-        Clock { now: Now::default(), date: CurrentDate::default(), retry_schedule }
+        let (now, date) = (Now::default(), CurrentDate::default());
+        Clock { now, ticks_before: 0, date, retry_schedule }
     }
 
     /// Sets the time. Deadlines count on ticks that never go back.
     pub(super) fn set(&mut self, now: Now) {
+        let now = Now { tick: now.tick.saturating_add(self.ticks_before), ..now };
         debug_assert!(now.tick >= self.now.tick, "ticks go back: {now:?} after {:?}", self.now);
         self.now = now;
         self.date.set_ms(throng_core::clock::wall_ms(now.unix_ms));
+    }
+
+    /// Goes on from the tick of another clock, which showed it at `unix_ms`. Fails if no worker can
+    /// have got so far.
+    pub(super) fn resume(&mut self, tick: u32, unix_ms: u64) -> Result<(), ThawError> {
+        let elapsed_ms = self.now.unix_ms.saturating_sub(unix_ms);
+        let elapsed = elapsed_ms.saturating_mul(u64::from(TICKS_PER_S)) / 1000;
+        let tick = u32::try_from(u64::from(tick).saturating_add(elapsed)).ok();
+        let tick = tick.filter(|&tick| tick < u32::MAX / 2);
+        let tick = tick.ok_or(ThawError::Invalid("the tick of a worker"))?;
+        self.ticks_before = tick.saturating_sub(self.now.tick);
+        self.set(self.now);
+        Ok(())
     }
 
     /// The current time in milliseconds since 1970, for the engine.

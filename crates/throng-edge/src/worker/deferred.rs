@@ -50,6 +50,30 @@ impl Deferred {
         defer(&mut self.deliveries, Flags::DELIVERY_DEFERRED, id, connections)
     }
 
+    /// Lists a connection of another worker as its flags say. `close` is the code of its close
+    /// frame, if that waits for an answer.
+    pub(super) fn resume(&mut self, token: Token, flags: Flags, close: Option<Option<u16>>) {
+        let lists = [
+            (Flags::READ_DEFERRED, &mut self.reads),
+            (Flags::DELIVERY_DEFERRED, &mut self.deliveries),
+            (Flags::AWAITS_CONTROL, &mut self.handoffs),
+        ];
+        for (flag, list) in lists {
+            list.extend(flags.has(flag).then_some(token));
+        }
+        self.closes.extend(close.map(|code| PendingClose { token, code }));
+    }
+
+    /// The close frames that wait for an answer.
+    pub(super) fn closes(&self) -> &[PendingClose] {
+        &self.closes
+    }
+
+    /// Whether a presence scan waits for its turn.
+    pub(super) fn has_presence_scans(&self) -> bool {
+        !self.presence_scans.is_empty()
+    }
+
     /// The number of connections in `reads`, released ones included.
     pub(super) fn reads(&self) -> usize {
         self.reads.len()

@@ -18,12 +18,24 @@ impl<N: Net> Worker<N> {
     /// false: a shutdown does not wait for fan-outs. Returns whether it has taken all.
     pub(super) fn take_notifications(&mut self) -> bool {
         let takes_all = self.takes_notifications();
-        let mut notifications = self.buffers.take_notifications();
         if takes_all {
-            self.queue.take(&mut notifications);
+            self.take_all_notifications();
         } else {
+            let mut notifications = self.buffers.take_notifications();
             self.queue.take_urgent(&mut notifications);
+            self.act_on(notifications);
         }
+        takes_all
+    }
+
+    /// Takes all notifications in, however far delivery lags.
+    pub(super) fn take_all_notifications(&mut self) {
+        let mut notifications = self.buffers.take_notifications();
+        self.queue.take(&mut notifications);
+        self.act_on(notifications);
+    }
+
+    fn act_on(&mut self, mut notifications: Vec<Notification>) {
         for notification in notifications.drain(..) {
             match notification {
                 Notification::Message { local, channel, message } => {
@@ -42,6 +54,5 @@ impl<N: Net> Worker<N> {
             }
         }
         self.buffers.return_notifications(notifications);
-        takes_all
     }
 }

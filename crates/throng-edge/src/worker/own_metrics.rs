@@ -38,6 +38,11 @@ impl OwnMetrics {
         self.counters.add(counter, amount);
     }
 
+    /// The value of a counter.
+    pub(super) fn get(&self, counter: Counter) -> u64 {
+        self.counters.get(counter)
+    }
+
     /// Sets a counter to a total that is counted elsewhere, and that never decreases.
     pub(super) fn set_total(&self, counter: Counter, total: u64) {
         let counted = self.counters.get(counter);

@@ -82,6 +82,11 @@ impl Shutdown {
         self.stopped_accepting.is_some()
     }
 
+    /// When a client last had the answer to a long-poll that it follows up on another connection.
+    pub(super) fn long_poll_ended(&self) -> Option<u32> {
+        self.long_poll_ended
+    }
+
     /// A client had the answer to its long-poll, and is about to ask on another connection.
     pub(super) fn note_long_poll_end(&mut self, tick: u32) {
         self.long_poll_ended = Some(tick);

@@ -4,6 +4,7 @@ mod answers;
 mod close;
 mod drain;
 mod fan_out;
+mod freeze;
 mod names;
 mod poll;
 mod presence;

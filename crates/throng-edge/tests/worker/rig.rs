@@ -106,6 +106,7 @@ pub struct Rig {
     pub queue: Arc<WorkerQueue>,
     metrics: Metrics,
     tick: u32,
+    setup: Setup,
 }
 
 impl Rig {
@@ -136,16 +137,21 @@ impl Rig {
             queue: Arc::clone(&queue),
             metrics: metrics.clone(),
         };
-        let mut worker = Worker::new(setup, Sockets::default());
-        worker.set_now(Now { unix_ms: 1, tick: 1 });
+        let worker = new_worker(&setup);
+        let mut rig = Rig { worker, engine, queue, metrics, tick: 1, setup };
         // Begins a slice.
-        worker.work(true);
-        Rig { worker, engine, queue, metrics, tick: 1 }
+        rig.worker.work(true);
+        rig
     }
 
     /// What the worker has counted.
     pub fn count(&self, counter: Counter) -> u64 {
         self.metrics.workers()[0].counters.get(counter)
+    }
+
+    /// A worker that can take the place of the rig's.
+    pub fn new_worker(&self) -> Worker<Sockets> {
+        new_worker(&self.setup)
     }
 
     /// A connection that has sent these bytes, which the worker has read.
@@ -220,4 +226,10 @@ impl Rig {
         };
         self.engine.publish(1, publication).expect("the queue has room");
     }
+}
+
+fn new_worker(setup: &Setup) -> Worker<Sockets> {
+    let mut worker = Worker::new(setup.clone(), Sockets::default());
+    worker.set_now(Now { unix_ms: 1, tick: 1 });
+    worker
 }

@@ -262,7 +262,7 @@ impl Client {
             }
         }
         let cursor = |begin: &Begin| Cursor { topic: begin.topic, offset: begin.cursor };
-        self.must_expire_ms = self.expires_ms;
+        self.must_expire_ms = self.expires_ms.filter(|_| !self.was_asked_again);
         self.cursors = begins.iter().map(cursor).collect();
         Ok(())
     }

@@ -12,7 +12,7 @@ use throng_core::{
 };
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
 use throng_edge::event_loop::sleep::Sleep;
-use throng_edge::worker::{Setup, Worker};
+use throng_edge::worker::Setup;
 use throng_edge::{Limits, Metrics, Settings};
 
 use super::seat::Seat;
@@ -26,7 +26,7 @@ use crate::net::FakeNet;
 use crate::notes::Notes;
 use crate::post::Post;
 use crate::random::Random;
-use crate::recorder::Recorder;
+use crate::recorder::{Parts, Recorder, Tested};
 use crate::stamp::Stamp;
 use crate::stream_ids::{self, StreamIds};
 use crate::topics::{self, Topic};
@@ -69,7 +69,8 @@ impl World {
         let memory =
             |epoch| MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), logs_bytes_max);
         let (engine, epochs) = engine(memory, stream_numbers, &queues, &topics);
-        let engine = Recorder::new(engine, &stamp, post, terms.logs_bytes_max.is_some());
+        let parts = Parts { rules: Arc::clone(&rules), queues: queues.clone(), logs_bytes_max };
+        let engine = Recorder::new(engine, parts, &stamp, post, terms.logs_bytes_max.is_some());
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
@@ -86,7 +87,7 @@ impl World {
                 metrics: metrics.clone(),
             };
             let sleep = Sleep::new(Arc::clone(&queues[id]), permit(id));
-            Seat::new(Worker::new(setup, FakeNet::new(notes)), sleep, Arc::clone(&woken[id]))
+            Seat::new(setup, FakeNet::new(notes), BEGINNING_MS, sleep, Arc::clone(&woken[id]))
         };
         let seats = (0..workers).map(seat).collect();
         let witnessed = vec![0; topics.len()];
@@ -144,15 +145,15 @@ fn engine(
     stream_numbers: Option<Random>,
     queues: &[Arc<WorkerQueue>],
     topics: &[Topic],
-) -> (Box<dyn Engine>, Vec<String>) {
+) -> (Tested, Vec<String>) {
     let Some(numbers) = stream_numbers else {
         let epoch = Epoch::numbered(BEGINNING_MS);
-        return (Box::new(memory(epoch)), vec![epoch.to_string(); topics.len()]);
+        return (Tested::Memory(memory(epoch)), vec![epoch.to_string(); topics.len()]);
     };
     let inner = Box::new(memory(stream_ids::HIDDEN_EPOCH));
     let engine = StreamIds::new(inner, queues.to_vec(), BEGINNING_MS, numbers);
     let epoch_of = |topic: &Topic| stream_ids::epoch_of(&topic.channel_name(), BEGINNING_MS);
-    (Box::new(engine), topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
+    (Tested::Streams(engine), topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
 }
 
 fn kind(random: &mut Random) -> Kind {

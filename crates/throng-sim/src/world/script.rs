@@ -22,7 +22,8 @@ impl World {
         let leaving = if self.kind.clients_stay { 0 } else { 2 };
         let decisions = if self.terms.lateness.percent > 0 { 14 } else { 0 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
-        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, decisions];
+        let weights =
+            [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, decisions, 1];
         match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
@@ -65,6 +66,7 @@ impl World {
                 self.toggle_rival();
                 Ok(())
             }
+            16 => self.freeze(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
@@ -157,7 +159,12 @@ impl World {
             Batch { events: self.random.below(5), sockets: self.random.below(3) }
         };
         self.notes.trace(format!("turn {at}, {} events", batch.events));
-        self.turn(at, batch)
+        self.turn(at, batch)?;
+        // Connections seldom wait for the control plane, and not for long.
+        if self.seats[at].worker.is_waiting() && self.random.percent(70) {
+            return self.freeze();
+        }
+        Ok(())
     }
 
     fn publish(&mut self, count: usize) -> Check {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::net::HandoffHeader;
-use throng_edge::worker::Worker;
+use throng_edge::worker::{Setup, Worker};
 
 use crate::net::FakeNet;
 use crate::pipe::FakeSocket;
@@ -29,6 +29,10 @@ impl Batch {
 /// A worker, its incoming sockets, and the state of its event loop.
 pub(super) struct Seat {
     pub(super) worker: Worker<FakeNet>,
+    /// The parameters of a worker in its place.
+    pub(super) setup: Setup,
+    /// When the process of the worker started, which its ticks count from.
+    started_ms: u64,
     /// Sockets connected but not yet accepted.
     pub(super) backlog: VecDeque<FakeSocket>,
     /// Hand-offs not yet received.
@@ -44,9 +48,17 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(worker: Worker<FakeNet>, sleep: Sleep, is_woken: Arc<AtomicBool>) -> Seat {
+    pub(super) fn new(
+        setup: Setup,
+        net: FakeNet,
+        started_ms: u64,
+        sleep: Sleep,
+        is_woken: Arc<AtomicBool>,
+    ) -> Seat {
         Seat {
-            worker,
+            worker: Worker::new(setup.clone(), net),
+            setup,
+            started_ms,
             backlog: VecDeque::new(),
             handoffs: VecDeque::new(),
             sleep,
@@ -80,6 +92,16 @@ impl Seat {
             self.asleep_until = Some(now + timeout);
         }
         self.is_runnable(now)
+    }
+
+    /// The tick by the clock of the worker's process.
+    pub(super) fn tick(&self, now_ms: u64) -> u32 {
+        ((now_ms - self.started_ms) / TICK_MS) as u32
+    }
+
+    /// From now on the worker is in a process that has just started.
+    pub(super) fn restart_ticks(&mut self, now_ms: u64) {
+        self.started_ms = now_ms;
     }
 
     /// Ends the loop's wait.

@@ -4,8 +4,8 @@ use throng_core::Listener;
 use throng_edge::net::HandoffHeader;
 use throng_edge::worker::Now;
 
-use super::seat::{Batch, TICK_MS};
-use super::{BEGINNING_MS, World};
+use super::World;
+use super::seat::Batch;
 use crate::{Check, ensure};
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
             self.notes.saw("sleep: woken by another thread");
         }
         seat.wake();
-        let tick = ((now_ms - BEGINNING_MS) / TICK_MS) as u32;
+        let tick = seat.tick(now_ms);
         seat.worker.set_now(Now { unix_ms: now_ms, tick });
         // A small reserve would be filled by a request that waits for the control plane.
         seat.worker.net().refuses = self.random.percent(3) && !self.terms.is_tight();
@@ -58,7 +58,28 @@ impl World {
             seat.worker.tick();
         }
         self.absorb()?;
+        // Events leave what the slice of work ends: close frames to answer, deferred reads.
+        if self.random.percent(4) {
+            self.freeze()?;
+        }
         self.work(at)
+    }
+
+    /// Lets the handoffs of a worker arrive where they go.
+    pub(super) fn pass_handoffs(&mut self, at: usize) {
+        let net = self.seats[at].worker.net();
+        let (to_control, to_workers) =
+            (std::mem::take(&mut net.to_control), std::mem::take(&mut net.to_workers));
+        for (socket, bytes) in to_control {
+            self.control.take(socket, bytes);
+        }
+        for (worker, socket, bytes) in to_workers {
+            self.seats[usize::from(worker.0)].handoffs.push_back((
+                HandoffHeader::TO_WORKER,
+                socket,
+                bytes,
+            ));
+        }
     }
 
     /// One slice of a worker's work. A worker that sleeps wakes for it, as epoll may wake one for
@@ -74,19 +95,7 @@ impl World {
         if seat.sleep.awaits_permit(&seat.worker) {
             self.notes.saw("permit: waited for");
         }
-        let net = seat.worker.net();
-        let (to_control, to_workers) =
-            (std::mem::take(&mut net.to_control), std::mem::take(&mut net.to_workers));
-        for (socket, bytes) in to_control {
-            self.control.take(socket, bytes);
-        }
-        for (worker, socket, bytes) in to_workers {
-            self.seats[usize::from(worker.0)].handoffs.push_back((
-                HandoffHeader::TO_WORKER,
-                socket,
-                bytes,
-            ));
-        }
+        self.pass_handoffs(at);
         self.check_places()?;
         self.absorb()
     }

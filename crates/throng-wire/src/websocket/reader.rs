@@ -53,7 +53,7 @@ pub struct HalfRead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HalfFrame {
     /// The length of the rest.
-    pub(crate) missing_bytes: usize,
+    pub missing_bytes: usize,
     /// The mask, rotated so that its first byte applies to the first byte of the rest.
     pub mask: [u8; 4],
     /// Whether the message ends with it.

@@ -23,15 +23,12 @@ const COMMAND_SLACK_BYTES: usize = 4096;
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
     pub(in crate::worker) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
+        let Some(connection) = self.connections.expect_live(id) else { return bytes.len() };
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
-        let bytes_max = if connection.has(Flags::V1) {
-            self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
-        } else {
-            self.settings.max_message_bytes
-        };
+        let bytes_max = self.message_bytes_max(connection.has(Flags::V1));
+        let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
         let mut at = 0;
@@ -66,6 +63,15 @@ impl<N: Net> Worker<N> {
         }
         self.keep_reader(id, reader, is_new);
         at
+    }
+
+    /// The size that a message of a WebSocket client may have.
+    pub(in crate::worker) fn message_bytes_max(&self, is_v1: bool) -> usize {
+        if is_v1 {
+            self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
+        } else {
+            self.settings.max_message_bytes
+        }
     }
 
     /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.

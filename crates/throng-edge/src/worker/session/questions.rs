@@ -8,6 +8,17 @@ pub(in crate::worker) struct Questions {
 }
 
 impl Questions {
+    /// The number of the newest question.
+    pub(in crate::worker) fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    /// Goes on from the newest question of another worker, so that late answers to its questions
+    /// are not taken for answers to these.
+    pub(in crate::worker) fn resume(&mut self, newest: u32) {
+        self.newest = newest;
+    }
+
     /// The number of the next question.
     pub(super) fn next(&mut self) -> u32 {
         self.newest = self.newest.wrapping_add(1);

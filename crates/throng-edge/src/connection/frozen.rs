@@ -1,0 +1,469 @@
+//! A connection as frozen state: one record, which travels beside its socket.
+//!
+//! Left out is what the worker finds anew: which events of the socket it awaits, in which of its
+//! lists the connection is, and what the connection buffers. A message that was written in part is
+//! named by its number among the [`RecordKind::PartialMessage`] records before: many connections
+//! may share it. A request that waits for answers is frozen as input that is not read yet: it is
+//! asked again.
+//!
+//! A new state or field is added here, to `docs/reference/frozen-state.md`, and to the events that
+//! the simulation must have frozen.
+
+use throng_core::frozen::{Decoder, Encoder, RecordKind, ThawError};
+use throng_core::subscriptions::FrozenSubscription;
+use throng_core::{ConnectionName, SubscriptionId};
+use throng_wire::websocket::{HalfFrame, HalfRead};
+
+use super::flags::Flags;
+use super::id::{ConnectionId, Generation, SideIndex};
+use super::io::{Io, LongPoll};
+use super::outbound::{Left, OutboundRest, Progress};
+use super::state::{Connection, State};
+use crate::encoding::Encoding;
+
+/// A connection without its socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrozenConnection {
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: Generation,
+    /// The tick at which it is due, apart from its expiry.
+    pub(crate) due: u32,
+    /// The tick at which what it may do ends, if it does. Only a stream has one.
+    pub(crate) expires: Option<u32>,
+    pub(crate) state: State,
+    /// The facts and the encoding.
+    pub(crate) flags: Flags,
+    /// In the order in which the connection subscribed.
+    pub(crate) subscriptions: Vec<FrozenSubscription>,
+    /// The code of a close frame that the client has sent and that is not answered yet.
+    pub(crate) pending_close: Option<Option<u16>>,
+    pub(crate) io: Option<FrozenIo>,
+}
+
+/// What is half read, half written or unanswered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrozenIo {
+    pub(crate) inbound: Vec<u8>,
+    pub(crate) half_read: Option<HalfRead>,
+    pub(crate) message_since: u32,
+    pub(crate) partial: Option<FrozenPartial>,
+    pub(crate) outbound: Option<OutboundRest>,
+    pub(crate) long_poll: Option<LongPoll>,
+}
+
+/// A message that was written in part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrozenPartial {
+    /// Its number among the records of such messages.
+    pub(crate) message: u32,
+    /// The first byte of its encoding that is not written.
+    pub(crate) from: u32,
+    /// The length of the encoding, which must be the same in the other process.
+    pub(crate) encoded_bytes: u32,
+}
+
+// What follows the fixed part of a record, one bit each.
+const HAS_PENDING_CLOSE: u8 = 1;
+const HAS_CLOSE_CODE: u8 = 1 << 1;
+const HAS_IO: u8 = 1 << 2;
+const HAS_EXPIRY: u8 = 1 << 3;
+
+// What follows the fixed part of an `Io`, one bit each.
+const HAS_HALF_READ: u8 = 1;
+const HAS_PARTIAL: u8 = 1 << 1;
+const HAS_OUTBOUND: u8 = 1 << 2;
+const HAS_LONG_POLL: u8 = 1 << 3;
+
+// Facts about a message that is half read, one bit each.
+const IS_TEXT: u8 = 1;
+const HAS_FRAGMENTS: u8 = 1 << 1;
+const HAS_FRAME: u8 = 1 << 2;
+const IS_FINAL: u8 = 1 << 3;
+
+// Facts about a long-poll, one bit each.
+const HAS_ORIGIN: u8 = 1;
+const HAS_RECOVERED: u8 = 1 << 1;
+const IS_RECOVERED: u8 = 1 << 2;
+
+/// A byte of facts, of which only `known` ones may be set.
+fn facts(decoder: &mut Decoder<'_>, known: u8) -> Result<u8, ThawError> {
+    let facts = decoder.u8()?;
+    if facts & !known == 0 { Ok(facts) } else { Err(ThawError::Invalid("an unknown fact")) }
+}
+
+fn bit(mask: u8, is_set: bool) -> u8 {
+    if is_set { mask } else { 0 }
+}
+
+impl State {
+    const ALL: [(State, u8); 4] =
+        [(State::Head, 1), (State::Streaming, 2), (State::LongPolling, 3), (State::Closing, 4)];
+
+    fn number(self) -> u8 {
+        State::ALL.into_iter().find(|(state, _)| *state == self).map_or(0, |(_, number)| number)
+    }
+
+    fn numbered(number: u8) -> Option<State> {
+        State::ALL.into_iter().find(|(_, other)| *other == number).map(|(state, _)| state)
+    }
+}
+
+impl FrozenConnection {
+    /// The record of the connection.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut encoder = Encoder::new(RecordKind::Connection);
+        encoder.u32(self.id.index());
+        encoder.u32(self.generation.number());
+        encoder.u32(self.due);
+        encoder.u8(self.state.number());
+        encoder.u8(self.flags.encoding() as u8);
+        encoder.u32(self.flags.facts());
+        encoder.u16(self.subscriptions.len() as u16);
+        self.subscriptions.iter().for_each(|subscription| subscription.encode(&mut encoder));
+        encoder.u8(bit(HAS_PENDING_CLOSE, self.pending_close.is_some())
+            | bit(HAS_CLOSE_CODE, self.pending_close.flatten().is_some())
+            | bit(HAS_IO, self.io.is_some())
+            | bit(HAS_EXPIRY, self.expires.is_some()));
+        if let Some(code) = self.pending_close.flatten() {
+            encoder.u16(code);
+        }
+        if let Some(expires) = self.expires {
+            encoder.u32(expires);
+        }
+        if let Some(io) = &self.io {
+            io.encode(&mut encoder);
+        }
+        encoder.finish()
+    }
+
+    /// Reads the record behind its kind. Checks what the code relies on, as far as that needs no
+    /// worker.
+    pub(crate) fn decode(mut decoder: Decoder<'_>) -> Result<FrozenConnection, ThawError> {
+        let id = ConnectionId::new(decoder.u32()?);
+        let generation = Generation::from_number(decoder.u32()?);
+        let due = decoder.u32()?;
+        let state = State::numbered(decoder.u8()?).ok_or(ThawError::Invalid("a state"))?;
+        let encoding = decoder.u8()?;
+        if usize::from(encoding) >= throng_core::message::ENCODINGS {
+            return Err(ThawError::Invalid("an encoding"));
+        }
+        let encoding = Encoding::numbered(encoding.into());
+        let flags = Flags::from_facts(decoder.u32()?).ok_or(ThawError::Invalid("flags"))?;
+        let flags = flags.with_encoding(encoding);
+        let mut subscriptions = Vec::new();
+        for _ in 0..decoder.u16()? {
+            subscriptions.push(FrozenSubscription::decode(&mut decoder)?);
+        }
+        let known = HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY;
+        let what = facts(&mut decoder, known)?;
+        let code = if what & HAS_CLOSE_CODE == 0 { None } else { Some(decoder.u16()?) };
+        let pending_close = (what & HAS_PENDING_CLOSE != 0).then_some(code);
+        let expires = if what & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
+        let io = if what & HAS_IO == 0 { None } else { Some(FrozenIo::decode(&mut decoder)?) };
+        decoder.finish()?;
+        let generation = generation.ok_or(ThawError::Invalid("a generation"))?;
+        let frozen = FrozenConnection {
+            id,
+            generation,
+            due,
+            expires,
+            state,
+            flags,
+            subscriptions,
+            pending_close,
+            io,
+        };
+        if frozen.is_sound() { Ok(frozen) } else { Err(ThawError::Invalid("a connection")) }
+    }
+
+    /// Whether a worker can have such a connection.
+    fn is_sound(&self) -> bool {
+        let is_parked = matches!(self.state, State::Streaming | State::LongPolling);
+        let is_closing = self.state == State::Closing;
+        let io = self.io.as_ref();
+        let has_output = io.is_some_and(|io| {
+            let outbound = io.outbound.as_ref();
+            io.partial.is_some() || outbound.is_some_and(|outbound| !outbound.bytes.is_empty())
+        });
+        let is_half_read = io.is_some_and(|io| io.half_read.is_some());
+        let reads_frames = self.state == State::Streaming && self.flags.has(Flags::WEBSOCKET);
+        (self.id.index() as usize) < ConnectionName::INDICES_MAX
+            && (is_parked || self.subscriptions.is_empty())
+            && (self.state == State::Streaming || self.expires.is_none())
+            && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
+            && (!has_output || self.flags.has(Flags::BLOCKED))
+            && (!self.flags.has(Flags::FINISHED) || (is_closing && !has_output))
+            && (!is_half_read || reads_frames)
+            && self.has_distinct_channels()
+    }
+
+    /// A connection follows no channel twice: writes to one socket would run in parallel.
+    fn has_distinct_channels(&self) -> bool {
+        let mut locals: Vec<_> =
+            self.subscriptions.iter().map(|subscription| subscription.local().0).collect();
+        locals.sort_unstable();
+        locals.windows(2).all(|pair| pair[0] != pair[1])
+    }
+
+    /// The connection with its socket. It has no subscription yet, what it buffers is not counted,
+    /// and `io` is the caller's to make.
+    pub(crate) fn connection<S>(&self, socket: S, io: Option<Io>) -> Connection<S> {
+        let newest_subscription: Option<SubscriptionId> = None;
+        Connection {
+            socket,
+            generation: self.generation,
+            due: self.due,
+            side: SideIndex::NONE,
+            newest_subscription,
+            io: io.map(Box::new),
+            state: self.state,
+            flags: self.flags.with(Flags::WATCHES_WRITABLE, false),
+        }
+    }
+}
+
+impl FrozenIo {
+    fn encode(&self, encoder: &mut Encoder) {
+        encoder.bytes(&self.inbound);
+        encoder.u32(self.message_since);
+        encoder.u8(bit(HAS_HALF_READ, self.half_read.is_some())
+            | bit(HAS_PARTIAL, self.partial.is_some())
+            | bit(HAS_OUTBOUND, self.outbound.is_some())
+            | bit(HAS_LONG_POLL, self.long_poll.is_some()));
+        if let Some(half_read) = &self.half_read {
+            encode_half_read(half_read, encoder);
+        }
+        if let Some(partial) = &self.partial {
+            encoder.u32(partial.message);
+            encoder.u32(partial.from);
+            encoder.u32(partial.encoded_bytes);
+        }
+        if let Some(outbound) = &self.outbound {
+            encode_outbound(outbound, encoder);
+        }
+        if let Some(long_poll) = &self.long_poll {
+            encode_long_poll(long_poll, encoder);
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<FrozenIo, ThawError> {
+        let inbound = decoder.bytes()?.to_vec();
+        let message_since = decoder.u32()?;
+        let what = facts(decoder, HAS_HALF_READ | HAS_PARTIAL | HAS_OUTBOUND | HAS_LONG_POLL)?;
+        let has = |mask| what & mask != 0;
+        let half_read = if has(HAS_HALF_READ) { Some(decode_half_read(decoder)?) } else { None };
+        let partial = if has(HAS_PARTIAL) { Some(decode_partial(decoder)?) } else { None };
+        let outbound = if has(HAS_OUTBOUND) { Some(decode_outbound(decoder)?) } else { None };
+        let long_poll = if has(HAS_LONG_POLL) { Some(decode_long_poll(decoder)?) } else { None };
+        Ok(FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll })
+    }
+}
+
+fn encode_half_read(half_read: &HalfRead, encoder: &mut Encoder) {
+    let is_final = half_read.frame.is_some_and(|frame| frame.is_final);
+    encoder.u8(bit(IS_TEXT, half_read.is_text)
+        | bit(HAS_FRAGMENTS, half_read.has_fragments)
+        | bit(HAS_FRAME, half_read.frame.is_some())
+        | bit(IS_FINAL, is_final));
+    if let Some(HalfFrame { missing_bytes, mask, .. }) = half_read.frame {
+        encoder.u64(missing_bytes as u64);
+        encoder.raw(&mask);
+    }
+    encoder.bytes(&half_read.payload);
+}
+
+fn decode_half_read(decoder: &mut Decoder<'_>) -> Result<HalfRead, ThawError> {
+    let facts = facts(decoder, IS_TEXT | HAS_FRAGMENTS | HAS_FRAME | IS_FINAL)?;
+    let frame = if facts & HAS_FRAME == 0 {
+        None
+    } else {
+        let missing_bytes = usize::try_from(decoder.u64()?).unwrap_or(usize::MAX);
+        let mask = decoder.raw(4)?;
+        let mask = std::array::from_fn(|at| mask[at]);
+        Some(HalfFrame { missing_bytes, mask, is_final: facts & IS_FINAL != 0 })
+    };
+    Ok(HalfRead {
+        is_text: facts & IS_TEXT != 0,
+        has_fragments: facts & HAS_FRAGMENTS != 0,
+        frame,
+        payload: decoder.bytes()?.to_vec(),
+    })
+}
+
+fn decode_partial(decoder: &mut Decoder<'_>) -> Result<FrozenPartial, ThawError> {
+    let (message, from, encoded_bytes) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
+    Ok(FrozenPartial { message, from, encoded_bytes })
+}
+
+fn encode_outbound(outbound: &OutboundRest, encoder: &mut Encoder) {
+    let Progress { since, left } = outbound.progress;
+    encoder.u32(since);
+    encoder.u64(left.here as u64);
+    encoder.u64(left.in_kernel as u64);
+    encoder.bytes(&outbound.bytes);
+    encoder.u32(outbound.deliveries.len() as u32);
+    for &(end, messages) in &outbound.deliveries {
+        encoder.u64(end);
+        encoder.u64(messages);
+    }
+}
+
+fn decode_outbound(decoder: &mut Decoder<'_>) -> Result<OutboundRest, ThawError> {
+    let since = decoder.u32()?;
+    let (here, in_kernel) = (decoder.u64()?, decoder.u64()?);
+    // Half of what a number can be: the two are added.
+    let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX).min(usize::MAX / 2);
+    let left = Left { here: size(here), in_kernel: size(in_kernel) };
+    let bytes = decoder.bytes()?.to_vec();
+    let mut deliveries: Vec<(u64, u64)> = Vec::new();
+    for _ in 0..decoder.u32()? {
+        let (end, messages) = (decoder.u64()?, decoder.u64()?);
+        let before = deliveries.last().map_or(0, |(end, _)| *end);
+        if end < before || end > bytes.len() as u64 || messages > u64::from(u32::MAX) {
+            return Err(ThawError::Invalid("the messages of an answer"));
+        }
+        deliveries.push((end, messages));
+    }
+    Ok(OutboundRest { bytes, deliveries, progress: Progress { since, left } })
+}
+
+fn encode_long_poll(long_poll: &LongPoll, encoder: &mut Encoder) {
+    encoder.u8(bit(HAS_ORIGIN, long_poll.origin.is_some())
+        | bit(HAS_RECOVERED, long_poll.is_recovered.is_some())
+        | bit(IS_RECOVERED, long_poll.is_recovered == Some(true)));
+    if let Some(origin) = &long_poll.origin {
+        encoder.bytes(origin.as_bytes());
+    }
+}
+
+fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
+    let facts = facts(decoder, HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED)?;
+    let origin = if facts & HAS_ORIGIN == 0 { None } else { Some(decoder.text()?.to_owned()) };
+    let is_recovered = (facts & HAS_RECOVERED != 0).then_some(facts & IS_RECOVERED != 0);
+    Ok(LongPoll { origin, is_recovered })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(record: &[u8]) -> Result<FrozenConnection, ThawError> {
+        Decoder::new(record).and_then(|(_, decoder)| FrozenConnection::decode(decoder))
+    }
+
+    fn subscription(local: u32) -> FrozenSubscription {
+        let mut encoder = Encoder::new(RecordKind::Connection);
+        encoder.u32(local);
+        encoder.u64(1 << 40);
+        encoder.u8(0);
+        let record = encoder.finish();
+        let (_, mut decoder) = Decoder::new(&record).unwrap();
+        FrozenSubscription::decode(&mut decoder).unwrap()
+    }
+
+    fn parked() -> FrozenConnection {
+        FrozenConnection {
+            id: ConnectionId::new(7),
+            generation: Generation::from_number(9).unwrap(),
+            due: 1234,
+            expires: None,
+            state: State::Streaming,
+            flags: Flags::WEBSOCKET.with(Flags::SERVED, true),
+            subscriptions: vec![subscription(3)],
+            pending_close: None,
+            io: None,
+        }
+    }
+
+    /// A connection with everything that one can have, but for what a long-poll has.
+    fn busy() -> FrozenConnection {
+        let frame = HalfFrame { missing_bytes: 77, mask: [1, 2, 3, 4], is_final: true };
+        let io = FrozenIo {
+            inbound: b"half a header".to_vec(),
+            half_read: Some(HalfRead {
+                is_text: true,
+                has_fragments: true,
+                frame: Some(frame),
+                payload: b"half a message".to_vec(),
+            }),
+            message_since: 1200,
+            partial: Some(FrozenPartial { message: 2, from: 5, encoded_bytes: 9 }),
+            outbound: Some(OutboundRest {
+                bytes: b"an answer".to_vec(),
+                deliveries: vec![(3, 1), (9, 2)],
+                progress: Progress { since: 1100, left: Left { here: 9, in_kernel: 4 } },
+            }),
+            long_poll: Some(LongPoll { origin: Some("origin".into()), is_recovered: Some(true) }),
+        };
+        FrozenConnection {
+            flags: parked().flags.with(Flags::BLOCKED, true),
+            expires: Some(5000),
+            subscriptions: vec![subscription(3), subscription(1)],
+            pending_close: Some(Some(1000)),
+            io: Some(io),
+            ..parked()
+        }
+    }
+
+    #[test]
+    fn a_parked_subscriber_takes_a_few_tens_of_bytes() {
+        assert_eq!(parked().encode().len(), 35);
+    }
+
+    #[test]
+    fn a_connection_is_read_back_whole_and_never_in_part() {
+        let waiting = FrozenConnection {
+            state: State::LongPolling,
+            flags: Flags::SERVED,
+            pending_close: Some(None),
+            io: None,
+            ..parked()
+        };
+        for frozen in [parked(), busy(), waiting] {
+            let record = frozen.encode();
+            assert_eq!(decode(&record), Ok(frozen));
+            for end in 0..record.len() {
+                assert!(decode(&record[..end]).is_err(), "cut at {end}");
+            }
+            let longer = [record, vec![0]].concat();
+            assert!(decode(&longer).is_err());
+        }
+    }
+
+    #[test]
+    fn what_no_worker_can_have_is_refused() {
+        let is_refused = |frozen: FrozenConnection| decode(&frozen.encode()).is_err();
+        assert!(!is_refused(parked()));
+        let far = ConnectionId::new(ConnectionName::INDICES_MAX as u32);
+        assert!(is_refused(FrozenConnection { id: far, ..parked() }));
+        assert!(is_refused(FrozenConnection { state: State::Head, ..parked() }));
+        let twice = vec![subscription(3), subscription(3)];
+        assert!(is_refused(FrozenConnection { subscriptions: twice, ..parked() }));
+        let polls = FrozenConnection { state: State::LongPolling, ..parked() };
+        assert!(!is_refused(polls.clone()));
+        assert!(is_refused(FrozenConnection { expires: Some(5000), ..polls }));
+        let in_reserve = Flags::IN_RESERVE;
+        assert!(is_refused(FrozenConnection { flags: in_reserve, ..parked() }));
+        // Output that nothing would ever write.
+        assert!(is_refused(FrozenConnection { flags: parked().flags, ..busy() }));
+        let finished = parked().flags.with(Flags::FINISHED, true);
+        assert!(is_refused(FrozenConnection { flags: finished, ..parked() }));
+        let mut unknown = parked().encode();
+        unknown[18] = 0x80;
+        assert!(decode(&unknown).is_err(), "an unknown flag");
+    }
+
+    #[test]
+    fn any_byte_may_be_any_other() {
+        let record = busy().encode();
+        for at in 0..record.len() {
+            for value in 0..=u8::MAX {
+                let mut changed = record.clone();
+                changed[at] = value;
+                if let Ok(frozen) = decode(&changed) {
+                    assert_eq!(decode(&frozen.encode()), Ok(frozen), "{value} at {at}");
+                }
+            }
+        }
+    }
+}

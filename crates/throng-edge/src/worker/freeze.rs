@@ -1,0 +1,189 @@
+//! The worker as frozen state: what all connections share, then each connection beside its socket.
+//!
+//! Between two calls of the worker no write is under way, not even through io_uring, which
+//! [`Net::write_each`] waits for. So every connection can be frozen then, whatever it is in the
+//! middle of. See `docs/reference/frozen-state.md` for the records.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use throng_core::frozen::{Encoder, RecordKind, encode_content, encode_name};
+use throng_core::{Body, Message, clock};
+use throng_wire::websocket::{Opcode, write_masked_frame};
+
+use super::Worker;
+use crate::connection::{
+    Asked, Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, Io, State,
+};
+use crate::counters::Counter;
+use crate::net::Net;
+
+/// The numbers of messages that are written in part, by their addresses.
+type PartialNumbers = HashMap<*const Message, u32>;
+
+impl<N: Net> Worker<N> {
+    /// Whether the worker can be frozen: not once it has been told to stop accepting.
+    fn may_freeze(&self) -> bool {
+        !self.shutdown.has_stopped_accepting()
+    }
+
+    /// Acts on all notifications, and answers presence queries. Call it before
+    /// [`Worker::freeze`], and with several workers until no queue has anything left, because
+    /// answers go from one to another.
+    pub fn prepare_to_freeze(&mut self) {
+        self.budget.begin_slice();
+        while !self.queue.is_empty() || self.deferred.has_presence_scans() {
+            self.take_all_notifications();
+            self.continue_presence_scans();
+        }
+        self.record_completions();
+        self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+    }
+
+    /// Ends the worker, and writes all that it is: one record with each call of `write`, a
+    /// connection's with its socket. Sockets are not taken out of the worker's events. The engine
+    /// keeps the worker as a follower, because another one goes on in its place.
+    pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) {
+        debug_assert!(self.may_freeze() && self.queue.is_empty());
+        write(self.freeze_worker(), None);
+        let name_of = |channel| self.engine.name(channel);
+        let mut channels = 0;
+        self.subscriptions.freeze_channels(name_of, &mut |record| {
+            channels += u32::from(record[0] == RecordKind::FollowedChannel as u8);
+            write(record, None);
+        });
+        let closes: HashMap<u64, Option<u16>> =
+            self.deferred.closes().iter().map(|close| (close.token.bits(), close.code)).collect();
+        let (mut connections, mut partials) = (0, PartialNumbers::new());
+        for index in 0..self.connections.extent() {
+            let id = ConnectionId::new(index);
+            let Some(connection) = self.connections.get(id) else { continue };
+            let close = closes.get(&connection.token(id).bits()).copied();
+            self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));
+            let frozen = self.freeze_connection(id, connection, close, &partials);
+            let Some(Connection { socket, .. }) = self.connections.remove(id) else { continue };
+            write(frozen.encode(), Some(socket));
+            connections += 1;
+        }
+        let mut end = Encoder::new(RecordKind::WorkerEnd);
+        end.u32(channels);
+        end.u32(connections);
+        write(end.finish(), None);
+    }
+
+    /// The first record: what belongs to no connection.
+    fn freeze_worker(&self) -> Vec<u8> {
+        let mut encoder = Encoder::first(RecordKind::Worker);
+        encoder.u16(self.metrics.worker().0);
+        encoder.u32(self.connections.newest_generation());
+        encoder.u32(self.questions.newest());
+        encoder.u32(self.clock.tick());
+        encoder.u64(clock::wall_ms(self.clock.unix_ms()));
+        let long_poll_ended = self.shutdown.long_poll_ended();
+        encoder.u8(u8::from(long_poll_ended.is_some()));
+        encoder.u32(long_poll_ended.unwrap_or_default());
+        encoder.u16(Counter::ALL.len() as u16);
+        for &counter in Counter::ALL {
+            encoder.bytes(counter.metric().as_bytes());
+            encoder.bytes(counter.label_value().as_bytes());
+            encoder.u64(self.metrics.get(counter));
+        }
+        encoder.finish()
+    }
+
+    /// Writes the message that the connection has been written in part, unless an earlier one has
+    /// had the same.
+    fn freeze_partial(
+        &self,
+        connection: &Connection<N::Socket>,
+        partials: &mut PartialNumbers,
+        write: &mut dyn FnMut(Vec<u8>),
+    ) {
+        let Some(partial) = connection.io.as_ref().and_then(|io| io.partial.as_ref()) else {
+            return;
+        };
+        let number = partials.len() as u32;
+        // The subscription table or this connection keeps the message, so no other one gets its
+        // address meanwhile.
+        let message = &partial.message;
+        if partials.contains_key(&Arc::as_ptr(message)) {
+            return;
+        }
+        partials.insert(Arc::as_ptr(message), number);
+        let mut encoder = Encoder::new(RecordKind::PartialMessage);
+        encode_name(&mut encoder, &message.channel);
+        encoder.u64(message.id.epoch.number());
+        encode_content(&mut encoder, message);
+        write(encoder.finish());
+    }
+
+    fn freeze_connection(
+        &self,
+        id: ConnectionId,
+        connection: &Connection<N::Socket>,
+        pending_close: Option<Option<u16>>,
+        partials: &PartialNumbers,
+    ) -> FrozenConnection {
+        let subscriptions = self.subscriptions_in_order(id).into_iter();
+        let frozen = |subscription| self.subscriptions.freeze_subscription(subscription);
+        let mut frozen = FrozenConnection {
+            id,
+            generation: connection.generation,
+            due: self.connections.own_due(id).unwrap_or(connection.due),
+            expires: self.connections.expires(id),
+            state: connection.state,
+            flags: connection.flags,
+            subscriptions: subscriptions.filter_map(frozen).collect(),
+            pending_close,
+            io: connection.io.as_deref().map(|io| freeze_io(connection, io, partials)),
+        };
+        if let Some(pending) = self.connections.pending(id) {
+            // As long as a request that has just begun to come.
+            let due = self.clock.deadline(self.settings.head_timeout);
+            ask_again(&mut frozen, &pending.asked, due);
+        }
+        frozen
+    }
+}
+
+/// Puts what waits for answers before the input that came after it. Nothing of it is done yet, so
+/// that the worker that reads it asks for the answers again.
+fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
+    if frozen.state == State::Waiting {
+        (frozen.state, frozen.due) = (State::Head, due);
+    }
+    frozen.flags.set(Flags::READ_DEFERRED, true);
+    let mut input = Vec::new();
+    match asked {
+        Asked::Head(head) => input.extend_from_slice(head),
+        Asked::Command(text) => {
+            write_masked_frame(&mut input, Opcode::Text, text.as_bytes(), [0; 4]);
+        }
+        Asked::Message(body) => {
+            let is_binary = matches!(body, Body::Binary(_));
+            let opcode = if is_binary { Opcode::Binary } else { Opcode::Text };
+            write_masked_frame(&mut input, opcode, body.bytes(), [0; 4]);
+        }
+    }
+    if let Some(io) = &mut frozen.io {
+        debug_assert!(io.half_read.is_none(), "nothing is read while a message waits");
+        input.append(&mut io.inbound);
+        io.inbound = input;
+    }
+}
+
+fn freeze_io<S>(connection: &Connection<S>, io: &Io, partials: &PartialNumbers) -> FrozenIo {
+    let partial = io.partial.as_ref().map(|partial| FrozenPartial {
+        message: partials.get(&Arc::as_ptr(&partial.message)).copied().unwrap_or(u32::MAX),
+        from: partial.from,
+        encoded_bytes: connection.encoded(&partial.message).len() as u32,
+    });
+    FrozenIo {
+        inbound: io.inbound.clone(),
+        half_read: io.reader.half_read(),
+        message_since: io.message_since,
+        partial,
+        outbound: io.outbound.as_ref().map(|outbound| outbound.rest()),
+        long_poll: io.long_poll.as_deref().cloned(),
+    }
+}

@@ -1,0 +1,271 @@
+//! A worker from frozen state: it goes on where the frozen one stopped.
+
+use std::sync::Arc;
+
+use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
+use throng_core::subscriptions::OpenChannel;
+use throng_core::{ChannelId, ChannelName, Epoch, LocalId, Message, clock};
+use throng_wire::websocket::Reader;
+
+use super::Worker;
+use crate::close_reason::CloseReason;
+use crate::connection::{
+    Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, Io, Outbound,
+    Partial, State,
+};
+use crate::counters::Counter;
+use crate::net::Net;
+
+/// Reads a frozen worker, record by record.
+pub struct WorkerThaw<N: Net> {
+    worker: Worker<N>,
+    has_begun: bool,
+    is_ended: bool,
+    has_failed: bool,
+    newest_generation: u32,
+    channels: u32,
+    connections: u32,
+    /// The channel whose messages are being read.
+    open: Option<OpenChannel>,
+    /// Messages that connections were written in part.
+    partials: Vec<Arc<Message>>,
+}
+
+impl<N: Net> WorkerThaw<N> {
+    /// `worker` has the number of the frozen one, no connections, and its clock set. Its engine is
+    /// the frozen worker's, or has been thawed.
+    pub fn new(worker: Worker<N>) -> WorkerThaw<N> {
+        debug_assert!(worker.connections.is_empty());
+        WorkerThaw {
+            worker,
+            has_begun: false,
+            is_ended: false,
+            has_failed: false,
+            newest_generation: 0,
+            channels: 0,
+            connections: 0,
+            open: None,
+            partials: Vec::new(),
+        }
+    }
+
+    /// Reads the next record, a connection's with its socket. After an error there is no worker,
+    /// unless the record is a connection's: then only that connection is closed.
+    pub fn record(&mut self, record: &[u8], socket: Option<N::Socket>) -> Result<(), ThawError> {
+        let (kind, decoder) = Decoder::new(record).inspect_err(|_| self.has_failed = true)?;
+        if kind == RecordKind::Connection && self.may_follow(kind) {
+            self.connections += 1;
+            let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
+            let frozen = FrozenConnection::decode(decoder)?;
+            return self.worker.thaw_connection(frozen, socket, &self.partials);
+        }
+        let read = self.read(kind, decoder);
+        self.has_failed |= read.is_err();
+        read
+    }
+
+    /// Whether a record may come now.
+    fn may_follow(&self, kind: RecordKind) -> bool {
+        let is_first = kind == RecordKind::Worker;
+        !self.is_ended && self.has_begun != is_first && self.open.is_none()
+    }
+
+    fn read(&mut self, kind: RecordKind, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        if kind == RecordKind::Message
+            && let Some(open) = &mut self.open
+        {
+            self.worker.subscriptions.thaw_message(open, decoder)?;
+            self.open.take_if(|open| open.is_whole());
+            return Ok(());
+        }
+        if !self.may_follow(kind) {
+            return Err(ThawError::Invalid("the order of records"));
+        }
+        match kind {
+            RecordKind::Worker => {
+                self.newest_generation = self.worker.thaw_state(decoder)?;
+                self.has_begun = true;
+            }
+            RecordKind::FollowedChannel => {
+                self.channels += 1;
+                let open = self.worker.thaw_channel(decoder)?;
+                self.open = Some(open).filter(|open| !open.is_whole());
+            }
+            RecordKind::PartialMessage => {
+                let name = decode_name(&mut decoder)?;
+                let epoch = Epoch::numbered(decoder.u64()?);
+                let content = decode_content(&mut decoder, epoch, &name)?;
+                decoder.finish()?;
+                self.partials.push(Arc::new(Message::from(Arc::new(content))));
+            }
+            RecordKind::WorkerEnd => {
+                let counts = (decoder.u32()?, decoder.u32()?);
+                decoder.finish()?;
+                if counts != (self.channels, self.connections) {
+                    return Err(ThawError::Invalid("the end of a worker"));
+                }
+                self.is_ended = true;
+            }
+            _ => return Err(ThawError::Invalid("the record is no part of a worker")),
+        }
+        Ok(())
+    }
+
+    /// The worker, once its last record was read. From then on it gets events, and must do a slice
+    /// of work before its thread sleeps.
+    pub fn finish(mut self) -> Result<Worker<N>, ThawError> {
+        if !self.is_ended || self.has_failed {
+            return Err(ThawError::Truncated);
+        }
+        self.worker.finish_thaw(self.newest_generation);
+        Ok(self.worker)
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Reads what belongs to no connection. Returns the newest generation.
+    fn thaw_state(&mut self, mut decoder: Decoder<'_>) -> Result<u32, ThawError> {
+        decoder.version()?;
+        if decoder.u16()? != self.metrics.worker().0 {
+            return Err(ThawError::Invalid("it is another worker"));
+        }
+        let (generation, question) = (decoder.u32()?, decoder.u32()?);
+        let (tick, frozen_ms) = (decoder.u32()?, clock::from_wall_ms(decoder.u64()?));
+        let has_ended = decoder.u8()? != 0;
+        let long_poll_ended = decoder.u32()?;
+        let mut counts = Vec::new();
+        for _ in 0..decoder.u16()? {
+            counts.push((decoder.text()?, decoder.text()?, decoder.u64()?));
+        }
+        decoder.finish()?;
+        self.clock.resume(tick, frozen_ms)?;
+        self.questions.resume(question);
+        if has_ended {
+            self.shutdown.note_long_poll_end(long_poll_ended);
+        }
+        for (metric, label, count) in counts {
+            // One that is not counted any more is left out.
+            let is_it =
+                |counter: &&Counter| (counter.metric(), counter.label_value()) == (metric, label);
+            if let Some(&counter) = Counter::ALL.iter().find(is_it) {
+                let counted = self.metrics.get(counter);
+                // Leaves room to count on.
+                self.metrics.add(counter, count.min(u64::MAX / 2).saturating_sub(counted));
+            }
+        }
+        self.subscriptions.resume_dropped(self.metrics.get(Counter::ReplayMessagesEvicted));
+        Ok(generation)
+    }
+
+    fn thaw_channel(&mut self, decoder: Decoder<'_>) -> Result<OpenChannel, ThawError> {
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let find = |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
+            let followers = engine.audience(name).workers;
+            let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
+            follower.map(|(_, local, channel)| (channel, local))
+        };
+        self.subscriptions.thaw_channel(decoder, find)
+    }
+
+    /// Adds a connection and its subscriptions. Fails without any effect but on the socket, which
+    /// is closed.
+    fn thaw_connection(
+        &mut self,
+        mut frozen: FrozenConnection,
+        socket: N::Socket,
+        partials: &[Arc<Message>],
+    ) -> Result<(), ThawError> {
+        if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
+            return Err(ThawError::Invalid("the subscriptions of a connection"));
+        }
+        let io = frozen.io.take();
+        let mut connection = frozen.connection(socket, None);
+        if let Some(io) = io {
+            let io = self.thaw_io(&connection, io, partials)?;
+            connection.io = Some(Box::new(io));
+        }
+        let id = frozen.id;
+        let (flags, token) = (connection.flags, connection.token(id));
+        let put = self.connections.put_at(id, connection, frozen.expires);
+        put.map_err(|_| ThawError::Invalid("the place of a connection is taken"))?;
+        let takes_more = !flags.has(Flags::BLOCKED) && !flags.has(Flags::DELIVERY_DEFERRED);
+        let mut newest = None;
+        for frozen in &frozen.subscriptions {
+            let table = &mut self.subscriptions;
+            newest = Some(table.thaw_subscription(id, frozen, newest, takes_more));
+        }
+        if let Some(connection) = self.connections.expect_live_mut(id) {
+            connection.newest_subscription = newest;
+        }
+        self.deferred.resume(token, flags, frozen.pending_close);
+        Ok(())
+    }
+
+    fn thaw_io(
+        &self,
+        connection: &Connection<N::Socket>,
+        frozen: FrozenIo,
+        partials: &[Arc<Message>],
+    ) -> Result<Io, ThawError> {
+        let FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll } = frozen;
+        let bytes_max = self.message_bytes_max(connection.has(Flags::V1));
+        let reader = match half_read {
+            Some(half_read) => Reader::resume(half_read, bytes_max)
+                .map_err(|_| ThawError::Invalid("a message that is half read"))?,
+            None => Reader::default(),
+        };
+        let partial = match partial {
+            Some(partial) => Some(thaw_partial(connection, partial, partials)?),
+            None => None,
+        };
+        let mut io = Io::with_inbound(&inbound);
+        (io.reader, io.partial, io.message_since) = (reader, partial, message_since);
+        io.outbound = outbound.map(|rest| Box::new(Outbound::resume(rest)));
+        io.long_poll = long_poll.map(Box::new);
+        Ok(io)
+    }
+
+    /// Ends the thaw, once all connections are there: corrects what the engine counts, and asks for
+    /// events, which come at once where something is ready.
+    fn finish_thaw(&mut self, newest_generation: u32) {
+        let (engine, now_ms) = (Arc::clone(&self.engine), self.clock.unix_ms());
+        let worker = self.metrics.worker();
+        self.subscriptions.finish_thaw(&mut |channel, subscribers| {
+            engine.set_subscribers(now_ms, channel, worker, subscribers);
+        });
+        self.connections.resume_generations(newest_generation);
+        for index in 0..self.connections.extent() {
+            let id = ConnectionId::new(index);
+            let Some(connection) = self.connections.get(id) else { continue };
+            let (is_blocked, token) = (connection.has(Flags::BLOCKED), connection.token(id));
+            // As after an attempt to hand it off, it waits for its turn only.
+            if connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL) {
+                continue;
+            }
+            self.watch(id);
+            // Watching may have failed, which has released it.
+            let Some(connection) = self.connections.get_mut(id).filter(|_| is_blocked) else {
+                continue;
+            };
+            connection.flags.set(Flags::WATCHES_WRITABLE, true);
+            if !self.net.watch_writable(&connection.socket, token) {
+                self.release(id, CloseReason::SocketError);
+            }
+        }
+        self.connections.publish_load();
+    }
+}
+
+fn thaw_partial<S>(
+    connection: &Connection<S>,
+    frozen: FrozenPartial,
+    partials: &[Arc<Message>],
+) -> Result<Partial, ThawError> {
+    let message = partials.get(frozen.message as usize);
+    let message = message.ok_or(ThawError::Invalid("a message that was written in part"))?;
+    let encoded_bytes = connection.encoded(message).len();
+    if encoded_bytes != frozen.encoded_bytes as usize || frozen.from >= frozen.encoded_bytes {
+        return Err(ThawError::Invalid("the rest of a message that was written in part"));
+    }
+    Ok(Partial { message: Arc::clone(message), from: frozen.from })
+}

@@ -1,0 +1,168 @@
+//! Frozen state: no records make an engine or a worker panic, neither when they are read nor after.
+//!
+//! Input: one byte, 0 for an engine and 1 for a worker, then records, each behind its length in two
+//! bytes.
+
+#![no_main]
+
+use std::io::IoSlice;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use throng_core::frozen::ThawError;
+use throng_core::{
+    AllowAll, Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw,
+    Publication, Rules, StartAt, WorkerId, WorkerQueue,
+};
+use throng_edge::connection::Token;
+use throng_edge::net::{Net, Transfer};
+use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
+use throng_edge::{Metrics, Settings};
+
+const NOW_MS: u64 = 1_700_000_000_000;
+
+/// Sockets from which nothing can be read, and which take everything.
+struct Sockets;
+
+impl Net for Sockets {
+    type Socket = ();
+
+    fn read(&mut self, _: &(), _: &mut [u8]) -> Transfer {
+        Transfer::Blocked
+    }
+
+    fn write(&mut self, _: &(), slices: &[IoSlice<'_>]) -> Transfer {
+        Transfer::Bytes(slices.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn watch(&mut self, _: &(), _: Token) -> bool {
+        true
+    }
+
+    fn watch_writable(&mut self, _: &(), _: Token) -> bool {
+        true
+    }
+
+    fn unacknowledged_bytes(&self, _: &()) -> usize {
+        0
+    }
+
+    fn keep_alive(&mut self, _: &()) {}
+
+    fn finish(&mut self, _: &()) {}
+
+    fn to_control(&mut self, _: (), _: &[u8]) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn to_worker(&mut self, _: WorkerId, _: (), _: &[u8]) -> Result<(), ()> {
+        Ok(())
+    }
+}
+
+fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut records = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+        let (record, rest) = rest.split_at(length);
+        records.push(record);
+        bytes = rest;
+    }
+    records
+}
+
+fn queues() -> Vec<Arc<WorkerQueue>> {
+    vec![Arc::new(WorkerQueue::new(|| {}))]
+}
+
+fn thaw_engine(records: &[&[u8]]) -> Result<MemoryEngine, ThawError> {
+    let mut thaw = MemoryThaw::new(Arc::new(Rules::default()), queues(), 1 << 20);
+    for record in records {
+        thaw.record(record)?;
+    }
+    thaw.finish()
+}
+
+fn publish(engine: &dyn Engine, name: &str) {
+    let publication = Publication {
+        channel: ChannelName::channel(name),
+        body: Body::Text("news".into()),
+        content_type: None,
+        idempotency_key: Some("key".into()),
+        excluded: None,
+    };
+    engine.publish(NOW_MS, publication).expect("the queue has capacity");
+}
+
+/// What was thawed works, and can be frozen and thawed again.
+fn try_engine(records: &[&[u8]]) {
+    let Ok(engine) = thaw_engine(records) else { return };
+    publish(&engine, "a");
+    engine.tick(NOW_MS);
+    let mut again = Vec::new();
+    let frozen: Result<(), ()> = engine.freeze(|record| {
+        again.push(record);
+        Ok(())
+    });
+    assert_eq!(frozen, Ok(()));
+    let again: Vec<&[u8]> = again.iter().map(Vec::as_slice).collect();
+    let thawed = thaw_engine(&again).expect("it was written just now");
+    assert_eq!(thawed.metrics().messages, engine.metrics().messages);
+}
+
+/// An engine whose only worker follows `a`, `b` and the user `ann`, as 1, 2 and 3.
+fn engine(rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> Arc<dyn Engine> {
+    let engine = MemoryEngine::new(Epoch::numbered(7), Arc::clone(rules), queues, 1 << 20);
+    let names = [ChannelName::channel("a"), ChannelName::channel("b"), ChannelName::user("ann")];
+    for (channel, place) in names.iter().zip(0..) {
+        let local_if_new = LocalId(NonZeroU32::MIN.saturating_add(place));
+        let follow = Follow { channel, worker: WorkerId(0), local_if_new, start: StartAt::Live };
+        engine.follow(NOW_MS, follow);
+    }
+    Arc::new(engine)
+}
+
+fn try_worker(records: &[&[u8]]) {
+    let rules = Arc::new(Rules::default());
+    let queues = queues();
+    let engine = engine(&rules, queues.clone());
+    let setup = Setup {
+        generation: 0,
+        id: WorkerId(0),
+        settings: Arc::new(Settings::for_tests()),
+        engine: Arc::clone(&engine),
+        access: Arc::new(AllowAll),
+        rules,
+        queue: Arc::clone(&queues[0]),
+        metrics: Metrics::new([100].into_iter()),
+    };
+    let mut worker = Worker::new(setup, Sockets);
+    worker.set_now(Now { unix_ms: NOW_MS, tick: 0 });
+    let mut thaw = WorkerThaw::new(worker);
+    for record in records {
+        // An error of a connection leaves the others.
+        let _ = thaw.record(record, Some(()));
+    }
+    let Ok(mut worker) = thaw.finish() else { return };
+    worker.check_invariants();
+    for tick in 1..4 {
+        publish(&*engine, "a");
+        worker.set_now(Now { unix_ms: NOW_MS + u64::from(tick) * 100, tick });
+        worker.tick();
+        for _ in 0..100 {
+            worker.work(true);
+        }
+        worker.check_invariants();
+    }
+    worker.prepare_to_freeze();
+    worker.freeze(&mut |_, _| {});
+}
+
+fuzz_target!(|data: &[u8]| {
+    match data {
+        [0, rest @ ..] => try_engine(&records(rest)),
+        [1, rest @ ..] => try_worker(&records(rest)),
+        _ => {}
+    }
+});
