@@ -7,7 +7,7 @@ use crate::grants::Grants;
 use crate::pattern::Pattern;
 use crate::permission::Permission;
 
-/// Who has a permission on a channel.
+/// The clients that have a permission on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Who {
     /// Every client, with or without a token.
@@ -41,7 +41,7 @@ impl Who {
     }
 }
 
-/// Who has each permission on a channel.
+/// For each permission on a channel, the clients that have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChannelAccess {
     /// Who may follow it.

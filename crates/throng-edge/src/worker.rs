@@ -204,7 +204,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Whether the worker retries something that no event reports: call [`Worker::work`] soon.
-    pub fn is_waiting(&self) -> bool {
+    pub fn is_retrying(&self) -> bool {
         self.deferred.handoffs() > 0
     }
 

@@ -64,7 +64,7 @@ impl<N: Net> Work for Worker<N> {
     }
 
     fn is_retrying(&self) -> bool {
-        self.is_waiting()
+        self.is_retrying()
     }
 }
 

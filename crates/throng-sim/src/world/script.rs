@@ -161,7 +161,7 @@ impl World {
         self.notes.trace(format!("turn {at}, {} events", batch.events));
         self.turn(at, batch)?;
         // Connections seldom wait for the control plane, and not for long.
-        if self.seats[at].worker.is_waiting() && self.random.percent(70) {
+        if self.seats[at].worker.is_retrying() && self.random.percent(70) {
             return self.freeze();
         }
         Ok(())

@@ -74,7 +74,7 @@ impl Seat {
         !self.worker.is_ended()
             && (self.asleep_until.is_none_or(|until| until <= now)
                 || self.is_woken()
-                || self.worker.is_waiting()
+                || self.worker.is_retrying()
                 || self.worker.net().has_events()
                 || !self.backlog.is_empty()
                 || !self.handoffs.is_empty())
