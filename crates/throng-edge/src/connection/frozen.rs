@@ -185,6 +185,13 @@ impl FrozenConnection {
             let outbound = io.outbound.as_ref();
             io.partial.is_some() || outbound.is_some_and(|outbound| !outbound.bytes.is_empty())
         });
+        // A client that reads an answer has a deadline, which is kept beside the answer. A request
+        // that waits for messages has none yet.
+        let may_be_blocked = match self.state {
+            State::Head | State::Closing => io.is_some_and(|io| io.outbound.is_some()),
+            State::Streaming => true,
+            State::Waiting | State::LongPolling => false,
+        };
         let is_half_read = io.is_some_and(|io| io.half_read.is_some());
         let reads_frames = self.state == State::Streaming && self.flags.has(Flags::WEBSOCKET);
         (self.id.index() as usize) < ConnectionName::INDICES_MAX
@@ -192,6 +199,7 @@ impl FrozenConnection {
             && (self.state == State::Streaming || self.expires.is_none())
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
             && (!has_output || self.flags.has(Flags::BLOCKED))
+            && (!self.flags.has(Flags::BLOCKED) || may_be_blocked)
             && (!self.flags.has(Flags::FINISHED) || (is_closing && !has_output))
             && (!is_half_read || reads_frames)
             && self.has_distinct_channels()
@@ -446,6 +454,14 @@ mod tests {
         assert!(is_refused(FrozenConnection { flags: in_reserve, ..parked() }));
         // Output that nothing would ever write.
         assert!(is_refused(FrozenConnection { flags: parked().flags, ..busy() }));
+        // An answer that is not read, and has no deadline.
+        let blocked = parked().flags.with(Flags::BLOCKED, true);
+        assert!(!is_refused(FrozenConnection { flags: blocked, ..parked() }));
+        for state in [State::Head, State::LongPolling, State::Closing] {
+            let subscriptions = Vec::new();
+            let frozen = FrozenConnection { state, flags: blocked, subscriptions, ..parked() };
+            assert!(is_refused(frozen), "{state:?}");
+        }
         let finished = parked().flags.with(Flags::FINISHED, true);
         assert!(is_refused(FrozenConnection { flags: finished, ..parked() }));
         let mut unknown = parked().encode();
