@@ -122,6 +122,11 @@ impl Authenticator {
         self.authority.verifier()
     }
 
+    /// What all verifiers share.
+    pub fn authority(&self) -> &Arc<Authority> {
+        &self.authority
+    }
+
     /// What a token says, by the verifier of the calling thread.
     pub fn verify(
         &self,

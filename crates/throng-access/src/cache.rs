@@ -115,6 +115,11 @@ impl TokenCache {
         self.shard(hash).find(hash, now_s, current, is_trusted)
     }
 
+    /// Whether the token with this hash is there, valid or not. Does not count as a look.
+    pub fn contains(&self, hash: &TokenHash) -> bool {
+        self.shard(hash).position(hash).is_some()
+    }
+
     /// Remembers what a token says, which held for `checked`.
     pub fn insert(&self, hash: TokenHash, identity: &Arc<Identity>, checked: Versions) {
         let identity = Some(Arc::clone(identity));

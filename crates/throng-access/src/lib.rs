@@ -81,7 +81,7 @@ pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};
-pub use revocation::{Revocation, RevocationLog, Revocations};
+pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
 pub use rule::{AccessRules, Asker, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};
 pub use session::Session;

@@ -5,10 +5,12 @@
 //! holds after a restart. What no living token can be concerned by is forgotten.
 
 mod log;
+mod page;
 mod record;
 mod storage;
 
 pub use log::{OpenError, RevocationLog, RevokeError};
+pub use page::RevocationPage;
 pub use storage::{FileStorage, Storage};
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +42,32 @@ pub enum Revocation {
     },
 }
 
+/// What a revocation is about. Ordered: tokens first, then users by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The tokens with this id.
+    Token(TokenId),
+    /// Everything that this user was issued.
+    User(Box<str>),
+}
+
 impl Revocation {
+    /// The revocation of `subject` at a moment: of a user, everything issued before it.
+    pub fn of(subject: Subject, moment_s: u32) -> Revocation {
+        match subject {
+            Subject::Token(id) => Revocation::Token { id, at_s: moment_s },
+            Subject::User(user) => Revocation::User { user, before_s: moment_s },
+        }
+    }
+
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Revocation::Token { id, .. } => Subject::Token(*id),
+            Revocation::User { user, .. } => Subject::User(user.clone()),
+        }
+    }
+
     /// The moment from which its time of being remembered counts.
     pub fn moment_s(&self) -> u32 {
         match self {
@@ -106,6 +133,25 @@ impl Revocations {
             }
         }
         self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The moment of the revocation of `subject`, in seconds since 1970, if it is revoked.
+    pub fn find(&self, subject: &Subject) -> Option<u32> {
+        let set = self.read();
+        match subject {
+            Subject::Token(id) => set.tokens.get(id).copied(),
+            Subject::User(user) => set.users.get(user).copied(),
+        }
+    }
+
+    /// Takes a revocation back. Does not count as a new version, as in
+    /// [`Revocations::forget_before`].
+    pub(crate) fn remove(&self, subject: &Subject) {
+        let mut set = self.set.write().unwrap_or_else(PoisonError::into_inner);
+        match subject {
+            Subject::Token(id) => set.tokens.remove(id),
+            Subject::User(user) => set.users.remove(user),
+        };
     }
 
     /// Forgets revocations with a moment before `moment_s`. Does not count as a new version: what

@@ -12,11 +12,13 @@
 
 mod error;
 mod limits;
+mod login;
 mod scope;
 mod secret;
 
 pub use error::ServerKeyError;
 pub use limits::{PREFIX, SERVER_KEYS_MAX};
+pub use login::{LOGIN_S, Logins};
 pub use scope::Scope;
 pub use secret::{KEY_BYTES, KeyHash, generate};
 

@@ -8,6 +8,10 @@ use crate::keys::{KeySet, Published, Reader};
 use crate::revocation::Revocations;
 use crate::token::{self, Identity, Policy, TokenError};
 
+/// How long a verification may take on a thread that serves other connections meanwhile, in
+/// microseconds. One signature of any algorithm but ES384 is below it.
+const SHORT_US: u64 = 200;
+
 /// What all threads share to verify tokens.
 #[derive(Debug)]
 pub struct Authority {
@@ -95,6 +99,15 @@ impl Verifier {
         cache.insert(hash, &identity, versions);
         Ok(identity)
     }
+
+    /// Whether [`Verifier::verify`] takes so long that a thread which serves other connections
+    /// should leave it to another one. Costs nothing if no key of the server takes long.
+    pub fn takes_long(&mut self, token: &str) -> bool {
+        let (keys, _) = self.keys.get();
+        keys.verification_us_max() > SHORT_US
+            && token::verification_us(token, keys) > SHORT_US
+            && !self.authority.cache.contains(&TokenHash::of(token))
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +171,21 @@ mod tests {
         assert_eq!(world.authority.cache_counts().entries, 0);
         let long = "x".repeat(100 << 10);
         assert_eq!(world.verifier.verify(&long, NOW_S), Err(TokenError::TooLong));
+    }
+
+    #[test]
+    fn only_tokens_for_slow_keys_take_long() {
+        let mut world = world();
+        // Their headers demand ES384 and HS256.
+        let [slow, fast] = ["eyJhbGciOiJFUzM4NCJ9.e30.AA", "eyJhbGciOiJIUzI1NiJ9.e30.AA"];
+        assert!(!world.verifier.takes_long(slow), "no key accepts it");
+        let pem = include_str!("../tests/fixtures/es384.pem");
+        let es384 = Arc::new(Key::from_pem(None, None, pem).unwrap());
+        world.keys.publish(KeySet::new(vec![key("a"), es384]).unwrap());
+        assert!(world.verifier.takes_long(slow));
+        for token in [fast, "x", "", &token("a", "")] {
+            assert!(!world.verifier.takes_long(token), "{token}");
+        }
     }
 
     #[test]

@@ -89,6 +89,23 @@ impl KeySet {
         }
     }
 
+    /// Roughly how long it takes to try a token with this `kid` and algorithm, in microseconds.
+    pub(crate) fn verification_us(&self, id: Option<&str>, algorithm: Algorithm) -> u64 {
+        match self.candidates(id, algorithm) {
+            Candidates::Keys { keys, .. } => keys.len() as u64 * algorithm.verification_us(),
+            Candidates::AlgorithmRefused | Candidates::Unknown => 0,
+        }
+    }
+
+    /// The same for the token that takes longest.
+    pub(crate) fn verification_us_max(&self) -> u64 {
+        let costs = Algorithm::ALL.map(|algorithm| {
+            let accepting = self.keys.iter().filter(|key| key.algorithms().contains(algorithm));
+            accepting.count().min(KEYS_TRIED_MAX) as u64 * algorithm.verification_us()
+        });
+        costs.into_iter().max().unwrap_or(0)
+    }
+
     /// Whether the set has the key with this fingerprint.
     pub fn contains(&self, fingerprint: Fingerprint) -> bool {
         self.keys.iter().any(|key| key.fingerprint() == fingerprint)

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::record::{self, Damaged, HEADER};
-use super::{Revocation, Revocations, Storage};
+use super::record::{self, Damaged, HEADER, Record};
+use super::{Revocation, Revocations, Storage, Subject};
 use crate::token::Policy;
 
 /// The file is rewritten when it has this many lines more than twice what still holds, so that a
@@ -80,11 +80,14 @@ impl<S: Storage> RevocationLog<S> {
             horizon_s: u64::from(policy.max_age_s) + 2 * u64::from(policy.leeway_s),
             leeway_s: policy.leeway_s.into(),
             length: contents.good_bytes as u64,
-            lines: contents.revocations.len(),
+            lines: contents.records.len(),
             has_torn_end: contents.good_bytes < stored.len(),
         };
-        for revocation in &contents.revocations {
-            log.revocations.add(revocation);
+        for record in &contents.records {
+            match record {
+                Record::Revoked(revocation) => log.revocations.add(revocation),
+                Record::Lifted(subject, _) => log.revocations.remove(subject),
+            }
         }
         log.forget(now_s);
         if log.length == 0 || log.has_torn_end || log.is_long() {
@@ -110,23 +113,51 @@ impl<S: Storage> RevocationLog<S> {
                 return Err(RevokeError::Full(self.entries_max));
             }
         }
-        if self.has_torn_end {
-            self.storage.truncate(self.length)?;
-            self.has_torn_end = false;
-        }
         let mut lines = String::new();
         for revocation in all {
             record::write(&mut lines, revocation);
         }
-        if let Err(error) = self.storage.append(lines.as_bytes()) {
-            self.has_torn_end = true;
-            return Err(error.into());
-        }
-        self.length += lines.len() as u64;
-        self.lines += all.len();
+        self.append(&lines, all.len())?;
         for revocation in all {
             self.revocations.add(revocation);
         }
+        Ok(())
+    }
+
+    /// Takes a revocation back, on the medium first. Tokens that it concerns are valid again.
+    /// Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`RevokeError::Storage`]; then the revocation still holds.
+    pub fn lift(&mut self, subject: &Subject, now_s: u64) -> Result<bool, RevokeError> {
+        if self.revocations.find(subject).is_none() {
+            return Ok(false);
+        }
+        let mut line = String::new();
+        record::write_lifted(&mut line, subject, u32::try_from(now_s).unwrap_or(u32::MAX));
+        self.append(&line, 1)?;
+        self.revocations.remove(subject);
+        Ok(true)
+    }
+
+    /// The revocations that hold.
+    pub fn revocations(&self) -> &Arc<Revocations> {
+        &self.revocations
+    }
+
+    /// Adds lines to the medium, after what a failed write has left there is removed.
+    fn append(&mut self, lines: &str, count: usize) -> io::Result<()> {
+        if self.has_torn_end {
+            self.storage.truncate(self.length)?;
+            self.has_torn_end = false;
+        }
+        if let Err(error) = self.storage.append(lines.as_bytes()) {
+            self.has_torn_end = true;
+            return Err(error);
+        }
+        self.length += lines.len() as u64;
+        self.lines += count;
         Ok(())
     }
 
@@ -257,6 +288,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lifted_stays_lifted() {
+        let medium = Medium::default();
+        let mut log = open(&medium, NOW_S).unwrap();
+        log.revoke(&[token(1, NOW_S), user("ann", NOW_S), user("bob", NOW_S)], NOW_S).unwrap();
+        let ann = Subject::User("ann".into());
+        assert!(log.lift(&ann, NOW_S).unwrap());
+        assert!(!log.lift(&ann, NOW_S).unwrap(), "it is not there any more");
+        medium.0.borrow_mut().fails_after = Some(10);
+        assert!(log.lift(&Subject::User("bob".into()), NOW_S).is_err());
+        assert_eq!(log.revocations.len(), 2, "what is not stored is not lifted");
+        assert_eq!(held(&open(&medium, NOW_S).unwrap()), held(&log));
+        log.revoke(&[user("ann", NOW_S)], NOW_S).unwrap();
+        assert_eq!(log.revocations.find(&ann), Some(NOW_S as u32));
+        assert_eq!(held(&open(&medium, NOW_S).unwrap()), held(&log));
+    }
+
+    #[test]
     fn nothing_holds_that_is_not_stored() {
         let medium = Medium::default();
         let mut log = open(&medium, NOW_S).unwrap();
@@ -339,7 +387,7 @@ mod tests {
         /// after each restart. What was not may hold, too, if the crash followed the failure.
         #[test]
         fn what_is_acknowledged_survives(
-            steps in prop::collection::vec((0..4_u8, 0..200_usize), 0..60),
+            steps in prop::collection::vec((0..5_u8, 0..200_usize), 0..60),
         ) {
             let medium = Medium::default();
             let mut log = open(&medium, NOW_S).unwrap();
@@ -351,6 +399,11 @@ mod tests {
                     1 => {
                         medium.0.borrow_mut().fails_after = Some(bytes);
                         prop_assert!(log.revoke(&[one], NOW_S).is_err());
+                    }
+                    2 => {
+                        let earlier = token(bytes as u64 % 60, NOW_S);
+                        log.lift(&earlier.subject(), NOW_S).unwrap();
+                        acknowledged.remove(&format!("{earlier:?}"));
                     }
                     _ => {
                         log.revoke(std::slice::from_ref(&one), NOW_S).unwrap();

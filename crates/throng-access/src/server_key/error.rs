@@ -27,3 +27,13 @@ pub enum ServerKeyError {
     #[error("the system has no random bytes")]
     NoRandom,
 }
+
+impl ServerKeyError {
+    /// A short word for counters, of the errors of a key that a client has shown.
+    pub fn label(self) -> &'static str {
+        match self {
+            ServerKeyError::Unknown => "unknown_server_key",
+            _ => "malformed_server_key",
+        }
+    }
+}

@@ -65,6 +65,11 @@ impl KeyHash {
         KeyHash(sha256(text.as_bytes()))
     }
 
+    /// The SHA-256 in bytes, for what is derived from it.
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Whether both are the same. Takes the same time whatever they are.
     pub(super) fn is(&self, other: &KeyHash) -> bool {
         let differences =

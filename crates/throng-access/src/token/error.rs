@@ -69,6 +69,29 @@ pub enum TokenError {
 }
 
 impl TokenError {
+    /// All values of [`TokenError::label`].
+    pub const LABELS: [&str; 19] = [
+        "too_long",
+        "malformed",
+        "critical",
+        "type",
+        "algorithm",
+        "unknown_key",
+        "signature",
+        "duplicate_claim",
+        "too_many_claims",
+        "claim_form",
+        "no_expiry",
+        "expired",
+        "not_yet_valid",
+        "lives_too_long",
+        "audience",
+        "issuer",
+        "user",
+        "grants",
+        "revoked",
+    ];
+
     /// A short word for counters.
     pub fn label(self) -> &'static str {
         match self {
@@ -126,6 +149,7 @@ mod tests {
             TokenError::Grants(GrantsError::Pattern(PatternError::NoSeparator)),
         ] {
             assert!(error.to_string().len() <= 123, "{error}");
+            assert!(TokenError::LABELS.contains(&error.label()));
         }
     }
 }

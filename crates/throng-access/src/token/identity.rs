@@ -1,5 +1,6 @@
 //! What a verified token says.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
@@ -8,7 +9,7 @@ use crate::grants::Grants;
 use crate::keys::Fingerprint;
 
 /// The id of a token, `jti`, as a hash of 128 bits: ids may be long, and are only compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub(crate) [u8; 16]);
 
 impl TokenId {
@@ -17,6 +18,20 @@ impl TokenId {
         let mut hash = [0; 16];
         hash.copy_from_slice(&digest(&SHA256, id.as_bytes()).as_ref()[..16]);
         TokenId(hash)
+    }
+
+    /// The inverse of `to_string`: 32 hexadecimal digits.
+    pub fn from_digits(digits: &str) -> Option<TokenId> {
+        let is_form = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_form)?;
+        Some(TokenId(number.to_be_bytes()))
+    }
+}
+
+/// The hash in hexadecimal digits: the `jti` itself is not known any more.
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
