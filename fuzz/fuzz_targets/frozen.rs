@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use throng_core::frozen::ThawError;
+use throng_access::AccessControl;
 use throng_core::{
-    AllowAll, Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw,
+    Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw,
     Publication, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
@@ -132,7 +133,7 @@ fn try_worker(records: &[&[u8]]) {
         id: WorkerId(0),
         settings: Arc::new(Settings::for_tests()),
         engine: Arc::clone(&engine),
-        access: Arc::new(AllowAll),
+        access: AccessControl::allow_all(),
         rules,
         queue: Arc::clone(&queues[0]),
         metrics: Metrics::new([100].into_iter()),

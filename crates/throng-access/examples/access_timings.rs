@@ -22,7 +22,8 @@ use throng_access::server_key::{KeyHash, ServerKey, ServerKeys, generate};
 use throng_access::session::Tagger;
 use throng_access::token::Signer;
 use throng_access::{
-    AccessRules, Asker, Authority, ChannelAccess, GrantsTable, Permission, Policy, Session, may,
+    AccessRules, Authority, ChannelAccess, Credentials, GrantsTable, Permission, Policy, Session,
+    may,
 };
 use throng_core::ChannelName;
 
@@ -203,7 +204,8 @@ fn decisions() {
     for channel in ["rooms/lobby", "private/ann", "elsewhere"] {
         let name = ChannelName::channel(channel);
         time(&format!("may: subscribe to {channel}"), |_| {
-            let asker = Asker::Known { user: identity.user(), grants: table.get(session.grants) };
+            let asker =
+                Credentials::Known { user: identity.user(), grants: table.get(session.grants) };
             let access = rules.find(&name);
             let _ = black_box(may(&access, asker, Permission::Subscribe, &name));
         });

@@ -10,13 +10,15 @@
 //!                                                           │
 //!            GrantsTable of the worker ◄── connection keeps a Session (16 bytes)
 //!                                                           │
-//! channel ─► AccessRules ─► ChannelAccess ─► may(…) ◄── Asker { user, grants }
+//! channel ─► AccessRules ─► ChannelAccess ─► may(…) ◄── Credentials { user, grants }
 //! ```
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`policy`] | the interface of a policy: who asks, what for, the decision |
+//! | `access_control` | what both planes share |
 //! | [`algorithm`] | the signature algorithms of tokens |
 //! | [`keys`] | the keys that verify tokens, and when a key set is read again |
 //! | [`token`] | verifies a token and its claims |
@@ -60,6 +62,7 @@
 //! * A revocation holds from the moment it is answered, on the disk and in every cache.
 //! * Whatever peers send, memory and time are bounded.
 
+mod access_control;
 pub mod address;
 pub mod algorithm;
 pub mod authenticator;
@@ -70,6 +73,7 @@ pub mod keys;
 pub mod limit;
 pub mod pattern;
 pub mod permission;
+pub mod policy;
 pub mod revocation;
 pub mod rule;
 pub mod server_key;
@@ -77,12 +81,14 @@ pub mod session;
 pub mod token;
 pub mod verifier;
 
+pub use access_control::AccessControl;
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};
+pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};
 pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
-pub use rule::{AccessRules, Asker, ChannelAccess, Denial, Who, may};
+pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};
 pub use session::Session;
 pub use token::{Identity, Policy, TokenError};

@@ -1,8 +1,5 @@
 //! What can be allowed on a channel or a user's inbox.
 
-use throng_core::Action;
-use throng_core::name::ChannelName;
-
 /// What can be granted on a channel or a user's inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Permission {
@@ -20,18 +17,6 @@ impl Permission {
     /// All permissions, in the order of the reference.
     pub const ALL: [Permission; 4] =
         [Permission::Subscribe, Permission::Publish, Permission::History, Permission::Presence];
-
-    /// The permission that an action needs, and for what. `None` for a batch, because
-    /// each of its lines needs a permission of its own.
-    pub fn of_action<'a>(action: Action<'a>) -> Option<(Permission, &'a ChannelName)> {
-        match action {
-            Action::Subscribe(name) => Some((Permission::Subscribe, name)),
-            Action::Publish(name) => Some((Permission::Publish, name)),
-            Action::ReadHistory(name) => Some((Permission::History, name)),
-            Action::ReadPresence(name) => Some((Permission::Presence, name)),
-            Action::PublishBatch => None,
-        }
-    }
 
     /// The word for it in tokens and settings.
     pub fn word(self) -> &'static str {

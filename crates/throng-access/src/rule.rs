@@ -1,11 +1,13 @@
 //! Rules: who may follow, publish to, and read the channels that match a pattern.
 
-use throng_core::Action;
+use throng_core::later::{Answer, Later};
 use throng_core::name::{ChannelName, Kind};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::grants::Grants;
 use crate::pattern::Pattern;
 use crate::permission::Permission;
+use crate::policy::{Access, Action, Asker, Credentials, Decision};
 
 /// The clients that have a permission on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,61 +101,68 @@ impl AccessRules {
         matching.map_or(self.fallback, |&(_, access)| access)
     }
 
-    /// Whether `asker` may do `action`. A batch is allowed to those who may publish to some
-    /// channel; each of its lines is asked for again. Allocates nothing.
+    /// Whether a client with `credentials` may do `action`. A batch is allowed to those who may
+    /// publish to some channel; each of its lines is asked for again. Allocates nothing.
     ///
     /// # Errors
     ///
     /// The reason, if not.
-    pub fn decide(&self, asker: Asker<'_>, action: Action<'_>) -> Result<(), Denial> {
-        match Permission::of_action(action) {
-            Some((permission, name)) => may(&self.find(name), asker, permission, name),
-            None => self.may_publish_somewhere(asker),
+    pub fn decide(&self, credentials: Credentials<'_>, action: Action<'_>) -> Result<(), Denial> {
+        match action.permission() {
+            Some((permission, name)) => may(&self.find(name), credentials, permission, name),
+            None => self.may_publish_somewhere(credentials),
         }
     }
 
-    fn may_publish_somewhere(&self, asker: Asker<'_>) -> Result<(), Denial> {
+    fn may_publish_somewhere(&self, credentials: Credentials<'_>) -> Result<(), Denial> {
         let has = |who| {
             let mut all = self.list.iter().map(|(_, access)| access).chain([&self.fallback]);
             all.any(|access| access.publish == who)
         };
         let is_granted = |grants: &Grants| grants.patterns(Permission::Publish).next().is_some();
-        match asker {
-            Asker::Anonymous if has(Who::Anyone) => Ok(()),
-            Asker::Anonymous if has(Who::User) || has(Who::Granted) => Err(Denial::NeedsToken),
-            Asker::Anonymous => Err(Denial::KeysOnly),
-            Asker::Known { grants, .. } if grants.is_of_key() => {
+        match credentials {
+            Credentials::Anonymous | Credentials::Claimed { .. } => {
+                if has(Who::Anyone) {
+                    Ok(())
+                } else if has(Who::User) || has(Who::Granted) {
+                    Err(Denial::NeedsToken)
+                } else {
+                    Err(Denial::KeysOnly)
+                }
+            }
+            Credentials::Known { grants, .. } if grants.is_of_key() => {
                 if is_granted(grants) {
                     Ok(())
                 } else {
                     Err(Denial::OutOfScope)
                 }
             }
-            Asker::Known { .. } if has(Who::Anyone) || has(Who::User) => Ok(()),
-            Asker::Known { grants, .. } if has(Who::Granted) => {
+            Credentials::Known { .. } if has(Who::Anyone) || has(Who::User) => Ok(()),
+            Credentials::Known { grants, .. } if has(Who::Granted) => {
                 if is_granted(grants) {
                     Ok(())
                 } else {
                     Err(Denial::NotGranted)
                 }
             }
-            Asker::Known { .. } => Err(Denial::KeysOnly),
+            Credentials::Known { .. } => Err(Denial::KeysOnly),
         }
     }
 }
 
-/// The client that asks, after its credentials were checked.
-#[derive(Debug, Clone, Copy)]
-pub enum Asker<'a> {
-    /// It has shown neither a token nor a key.
-    Anonymous,
-    /// It has shown a valid token or a server key.
-    Known {
-        /// The user that the token names.
-        user: Option<&'a str>,
-        /// What the token grants, or the key allows.
-        grants: &'a Grants,
-    },
+impl Access for AccessRules {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        _: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        let decision = match self.decide(asker.credentials, action) {
+            Ok(()) => Decision::Allowed,
+            Err(denial) => Decision::Denied(denial.into()),
+        };
+        decision.into()
+    }
 }
 
 /// Why a client may not do something. Each sentence fits into a WebSocket's close frame.
@@ -173,21 +182,38 @@ pub enum Denial {
     OutOfScope,
 }
 
-/// Whether `asker` has `permission` on `name`, to which `access` applies. A user may always follow
-/// their own inbox. For a server key its scopes count, whatever `access` says. Allocates nothing.
+impl Denial {
+    /// The error code that the client gets.
+    pub fn code(self) -> ErrorCode {
+        match self {
+            Denial::NeedsToken => ErrorCode::Unauthorized,
+            Denial::NotGranted | Denial::KeysOnly | Denial::OutOfScope => ErrorCode::Forbidden,
+        }
+    }
+}
+
+impl From<Denial> for ErrorResponse {
+    fn from(denial: Denial) -> ErrorResponse {
+        ErrorResponse::new(denial.code(), denial.to_string())
+    }
+}
+
+/// Whether a client with `credentials` has `permission` on `name`, to which `access` applies. A
+/// user may always follow their own inbox. For a server key its scopes count, whatever `access`
+/// says. Allocates nothing.
 ///
 /// # Errors
 ///
 /// The reason, if not.
 pub fn may(
     access: &ChannelAccess,
-    asker: Asker<'_>,
+    credentials: Credentials<'_>,
     permission: Permission,
     name: &ChannelName,
 ) -> Result<(), Denial> {
     let who = access.who(permission);
-    let (user, grants) = match asker {
-        Asker::Anonymous => {
+    let (user, grants) = match credentials {
+        Credentials::Anonymous | Credentials::Claimed { .. } => {
             return match who {
                 Who::Anyone => Ok(()),
                 Who::User | Who::Granted => Err(Denial::NeedsToken),
@@ -195,7 +221,7 @@ pub fn may(
                 Who::Nobody => Err(Denial::KeysOnly),
             };
         }
-        Asker::Known { user, grants } => (user, grants),
+        Credentials::Known { user, grants } => (user, grants),
     };
     if grants.is_of_key() {
         let is_allowed = grants.allow(permission, name, user);
@@ -235,13 +261,13 @@ mod tests {
         );
         let none = Grants::default();
         let key = ServerKey::for_tests("app", &["publish", "subscribe", "history"]);
-        let by_key = Asker::Known { user: None, grants: key.grants() };
-        let with = |grants| Asker::Known { user: Some("ann"), grants };
+        let by_key = Credentials::Known { user: None, grants: key.grants() };
+        let with = |grants| Credentials::Known { user: Some("ann"), grants };
         for (who, asker, expected) in [
-            (Who::Anyone, Asker::Anonymous, Ok(())),
-            (Who::User, Asker::Anonymous, Err(Denial::NeedsToken)),
-            (Who::Granted, Asker::Anonymous, Err(Denial::NeedsToken)),
-            (Who::Nobody, Asker::Anonymous, Err(Denial::KeysOnly)),
+            (Who::Anyone, Credentials::Anonymous, Ok(())),
+            (Who::User, Credentials::Anonymous, Err(Denial::NeedsToken)),
+            (Who::Granted, Credentials::Anonymous, Err(Denial::NeedsToken)),
+            (Who::Nobody, Credentials::Anonymous, Err(Denial::KeysOnly)),
             (Who::Anyone, with(&none), Ok(())),
             (Who::User, with(&none), Ok(())),
             (Who::Granted, with(&none), Err(Denial::NotGranted)),
@@ -263,7 +289,7 @@ mod tests {
     fn users_may_always_follow_their_own_inbox() {
         let none = Grants::default();
         let [ann, bob] =
-            ["ann", "ann/x"].map(|user| Asker::Known { user: Some(user), grants: &none });
+            ["ann", "ann/x"].map(|user| Credentials::Known { user: Some(user), grants: &none });
         for who in Who::ALL {
             let may = |asker, permission, name: &str| {
                 may(&access(who), asker, permission, &ChannelName::user(name))
@@ -283,7 +309,7 @@ mod tests {
     #[test]
     fn a_token_without_a_user_has_no_inbox() {
         let none = Grants::default();
-        let asker = Asker::Known { user: None, grants: &none };
+        let asker = Credentials::Known { user: None, grants: &none };
         let inbox = ChannelName::user("ann");
         let decision = may(&access(Who::Granted), asker, Permission::Subscribe, &inbox);
         assert_eq!(decision, Err(Denial::NotGranted));
@@ -314,8 +340,9 @@ mod tests {
         let granting = grants(r#"{"publish": ["elsewhere"]}"#);
         let [publisher, reader] =
             [["publish"], ["history"]].map(|scopes| ServerKey::for_tests("app", &scopes));
-        let known = |grants| Asker::Known { user: None, grants };
-        let askers = [Asker::Anonymous, known(&none), known(&granting), known(publisher.grants())];
+        let known = |grants| Credentials::Known { user: None, grants };
+        let askers =
+            [Credentials::Anonymous, known(&none), known(&granting), known(publisher.grants())];
         let key_of_a_reader = known(reader.grants());
         let lobby = Pattern::new(Kind::Channel, "lobby").unwrap();
         for (who, in_the_lobby, expected) in [
@@ -346,7 +373,7 @@ mod tests {
         let rule = ChannelAccess { publish: Who::Nobody, ..ChannelAccess::OPEN };
         let rules = AccessRules::new(vec![(lobby, rule)], ChannelAccess::default());
         let [lobby, other] = ["lobby", "other"].map(ChannelName::channel);
-        let decide = |action| rules.decide(Asker::Anonymous, action);
+        let decide = |action| rules.decide(Credentials::Anonymous, action);
         assert_eq!(decide(Action::Subscribe(&lobby)), Ok(()));
         assert_eq!(decide(Action::ReadHistory(&lobby)), Ok(()));
         assert_eq!(decide(Action::ReadPresence(&lobby)), Ok(()));

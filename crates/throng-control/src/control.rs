@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_core::{Access, Engine};
+use throng_access::AccessControl;
+use throng_core::Engine;
 
 use crate::drain::Drain;
 use crate::edge::Edge;
@@ -19,7 +20,7 @@ pub struct Control {
     /// The logs: publishing, history and presence go through it.
     pub(crate) engine: Arc<dyn Engine>,
     /// Decides which actions clients may do.
-    pub(crate) access: Arc<dyn Access>,
+    pub(crate) access: Arc<AccessControl>,
     /// The workers, which take subscriptions back and whose counters are shown.
     pub(crate) edge: Arc<dyn Edge>,
     /// Limits and timeouts. They do not change while the server runs.
@@ -52,7 +53,7 @@ impl Control {
     /// called.
     pub fn new(
         engine: Arc<dyn Engine>,
-        access: Arc<dyn Access>,
+        access: Arc<AccessControl>,
         edge: Arc<dyn Edge>,
         settings: Settings,
     ) -> Control {

@@ -23,7 +23,7 @@
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
-//! | `access` | the one place that decides who may do what |
+//! | `listener` | the listeners of a server |
 //! | [`later`] | answers that may come later |
 //! | `histogram` | histograms of durations |
 //! | [`frozen`] | state as bytes, for another process to go on with |
@@ -41,7 +41,6 @@
 //!   misses no message in between. A message that comes both as backlog and as notification is
 //!   recognised by its offset.
 
-mod access;
 mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
@@ -53,6 +52,7 @@ mod histogram;
 mod history_page;
 pub mod id;
 pub mod later;
+mod listener;
 mod log;
 mod memory;
 pub mod message;
@@ -64,7 +64,6 @@ pub mod slab;
 pub mod subscriptions;
 pub mod worker_queue;
 
-pub use access::{Access, Action, AllowAll, Asker, Decision, Listener, ReadOnlyClients};
 pub use engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
     PublishError, Published, StartAt,
@@ -72,6 +71,7 @@ pub use engine::{
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};
+pub use listener::Listener;
 pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};

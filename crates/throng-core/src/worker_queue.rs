@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::access::Decision;
+use throng_wire::ErrorResponse;
+
 use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
@@ -78,8 +79,9 @@ pub struct QuestionId {
 /// An answer that was not there when the worker asked.
 #[derive(Debug)]
 pub enum LateAnswer {
-    /// Of the access policy.
-    Decision(Decision),
+    /// Of the access policy: until when it is allowed, in milliseconds since 1970, if that ends; or
+    /// the error for the client.
+    Decision(Result<Option<u64>, ErrorResponse>),
     /// Of all workers that follow a channel.
     Presence(Presence),
 }

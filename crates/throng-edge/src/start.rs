@@ -22,7 +22,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use throng_core::{Access, Engine, Rules, WorkerId, WorkerQueue};
+use throng_access::AccessControl;
+use throng_core::{Engine, Rules, WorkerId, WorkerQueue};
 
 use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::steering::Steering;
@@ -130,7 +131,7 @@ impl Plan {
     pub fn start(
         self,
         engine: &Arc<dyn Engine>,
-        access: &Arc<dyn Access>,
+        access: &Arc<AccessControl>,
         rules: &Arc<Rules>,
     ) -> Result<Edge, StartError> {
         let metrics = Metrics::new(self.capacities.iter().copied());

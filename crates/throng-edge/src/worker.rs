@@ -88,7 +88,8 @@ mod turn;
 
 use std::sync::Arc;
 
-use throng_core::{Access, Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
+use throng_access::AccessControl;
+use throng_core::{Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::connection::{ConnectionId, Connections};
 use crate::counters::Counter;
@@ -118,8 +119,8 @@ pub struct Setup {
     pub settings: Arc<Settings>,
     /// The logs, shared by both planes.
     pub engine: Arc<dyn Engine>,
-    /// Decides who may do what.
-    pub access: Arc<dyn Access>,
+    /// Decides who may do what, for both planes.
+    pub access: Arc<AccessControl>,
     /// Rules per channel, the engine's.
     pub rules: Arc<Rules>,
     /// What the engine and the control plane tell this worker.
@@ -137,7 +138,7 @@ pub struct Worker<N: Net> {
     /// The logs that this worker's subscriptions follow, shared by all workers.
     engine: Arc<dyn Engine>,
     /// Asked before a client subscribes, publishes or reads.
-    access: Arc<dyn Access>,
+    access: Arc<AccessControl>,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
     /// Counts what happens, and says where there is room when this worker is full.

@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::{Access, Action, Answer, Asker, Decision, Later, Ticket};
+use throng_access::{Access, Action, Asker, Decision};
+use throng_core::{Answer, Later, Ticket};
 
 use crate::random::Random;
 use crate::stamp::Stamp;
@@ -120,7 +121,7 @@ impl Access for LatePolicy {
             Action::PublishBatch => None,
         };
         let is_secret = name.is_some() && name == self.lateness.secret;
-        let decision = if is_secret { Decision::Denied(SECRET.into()) } else { Decision::Allowed };
+        let decision = if is_secret { Decision::forbidden(SECRET) } else { Decision::Allowed };
         let mut state = self.lock();
         let is_brief = matches!(action, Action::Subscribe(_)) && !is_secret;
         let decision = match self.stamp.touched() {

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_access::AccessControl;
 use throng_core::{
-    AllowAll, Body, ChannelName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
-    WorkerQueue,
+    Body, ChannelName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId, WorkerQueue,
 };
 use throng_edge::Counter;
 use throng_edge::worker::{Now, Setup, Worker};
@@ -63,7 +63,7 @@ impl Scene {
             id: WorkerId(0),
             settings: Arc::new(settings),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
-            access: Arc::new(AllowAll),
+            access: AccessControl::allow_all(),
             rules,
             queue,
             metrics: metrics.clone(),

@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use throng_access::{Access, AccessControl, AllowAll, ReadOnlyClients};
 use throng_control::Control;
-use throng_core::{Access, AllowAll, Engine, Epoch, MemoryEngine, ReadOnlyClients, clock};
+use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::preflight::{self, Demand, Preflight, Tables};
@@ -71,8 +72,7 @@ pub fn serve(
         plan.queues(),
         settings.history.total_bytes.0,
     ));
-    let access: Arc<dyn Access> =
-        if settings.clients_publish.0 { Arc::new(AllowAll) } else { Arc::new(ReadOnlyClients) };
+    let access = Arc::new(access_control(settings));
     let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {
@@ -124,6 +124,15 @@ async fn control_plane(
     throng_control::serve(control, handover, admin, drain, move || draining.drain()).await;
     ticks.abort();
     Arc::into_inner(edge).context("the control plane still uses the data plane")
+}
+
+fn access_control(settings: &Settings) -> AccessControl {
+    let policy: Arc<dyn Access> = if settings.clients_publish.0 {
+        Arc::new(AllowAll)
+    } else {
+        Arc::new(ReadOnlyClients(AllowAll))
+    };
+    AccessControl::open(policy)
 }
 
 fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
-use throng_core::{Action, Body, ChannelName, Publication, Published};
+use throng_access::Action;
+use throng_core::{Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -34,7 +35,7 @@ pub(crate) async fn answer(
     body: &mut Incoming,
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
-    permit(&*control.access, head, Action::PublishBatch).await?;
+    permit(&*control.access.policy, head, Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -87,7 +88,7 @@ async fn publish_line(
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit_user(&*control.access, head, None, Action::Publish(&channel), wait_left).await?;
+    permit_user(&*control.access.policy, head, None, Action::Publish(&channel), wait_left).await?;
     let bytes_max = control.settings.max_message_bytes;
     if item.publication.body.len() > bytes_max {
         return Err(ErrorResponse::message_too_large(bytes_max));

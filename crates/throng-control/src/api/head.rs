@@ -10,8 +10,9 @@
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{StatusCode, Version};
+use throng_access::Action;
 use throng_core::{
-    Action, ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt, clock,
+    ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt, clock,
 };
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
@@ -49,7 +50,7 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     let mut wait_left = DECISION_TIMEOUT;
     for channel in &channels {
         let (user, action) = (request.user(), Action::Subscribe(channel));
-        permit_user(&*control.access, head, user, action, &mut wait_left).await?;
+        permit_user(&*control.access.policy, head, user, action, &mut wait_left).await?;
     }
     let starts = StartAt::of_request(&request)?;
     let cursors: Vec<_> = channels

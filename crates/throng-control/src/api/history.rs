@@ -1,7 +1,8 @@
 //! `GET /channels/{channel}/history`: a page of the messages that the log keeps.
 
 use http::request::Parts;
-use throng_core::{Action, HistoryQuery, Kind, clock};
+use throng_access::Action;
+use throng_core::{HistoryQuery, Kind, clock};
 use throng_wire::v1;
 
 use super::parameters::{id, limit, permit, set_id};
@@ -22,7 +23,7 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access, head, Action::ReadHistory(&channel)).await?;
+    permit(&*control.access.policy, head, Action::ReadHistory(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit", "before", "after"])?;
     let requested = match (id(query, "before")?, id(query, "after")?) {

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::request::Parts;
+use throng_access::{Access, Action, Asker, Credentials};
 use throng_core::id::IdError;
-use throng_core::{Access, Action, Asker, Decision, Later, MessageId};
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_core::{Later, MessageId};
+use throng_wire::ErrorResponse;
 
 use super::late_answer::within;
 use crate::http::answer::{Answer, ApiError, THRONG_ID};
@@ -44,14 +45,14 @@ pub(super) async fn permit_user(
     action: Action<'_>,
     wait_left: &mut Duration,
 ) -> Result<(), ErrorResponse> {
-    let asker = Asker { listener: Caller::of(head).listener, user };
+    let credentials = user.map_or(Credentials::Anonymous, |user| Credentials::Claimed { user });
+    let asker = Asker { listener: Caller::of(head).listener, credentials };
     let ask = |later: Later<'_, _>| Ok::<_, Infallible>(access.may(&asker, action, later));
     let started = Instant::now();
     let Ok(decision) = within(*wait_left, ask).await;
     *wait_left = wait_left.saturating_sub(started.elapsed());
     match decision {
-        Some(Decision::Allowed | Decision::AllowedUntil(_)) => Ok(()),
-        Some(Decision::Denied(message)) => Err(ErrorResponse::new(ErrorCode::Forbidden, message)),
+        Some(decision) => decision.allowed_until_ms().map(drop),
         None => Err(ErrorResponse::unanswered()),
     }
 }

@@ -1,7 +1,8 @@
 //! `GET /channels/{channel}/presence`: the subscribers of a channel.
 
 use http::request::Parts;
-use throng_core::{Action, HistoryQuery, Kind, Later, Presence, clock};
+use throng_access::Action;
+use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::{ErrorCode, v1};
 
 use super::late_answer::within;
@@ -17,7 +18,7 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access, head, Action::ReadPresence(&channel)).await?;
+    permit(&*control.access.policy, head, Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit"])?;
     let users_max = limit(query)?;

@@ -6,8 +6,9 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
+use throng_access::Action;
 use throng_core::{
-    Action, Body, ChannelName, ConnectionName, Engine, Kind, Later, Publication, Published, clock,
+    Body, ChannelName, ConnectionName, Engine, Kind, Later, Publication, Published, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -28,7 +29,7 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access, head, Action::Publish(&channel)).await?;
+    permit(&*control.access.policy, head, Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;

@@ -3,12 +3,10 @@
 use std::sync::{Arc, mpsc};
 
 use serde_json::json;
+use throng_access::{Access, Action, Asker, Decision};
 use throng_control::Settings;
 use throng_core::worker_queue::QUEUE_MESSAGES_MAX;
-use throng_core::{
-    Access, Action, Answer, Asker, ChannelName, ConnectionName, Decision, Engine as _, Later,
-    Notification, Ticket,
-};
+use throng_core::{Answer, ChannelName, ConnectionName, Engine as _, Later, Notification, Ticket};
 
 use crate::client::{get, post, request};
 use crate::server::{EPOCH, Server};
@@ -212,7 +210,7 @@ impl Access for Secrecy {
             return Decision::Allowed.into();
         };
         if name.name() == "secret" {
-            return Decision::Denied("this channel is secret".into()).into();
+            return Decision::forbidden("this channel is secret").into();
         }
         Decision::Allowed.into()
     }
@@ -258,7 +256,7 @@ fn a_decision_may_come_later() {
     questions.recv().expect("the policy is asked").answer(Decision::Allowed);
     assert_eq!(client.answer().status, 201);
     let mut client = publish();
-    let denial = Decision::Denied("only others may do this".into());
+    let denial = Decision::forbidden("only others may do this");
     questions.recv().expect("the policy is asked").answer(denial);
     client.answer().expect_refusal(403, "forbidden");
     let mut client = publish();

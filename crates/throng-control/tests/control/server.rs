@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use throng_access::{Access, AccessControl, AllowAll};
 use throng_control::{Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Settings, serve};
 use throng_core::{
-    Access, AllowAll, ChannelName, Engine as _, Epoch, Follow, Listener, LocalId, MemoryEngine,
-    Notification, Rules, StartAt, WorkerId, WorkerQueue,
+    ChannelName, Engine as _, Epoch, Follow, Listener, LocalId, MemoryEngine, Notification, Rules,
+    StartAt, WorkerId, WorkerQueue,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -84,8 +85,12 @@ impl Server {
         });
         let (handoffs, receiver) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
-        let control =
-            Control::new(Arc::clone(&engine) as _, access, Arc::clone(&edge) as _, settings);
+        let control = Control::new(
+            Arc::clone(&engine) as _,
+            Arc::new(AccessControl::open(access)),
+            Arc::clone(&edge) as _,
+            settings,
+        );
         prepare(&engine);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

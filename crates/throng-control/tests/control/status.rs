@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use throng_access::AllowAll;
 use throng_control::Settings;
-use throng_core::{AllowAll, Body, ChannelName, Engine as _, Notification, Publication};
+use throng_core::{Body, ChannelName, Engine as _, Notification, Publication};
 
 use crate::client::{Answer, TIMEOUT, get_from, post};
 use crate::server::Server;

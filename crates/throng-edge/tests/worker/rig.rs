@@ -6,9 +6,10 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use throng_access::{Access, AccessControl, AllowAll};
 use throng_core::{
-    Access, AllowAll, Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication,
-    Rules, WorkerId, WorkerQueue,
+    Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
+    WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
@@ -132,7 +133,7 @@ impl Rig {
             id: WorkerId(0),
             settings: Arc::new(settings),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
-            access,
+            access: Arc::new(AccessControl::open(access)),
             rules,
             queue: Arc::clone(&queue),
             metrics: metrics.clone(),

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use throng_core::{Access, Action, Answer, Asker, Decision, Later, Ticket};
+use throng_access::{Access, Action, Asker, Decision};
+use throng_core::{Answer, Later, Ticket};
 
 use crate::rig::Rig;
 use throng_edge::{Counter, Settings};
@@ -76,7 +77,7 @@ fn a_request_is_answered_when_all_of_it_is_decided() {
 fn a_denial_refuses_the_request_at_once() {
     let (mut rig, access) = rig();
     let client = rig.get("/subscribe?channel=slow/a&channel=slow/b");
-    access.next().answer(Decision::Denied("not you".into()));
+    access.next().answer(Decision::forbidden("not you"));
     rig.work();
     let received = client.received();
     assert!(received.starts_with("HTTP/1.1 403") && received.contains("not you"), "{received}");

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use throng_access::{Access, AccessControl};
 use throng_core::{
-    Access, Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId,
-    WorkerQueue,
+    Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
 use throng_edge::event_loop::sleep::Sleep;
@@ -75,13 +75,14 @@ impl World {
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
         let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
+        let access = Arc::new(AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>));
         let seat = |id: usize| {
             let setup = Setup {
                 generation: 0,
                 id: WorkerId(id as u16),
                 settings: Arc::clone(&settings),
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
-                access: Arc::clone(&policy) as Arc<dyn Access>,
+                access: Arc::clone(&access),
                 rules: Arc::clone(&rules),
                 queue: Arc::clone(&queues[id]),
                 metrics: metrics.clone(),

@@ -77,6 +77,8 @@ error_codes! {
     BadUtf8 "bad_utf8" 400 "the text is not UTF-8", close INVALID_PAYLOAD;
     /// An invalid WebSocket handshake.
     BadHandshake "bad_handshake" 400 "the WebSocket handshake is malformed";
+    /// An action that needs a token, or a token that is not valid.
+    Unauthorized "unauthorized" 401 "this needs a token", close POLICY_VIOLATION;
     /// A page whose origin may not use the server.
     OriginRefused "origin_refused" 403 "pages of this origin may not use this server";
     /// A `Host` under which the server does not answer.

@@ -144,6 +144,7 @@ impl std::error::Error for ErrorResponse {}
 fn reason_phrase(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use throng_access::{Action, Asker, Credentials, Decision};
 use throng_core::{
-    Action, Answer, Asker, Decision, LateAnswer, Later, Listener, Notification, Presence,
-    QuestionId, Ticket,
+    Answer, LateAnswer, Later, Listener, Notification, Presence, QuestionId, Ticket,
 };
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_wire::ErrorResponse;
 
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
 use crate::counters::Counter;
@@ -42,18 +42,22 @@ impl<N: Net> Worker<N> {
         user: Option<&str>,
         actions: impl Iterator<Item = Action<'a>>,
     ) -> Permission {
-        let asker = Asker { listener: Listener::Public, user };
+        let credentials = user.map_or(Credentials::Anonymous, |user| Credentials::Claimed { user });
+        let asker = Asker { listener: Listener::Public, credentials };
         let question = self.next_question(id);
         let (mut left, mut until_ms) = (0, None);
         for (part, action) in (0..).zip(actions) {
             let question = QuestionId { part, ..question };
-            let mut issue = || self.ticket(question, LateAnswer::Decision);
-            match self.access.may(&asker, action, Later::new(&mut issue)) {
-                Answer::Now(Decision::Allowed) => {}
-                Answer::Now(Decision::AllowedUntil(ms)) => until_ms = earliest(until_ms, Some(ms)),
-                Answer::Now(Decision::Denied(message)) => {
-                    return Permission::Refused(ErrorResponse::new(ErrorCode::Forbidden, message));
-                }
+            let mut issue = || {
+                self.ticket(question, |decision: Decision| {
+                    LateAnswer::Decision(decision.allowed_until_ms())
+                })
+            };
+            match self.access.policy.may(&asker, action, Later::new(&mut issue)) {
+                Answer::Now(decision) => match decision.allowed_until_ms() {
+                    Ok(end_ms) => until_ms = earliest(until_ms, end_ms),
+                    Err(error) => return Permission::Refused(error),
+                },
                 Answer::Later(_) => left += 1,
             }
         }

@@ -2,8 +2,9 @@
 
 use std::iter;
 
+use throng_access::Action;
 use throng_core::{
-    Action, Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, StartAt,
+    Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};

@@ -2,7 +2,8 @@
 
 use std::iter;
 
-use throng_core::{Action, Body, ChannelName, Kind, Publication, PublishError};
+use throng_access::Action;
+use throng_core::{Body, ChannelName, Kind, Publication, PublishError};
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
 use throng_wire::{ErrorCode, ErrorResponse};
 

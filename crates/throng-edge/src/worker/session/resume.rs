@@ -1,10 +1,10 @@
 //! Goes on with requests and commands when their answers have come, and refuses those that have
 //! waited too long.
 
-use throng_core::{Decision, LateAnswer, QuestionId};
+use throng_core::{LateAnswer, QuestionId};
+use throng_wire::ErrorResponse;
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
-use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::earliest;
 use super::command::Known;
@@ -28,14 +28,11 @@ impl<N: Net> Worker<N> {
         let Some((id, pending)) = waiting else { return self.count(Counter::UnawaitedAnswers) };
         let known = match (answer.map(|answer| *answer), &mut pending.stage) {
             (None, _) => return self.refuse_waiting(id, ErrorResponse::unanswered()),
-            (Some(LateAnswer::Decision(Decision::Denied(message))), Stage::Access { .. }) => {
-                let error = ErrorResponse::new(ErrorCode::Forbidden, message);
+            (Some(LateAnswer::Decision(Err(error))), Stage::Access { .. }) => {
                 return self.refuse_waiting(id, error);
             }
-            (Some(LateAnswer::Decision(decision)), Stage::Access { left, until_ms }) => {
-                if let Decision::AllowedUntil(ms) = decision {
-                    *until_ms = earliest(*until_ms, Some(ms));
-                }
+            (Some(LateAnswer::Decision(Ok(end_ms))), Stage::Access { left, until_ms }) => {
+                *until_ms = earliest(*until_ms, end_ms);
                 *left -= 1;
                 if *left > 0 {
                     return;

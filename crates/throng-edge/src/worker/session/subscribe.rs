@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use throng_core::{Action, ChannelName, Followed, Message, Position, StartAt};
+use throng_access::Action;
+use throng_core::{ChannelName, Followed, Message, Position, StartAt};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};

@@ -1,0 +1,59 @@
+//! What both planes share to control access.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use crate::authenticator::Authenticator;
+use crate::policy::{Access, AllowAll};
+use crate::revocation::{FileStorage, RevocationLog};
+use crate::server_key::ServerKeys;
+use crate::session::Tagger;
+
+/// What both planes share to control access. It does not change while the server runs, except
+/// through what it refers to: keys rotate, and tokens are revoked.
+pub struct AccessControl {
+    /// Decides what is allowed.
+    pub policy: Arc<dyn Access>,
+    /// Verifies tokens. `None` if the server has no keys for tokens; then every token is refused.
+    pub tokens: Option<Arc<Authenticator>>,
+    /// The keys that applications show.
+    pub server_keys: ServerKeys,
+    /// The file of revocations, which the control plane takes when it starts. `None` if the
+    /// settings name none; then nothing can be revoked.
+    pub revocations: Mutex<Option<RevocationLog<FileStorage>>>,
+    /// Makes the tags by which the sessions of a user or of a token are found.
+    pub tagger: Tagger,
+    /// The name of the cookie that may have the token; `None` if cookies do not count.
+    pub token_cookie: Option<Box<str>>,
+}
+
+impl AccessControl {
+    /// Access control of a server without keys: a client is the user that it says, and `policy`
+    /// decides what it may do.
+    pub fn open(policy: Arc<dyn Access>) -> AccessControl {
+        AccessControl {
+            policy,
+            tokens: None,
+            server_keys: ServerKeys::default(),
+            revocations: Mutex::new(None),
+            tagger: Tagger::from_seed([0; 16]),
+            token_cookie: None,
+        }
+    }
+
+    /// Access control that allows every action to every client.
+    pub fn allow_all() -> Arc<AccessControl> {
+        Arc::new(AccessControl::open(Arc::new(AllowAll)))
+    }
+
+    /// Whether the server has keys of any kind. Then a client without a token has no user.
+    pub fn has_keys(&self) -> bool {
+        self.tokens.is_some() || !self.server_keys.is_empty()
+    }
+}
+
+impl fmt::Debug for AccessControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessControl").field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! The interface of an access policy: who asks, what for, and the decision.
+
+use throng_core::Listener;
+use throng_core::later::{Answer, Later};
+use throng_core::name::ChannelName;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::grants::Grants;
+use crate::permission::Permission;
+
+/// What a client has shown of who it is, after it was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Credentials<'a> {
+    /// It has shown nothing.
+    #[default]
+    Anonymous,
+    /// It has named a user, and nothing backs the name: the server has no keys.
+    Claimed {
+        /// The user that it has named.
+        user: &'a str,
+    },
+    /// It has shown a valid token or a server key.
+    Known {
+        /// The user that the token names.
+        user: Option<&'a str>,
+        /// What the token grants, or the key allows.
+        grants: &'a Grants,
+    },
+}
+
+impl<'a> Credentials<'a> {
+    /// The user that the client is, or says that it is.
+    pub fn user(self) -> Option<&'a str> {
+        match self {
+            Credentials::Anonymous => None,
+            Credentials::Claimed { user } => Some(user),
+            Credentials::Known { user, .. } => user,
+        }
+    }
+
+    /// Whether they are a server key.
+    fn are_of_key(self) -> bool {
+        matches!(self, Credentials::Known { grants, .. } if grants.is_of_key())
+    }
+}
+
+/// The client that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asker<'a> {
+    /// The listener that accepted its connection.
+    pub listener: Listener,
+    /// Who it is, as far as that is known.
+    pub credentials: Credentials<'a>,
+}
+
+/// What a client asks to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// Follow a channel or a user's inbox.
+    Subscribe(&'a ChannelName),
+    /// Publish to a channel or a user.
+    Publish(&'a ChannelName),
+    /// Publish a batch. Asked before the batch is read; each of its lines asks for
+    /// [`Action::Publish`].
+    PublishBatch,
+    /// Read the messages that a channel keeps.
+    ReadHistory(&'a ChannelName),
+    /// Read the users that follow a channel.
+    ReadPresence(&'a ChannelName),
+}
+
+impl<'a> Action<'a> {
+    /// The permission that it needs, and on which channel. `None` for a batch, because each of its
+    /// lines needs a permission of its own.
+    pub fn permission(self) -> Option<(Permission, &'a ChannelName)> {
+        match self {
+            Action::Subscribe(name) => Some((Permission::Subscribe, name)),
+            Action::Publish(name) => Some((Permission::Publish, name)),
+            Action::ReadHistory(name) => Some((Permission::History, name)),
+            Action::ReadPresence(name) => Some((Permission::Presence, name)),
+            Action::PublishBatch => None,
+        }
+    }
+}
+
+/// The answer to an [`Action`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The client may do it.
+    Allowed,
+    /// The client may do it until this time, in milliseconds since 1970. A connection whose
+    /// subscription is allowed so is closed then, with all that it follows. For any other action it
+    /// is the same as [`Decision::Allowed`].
+    AllowedUntil(u64),
+    /// The client may not, and gets this error. The code is mostly [`ErrorCode::Unauthorized`] if
+    /// a token could help, and [`ErrorCode::Forbidden`] otherwise. The message has at most 123
+    /// bytes, so that it fits into the close frame of a WebSocket.
+    Denied(ErrorResponse),
+}
+
+impl Decision {
+    /// A denial that no token changes, with this message of at most 123 bytes.
+    pub fn forbidden(message: &'static str) -> Decision {
+        Decision::Denied(ErrorResponse::new(ErrorCode::Forbidden, message))
+    }
+
+    /// Until when it is allowed, in milliseconds since 1970; `None` if it does not end.
+    ///
+    /// # Errors
+    ///
+    /// The error for the client, if it is denied.
+    pub fn allowed_until_ms(self) -> Result<Option<u64>, ErrorResponse> {
+        match self {
+            Decision::Allowed => Ok(None),
+            Decision::AllowedUntil(ms) => Ok(Some(ms)),
+            Decision::Denied(error) => Err(error),
+        }
+    }
+}
+
+/// The policy that both planes consult before they act for a client.
+pub trait Access: Send + Sync {
+    /// Whether `asker` may perform `action`. A policy that has to ask elsewhere answers later; the
+    /// client waits for it, up to a deadline that the planes set, and is refused with `busy` then.
+    /// A policy must not wait itself: a worker with all of its connections would wait with it.
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision>;
+}
+
+/// The policy that allows every action.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AllowAll;
+
+impl Access for AllowAll {
+    fn may(&self, _: &Asker<'_>, _: Action<'_>, _: Later<'_, Decision>) -> Answer<Decision> {
+        Decision::Allowed.into()
+    }
+}
+
+/// The policy that lets clients publish at the admin listener only, and leaves everything else to
+/// the policy in it. An application that shows a server key is no client.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadOnlyClients<A>(pub A);
+
+impl<A: Access> Access for ReadOnlyClients<A> {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        let is_publication = matches!(action, Action::Publish(_) | Action::PublishBatch);
+        let is_client = asker.listener == Listener::Public && !asker.credentials.are_of_key();
+        if is_publication && is_client {
+            let message = "clients of this server may only read; publish at its admin listener";
+            return Decision::forbidden(message).into();
+        }
+        self.0.may(asker, action, later)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server_key::ServerKey;
+    use throng_core::later::Ticket;
+
+    fn ask(asker: &Asker<'_>, action: Action<'_>) -> Decision {
+        let mut issue = || Ticket::new(drop);
+        let answer = ReadOnlyClients(AllowAll).may(asker, action, Later::new(&mut issue));
+        answer.now().expect("it asks nowhere else")
+    }
+
+    #[test]
+    fn clients_that_may_only_read_cannot_publish() {
+        let key = ServerKey::for_tests("app", &["publish"]);
+        let [client, operator] = [Listener::Public, Listener::Admin]
+            .map(|listener| Asker { listener, ..Asker::default() });
+        let credentials = Credentials::Known { user: None, grants: key.grants() };
+        let application = Asker { credentials, ..client };
+        let channel = ChannelName::channel("a");
+        for action in [Action::Publish(&channel), Action::PublishBatch] {
+            let error = ask(&client, action).allowed_until_ms().expect_err("a client");
+            assert_eq!(error.code, ErrorCode::Forbidden);
+            assert!(error.message.len() <= 123);
+            assert_eq!(ask(&operator, action), Decision::Allowed);
+            assert_eq!(ask(&application, action), Decision::Allowed);
+        }
+        let reads = [
+            Action::Subscribe(&channel),
+            Action::ReadHistory(&channel),
+            Action::ReadPresence(&channel),
+        ];
+        for action in reads {
+            assert_eq!(ask(&client, action), Decision::Allowed);
+        }
+    }
+}
