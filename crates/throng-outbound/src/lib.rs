@@ -1,0 +1,28 @@
+//! Requests that the server makes: for key sets at URLs, and callouts to the application.
+//!
+//! Requests go to the URLs of the configuration only: `https`, or `http` on loopback. This crate
+//! runs on the control plane's runtime.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `endpoint` | the URLs that may be requested |
+//! | `client` | a client for HTTP/1.1 and TLS |
+//! | `key_sets` | fetches key sets, and keeps them fresh |
+//!
+//! # Invariants
+//!
+//! * Every request has a deadline, and every response a maximum size.
+//! * No redirect is followed, and no proxy is used.
+//! * Logs name an endpoint without its query.
+
+mod client;
+mod endpoint;
+#[cfg(test)]
+mod fake_server;
+mod key_sets;
+
+pub use client::{Trust, TrustError};
+pub use endpoint::{Endpoint, EndpointError};
+pub use key_sets::{KeySetMetrics, KeySetTask};
