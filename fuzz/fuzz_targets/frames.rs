@@ -33,7 +33,7 @@ fn said(event: Event<'_>) -> Said {
 /// idle reader.
 fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
-    message_bytes_max: usize,
+    max_message_bytes: usize,
 ) -> (Vec<Said>, Option<Violation>) {
     let mut reader = Reader::default();
     let mut held = Vec::new();
@@ -42,7 +42,7 @@ fn read<'p>(
         held.extend_from_slice(piece);
         let mut consumed = 0;
         while consumed < held.len() {
-            match reader.next(&mut held[consumed..], message_bytes_max) {
+            match reader.next(&mut held[consumed..], max_message_bytes) {
                 Ok(Step::Incomplete { consumed: more }) => {
                     consumed += more;
                     break;
@@ -60,7 +60,7 @@ fn read<'p>(
         }
         held.drain(..consumed);
         assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
-        assert!(reader.buffered_bytes() <= message_bytes_max, "more than the limit buffered");
+        assert!(reader.buffered_bytes() <= max_message_bytes, "more than the limit buffered");
         if reader.is_idle() {
             assert_eq!(reader.buffered_bytes(), 0);
             reader = Reader::default();
@@ -91,12 +91,12 @@ fn check_answer(said: &Said) {
 
 fuzz_target!(|data: &[u8]| {
     let [limit, cut, bytes @ ..] = data else { return };
-    let message_bytes_max = usize::from(*limit) * 4;
-    let whole = read([bytes], message_bytes_max);
-    assert_eq!(read(bytes.chunks(1), message_bytes_max), whole);
-    assert_eq!(read(bytes.chunks(usize::from(*cut) + 2), message_bytes_max), whole);
+    let max_message_bytes = usize::from(*limit) * 4;
+    let whole = read([bytes], max_message_bytes);
+    assert_eq!(read(bytes.chunks(1), max_message_bytes), whole);
+    assert_eq!(read(bytes.chunks(usize::from(*cut) + 2), max_message_bytes), whole);
     let (head, tail) = bytes.split_at(usize::from(*cut).min(bytes.len()));
-    assert_eq!(read([head, tail], message_bytes_max), whole);
+    assert_eq!(read([head, tail], max_message_bytes), whole);
     whole.0.iter().for_each(check_answer);
     // The client's parser must survive the same bytes.
     let _ = parse_server_frame(bytes);

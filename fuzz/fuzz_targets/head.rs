@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use throng_wire::head::{HEADERS_MAX, Limits, Parsed, parse};
 use throng_wire::subscribe::{Route, route};
 
-const LIMITS: Limits = Limits { head_bytes_max: 2048 };
+const LIMITS: Limits = Limits { max_head_bytes: 2048 };
 
 /// The result of parsing, for comparisons: incomplete, the length, or the error.
 fn outcome(bytes: &[u8]) -> Result<Option<usize>, String> {
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     check_prefix(bytes, bytes.len().saturating_sub(usize::from(*cut)), &whole);
 
     let Ok(Parsed::Complete { head, length }) = parse(bytes, LIMITS) else { return };
-    assert!(length <= LIMITS.head_bytes_max);
+    assert!(length <= LIMITS.max_head_bytes);
     assert_eq!(outcome(&bytes[..length]), Ok(Some(length)));
     assert_eq!(outcome(&bytes[..length - 1]), Ok(None));
 

@@ -65,8 +65,8 @@ impl Control {
             drain: Drain::default(),
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
-            read_answers: Arc::new(MemoryQuota::new(settings.limits.answer_bytes_max)),
-            publish_answers: Arc::new(MemoryQuota::new(settings.limits.answer_bytes_max)),
+            read_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
+            publish_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             started: Instant::now(),
             settings,
         }

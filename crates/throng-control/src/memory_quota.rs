@@ -14,7 +14,7 @@ const EVICTABLE_BYTES_MIN: u64 = 64 << 10;
 /// A limit in bytes, and what is reserved of it.
 #[derive(Debug)]
 pub(crate) struct MemoryQuota {
-    bytes_max: u64,
+    max_bytes: u64,
     state: Mutex<State>,
 }
 
@@ -68,9 +68,9 @@ impl EvictionSignal {
 }
 
 impl MemoryQuota {
-    /// A quota of `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64) -> MemoryQuota {
-        MemoryQuota { bytes_max, state: Mutex::default() }
+    /// A quota of `max_bytes` bytes.
+    pub(crate) fn new(max_bytes: u64) -> MemoryQuota {
+        MemoryQuota { max_bytes, state: Mutex::default() }
     }
 
     /// Reserved bytes. May exceed the limit while evicted reservations are released.
@@ -134,22 +134,22 @@ impl Reservation {
     /// Reserves `bytes` more, and evicts others if the limit requires it. Fails if this reservation
     /// was evicted, or if all others that may be evicted are smaller than it.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        self.grow_within(bytes, self.quota.bytes_max)
+        self.grow_within(bytes, self.quota.max_bytes)
     }
 
     /// Like [`grow`](Reservation::grow), but `bytes` alone may exceed the limit.
     pub(crate) fn grow_oversized(&mut self, bytes: usize) -> bool {
-        self.grow_within(bytes, self.quota.bytes_max.max(bytes as u64))
+        self.grow_within(bytes, self.quota.max_bytes.max(bytes as u64))
     }
 
-    fn grow_within(&mut self, bytes: usize, bytes_max: u64) -> bool {
+    fn grow_within(&mut self, bytes: usize, max_bytes: u64) -> bool {
         let quota = Arc::clone(&self.quota);
         let mut state = quota.state();
         if self.is_evicted(&state) {
             return false;
         }
         let bytes = self.bytes + bytes as u64;
-        while state.bytes - state.evicted_bytes - self.bytes + bytes > bytes_max {
+        while state.bytes - state.evicted_bytes - self.bytes + bytes > max_bytes {
             if !state.evict(size_class(bytes), self.number) {
                 return false;
             }

@@ -32,7 +32,7 @@ pub struct Settings {
     /// few more, so that a server full of subscribers can still be published to.
     pub max_connections: usize,
     /// Maximum number of control connections: the descriptors that the process has for them.
-    pub own_connections_max: usize,
+    pub max_control_connections: usize,
     /// Time from the first byte of a request head to its last.
     pub head_timeout: Duration,
     /// Time without progress after which a connection is closed: no request on a kept-alive
@@ -51,11 +51,11 @@ pub struct Settings {
 pub struct Limits {
     /// Quota for responses that clients have not read yet, in bytes: one for responses to
     /// publishers, another one for all other responses. A single response may exceed it.
-    pub answer_bytes_max: u64,
+    pub max_answer_bytes: u64,
     /// Quota for messages that are still arriving or being published, in bytes.
-    pub partial_messages_bytes_max: u64,
+    pub max_partial_messages_bytes: u64,
     /// Quota for batches that are still arriving or being published, in bytes.
-    pub partial_batches_bytes_max: u64,
+    pub max_partial_batches_bytes: u64,
     /// Time from the end of a request head to the end of the body.
     pub body_timeout: Duration,
     /// On shutdown, maximum time between two pieces of a request body.
@@ -77,7 +77,7 @@ impl Settings {
             max_batch_bytes: 8 << 20,
             max_channels_per_connection: 128,
             max_connections: 10_000,
-            own_connections_max: 10_000,
+            max_control_connections: 10_000,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             drain_window: Duration::from_secs(10),
@@ -91,9 +91,9 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             // A hundred full pages of history; most pages are far smaller.
-            answer_bytes_max: 128 << 20,
-            partial_messages_bytes_max: 128 << 20,
-            partial_batches_bytes_max: 256 << 20,
+            max_answer_bytes: 128 << 20,
+            max_partial_messages_bytes: 128 << 20,
+            max_partial_batches_bytes: 256 << 20,
             body_timeout: Duration::from_secs(60),
             drain_body_timeout: Duration::from_secs(1),
         }

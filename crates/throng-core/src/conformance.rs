@@ -46,11 +46,11 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
         Subject::a_follows_query_goes_to_the_connections_worker,
     ];
     for check in checks {
-        let limits = QueueLimits { messages_max: QUEUED_MAX, ..QueueLimits::default() };
+        let limits = QueueLimits { max_messages: QUEUED_MAX, ..QueueLimits::default() };
         let queue = |_| Arc::new(WorkerQueue::with_limits(limits, || {}));
         let queues: Vec<_> = (0..WORKERS).map(queue).collect();
         let rule = Rule {
-            retention: Retention { messages_max: RETAINED, ..Rule::default().retention },
+            retention: Retention { max_messages: RETAINED, ..Rule::default().retention },
             ..Rule::default()
         };
         let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());

@@ -244,14 +244,14 @@ pub trait Engine: Send + Sync {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        users_max: usize,
+        max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
         let Audience { subscribers, workers } = self.audience(channel);
         let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
         let followers = (connections, workers.len());
         let cache = self.presence_cache();
-        let (answer, query) = cache.ask(now_ms, channel, followers, users_max, later)?;
+        let (answer, query) = cache.ask(now_ms, channel, followers, max_users, later)?;
         // The answer to another query serves this one, too: it is here, or under way.
         let Some(query) = query else { return Ok(answer) };
         for (worker, local, channel) in workers {

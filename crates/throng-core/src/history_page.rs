@@ -9,18 +9,18 @@ use crate::message::Message;
 const ENVELOPE_BYTES: usize = 128;
 
 impl History {
-    /// Encodes the messages for which `bytes_max` suffices, oldest first, and notes in `has_more`
+    /// Encodes the messages for which `max_bytes` suffices, oldest first, and notes in `has_more`
     /// if some are left out. `query` is the one that this history answers: a page after an id
     /// begins with its oldest message, any other page ends with its newest.
     ///
     /// The first message of the page is always encoded: a page that is empty for want of space
     /// would never let a client go on. A byte of a body takes up to six in JSON, so that limits on
     /// messages and logs do not bound a page.
-    pub fn encode(&mut self, query: HistoryQuery, bytes_max: usize) -> Vec<Vec<u8>> {
+    pub fn encode(&mut self, query: HistoryQuery, max_bytes: usize) -> Vec<Vec<u8>> {
         let envelopes = match query {
-            HistoryQuery::After(_) => encode(self.messages.iter(), bytes_max),
+            HistoryQuery::After(_) => encode(self.messages.iter(), max_bytes),
             HistoryQuery::Newest | HistoryQuery::Before(_) => {
-                let mut envelopes = encode(self.messages.iter().rev(), bytes_max);
+                let mut envelopes = encode(self.messages.iter().rev(), max_bytes);
                 envelopes.reverse();
                 envelopes
             }
@@ -30,7 +30,7 @@ impl History {
     }
 }
 
-fn encode<'a>(messages: impl Iterator<Item = &'a Arc<Message>>, bytes_max: usize) -> Vec<Vec<u8>> {
+fn encode<'a>(messages: impl Iterator<Item = &'a Arc<Message>>, max_bytes: usize) -> Vec<Vec<u8>> {
     let mut bytes = 0;
     let encoded = messages.map(|message| {
         let mut envelope = Vec::with_capacity(message.body.bytes().len() + ENVELOPE_BYTES);
@@ -40,7 +40,7 @@ fn encode<'a>(messages: impl Iterator<Item = &'a Arc<Message>>, bytes_max: usize
     let fits = |envelope: &Vec<u8>| {
         let is_first = bytes == 0;
         bytes += envelope.len();
-        is_first || bytes <= bytes_max
+        is_first || bytes <= max_bytes
     };
     encoded.take_while(fits).collect()
 }

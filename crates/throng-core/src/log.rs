@@ -58,9 +58,9 @@ impl Log {
     pub(crate) fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
         let before = self.bytes;
         while let Some(oldest_ms) = self.oldest_ms() {
-            let is_over = self.messages.len() > retention.messages_max
-                || self.bytes > retention.bytes_max
-                || oldest_ms.saturating_add(retention.age_ms_max) <= now_ms;
+            let is_over = self.messages.len() > retention.max_messages
+                || self.bytes > retention.max_bytes
+                || oldest_ms.saturating_add(retention.max_age_ms) <= now_ms;
             if !is_over {
                 break;
             }

@@ -72,27 +72,27 @@ pub struct MemoryEngine {
 
 impl MemoryEngine {
     /// Empty logs. `queues` are those of the workers, by [`WorkerId`]; all logs together keep at
-    /// most `bytes_max`.
+    /// most `max_bytes`.
     pub fn new(
         epoch: Epoch,
         rules: Arc<Rules>,
         queues: Vec<Arc<WorkerQueue>>,
-        bytes_max: usize,
+        max_bytes: usize,
     ) -> MemoryEngine {
         MemoryEngine {
             shards: (0..SHARDS).map(|number| Mutex::new(Shard::new(number as u32))).collect(),
             oldest_ms: (0..SHARDS).map(|_| AtomicU64::new(NEVER_MS)).collect(),
-            shared: Shared::new(epoch, rules, queues, bytes_max),
+            shared: Shared::new(epoch, rules, queues, max_bytes),
             next_tick: AtomicUsize::new(0),
             presence: Arc::default(),
         }
     }
 
-    /// The same engine with offsets that grow by 1 to `step_max`, as those of other engines do: for
+    /// The same engine with offsets that grow by 1 to `max_step`, as those of other engines do: for
     /// tests of what must not rely on consecutive offsets.
     #[cfg(any(test, feature = "conformance"))]
-    pub fn with_skipping_offsets(mut self, step_max: u64) -> MemoryEngine {
-        self.shared.set_offset_step_max(step_max);
+    pub fn with_skipping_offsets(mut self, max_step: u64) -> MemoryEngine {
+        self.shared.set_max_offset_step(max_step);
         self
     }
 

@@ -73,7 +73,7 @@ type FoundAll = Box<dyn FnOnce(Found) + Send>;
 
 /// A query on its way through the workers.
 pub struct PresenceQuery {
-    users_max: usize,
+    max_users: usize,
     found: Mutex<Found>,
     unanswered: AtomicUsize,
     done: Mutex<Option<FoundAll>>,
@@ -81,19 +81,19 @@ pub struct PresenceQuery {
 
 impl std::fmt::Debug for PresenceQuery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PresenceQuery").field("users_max", &self.users_max).finish_non_exhaustive()
+        f.debug_struct("PresenceQuery").field("max_users", &self.max_users).finish_non_exhaustive()
     }
 }
 
 impl PresenceQuery {
     /// A query to `workers` workers, at least one.
     fn new(
-        users_max: usize,
+        max_users: usize,
         workers: usize,
         done: impl FnOnce(Found) + Send + 'static,
     ) -> Arc<PresenceQuery> {
         Arc::new(PresenceQuery {
-            users_max,
+            max_users,
             found: Mutex::default(),
             unanswered: AtomicUsize::new(workers),
             done: Mutex::new(Some(Box::new(done))),
@@ -101,8 +101,8 @@ impl PresenceQuery {
     }
 
     /// The maximum number of users that the answer names.
-    pub fn users_max(&self) -> usize {
-        self.users_max
+    pub fn max_users(&self) -> usize {
+        self.max_users
     }
 
     /// Adds one worker's answer: the users that it found, and whether there may be more.
@@ -125,22 +125,22 @@ impl PresenceQuery {
 
 /// One client's query.
 struct Requester {
-    users_max: usize,
+    max_users: usize,
     connections: usize,
     ticket: Ticket<Presence>,
 }
 
 impl Requester {
     fn answer(self, found: &Found) {
-        self.ticket.answer(found.answer(self.connections, self.users_max));
+        self.ticket.answer(found.answer(self.connections, self.max_users));
     }
 }
 
 impl Found {
-    /// The answer about a channel with `connections` followers that names at most `users_max`.
-    fn answer(&self, connections: usize, users_max: usize) -> Presence {
-        let users = self.users.iter().take(users_max).cloned().collect();
-        let is_cut = self.is_cut || self.users.len() > users_max;
+    /// The answer about a channel with `connections` followers that names at most `max_users`.
+    fn answer(&self, connections: usize, max_users: usize) -> Presence {
+        let users = self.users.iter().take(max_users).cloned().collect();
+        let is_cut = self.is_cut || self.users.len() > max_users;
         Presence { connections, users, is_cut }
     }
 }
@@ -183,18 +183,18 @@ impl PresenceCache {
         now_ms: u64,
         channel: &ChannelName,
         (connections, workers): (usize, usize),
-        users_max: usize,
+        max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Asked, PresenceBusy> {
         if workers == 0 {
-            return Ok((Found::default().answer(connections, users_max).into(), None));
+            return Ok((Found::default().answer(connections, max_users).into(), None));
         }
         if connections < SHARED_FOLLOWERS_MIN {
             self.open()?;
             let (ticket, answer) = later.ticket();
-            let requester = Requester { users_max, connections, ticket };
+            let requester = Requester { max_users, connections, ticket };
             let cache = Arc::clone(self);
-            let query = PresenceQuery::new(users_max, workers, move |found| {
+            let query = PresenceQuery::new(max_users, workers, move |found| {
                 cache.open.fetch_sub(1, Ordering::Relaxed);
                 requester.answer(&found);
             });
@@ -207,11 +207,11 @@ impl PresenceCache {
         {
             let found = Arc::clone(found);
             drop(channels);
-            return Ok((found.answer(connections, users_max).into(), None));
+            return Ok((found.answer(connections, max_users).into(), None));
         }
         self.open()?;
         let (ticket, answer) = later.ticket();
-        let requester = Requester { users_max, connections, ticket };
+        let requester = Requester { max_users, connections, ticket };
         let stale = match entry {
             Some(Entry::Scanning(requesters)) => {
                 requesters.push(requester);

@@ -7,17 +7,17 @@ use crate::name::{ChannelName, Kind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// The maximum number of messages; 0 keeps none.
-    pub messages_max: usize,
+    pub max_messages: usize,
     /// The maximum number of bytes, as `Content::weight_bytes` counts them.
-    pub bytes_max: usize,
+    pub max_bytes: usize,
     /// The maximum age of a message.
-    pub age_ms_max: u64,
+    pub max_age_ms: u64,
 }
 
 impl Retention {
     /// Whether no message is ever kept.
     pub fn is_none(&self) -> bool {
-        self.messages_max == 0 || self.bytes_max == 0 || self.age_ms_max == 0
+        self.max_messages == 0 || self.max_bytes == 0 || self.max_age_ms == 0
     }
 }
 
@@ -53,9 +53,9 @@ impl Default for Rule {
             kind: None,
             pattern: "*".into(),
             retention: Retention {
-                messages_max: 100,
-                bytes_max: 1 << 20,
-                age_ms_max: 60 * 60 * 1000,
+                max_messages: 100,
+                max_bytes: 1 << 20,
+                max_age_ms: 60 * 60 * 1000,
             },
             max_lag_messages: 1000,
             max_lag_bytes: 1 << 20,
@@ -97,7 +97,7 @@ impl Rules {
         specific.push(Rule { kind: None, pattern: "*".into(), ..fallback });
         specific.push(Rule {
             kind: Some(Kind::Internal),
-            retention: Retention { messages_max: 0, bytes_max: 0, age_ms_max: 0 },
+            retention: Retention { max_messages: 0, max_bytes: 0, max_age_ms: 0 },
             max_lag_messages: INTERNAL_LAG_MAX,
             ..Rule::default()
         });

@@ -37,7 +37,7 @@
 //!   position to its successor.
 //! * A replay buffer drops only messages that all subscriptions that are not blocked were offered.
 //! * What all replay buffers hold for blocked subscriptions only stays within
-//!   [`BLOCKED_BYTES_MAX`], or the limit of [`SubscriptionTable::set_blocked_bytes_max`]. Beyond it
+//!   [`BLOCKED_BYTES_MAX`], or the limit of [`SubscriptionTable::set_max_blocked_bytes`]. Beyond it
 //!   the oldest messages are dropped, and subscriptions that lack them have a gap.
 //! * No cursor is 2^31 behind its channel's head, so that 32 bits tell it: see `cursor`.
 
@@ -70,7 +70,7 @@ pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription};
 
 /// Bytes of messages that all replay buffers together may hold for blocked subscriptions only,
-/// unless [`SubscriptionTable::set_blocked_bytes_max`] says otherwise.
+/// unless [`SubscriptionTable::set_max_blocked_bytes`] says otherwise.
 pub const BLOCKED_BYTES_MAX: usize = 256 << 20;
 
 /// What a subscription lacks.
@@ -132,7 +132,7 @@ pub struct SubscriptionTable {
     /// Channels whose replay buffers hold messages for blocked subscriptions only, by age.
     holders: Ages,
     /// The limit of what `holders` hold together.
-    blocked_bytes_max: usize,
+    max_blocked_bytes: usize,
     /// Messages dropped because of that limit, for the metrics.
     dropped: u64,
     /// When the engine accepted the messages that became complete, until the worker collects it.
@@ -151,7 +151,7 @@ impl SubscriptionTable {
             buffer_bytes: 0,
             pending_bytes: 0,
             holders: Ages::default(),
-            blocked_bytes_max: BLOCKED_BYTES_MAX,
+            max_blocked_bytes: BLOCKED_BYTES_MAX,
             dropped: 0,
             completions: Vec::new(),
         }
@@ -159,8 +159,8 @@ impl SubscriptionTable {
 
     /// Limits the bytes of messages that replay buffers hold for blocked subscriptions only. A
     /// worker gets its share of the server's limit.
-    pub fn set_blocked_bytes_max(&mut self, bytes_max: usize) {
-        self.blocked_bytes_max = bytes_max;
+    pub fn set_max_blocked_bytes(&mut self, max_bytes: usize) {
+        self.max_blocked_bytes = max_bytes;
     }
 
     /// The id that the next channel will have that is not followed yet.
@@ -282,7 +282,7 @@ impl SubscriptionTable {
     }
 
     /// The number of messages dropped so far because of the limit of
-    /// [`SubscriptionTable::set_blocked_bytes_max`].
+    /// [`SubscriptionTable::set_max_blocked_bytes`].
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

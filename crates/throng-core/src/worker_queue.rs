@@ -98,14 +98,14 @@ pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {
     /// The maximum number of messages ([`QUEUE_MESSAGES_MAX`]).
-    pub messages_max: usize,
+    pub max_messages: usize,
     /// The maximum size of the messages ([`QUEUE_BYTES_MAX`]).
-    pub bytes_max: usize,
+    pub max_bytes: usize,
 }
 
 impl Default for QueueLimits {
     fn default() -> QueueLimits {
-        QueueLimits { messages_max: QUEUE_MESSAGES_MAX, bytes_max: QUEUE_BYTES_MAX }
+        QueueLimits { max_messages: QUEUE_MESSAGES_MAX, max_bytes: QUEUE_BYTES_MAX }
     }
 }
 
@@ -159,8 +159,8 @@ impl WorkerQueue {
 
     /// Whether another message may be posted.
     pub fn has_room(&self) -> bool {
-        self.waiting_messages.load(Ordering::Relaxed) < self.limits.messages_max
-            && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.bytes_max
+        self.waiting_messages.load(Ordering::Relaxed) < self.limits.max_messages
+            && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.max_bytes
     }
 
     /// Whether no notification waits.

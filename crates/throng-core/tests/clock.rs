@@ -36,7 +36,7 @@ fn history_times(engine: &MemoryEngine) -> Vec<u64> {
 
 #[test]
 fn times_follow_the_machines_clock_and_ages_do_not() {
-    let retention = Retention { age_ms_max: HOUR_MS, ..Rule::default().retention };
+    let retention = Retention { max_age_ms: HOUR_MS, ..Rule::default().retention };
     let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
     let epoch = Epoch::numbered(1);
     let engine = MemoryEngine::new(epoch, Arc::new(rules), Vec::new(), 1 << 20);

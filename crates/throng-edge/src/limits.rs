@@ -11,13 +11,13 @@ use throng_core::ConnectionName;
 pub const WORKERS_MAX: usize = 1024;
 const _: () = assert!(WORKERS_MAX <= ConnectionName::WORKERS_MAX);
 
-/// The default of [`Limits::heads_max`].
+/// The default of [`Limits::max_heads`].
 const HEADS_MAX: u32 = 64;
 
-/// The default of [`Limits::lingering_max`].
+/// The default of [`Limits::max_lingering`].
 const LINGERING_MAX: u32 = 64;
 
-/// The default of [`Limits::viewers_max`].
+/// The default of [`Limits::max_viewers`].
 const VIEWERS_MAX: u32 = 8;
 
 /// The default number of connections that a worker holds beside its subscribers. Descriptors are
@@ -35,23 +35,23 @@ pub struct Limits {
     pub held_bytes_floor: usize,
     /// Bytes of answers to its own commands that may wait for one blocked connection. A client that
     /// asks for more without reading is closed.
-    pub outbound_bytes_max: usize,
+    pub max_outbound_bytes: usize,
     /// Bytes of messages that the replay buffers of all workers may hold for subscribers that do
     /// not read. Beyond it the oldest are dropped.
-    pub blocked_bytes_max: usize,
+    pub max_blocked_bytes: usize,
     /// Bytes of messages that one worker takes from its queue before it has offered them to all
     /// subscribers. Beyond it notifications stay in the queue; once that is full, publishers are
     /// refused.
-    pub pending_bytes_max: usize,
+    pub max_pending_bytes: usize,
     /// Connections without a complete head that a worker holds while every other place is taken; at
     /// least one.
-    pub heads_max: u32,
+    pub max_heads: u32,
     /// Closing connections of a worker that take no subscriber's place. They wait up to a few
     /// seconds for their peers to read the final response.
-    pub lingering_max: u32,
+    pub max_lingering: u32,
     /// Viewers of the status page that a full worker still accepts, so that an operator sees the
     /// overload. Further ones are refused like any other subscriber.
-    pub viewers_max: u32,
+    pub max_viewers: u32,
     /// Bytes that a worker writes in one slice to subscribers that lack messages, or as answers to
     /// commands, roughly: some hundred microseconds of work.
     pub slice_bytes: usize,
@@ -69,12 +69,12 @@ impl Default for Limits {
         Limits {
             max_buffered_bytes: 1 << 30,
             held_bytes_floor: 4 << 10,
-            outbound_bytes_max: 4 << 20,
-            blocked_bytes_max: throng_core::subscriptions::BLOCKED_BYTES_MAX,
-            pending_bytes_max: 64 << 20,
-            heads_max: HEADS_MAX,
-            lingering_max: LINGERING_MAX,
-            viewers_max: VIEWERS_MAX,
+            max_outbound_bytes: 4 << 20,
+            max_blocked_bytes: throng_core::subscriptions::BLOCKED_BYTES_MAX,
+            max_pending_bytes: 64 << 20,
+            max_heads: HEADS_MAX,
+            max_lingering: LINGERING_MAX,
+            max_viewers: VIEWERS_MAX,
             slice_bytes: 256 << 10,
             wait_timeout: Duration::from_secs(5),
             message_timeout: Duration::from_secs(60),

@@ -112,14 +112,14 @@ impl Plan {
     }
 
     /// Connections that all workers together hold.
-    pub fn connections_max(&self) -> usize {
+    pub fn max_connections(&self) -> usize {
         self.capacities.iter().map(|&capacity| capacity as usize).sum()
     }
 
     /// Connections that the descriptor limit allows one worker, whatever its share of
-    /// [`Plan::connections_max`] is.
-    pub fn worker_connections_max(&self) -> usize {
-        capacity::worker_connections_max(self.descriptors_max, self.workers())
+    /// [`Plan::max_connections`] is.
+    pub fn max_worker_connections(&self) -> usize {
+        capacity::max_worker_connections(self.descriptors_max, self.workers())
     }
 
     /// The workers' queues, in the order of the workers.

@@ -169,7 +169,7 @@ impl<N: Net> Worker<N> {
         let Setup { generation, id, settings, engine, access, rules, queue, metrics } = setup;
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
         let mut subscriptions = SubscriptionTable::new(rules);
-        subscriptions.set_blocked_bytes_max(limits.blocked_bytes_max / workers);
+        subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
         Worker {
             net,
             engine,

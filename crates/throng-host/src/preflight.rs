@@ -69,12 +69,12 @@ impl Capacity {
         Preflight { connections: demand.connections, checks: checks::all(demand, self) }
     }
 
-    /// The largest number of connections that this machine allows, at most `connections_max`.
+    /// The largest number of connections that this machine allows, at most `max_connections`.
     /// `demand` makes the request for a number.
-    pub fn fits(&self, connections_max: u64, demand: impl Fn(u64) -> Demand) -> u64 {
+    pub fn fits(&self, max_connections: u64, demand: impl Fn(u64) -> Demand) -> u64 {
         let is_possible = |connections| self.check(&demand(connections)).is_possible();
         // Binary search: more connections never need less.
-        let (mut fits, mut too_many) = (0, connections_max.saturating_add(1));
+        let (mut fits, mut too_many) = (0, max_connections.saturating_add(1));
         while too_many - fits > 1 {
             let middle = fits + (too_many - fits) / 2;
             if is_possible(middle) {

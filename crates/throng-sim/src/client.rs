@@ -240,9 +240,9 @@ impl Client {
         !self.unsent.is_empty() && !self.has_left
     }
 
-    /// Sends at most `bytes_max` bytes.
-    pub(crate) fn send(&mut self, bytes_max: usize) {
-        let count = bytes_max.min(self.unsent.len());
+    /// Sends at most `max_bytes` bytes.
+    pub(crate) fn send(&mut self, max_bytes: usize) {
+        let count = max_bytes.min(self.unsent.len());
         let bytes: Vec<u8> = self.unsent.drain(..count).collect();
         let mut pipe = self.pipe.borrow_mut();
         // A message that begins after the server has ended its side does not count.

@@ -58,7 +58,7 @@ pub(crate) struct Model {
     /// The number of messages dropped because all logs together exceeded their limit.
     pub(crate) evicted: u64,
     /// The bytes that all logs together may keep.
-    logs_bytes_max: usize,
+    max_logs_bytes: usize,
     /// By the index of their channel.
     logs: Vec<Log>,
 }
@@ -113,15 +113,15 @@ impl Log {
 }
 
 impl Model {
-    /// Empty logs, which together may keep `logs_bytes_max`.
+    /// Empty logs, which together may keep `max_logs_bytes`.
     pub(crate) fn new(
         topics: Vec<Topic>,
         epochs: Vec<String>,
         are_offsets_consecutive: bool,
-        logs_bytes_max: usize,
+        max_logs_bytes: usize,
     ) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
-        Model { topics, epochs, are_offsets_consecutive, evicted: 0, logs_bytes_max, logs }
+        Model { topics, epochs, are_offsets_consecutive, evicted: 0, max_logs_bytes, logs }
     }
 
     /// The index of the channel with this name.
@@ -195,8 +195,8 @@ impl Model {
         if !retention.is_none() {
             for entry in entries.iter().rev() {
                 bytes += entry.weight_bytes;
-                let is_expired = entry.time_ms + retention.age_ms_max <= now_ms;
-                if is_expired || count == retention.messages_max || bytes > retention.bytes_max {
+                let is_expired = entry.time_ms + retention.max_age_ms <= now_ms;
+                if is_expired || count == retention.max_messages || bytes > retention.max_bytes {
                     break;
                 }
                 count += 1;
@@ -317,7 +317,7 @@ impl Model {
     /// Drops the oldest messages of all logs while these exceed their limit.
     fn evict(&mut self, now_ms: u64) {
         let (_, mut bytes) = self.kept(now_ms);
-        while bytes > self.logs_bytes_max {
+        while bytes > self.max_logs_bytes {
             let oldest = (0..self.logs.len()).filter_map(|topic| {
                 let first = self.first_kept(topic, now_ms);
                 let entry = self.logs[topic].entries.get(first)?;
@@ -340,14 +340,14 @@ impl Model {
     /// The most bytes that a worker's replay buffers may have kept when it dropped the message with
     /// this offset, or the first one after it. They drop the oldest messages first, by
     /// their time, so that they kept nothing older, except for backlogs.
-    pub(crate) fn buffered_bytes_max(&self, topic: usize, offset: u64) -> usize {
+    pub(crate) fn max_buffered_bytes(&self, topic: usize, offset: u64) -> usize {
         let dropped = self.next_for(topic, offset.saturating_sub(1), None);
         let Some((_, dropped)) = dropped else { return 0 };
         let of_topic = |(topic, log): (&Topic, &Log)| {
             let from = log.entries.partition_point(|entry| entry.time_ms < dropped.time_ms);
             let rule = &topic.rule;
             let older = if log.has_backlogs {
-                rule.max_lag_messages.max(rule.retention.messages_max)
+                rule.max_lag_messages.max(rule.retention.max_messages)
             } else {
                 0
             };

@@ -44,13 +44,13 @@ impl FakeNet {
         self.watched.iter().any(|pipe| pipe.borrow().has_edge())
     }
 
-    /// At most `events_max` events, in random order.
-    pub fn wait(&mut self, events_max: usize, random: &mut Random) -> Vec<Ready> {
+    /// At most `max_events` events, in random order.
+    pub fn wait(&mut self, max_events: usize, random: &mut Random) -> Vec<Ready> {
         self.watched.retain(|pipe| !pipe.borrow().is_closed());
         let mut with_edge: Vec<_> =
             self.watched.iter().filter(|pipe| pipe.borrow().has_edge()).cloned().collect();
         let mut events = Vec::new();
-        while events.len() < events_max && !with_edge.is_empty() {
+        while events.len() < max_events && !with_edge.is_empty() {
             let pipe = with_edge.swap_remove(random.below(with_edge.len()));
             events.extend(pipe.borrow_mut().ready());
         }

@@ -174,9 +174,9 @@ impl Pipe {
         }
     }
 
-    /// The client reads at most `bytes_max` bytes.
-    pub fn client_reads(&mut self, bytes_max: usize) -> Vec<u8> {
-        let count = bytes_max.min(self.outbound.len());
+    /// The client reads at most `max_bytes` bytes.
+    pub fn client_reads(&mut self, max_bytes: usize) -> Vec<u8> {
+        let count = max_bytes.min(self.outbound.len());
         let bytes = self.outbound.drain(..count).collect();
         if count > 0 {
             self.moved_ms = self.stamp.now().now_ms;

@@ -108,7 +108,7 @@ pub(crate) struct Parts {
     /// The workers' queues.
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
     /// The limit of all logs together.
-    pub(crate) logs_bytes_max: usize,
+    pub(crate) max_logs_bytes: usize,
 }
 
 /// The engine under test, with its record.
@@ -158,8 +158,8 @@ impl Recorder {
     /// Goes on with an engine that is thawed from the bytes of this one, if it
     /// [can be frozen](Recorder::can_freeze).
     pub(crate) fn freeze_and_thaw(&self) -> Result<(), ThawError> {
-        let Parts { rules, queues, logs_bytes_max } = &self.parts;
-        let mut thaw = MemoryThaw::new(Arc::clone(rules), queues.clone(), *logs_bytes_max);
+        let Parts { rules, queues, max_logs_bytes } = &self.parts;
+        let mut thaw = MemoryThaw::new(Arc::clone(rules), queues.clone(), *max_logs_bytes);
         match &*self.engine() {
             Tested::Memory(engine) => engine.freeze(|record| thaw.record(&record))?,
             Tested::Streams(_) => return Ok(()),

@@ -52,32 +52,32 @@ pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
         user("ann", 10, 6, Skip),
         user("bo?", 10, 100, Close),
     ];
-    topics[4].rule.retention.age_ms_max = 3000;
-    topics[5].rule.retention.bytes_max = 2500;
+    topics[4].rule.retention.max_age_ms = 3000;
+    topics[5].rule.retention.max_bytes = 2500;
     topics[5].rule.max_lag_bytes = 3000;
     topics[BRIEF].is_pinned = false;
-    topics[BRIEF].rule.retention.age_ms_max = if is_kept { 1500 } else { 0 };
+    topics[BRIEF].rule.retention.max_age_ms = if is_kept { 1500 } else { 0 };
     topics
 }
 
 /// Makes messages expire only when simulated time leaps.
 pub(crate) fn keep_for_an_hour(topics: &mut [Topic]) {
     for topic in topics.iter_mut().filter(|topic| !topic.rule.retention.is_none()) {
-        topic.rule.retention.age_ms_max = HOUR_MS;
+        topic.rule.retention.max_age_ms = HOUR_MS;
     }
 }
 
 fn topic(
     kind: Kind,
     name: &'static str,
-    messages_max: usize,
+    max_messages: usize,
     max_lag_messages: usize,
     lag_policy: LagPolicy,
 ) -> Topic {
     let rule = Rule {
         kind: Some(kind),
         pattern: name.to_owned(),
-        retention: Retention { messages_max, bytes_max: 1 << 20, age_ms_max: HOUR_MS },
+        retention: Retention { max_messages, max_bytes: 1 << 20, max_age_ms: HOUR_MS },
         max_lag_messages,
         max_lag_bytes: 1 << 20,
         lag_policy,

@@ -61,7 +61,7 @@ struct Kind {
     /// The step at which the server drains; `None` if all clients leave instead.
     drains_at: Option<usize>,
     steps: usize,
-    clients_max: usize,
+    max_clients: usize,
     /// How many more times part of a crowd leaves and joins during a fan-out.
     stirs: usize,
 }
@@ -170,10 +170,10 @@ impl World {
     }
 
     /// Lets a client read and check what it reads. Returns the number of bytes.
-    fn read(&mut self, number: usize, bytes_max: usize) -> Check<usize> {
+    fn read(&mut self, number: usize, max_bytes: usize) -> Check<usize> {
         let mut tamper = self.tamper.take();
         let (client, view) = self.client(number);
-        let result = client.read(bytes_max, &mut tamper, view);
+        let result = client.read(max_bytes, &mut tamper, view);
         self.tamper = tamper;
         result.map_err(|objection| {
             let plan = &self.clients[number].plan;

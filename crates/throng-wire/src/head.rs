@@ -33,7 +33,7 @@ const LEADING_LINES_MAX: usize = 2;
 pub struct Limits {
     /// The limit on request line and headers together, with the empty lines around them. The
     /// request line has no lower limit: it may name every channel that a connection may follow.
-    pub head_bytes_max: usize,
+    pub max_head_bytes: usize,
 }
 
 /// The result of [`parse`].
@@ -135,7 +135,7 @@ impl<'a> Head<'a> {
 
 /// Parses the head at the start of `bytes`, which may end before the head does or go on behind it.
 pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, ErrorResponse> {
-    match find_end(bytes, limits.head_bytes_max)? {
+    match find_end(bytes, limits.max_head_bytes)? {
         None => Ok(Parsed::Incomplete),
         Some((start, end)) => {
             let head = parse_complete(&bytes[start..end])?;
@@ -145,7 +145,7 @@ pub fn parse<'a>(bytes: &'a [u8], limits: Limits) -> Result<Parsed<'a>, ErrorRes
 }
 
 /// Where the request line starts and where the final empty line ends, once that has arrived.
-fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)>, ErrorResponse> {
+fn find_end(bytes: &[u8], max_head_bytes: usize) -> Result<Option<(usize, usize)>, ErrorResponse> {
     let mut start = 0;
     let mut leading_lines = 0;
     let mut line_start = 0;
@@ -153,9 +153,9 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
         let line = &bytes[line_start..line_feed];
         let is_request_line = line_start == start;
         if is_request_line {
-            check_request_line(line_feed + 1, head_bytes_max)?;
+            check_request_line(line_feed + 1, max_head_bytes)?;
         }
-        if line_feed >= head_bytes_max {
+        if line_feed >= max_head_bytes {
             return Err(ErrorCode::HeadTooLarge.into());
         }
         match line {
@@ -177,9 +177,9 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
         line_start = line_feed + 1;
     }
     if line_start == start {
-        check_request_line(bytes.len() + 1, head_bytes_max)?;
+        check_request_line(bytes.len() + 1, max_head_bytes)?;
     }
-    if bytes.len() >= head_bytes_max {
+    if bytes.len() >= max_head_bytes {
         return Err(ErrorCode::HeadTooLarge.into());
     }
     Ok(None)
@@ -187,11 +187,11 @@ fn find_end(bytes: &[u8], head_bytes_max: usize) -> Result<Option<(usize, usize)
 
 /// Checks the length of the request line, complete or not. `end` is a lower bound for the length of
 /// the head up to the end of that line.
-fn check_request_line(end: usize, head_bytes_max: usize) -> Result<(), ErrorResponse> {
-    if end <= head_bytes_max {
+fn check_request_line(end: usize, max_head_bytes: usize) -> Result<(), ErrorResponse> {
+    if end <= max_head_bytes {
         return Ok(());
     }
-    let message = format!("the request line is longer than {head_bytes_max} bytes");
+    let message = format!("the request line is longer than {max_head_bytes} bytes");
     Err(ErrorResponse::new(ErrorCode::UriTooLong, message))
 }
 

@@ -55,8 +55,8 @@ impl FromStr for ServerUrl {
 }
 
 impl Client {
-    /// A response ends with an error after `silence_max` without data.
-    pub fn new(url: &ServerUrl, silence_max: Option<Duration>) -> Client {
+    /// A response ends with an error after `max_silence` without data.
+    pub fn new(url: &ServerUrl, max_silence: Option<Duration>) -> Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // The server is often on this machine, where no proxy can reach it.
@@ -64,7 +64,7 @@ impl Client {
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(RESPONSE_TIMEOUT))
-            .timeout_per_read(silence_max)
+            .timeout_per_read(max_silence)
             .user_agent(concat!("throng/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();

@@ -183,7 +183,7 @@ fn start_log(settings: &Settings) {
 
 /// Checks whether the machine allows the planned number of connections.
 fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
-    let mut demand = Demand::server(plan.connections_max() as u64);
+    let mut demand = Demand::server(plan.max_connections() as u64);
     if let Some(server) = &mut demand.server {
         server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
         // Port 0 lets the kernel choose, so the port of the next start is unknown.
@@ -200,7 +200,7 @@ fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::
         do_clients_publish: settings.clients_publish.0,
         workers: plan.workers(),
         descriptors_max: plan.descriptors_max(),
-        max_connections: plan.connections_max(),
+        max_connections: plan.max_connections(),
         preflight: &preflight(settings, plan),
         requested: settings.max_connections.0,
         allows_anyone: settings.allow_anyone.0,
@@ -285,9 +285,9 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         max_message_bytes: settings.max_message_bytes.0,
         max_batch_bytes: settings.max_batch_bytes.0,
         max_channels_per_connection: settings.max_channels_per_connection.0,
-        max_connections: plan.connections_max(),
+        max_connections: plan.max_connections(),
         // The limit of the workers' descriptor tables is also that of the process's own table.
-        own_connections_max: plan.worker_connections_max(),
+        max_control_connections: plan.max_worker_connections(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
         drain_window: settings.drain_window.0,

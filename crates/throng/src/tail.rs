@@ -278,9 +278,9 @@ impl Follower {
         if let Some(ms) = self.retry_ms.take() {
             return Duration::from_millis(ms).min(PAUSE_MAX * 4);
         }
-        let pause_max = PAUSE_MIN.saturating_mul(1 << (self.retries - 1).min(16)).min(PAUSE_MAX);
+        let max_pause = PAUSE_MIN.saturating_mul(1 << (self.retries - 1).min(16)).min(PAUSE_MAX);
         let random = RandomState::new().build_hasher().finish();
-        pause_max.mul_f64(random as f64 / u64::MAX as f64)
+        max_pause.mul_f64(random as f64 / u64::MAX as f64)
     }
 }
 

@@ -89,9 +89,9 @@ async fn publish_line(
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
     permit_user(&*control.access.policy, head, None, Action::Publish(&channel), wait_left).await?;
-    let bytes_max = control.settings.max_message_bytes;
-    if item.publication.body.len() > bytes_max {
-        return Err(ErrorResponse::message_too_large(bytes_max));
+    let max_bytes = control.settings.max_message_bytes;
+    if item.publication.body.len() > max_bytes {
+        return Err(ErrorResponse::message_too_large(max_bytes));
     }
     let excluded = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();

@@ -26,7 +26,7 @@ use crate::http::caller::Caller;
 use crate::http::origin;
 
 /// The head has passed the limits of the settings already.
-const LIMITS: Limits = Limits { head_bytes_max: usize::MAX };
+const LIMITS: Limits = Limits { max_head_bytes: usize::MAX };
 
 /// Tells nginx not to buffer the response.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");

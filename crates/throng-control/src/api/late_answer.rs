@@ -6,9 +6,9 @@ use throng_core::{Answer, Later, Ticket};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The answer to a question; `None` if it does not come within `wait_max`, or not at all.
+/// The answer to a question; `None` if it does not come within `max_wait`, or not at all.
 pub(super) async fn within<T, E>(
-    wait_max: Duration,
+    max_wait: Duration,
     question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
 ) -> Result<Option<T>, E>
 where
@@ -32,7 +32,7 @@ where
     }
     // An answer comes later only through the ticket.
     let Some(receiver) = receiver else { return Ok(None) };
-    Ok(timeout(wait_max, receiver).await.ok().and_then(Result::ok))
+    Ok(timeout(max_wait, receiver).await.ok().and_then(Result::ok))
 }
 
 #[cfg(test)]
@@ -43,11 +43,11 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     fn ask(
-        wait_max: Duration,
+        max_wait: Duration,
         question: impl FnOnce(Later<'_, u32>) -> Result<Answer<u32>, &'static str>,
     ) -> Result<Option<u32>, &'static str> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        runtime.expect("a runtime").block_on(within(wait_max, question))
+        runtime.expect("a runtime").block_on(within(max_wait, question))
     }
 
     #[test]

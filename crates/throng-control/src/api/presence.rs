@@ -21,9 +21,9 @@ pub(crate) async fn answer(
     permit(&*control.access.policy, head, Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit"])?;
-    let users_max = limit(query)?;
+    let max_users = limit(query)?;
     let now_ms = clock::now_ms();
-    let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, users_max, later);
+    let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, max_users, later);
     let Some(presence) = within(WORKERS_TIMEOUT, ask).await? else {
         let message = "the workers are too busy to count the subscribers; try again later";
         return Err(ApiError::new(ErrorCode::Busy, message));

@@ -31,18 +31,18 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 struct Limits {
     /// Maximum size of one body.
-    bytes_max: usize,
+    max_bytes: usize,
     /// Memory of all bodies of this kind that are arriving or being published.
     quota: Arc<MemoryQuota>,
 }
 
 impl Limits {
-    fn new(bytes_max: usize, quota_bytes: u64) -> Limits {
-        Limits { bytes_max, quota: Arc::new(MemoryQuota::new(quota_bytes)) }
+    fn new(max_bytes: usize, quota_bytes: u64) -> Limits {
+        Limits { max_bytes, quota: Arc::new(MemoryQuota::new(quota_bytes)) }
     }
 
     fn too_large(&self) -> ApiError {
-        let message = format!("the request body is larger than {} bytes", self.bytes_max);
+        let message = format!("the request body is larger than {} bytes", self.max_bytes);
         ApiError::new(ErrorCode::TooLarge, message).closing()
     }
 }
@@ -81,9 +81,9 @@ impl BodyReader {
         BodyReader {
             message: Limits::new(
                 settings.max_message_bytes,
-                settings.limits.partial_messages_bytes_max,
+                settings.limits.max_partial_messages_bytes,
             ),
-            batch: Limits::new(settings.max_batch_bytes, settings.limits.partial_batches_bytes_max),
+            batch: Limits::new(settings.max_batch_bytes, settings.limits.max_partial_batches_bytes),
             body_timeout: settings.limits.body_timeout,
             idle_timeout: settings.idle_timeout,
             drain_body_timeout: settings.limits.drain_body_timeout,
@@ -112,7 +112,7 @@ impl BodyReader {
     ) -> Result<Whole, ApiError> {
         let limits = self.limits(kind);
         // Checked before the first read, which makes hyper send `100 Continue`.
-        if announced(headers).is_some_and(|bytes| bytes > limits.bytes_max as u64) {
+        if announced(headers).is_some_and(|bytes| bytes > limits.max_bytes as u64) {
             return Err(limits.too_large());
         }
         let reading = self.collect(drain, body, limits);
@@ -133,7 +133,7 @@ impl BodyReader {
         // A client that expects `100 Continue` and got a final response instead may or may not send
         // the body.
         let is_coming = !headers.contains_key(EXPECT)
-            && announced(headers).is_some_and(|bytes| bytes <= self.message.bytes_max as u64);
+            && announced(headers).is_some_and(|bytes| bytes <= self.message.max_bytes as u64);
         let reading = async { while let Ok(Some(_)) = self.next(drain, body).await {} };
         is_coming && timeout(self.body_timeout, reading).await.is_ok() && body.is_end_stream()
     }
@@ -146,7 +146,7 @@ impl BodyReader {
     ) -> Result<Whole, ApiError> {
         // Most messages are a single piece, which is used without a copy.
         let first = self.next(drain, body).await?.unwrap_or_default();
-        if first.len() > limits.bytes_max {
+        if first.len() > limits.max_bytes {
             return Err(limits.too_large());
         }
         if body.is_end_stream() {
@@ -166,7 +166,7 @@ impl BodyReader {
                 piece = self.next(drain, body) => piece?,
             };
             let Some(piece) = piece else { break };
-            if whole.len() + piece.len() > limits.bytes_max {
+            if whole.len() + piece.len() > limits.max_bytes {
                 return Err(limits.too_large());
             }
             if !reservation.grow(piece.len()) {

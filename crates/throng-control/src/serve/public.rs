@@ -165,7 +165,7 @@ impl<A: HandoffReceiver> PublicConnections<A> {
         let settings = &self.control.settings;
         let own = self.connections.len();
         let subscribers = usize::try_from(self.control.edge.subscribers()).unwrap_or(usize::MAX);
-        let connections_max = settings.max_connections.saturating_add(EXTRA_CONNECTIONS);
-        own < settings.own_connections_max && subscribers.saturating_add(own) < connections_max
+        let max_connections = settings.max_connections.saturating_add(EXTRA_CONNECTIONS);
+        own < settings.max_control_connections && subscribers.saturating_add(own) < max_connections
     }
 }

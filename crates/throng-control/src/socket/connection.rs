@@ -65,8 +65,8 @@ impl Connection {
         let is_logged = tracing::enabled!(tracing::Level::DEBUG);
         let peer = if is_logged { stream.peer_addr().ok() } else { None };
         let caller = Caller { listener: self.listener, peer };
-        let head_bytes_max = self.control.settings.max_head_bytes;
-        let boundary = RequestBoundary::new(stream, &handoff.bytes, head_bytes_max);
+        let max_head_bytes = self.control.settings.max_head_bytes;
+        let boundary = RequestBoundary::new(stream, &handoff.bytes, max_head_bytes);
         drop(handoff.bytes);
         let boundary = SharedBoundary::new(boundary);
         let eviction = Arc::new(EvictionSignal::default());
@@ -97,14 +97,14 @@ impl Drop for Connection {
 }
 
 /// Hyper's settings. The timeouts are those of [`Deadlines`].
-fn builder(head_bytes_max: usize) -> http1::Builder {
+fn builder(max_head_bytes: usize) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
         // The spelling of the workers' responses.
         .title_case_headers(true)
         .header_read_timeout(None)
-        .max_buf_size(BUFFER_BYTES_MIN.max(head_bytes_max + HEAD_SPARE_BYTES));
+        .max_buf_size(BUFFER_BYTES_MIN.max(max_head_bytes + HEAD_SPARE_BYTES));
     builder
 }
 

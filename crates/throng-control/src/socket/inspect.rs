@@ -50,8 +50,8 @@ pub(super) enum Inspection {
 }
 
 /// Inspects `bytes`, which begin with a request head.
-pub(super) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
-    let (head, head_bytes) = match head::parse(bytes, Limits { head_bytes_max }) {
+pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
+    let (head, head_bytes) = match head::parse(bytes, Limits { max_head_bytes }) {
         Ok(Parsed::Incomplete) => return Inspection::Partial,
         Ok(Parsed::Complete { head, length }) => (head, length),
         Err(error) => return Inspection::Malformed(error),
@@ -83,7 +83,7 @@ pub(super) fn inspect(bytes: &[u8], head_bytes_max: usize) -> Inspection {
 
 /// Checks a request of the admin listener, which begins `bytes`: may it be handed off to a worker?
 pub(super) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), ApiError> {
-    let limits = Limits { head_bytes_max: settings.max_head_bytes };
+    let limits = Limits { max_head_bytes: settings.max_head_bytes };
     match head::parse(bytes, limits)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
             Route::Subscribe(request) => origin::check_viewer(settings, &request),
@@ -100,7 +100,7 @@ pub(super) fn origin_and_subscription(
     settings: &Settings,
     listener: Listener,
 ) -> (Option<String>, Option<Box<Request>>) {
-    let limits = Limits { head_bytes_max: settings.max_head_bytes };
+    let limits = Limits { max_head_bytes: settings.max_head_bytes };
     let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
         return (None, None);
     };

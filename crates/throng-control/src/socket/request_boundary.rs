@@ -53,7 +53,7 @@ pub(super) enum Closed {
 pub(super) struct RequestBoundary {
     stream: TcpStream,
     /// Maximum size of a request head.
-    head_bytes_max: usize,
+    max_head_bytes: usize,
     /// Bytes that were read from the socket and not yet by hyper.
     unread: BytesMut,
     /// Bytes hyper may still read before the next head.
@@ -74,10 +74,10 @@ pub(super) struct RequestBoundary {
 
 impl RequestBoundary {
     /// A boundary for `stream`, from which `bytes` were read already.
-    pub(super) fn new(stream: TcpStream, bytes: &[u8], head_bytes_max: usize) -> RequestBoundary {
+    pub(super) fn new(stream: TcpStream, bytes: &[u8], max_head_bytes: usize) -> RequestBoundary {
         RequestBoundary {
             stream,
-            head_bytes_max,
+            max_head_bytes,
             unread: BytesMut::from(bytes),
             readable: 0,
             closed: None,
@@ -229,7 +229,7 @@ impl RequestBoundary {
         if self.unread.is_empty() {
             return false;
         }
-        match inspect(&self.unread, self.head_bytes_max) {
+        match inspect(&self.unread, self.max_head_bytes) {
             Inspection::Partial => return false,
             Inspection::Request { head_bytes, body } => {
                 self.readable = match body {

@@ -188,7 +188,7 @@ fn no_timeout_applies_while_the_server_works() {
 
 #[test]
 fn an_idle_connection_is_closed_for_a_new_one() {
-    let server = Server::with(Settings { own_connections_max: 1, ..Settings::for_tests() });
+    let server = Server::with(Settings { max_control_connections: 1, ..Settings::for_tests() });
     let mut first = server.connect_again();
     let mut second = server.connect(get("/health"));
     assert_eq!(second.answer().status, 200);
@@ -199,7 +199,7 @@ fn an_idle_connection_is_closed_for_a_new_one() {
 
 #[test]
 fn all_connections_over_the_limit_get_full() {
-    let server = Server::with(Settings { own_connections_max: 0, ..Settings::for_tests() });
+    let server = Server::with(Settings { max_control_connections: 0, ..Settings::for_tests() });
     // More than the number of lingering refusals.
     let mut all: Vec<_> = (0..100).map(|_| server.connect(get("/health"))).collect();
     for client in &mut all {
@@ -227,7 +227,7 @@ fn subscribers_count_against_the_limit_of_connections() {
 /// A body that does not arrive does not protect its connection.
 #[test]
 fn incomplete_requests_are_evicted() {
-    let server = Server::with(Settings { own_connections_max: 2, ..Settings::for_tests() });
+    let server = Server::with(Settings { max_control_connections: 2, ..Settings::for_tests() });
     let fields = ["Content-Length: 9", "Expect: 100-continue"];
     let mut stuck: Vec<_> =
         (0..2).map(|_| server.connect(request("POST", "/channels/a", &fields))).collect();
@@ -241,7 +241,7 @@ fn incomplete_requests_are_evicted() {
 /// A connection that waits for the server is not evicted, so a new one is refused.
 #[test]
 fn requests_that_wait_for_the_server_are_not_evicted() {
-    let server = Server::with(Settings { own_connections_max: 1, ..Settings::for_tests() });
+    let server = Server::with(Settings { max_control_connections: 1, ..Settings::for_tests() });
     server.follow(&ChannelName::channel("b"));
     let mut asking = server.connect(get("/channels/b/presence"));
     let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
@@ -273,10 +273,10 @@ fn the_length_of_targets_is_limited() {
 #[test]
 fn the_memory_of_unread_responses_is_limited() {
     let max_message_bytes = 1 << 20;
-    let answer_bytes_max = 1 << 20;
+    let max_answer_bytes = 1 << 20;
     let settings = Settings {
         max_message_bytes,
-        limits: Limits { answer_bytes_max, ..Limits::default() },
+        limits: Limits { max_answer_bytes, ..Limits::default() },
         ..Settings::for_tests()
     };
     let server = Server::with(settings);
@@ -306,7 +306,7 @@ fn the_memory_of_unread_responses_is_limited() {
 #[test]
 fn the_memory_of_incomplete_bodies_is_limited() {
     let settings = Settings {
-        limits: Limits { partial_batches_bytes_max: 1 << 20, ..Limits::default() },
+        limits: Limits { max_partial_batches_bytes: 1 << 20, ..Limits::default() },
         ..Settings::for_tests()
     };
     let server = Server::with(settings);

@@ -23,7 +23,7 @@ fn the_workers_report_the_users() {
     server.follow(&user);
     let mut client = server.connect(get("/users/ann/presence?limit=1"));
     let Notification::Presence { query, .. } = server.notification() else { panic!("a question") };
-    assert_eq!(query.users_max(), 1);
+    assert_eq!(query.max_users(), 1);
     query.answer(["bo".into(), "ann".into()], false);
     let expected = json!({"user": "ann", "connections": 3, "users": ["ann"], "more": true});
     assert_eq!(client.answer().json(), expected);

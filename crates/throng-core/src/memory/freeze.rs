@@ -69,9 +69,9 @@ struct OpenChannel {
 
 impl MemoryThaw {
     /// What [`MemoryEngine::new`] takes, but for the epoch, which is a part of the frozen state.
-    pub fn new(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>, bytes_max: usize) -> MemoryThaw {
+    pub fn new(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>, max_bytes: usize) -> MemoryThaw {
         MemoryThaw {
-            engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, bytes_max),
+            engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, max_bytes),
             has_begun: false,
             is_ended: false,
             has_failed: false,

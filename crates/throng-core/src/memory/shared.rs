@@ -22,9 +22,9 @@ pub(super) struct Shared {
     /// The workers' queues, by [`WorkerId`].
     queues: Vec<Arc<WorkerQueue>>,
     /// The limit of what all logs together keep.
-    bytes_max: usize,
+    max_bytes: usize,
     /// The largest distance between the offsets of consecutive messages. It is 1 except in tests.
-    offset_step_max: u64,
+    max_offset_step: u64,
     pub(super) bytes: AtomicUsize,
     pub(super) messages: AtomicU64,
     /// Idempotency keys that all shards remember.
@@ -46,15 +46,15 @@ impl Shared {
         epoch: Epoch,
         rules: Arc<Rules>,
         queues: Vec<Arc<WorkerQueue>>,
-        bytes_max: usize,
+        max_bytes: usize,
     ) -> Shared {
         Shared {
             epoch,
             rules,
             hasher: foldhash::quality::RandomState::default(),
             queues,
-            bytes_max,
-            offset_step_max: 1,
+            max_bytes,
+            max_offset_step: 1,
             bytes: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
             keys: AtomicUsize::new(0),
@@ -70,17 +70,17 @@ impl Shared {
 
     /// Makes offsets skip numbers, as those of other engines do.
     #[cfg(any(test, feature = "conformance"))]
-    pub(super) fn set_offset_step_max(&mut self, step_max: u64) {
-        self.offset_step_max = step_max;
+    pub(super) fn set_max_offset_step(&mut self, max_step: u64) {
+        self.max_offset_step = max_step;
     }
 
     /// The offset of the message after the one at `offset`.
     pub(super) fn next_offset(&self, offset: u64) -> u64 {
-        offset + 1 + offset.wrapping_mul(7) % self.offset_step_max
+        offset + 1 + offset.wrapping_mul(7) % self.max_offset_step
     }
 
     pub(super) fn are_offsets_consecutive(&self) -> bool {
-        self.offset_step_max == 1
+        self.max_offset_step == 1
     }
 
     pub(super) fn message_id(&self, offset: u64) -> MessageId {
@@ -138,7 +138,7 @@ impl Shared {
 
     /// Whether all logs together exceed their limit.
     pub(super) fn is_over(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > self.bytes_max
+        self.bytes.load(Ordering::Relaxed) > self.max_bytes
     }
 
     /// Appends a message to a log, and counts it.

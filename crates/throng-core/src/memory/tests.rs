@@ -20,8 +20,8 @@ fn local(number: u32) -> LocalId {
     LocalId(std::num::NonZeroU32::new(number).expect("counted from one"))
 }
 
-fn retention(messages_max: usize) -> Retention {
-    Retention { messages_max, bytes_max: usize::MAX, age_ms_max: DAY_MS }
+fn retention(max_messages: usize) -> Retention {
+    Retention { max_messages, max_bytes: usize::MAX, max_age_ms: DAY_MS }
 }
 
 /// The size of a message towards the limits, in bytes.
@@ -34,17 +34,17 @@ struct Fixture {
     engine: MemoryEngine,
     queues: Vec<Arc<WorkerQueue>>,
     rules: Arc<Rules>,
-    bytes_max: usize,
+    max_bytes: usize,
 }
 
 impl Fixture {
-    fn new(retention: Retention, workers: usize, bytes_max: usize) -> Fixture {
+    fn new(retention: Retention, workers: usize, max_bytes: usize) -> Fixture {
         let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
         let queues: Vec<_> = (0..workers).map(|_| Arc::new(WorkerQueue::new(|| {}))).collect();
         let epoch = Epoch::numbered(7);
         let rules = Arc::new(rules);
-        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), bytes_max);
-        Fixture { engine, queues, rules, bytes_max }
+        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), max_bytes);
+        Fixture { engine, queues, rules, max_bytes }
     }
 
     /// An engine to put in the place of another.
@@ -66,7 +66,7 @@ impl Fixture {
     /// A new engine for the same queues, from records.
     fn thaw(&self, records: &[Vec<u8>]) -> Result<MemoryEngine, ThawError> {
         let mut thaw =
-            MemoryThaw::new(Arc::clone(&self.rules), self.queues.clone(), self.bytes_max);
+            MemoryThaw::new(Arc::clone(&self.rules), self.queues.clone(), self.max_bytes);
         records.iter().try_for_each(|record| thaw.record(record))?;
         thaw.finish()
     }

@@ -62,15 +62,15 @@ impl SubscriptionTable {
         let Some(buffer) = &mut channel.buffer else { return };
         let rule = self.rules.get(channel.rule);
         let retention = rule.retention;
-        let (messages_max, bytes_max) = match (channel.blocked, channel.catching_up) {
+        let (max_messages, max_bytes) = match (channel.blocked, channel.catching_up) {
             (0, _) => (0, 0),
             (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
             _ => (
-                rule.max_lag_messages.max(retention.messages_max),
-                rule.max_lag_bytes.max(retention.bytes_max),
+                rule.max_lag_messages.max(retention.max_messages),
+                rule.max_lag_bytes.max(retention.max_bytes),
             ),
         };
-        while buffer.messages().len() > messages_max || buffer.bytes() > bytes_max {
+        while buffer.messages().len() > max_messages || buffer.bytes() > max_bytes {
             let oldest = buffer.messages().front().map(|oldest| oldest.id.offset);
             if oldest.is_none_or(|oldest| oldest > buffer.offered()) {
                 break;
@@ -95,7 +95,7 @@ impl SubscriptionTable {
             holders.add(oldest_ms, local.index(), oldest_of);
             channels[local.index()].buffer_mut().is_listed = true;
         }
-        while self.blocked_bytes() > self.blocked_bytes_max {
+        while self.blocked_bytes() > self.max_blocked_bytes {
             let SubscriptionTable { channels, holders, .. } = self;
             let oldest_of = |index| channels.get(index)?.buffer.as_ref()?.oldest_blocked_ms();
             // None: the rest are backlogs of new subscriptions, which the next trim lists.

@@ -20,9 +20,9 @@ fn rules(retained: usize, lag_messages: usize, lag_bodies: usize, policy: LagPol
         Vec::new(),
         Rule {
             retention: Retention {
-                messages_max: retained,
-                bytes_max: retained * weight_bytes,
-                age_ms_max: u64::MAX,
+                max_messages: retained,
+                max_bytes: retained * weight_bytes,
+                max_age_ms: u64::MAX,
             },
             max_lag_messages: lag_messages,
             max_lag_bytes: lag_bodies * weight_bytes,
@@ -84,9 +84,9 @@ proptest! {
             Offsets::WithHoles,
         ]),
         steps in steps(),
-        messages_max in 0usize..8,
+        max_messages in 0usize..8,
     ) {
-        World::new(rules, offsets).holding(messages_max).run(&steps);
+        World::new(rules, offsets).holding(max_messages).run(&steps);
     }
 
     #[test]

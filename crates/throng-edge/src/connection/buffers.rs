@@ -35,7 +35,7 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct BufferQuota {
     bytes: usize,
-    bytes_max: usize,
+    max_bytes: usize,
     floor_bytes: usize,
     /// The number of times that a connection has begun to buffer something.
     begun: u64,
@@ -55,8 +55,8 @@ impl BufferQuota {
         self.bytes
     }
 
-    pub(super) fn new(bytes_max: usize, floor_bytes: usize) -> BufferQuota {
-        BufferQuota { bytes: 0, bytes_max, floor_bytes, begun: 0, places: BTreeSet::new() }
+    pub(super) fn new(max_bytes: usize, floor_bytes: usize) -> BufferQuota {
+        BufferQuota { bytes: 0, max_bytes, floor_bytes, begun: 0, places: BTreeSet::new() }
     }
 
     /// Counts `bytes` for the connection, for which `buffered` was counted before.
@@ -92,7 +92,7 @@ impl BufferQuota {
     /// The connection to evict next; `None` while all together stay within the limit, or each is
     /// below the floor.
     pub(super) fn excess(&self) -> Option<ConnectionId> {
-        self.places.last().filter(|_| self.bytes > self.bytes_max).map(|place| place.id)
+        self.places.last().filter(|_| self.bytes > self.max_bytes).map(|place| place.id)
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
         quota.release(ConnectionId::new(3), held[3]);
         quota.release(ConnectionId::new(1), held[1]);
         quota.set(ConnectionId::new(0), &mut held[0], 7);
-        quota.bytes_max = 0;
+        quota.max_bytes = 0;
         assert_eq!(quota.excess(), None, "none below the floor");
     }
 

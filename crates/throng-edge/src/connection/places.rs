@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! Subscribers, and closing connections beyond `lingering_max`, never exceed the capacity, and
-//! viewers beyond it never exceed `viewers_max`. So at least `heads_max` places are left for heads.
+//! Subscribers, and closing connections beyond `max_lingering`, never exceed the capacity, and
+//! viewers beyond it never exceed `max_viewers`. So at least `max_heads` places are left for heads.
 
 use super::flags::Flags;
 use crate::limits::Limits;
@@ -23,7 +23,7 @@ pub(super) struct Places {
     limits: Limits,
     /// Connections that subscribe or have subscribed: each has a place until it closes.
     admitted: u32,
-    /// Those of them with places in the reserve: viewers, at most `viewers_max`.
+    /// Those of them with places in the reserve: viewers, at most `max_viewers`.
     viewers_in_reserve: u32,
     closing: u32,
 }
@@ -47,7 +47,7 @@ impl Places {
     }
 
     /// A connection with these flags begins to close, and gives up its place. Returns whether it
-    /// may linger: where its place was, or among `lingering_max`.
+    /// may linger: where its place was, or among `max_lingering`.
     pub(super) fn begin_closing(&mut self, flags: Flags) -> bool {
         let had_place = flags.has(Flags::SERVED) && !flags.has(Flags::IN_RESERVE);
         let lingers = had_place || self.may_linger();
@@ -78,7 +78,7 @@ impl Places {
 
     /// The number of places for subscribers that are taken.
     pub(super) fn taken(&self) -> u32 {
-        self.subscribers() + self.closing.saturating_sub(self.limits.lingering_max)
+        self.subscribers() + self.closing.saturating_sub(self.limits.max_lingering)
     }
 
     /// The number of places left for subscribers, if `kept` are kept for handoffs.
@@ -88,14 +88,14 @@ impl Places {
 
     /// Whether the reserve has a place for another viewer.
     pub(super) fn has_viewer_place(&self) -> bool {
-        self.viewers_in_reserve < self.limits.viewers_max
+        self.viewers_in_reserve < self.limits.max_viewers
     }
 
     /// Whether a new connection has a place beside `connections`, even if only in the reserve.
     pub(super) fn has_room_for_head(&self, connections: u32) -> bool {
         // Free places of viewers do not count: heads may not take them.
-        let Limits { heads_max, lingering_max, .. } = self.limits;
-        let reserve = heads_max + lingering_max + self.viewers_in_reserve;
+        let Limits { max_heads, max_lingering, .. } = self.limits;
+        let reserve = max_heads + max_lingering + self.viewers_in_reserve;
         connections < self.capacity.saturating_add(reserve)
     }
 
@@ -106,8 +106,8 @@ impl Places {
 
     /// Whether one more closing connection that had no place may wait for its peer.
     fn may_linger(&self) -> bool {
-        let lingering_max = self.limits.lingering_max;
-        self.subscribers() + self.closing < self.capacity.saturating_add(lingering_max)
+        let max_lingering = self.limits.max_lingering;
+        self.subscribers() + self.closing < self.capacity.saturating_add(max_lingering)
     }
 
     /// Panics unless the counts are those of connections with these flags, and of `closing` ones.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn places(capacity: u32) -> Places {
-        let limits = Limits { heads_max: 2, lingering_max: 1, viewers_max: 1, ..Limits::default() };
+        let limits = Limits { max_heads: 2, max_lingering: 1, max_viewers: 1, ..Limits::default() };
         Places::new(capacity, limits)
     }
 

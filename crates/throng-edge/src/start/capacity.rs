@@ -24,7 +24,7 @@ pub(super) fn descriptors_max() -> u64 {
 }
 
 /// The number of subscribers that one of `workers` can hold with a table of `descriptors_max`.
-pub(super) fn worker_connections_max(descriptors_max: u64, workers: usize) -> usize {
+pub(super) fn max_worker_connections(descriptors_max: u64, workers: usize) -> usize {
     let apart = DESCRIPTORS_APART + DESCRIPTORS_PER_WORKER * workers as u64;
     // Connection names have no room for higher indices, whatever the limit.
     let descriptors_max = descriptors_max.min(ConnectionName::INDICES_MAX as u64);
@@ -45,15 +45,15 @@ pub(super) fn capacities(
     descriptors_max: u64,
 ) -> Result<Vec<u32>, StartError> {
     let mut workers = workers_min(settings);
-    if worker_connections_max(descriptors_max, workers) == 0 {
+    if max_worker_connections(descriptors_max, workers) == 0 {
         return Err(StartError::NoRoom(descriptors_max));
     }
-    let total_max = |workers| workers * worker_connections_max(descriptors_max, workers);
-    while settings.max_connections > total_max(workers) && workers <= WORKERS_MAX {
+    let max_total = |workers| workers * max_worker_connections(descriptors_max, workers);
+    while settings.max_connections > max_total(workers) && workers <= WORKERS_MAX {
         workers += 1;
     }
     if workers > WORKERS_MAX {
-        let per_worker = worker_connections_max(descriptors_max, WORKERS_MAX).max(1);
+        let per_worker = max_worker_connections(descriptors_max, WORKERS_MAX).max(1);
         return Err(StartError::TooMany {
             connections: settings.max_connections,
             workers: settings.max_connections.div_ceil(per_worker),
@@ -61,7 +61,7 @@ pub(super) fn capacities(
         });
     }
     let total =
-        if settings.max_connections == 0 { total_max(workers) } else { settings.max_connections };
+        if settings.max_connections == 0 { max_total(workers) } else { settings.max_connections };
     let share = |worker| (total / workers + usize::from(worker < total % workers)) as u32;
     Ok((0..workers).map(share).collect())
 }
@@ -84,14 +84,14 @@ mod tests {
     fn a_low_descriptor_limit_is_met_with_more_workers() {
         let shares = capacities(&settings(2, 1_000_000), 20_000).unwrap();
         assert_eq!(shares.iter().sum::<u32>(), 1_000_000);
-        let per_worker = worker_connections_max(20_000, shares.len());
+        let per_worker = max_worker_connections(20_000, shares.len());
         assert!(shares.iter().all(|&share| share as usize <= per_worker));
     }
 
     #[test]
     fn the_descriptor_limit_decides_where_the_settings_do_not() {
         let shares = capacities(&settings(2, 0), 1024).unwrap();
-        let per_worker = worker_connections_max(1024, 2) as u32;
+        let per_worker = max_worker_connections(1024, 2) as u32;
         assert_eq!(shares, [per_worker, per_worker]);
     }
 

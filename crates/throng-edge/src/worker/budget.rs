@@ -17,7 +17,7 @@ const BYTES_PER_STEP: usize = 8 << 10;
 /// What is left of the current slice, and of the current connection's turn.
 #[derive(Debug)]
 pub(super) struct Budget {
-    slice_bytes_max: usize,
+    max_slice_bytes: usize,
     /// Bytes that may still be written in this slice.
     slice_bytes: usize,
     /// Heads and frames that the connection being read may still have.
@@ -27,13 +27,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// An empty budget: a slice has to begin first. A slice may write about `slice_bytes_max`.
-    pub(super) fn new(slice_bytes_max: usize) -> Budget {
-        Budget { slice_bytes_max, slice_bytes: 0, steps: 0, visits: VISITS_PER_SLICE }
+    /// An empty budget: a slice has to begin first. A slice may write about `max_slice_bytes`.
+    pub(super) fn new(max_slice_bytes: usize) -> Budget {
+        Budget { max_slice_bytes, slice_bytes: 0, steps: 0, visits: VISITS_PER_SLICE }
     }
 
     pub(super) fn begin_slice(&mut self) {
-        self.slice_bytes = self.slice_bytes_max;
+        self.slice_bytes = self.max_slice_bytes;
     }
 
     /// Begins a slice of a fan-out, and returns how many subscriptions it visits.

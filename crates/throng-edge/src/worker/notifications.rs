@@ -9,9 +9,9 @@ use crate::net::Net;
 impl<N: Net> Worker<N> {
     /// Whether the worker takes notifications. It does not while its fan-outs are so far behind
     /// that the replay buffers hold
-    /// [`Limits::pending_bytes_max`](crate::Limits::pending_bytes_max).
+    /// [`Limits::max_pending_bytes`](crate::Limits::max_pending_bytes).
     pub fn takes_notifications(&self) -> bool {
-        self.subscriptions.pending_bytes() <= self.settings.limits.pending_bytes_max
+        self.subscriptions.pending_bytes() <= self.settings.limits.max_pending_bytes
     }
 
     /// Takes all notifications, or only the urgent ones while [`Worker::takes_notifications`] is

@@ -67,9 +67,9 @@ impl<N: Net> Worker<N> {
             return self.metrics.add(connection.delivery_counter(), messages);
         };
         let outbound = connection.io_mut().outbound.get_or_insert_default();
-        let bytes_max = self.settings.limits.outbound_bytes_max;
+        let max_bytes = self.settings.limits.max_outbound_bytes;
         // A single answer may exceed the limit: otherwise a long one could never be sent.
-        if !outbound.is_empty() && outbound.bytes() + rest.len() > bytes_max {
+        if !outbound.is_empty() && outbound.bytes() + rest.len() > max_bytes {
             self.release(id, CloseReason::Overload);
             return;
         }

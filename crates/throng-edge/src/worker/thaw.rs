@@ -208,9 +208,9 @@ impl<N: Net> Worker<N> {
         partials: &[Arc<Message>],
     ) -> Result<Io, ThawError> {
         let FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll } = frozen;
-        let bytes_max = self.message_bytes_max(connection.has(Flags::V1));
+        let max_bytes = self.max_message_bytes(connection.has(Flags::V1));
         let reader = match half_read {
-            Some(half_read) => Reader::resume(half_read, bytes_max)
+            Some(half_read) => Reader::resume(half_read, max_bytes)
                 .map_err(|_| ThawError::Invalid("a message that is half read"))?,
             None => Reader::default(),
         };

@@ -14,7 +14,7 @@ const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
 /// The worker is so far behind that notifications wait.
 #[test]
 fn a_close_is_answered_after_messages_published_before_it() {
-    let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
+    let limits = Limits { max_pending_bytes: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.connect(WEBSOCKET);
     rig.publish("a", "first", None);

@@ -7,7 +7,7 @@ use crate::rig::Rig;
 
 #[test]
 fn a_drain_begins_while_notifications_wait_and_delivers_earlier_messages() {
-    let limits = Limits { pending_bytes_max: 0, ..Limits::default() };
+    let limits = Limits { max_pending_bytes: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.get("/channels/a");
     rig.publish("a", "first", None);

@@ -23,14 +23,14 @@ fn a_visit_writes_at_most_a_slice_and_the_rest_is_not_lost() {
     }
     // A visit ends with the write that uses up the slice, and that write with the message that
     // reaches its limit.
-    let bytes_max = Limits::default().slice_bytes + text(MESSAGES).len() + 100;
+    let max_bytes = Limits::default().slice_bytes + text(MESSAGES).len() + 100;
     let mut received = [const { String::new() }; 2];
     let mut has_more = true;
     while has_more {
         has_more = rig.worker.work(true) || rig.worker.is_fanning_out();
         for (reader, received) in readers.iter().zip(&mut received) {
             let bytes = reader.received();
-            assert!(bytes.len() <= bytes_max, "{} bytes in one visit", bytes.len());
+            assert!(bytes.len() <= max_bytes, "{} bytes in one visit", bytes.len());
             received.push_str(&bytes);
             assert!(!received.is_empty(), "each has its turn");
         }

@@ -64,7 +64,7 @@ impl Client {
     /// Whether the client did not read for so long that the server may close the connection.
     fn is_unread(&self, end: End, view: View<'_>) -> bool {
         let is_slow = end.full_ms.is_some_and(|full_ms| full_ms >= ANSWER_MS);
-        let is_stuck = end.stuck_ms >= self.unread_ms_max(view);
+        let is_stuck = end.stuck_ms >= self.max_unread_ms(view);
         end.is_full && (is_stuck || (is_slow && self.awaits_answer()))
     }
 
@@ -99,7 +99,7 @@ impl Client {
     }
 
     /// How long the server waits for a client that reads nothing.
-    fn unread_ms_max(&self, view: View<'_>) -> u64 {
+    fn max_unread_ms(&self, view: View<'_>) -> u64 {
         let is_refused = !self.requests.is_empty() && self.engine.begins.is_empty();
         match self.plan.transport {
             Transport::Poll => view.terms.idle_ms.min(UNREAD_MS),

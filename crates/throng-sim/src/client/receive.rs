@@ -38,15 +38,15 @@ enum Item {
 }
 
 impl Client {
-    /// Reads at most `bytes_max` bytes and checks them. Takes `tamper` once it is applied. Returns
+    /// Reads at most `max_bytes` bytes and checks them. Takes `tamper` once it is applied. Returns
     /// the number of bytes.
     pub(crate) fn read(
         &mut self,
-        bytes_max: usize,
+        max_bytes: usize,
         tamper: &mut Option<Tamper>,
         view: View<'_>,
     ) -> Check<usize> {
-        let bytes = self.pipe.borrow_mut().client_reads(bytes_max);
+        let bytes = self.pipe.borrow_mut().client_reads(max_bytes);
         let pieces = self.decoder.feed(&bytes)?;
         let mut items = Vec::new();
         for piece in pieces {

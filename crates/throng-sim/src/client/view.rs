@@ -54,11 +54,11 @@ pub(crate) struct Terms {
     /// buffer fewer bytes than this are never evicted.
     pub(crate) held_bytes_floor: Option<usize>,
     /// The bytes that the replay buffers of one worker may keep for blocked subscriptions.
-    pub(crate) blocked_bytes_max: usize,
+    pub(crate) max_blocked_bytes: usize,
     /// The limits of each worker queue.
     pub(crate) queue: QueueLimits,
     /// The bytes that all logs together may keep, if it is less than the channels' rules allow.
-    pub(crate) logs_bytes_max: Option<usize>,
+    pub(crate) max_logs_bytes: Option<usize>,
     /// How often decisions about access come later, or never.
     pub(crate) lateness: Lateness,
     /// If they are few: places of a worker beyond its maximum of subscribers, for request heads and
@@ -86,7 +86,7 @@ impl View<'_> {
     /// Whether a worker may have dropped the message with this offset, or the first one after it,
     /// because its replay buffers kept too many bytes.
     pub(crate) fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {
-        self.model.buffered_bytes_max(topic, offset) > self.terms.blocked_bytes_max
+        self.model.max_buffered_bytes(topic, offset) > self.terms.max_blocked_bytes
     }
 }
 

@@ -43,9 +43,9 @@ impl World {
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
         let mut terms = terms(&mut random, is_scarce);
         let limits = limits(&mut random, &terms);
-        terms.blocked_bytes_max = limits.blocked_bytes_max / workers;
+        terms.max_blocked_bytes = limits.max_blocked_bytes / workers;
         let mut topics = topics::all(random.percent(60));
-        if terms.logs_bytes_max.is_some() {
+        if terms.max_logs_bytes.is_some() {
             topics::keep_for_an_hour(&mut topics);
         }
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
@@ -63,14 +63,14 @@ impl World {
         let permits = Arc::new(FanOutPermits::new(&queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         let post = Post::new(queues.iter().cloned().zip(queue_limits));
-        let logs_bytes_max = terms.logs_bytes_max.unwrap_or(LOGS_BYTES_MAX);
+        let max_logs_bytes = terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX);
         let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
         let skips_offsets = stream_numbers.is_some();
         let memory =
-            |epoch| MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), logs_bytes_max);
+            |epoch| MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), max_logs_bytes);
         let (engine, epochs) = engine(memory, stream_numbers, &queues, &topics);
-        let parts = Parts { rules: Arc::clone(&rules), queues: queues.clone(), logs_bytes_max };
-        let engine = Recorder::new(engine, parts, &stamp, post, terms.logs_bytes_max.is_some());
+        let parts = Parts { rules: Arc::clone(&rules), queues: queues.clone(), max_logs_bytes };
+        let engine = Recorder::new(engine, parts, &stamp, post, terms.max_logs_bytes.is_some());
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
@@ -98,7 +98,7 @@ impl World {
             stamp,
             engine,
             queues,
-            model: Model::new(topics, epochs, !skips_offsets, logs_bytes_max),
+            model: Model::new(topics, epochs, !skips_offsets, max_logs_bytes),
             seats,
             rival: permit(workers),
             control: Control::default(),
@@ -168,7 +168,7 @@ fn kind(random: &mut Random) -> Kind {
         drains_at: drains.then_some(drains_at.min(steps - 1)),
         steps,
         stirs: if is_crowd { 8 } else { 0 },
-        clients_max: if is_crowd { random.between(150, 260) } else { random.between(3, 60) },
+        max_clients: if is_crowd { random.between(150, 260) } else { random.between(3, 60) },
     }
 }
 
@@ -192,16 +192,16 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         },
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),
-        blocked_bytes_max: usize::MAX,
+        max_blocked_bytes: usize::MAX,
         queue: if random.percent(25) {
             QueueLimits {
-                messages_max: random.between(1, 12),
-                bytes_max: random.pick(&[1500, 10_000]),
+                max_messages: random.between(1, 12),
+                max_bytes: random.pick(&[1500, 10_000]),
             }
         } else {
             QueueLimits::default()
         },
-        logs_bytes_max: random.percent(25).then(|| random.between(1000, 12_000)),
+        max_logs_bytes: random.percent(25).then(|| random.between(1000, 12_000)),
         reserve: is_scarce.then(|| (random.between(1, 3) as u32, random.below(3) as u32)),
     }
 }
@@ -216,9 +216,9 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
     Limits {
         held_bytes_floor,
         max_buffered_bytes: random.pick(&[700, 3000]),
-        outbound_bytes_max: random.pick(&[1500, 8000]),
-        blocked_bytes_max: random.pick(&[3000, 30_000]),
-        pending_bytes_max: random.pick(&[1000, 10_000]),
+        max_outbound_bytes: random.pick(&[1500, 8000]),
+        max_blocked_bytes: random.pick(&[3000, 30_000]),
+        max_pending_bytes: random.pick(&[1000, 10_000]),
         ..limits
     }
 }
@@ -234,7 +234,7 @@ fn settings(terms: &Terms, limits: Limits) -> Settings {
         drain_timeout: Duration::from_millis(terms.drain_timeout_ms),
         max_message_bytes: MESSAGE_BYTES_MAX,
         limits: match terms.reserve {
-            Some((heads_max, lingering_max)) => Limits { heads_max, lingering_max, ..limits },
+            Some((max_heads, max_lingering)) => Limits { max_heads, max_lingering, ..limits },
             None => limits,
         },
         ..Settings::for_tests()

@@ -11,7 +11,7 @@ use crate::topics::SQUARE;
 impl World {
     /// Connects most clients at once.
     pub(super) fn gather(&mut self) -> Check {
-        for _ in 0..self.kind.clients_max * 2 / 3 {
+        for _ in 0..self.kind.max_clients * 2 / 3 {
             self.connect()?;
         }
         self.come_to_rest()

@@ -81,8 +81,8 @@ impl World {
             2..=4 => {
                 let count = self.random.below(messages + 1);
                 // If offsets skip, the next offset is mostly that of no message.
-                let beyond_max = usize::from(!self.model.are_offsets_consecutive);
-                let beyond = self.random.between(0, beyond_max) as u64;
+                let max_beyond = usize::from(!self.model.are_offsets_consecutive);
+                let beyond = self.random.between(0, max_beyond) as u64;
                 SinceId::Ours(self.model.nth_offset(topic, count) + beyond)
             }
             _ => {

@@ -51,7 +51,7 @@ impl World {
         ensure!(metrics.busy == busy, "{busy} were refused as busy, {} are counted", metrics.busy);
         let evicted = self.model.evicted;
         ensure!(metrics.evicted == evicted, "{} were evicted, not {evicted}", metrics.evicted);
-        if self.terms.logs_bytes_max.is_some() {
+        if self.terms.max_logs_bytes.is_some() {
             let (messages, bytes) = self.model.kept(self.now_ms());
             let is_it = (metrics.messages, metrics.bytes) == (messages, bytes as u64);
             ensure!(is_it, "{metrics:?}, and {messages} must be kept, {bytes} bytes");
@@ -92,7 +92,7 @@ impl World {
             let rule = &self.model.topics[topic].rule;
             // The messages in the socket, and the one that is partly in it.
             let sent = stuck.bytes / MESSAGE_BYTES_MIN + 1;
-            let may_wait = rule.max_lag_messages.max(rule.retention.messages_max);
+            let may_wait = rule.max_lag_messages.max(rule.retention.max_messages);
             let got = self.model.between(topic, at, offset.min(head)).len();
             ensure!(
                 got <= may_wait + sent,

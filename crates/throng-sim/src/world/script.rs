@@ -17,7 +17,7 @@ impl World {
     pub(super) fn step(&mut self) -> Check {
         // While the server drains, clients still connect and are refused.
         let has_capacity =
-            self.clients.len() < self.kind.clients_max || self.stopped_accepting_ms.is_some();
+            self.clients.len() < self.kind.max_clients || self.stopped_accepting_ms.is_some();
         let arrivals = if has_capacity { 16 } else { 0 };
         let leaving = if self.kind.clients_stay { 0 } else { 2 };
         let decisions = if self.terms.lateness.percent > 0 { 14 } else { 0 };
@@ -299,7 +299,7 @@ impl World {
             // A real worker holds a permit only for a short time.
             self.rival.release();
         }
-        if self.terms.logs_bytes_max.is_some() {
+        if self.terms.max_logs_bytes.is_some() {
             // Expire messages before the next publication, which may evict others.
             self.tick_engine();
         }

@@ -51,15 +51,15 @@ impl ErrorResponse {
         Self::new(ErrorCode::Forbidden, message)
     }
 
-    /// A request for more than `channels_max` channels.
-    pub fn too_many_channels(channels_max: usize) -> Self {
-        let message = format!("one connection may follow at most {channels_max} channels");
+    /// A request for more than `max_channels` channels.
+    pub fn too_many_channels(max_channels: usize) -> Self {
+        let message = format!("one connection may follow at most {max_channels} channels");
         Self::new(ErrorCode::TooManyChannels, message)
     }
 
-    /// A message of more than `bytes_max` bytes.
-    pub fn message_too_large(bytes_max: usize) -> Self {
-        let message = format!("a message may have at most {bytes_max} bytes");
+    /// A message of more than `max_bytes` bytes.
+    pub fn message_too_large(max_bytes: usize) -> Self {
+        let message = format!("a message may have at most {max_bytes} bytes");
         Self::new(ErrorCode::TooLarge, message)
     }
 

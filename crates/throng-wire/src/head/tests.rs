@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits { head_bytes_max: 16 * 1024 };
+const LIMITS: Limits = Limits { max_head_bytes: 16 * 1024 };
 
 const VALID: &[u8] = b"\r\nPOST /channels/a%20b?x=1 HTTP/1.1\r\nHost: example.org:8080\r\n\
     Content-Length: 5\r\nX-Empty:\r\nAccept: text/html, */*\r\naccept:  text/plain \r\n\r\n";
@@ -250,8 +250,8 @@ fn at_most_sixty_four_headers_are_accepted() {
 #[test]
 fn limits_are_exact_to_the_byte() {
     let bytes = with_headers("X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n");
-    let exact = Limits { head_bytes_max: bytes.len() };
-    let tight = Limits { head_bytes_max: bytes.len() - 1 };
+    let exact = Limits { max_head_bytes: bytes.len() };
+    let tight = Limits { max_head_bytes: bytes.len() - 1 };
     assert_eq!(refused_within(&bytes, exact), "complete");
     assert_eq!(refused_within(&bytes[..bytes.len() - 1], exact), "incomplete");
     assert_eq!(refused_within(&bytes, tight), "431 head_too_large");
@@ -263,13 +263,13 @@ fn limits_are_exact_to_the_byte() {
     };
     // The request line has no limit below that of the head.
     let long = line(50_000);
-    let exact = Limits { head_bytes_max: long.len() };
+    let exact = Limits { max_head_bytes: long.len() };
     assert_eq!(refused_within(&long, exact), "complete");
-    let tight = Limits { head_bytes_max: long.len() - 1 };
+    let tight = Limits { max_head_bytes: long.len() - 1 };
     assert_eq!(refused_within(&long, tight), "431 head_too_large");
-    let small = Limits { head_bytes_max: 100 };
-    let whole_line = Limits { head_bytes_max: line(98).len() - "Host: a\r\n\r\n".len() };
-    assert_eq!(whole_line.head_bytes_max, 100);
+    let small = Limits { max_head_bytes: 100 };
+    let whole_line = Limits { max_head_bytes: line(98).len() - "Host: a\r\n\r\n".len() };
+    assert_eq!(whole_line.max_head_bytes, 100);
     assert_eq!(refused_within(&line(98), small), "431 head_too_large");
     assert_eq!(refused_within(&line(99), small), "414 uri_too_long");
     assert_eq!(refused_within(&line(99)[..99], small), "incomplete");
@@ -318,12 +318,12 @@ fn check_pieces(bytes: &[u8], limits: Limits) {
 proptest! {
     #[test]
     fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
-        check_pieces(&bytes, Limits { head_bytes_max: 256 });
+        check_pieces(&bytes, Limits { max_head_bytes: 256 });
     }
 
     #[test]
-    fn head_like_bytes_do_not_panic(bytes in nearly_a_head(), head_bytes_max in 0_usize..200) {
-        check_pieces(&bytes, Limits { head_bytes_max });
+    fn head_like_bytes_do_not_panic(bytes in nearly_a_head(), max_head_bytes in 0_usize..200) {
+        check_pieces(&bytes, Limits { max_head_bytes });
     }
 
     #[test]

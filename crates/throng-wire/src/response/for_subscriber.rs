@@ -68,7 +68,7 @@ mod tests {
     fn refused(code: ErrorCode, fields: &str) -> Vec<u8> {
         let text = format!("GET /channels/a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let Ok(Parsed::Complete { head, .. }) =
-            head::parse(text.as_bytes(), Limits { head_bytes_max: 1000 })
+            head::parse(text.as_bytes(), Limits { max_head_bytes: 1000 })
         else {
             panic!("a head")
         };

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::head::{self, Limits, Parsed};
 
-const LIMITS: Limits = Limits { head_bytes_max: 16 * 1024 };
+const LIMITS: Limits = Limits { max_head_bytes: 16 * 1024 };
 
 /// The key of RFC 6455, section 1.3, and its accept value.
 const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\n\

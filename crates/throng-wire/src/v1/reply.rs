@@ -99,11 +99,11 @@ impl<'o> Object<'o> {
 }
 
 /// The first frame of a connection.
-pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64, channels_max: usize) {
+pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64, max_channels: usize) {
     Object::typed(out, "welcome")
         .string("connection", connection)
         .number("heartbeat", heartbeat_s)
-        .number("channels_max", channels_max as u64)
+        .number("channels_max", max_channels as u64)
         .end();
 }
 

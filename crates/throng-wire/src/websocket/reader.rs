@@ -134,11 +134,11 @@ impl Reader {
     }
 
     /// A reader that goes on inside a message, which must be one that [`Reader::next`] accepts with
-    /// the same `message_bytes_max`.
-    pub fn resume(half_read: HalfRead, message_bytes_max: usize) -> Result<Reader, Violation> {
+    /// the same `max_message_bytes`.
+    pub fn resume(half_read: HalfRead, max_message_bytes: usize) -> Result<Reader, Violation> {
         let HalfRead { is_text, has_fragments, frame, payload } = half_read;
         let missing_bytes = frame.map_or(0, |frame| frame.missing_bytes);
-        if payload.len().saturating_add(missing_bytes) > message_bytes_max {
+        if payload.len().saturating_add(missing_bytes) > max_message_bytes {
             return Err(Violation::TooLarge);
         }
         let mut utf8 = Utf8::default();
@@ -155,19 +155,19 @@ impl Reader {
 
     /// Reads up to the next event. Unmasks in place, so it changes the input that it consumes.
     ///
-    /// After a violation the connection must be closed. `message_bytes_max` limits the payload of a
+    /// After a violation the connection must be closed. `max_message_bytes` limits the payload of a
     /// message, over all its fragments.
     pub fn next<'b>(
         &mut self,
         input: &'b mut [u8],
-        message_bytes_max: usize,
+        max_message_bytes: usize,
     ) -> Result<Step<'b>, Violation> {
         let mut consumed = 0;
         loop {
             if let Some(mut frame) = self.frame.take() {
                 let rest = &mut input[consumed..];
                 let arrived = rest.len().min(frame.missing_bytes);
-                self.collect(&mut frame, &mut rest[..arrived], message_bytes_max)?;
+                self.collect(&mut frame, &mut rest[..arrived], max_message_bytes)?;
                 consumed += arrived;
                 if frame.missing_bytes > 0 {
                     self.frame = Some(frame);
@@ -192,7 +192,7 @@ impl Reader {
                 let event = control_event(&head, payload)?;
                 return Ok(Step::Event { event, consumed: consumed + head.frame_bytes() });
             }
-            let is_text = self.check_data(&head, message_bytes_max)?;
+            let is_text = self.check_data(&head, max_message_bytes)?;
             if is_whole && head.is_final && self.message_is_text.is_none() {
                 let payload = &mut input[consumed + head.bytes..consumed + head.frame_bytes()];
                 let event = whole_message(is_text, head.mask, payload)?;
@@ -206,7 +206,7 @@ impl Reader {
     }
 
     /// Checks that the data frame is allowed here and not too large. Returns whether it is text.
-    fn check_data(&self, head: &FrameHead, message_bytes_max: usize) -> Result<bool, Violation> {
+    fn check_data(&self, head: &FrameHead, max_message_bytes: usize) -> Result<bool, Violation> {
         let is_text = match (head.opcode, self.message_is_text) {
             (Opcode::Continuation, Some(is_text)) => is_text,
             (Opcode::Continuation, None) => return Err(Violation::UnexpectedContinuation),
@@ -214,7 +214,7 @@ impl Reader {
             (opcode, None) => opcode == Opcode::Text,
         };
         let message_bytes = self.payload.len().saturating_add(head.payload_bytes);
-        if message_bytes > message_bytes_max { Err(Violation::TooLarge) } else { Ok(is_text) }
+        if message_bytes > max_message_bytes { Err(Violation::TooLarge) } else { Ok(is_text) }
     }
 
     /// Moves the bytes that have arrived of `frame` into the message.
@@ -222,7 +222,7 @@ impl Reader {
         &mut self,
         frame: &mut Frame,
         arrived: &mut [u8],
-        message_bytes_max: usize,
+        max_message_bytes: usize,
     ) -> Result<(), Violation> {
         apply_mask(arrived, frame.mask);
         frame.mask.rotate_left(arrived.len() % 4);
@@ -233,12 +233,12 @@ impl Reader {
             // Doubles, but never beyond what can still arrive. A header alone allocates nothing,
             // although it may announce the whole limit. After the first fragment, more may arrive
             // than this frame has: a fragment may be one byte.
-            let missing_max = if self.has_fragments {
-                message_bytes_max - self.payload.len()
+            let max_missing = if self.has_fragments {
+                max_message_bytes - self.payload.len()
             } else {
                 frame.missing_bytes
             };
-            let more = arrived.len().max(self.payload.len()).min(missing_max);
+            let more = arrived.len().max(self.payload.len()).min(max_missing);
             self.payload.reserve_exact(more);
         }
         self.payload.extend_from_slice(arrived);

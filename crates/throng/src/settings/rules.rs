@@ -13,9 +13,9 @@ pub fn rules(settings: &Settings) -> Rules {
         kind: None,
         pattern: "*".into(),
         retention: Retention {
-            messages_max: settings.history.messages.0,
-            bytes_max: settings.history.bytes.0,
-            age_ms_max: milliseconds(settings.history.age),
+            max_messages: settings.history.messages.0,
+            max_bytes: settings.history.bytes.0,
+            max_age_ms: milliseconds(settings.history.age),
         },
         max_lag_messages: settings.lag.max_messages.0,
         max_lag_bytes: settings.lag.max_bytes.0,
@@ -36,9 +36,9 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         kind: Some(kind),
         pattern,
         retention: Retention {
-            messages_max: table.messages.map_or(kept.messages_max, |count| count.0),
-            bytes_max: table.bytes.map_or(kept.bytes_max, |size| size.0),
-            age_ms_max: table.age.map_or(kept.age_ms_max, milliseconds),
+            max_messages: table.messages.map_or(kept.max_messages, |count| count.0),
+            max_bytes: table.bytes.map_or(kept.max_bytes, |size| size.0),
+            max_age_ms: table.age.map_or(kept.max_age_ms, milliseconds),
         },
         max_lag_messages: table.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
@@ -74,10 +74,10 @@ mod tests {
         let rules = rules(&settings);
         let of = |name| rules.get(rules.find(&name));
         let chat = of(ChannelName::channel("chat:a"));
-        assert_eq!(chat.retention.age_ms_max, 86_400_000);
-        assert_eq!((chat.retention.messages_max, chat.lag_policy), (7, LagPolicy::Skip));
-        assert_eq!(of(ChannelName::user("chat:a")).retention.messages_max, 500);
+        assert_eq!(chat.retention.max_age_ms, 86_400_000);
+        assert_eq!((chat.retention.max_messages, chat.lag_policy), (7, LagPolicy::Skip));
+        assert_eq!(of(ChannelName::user("chat:a")).retention.max_messages, 500);
         let other = of(ChannelName::channel("news"));
-        assert_eq!((other.retention.messages_max, other.lag_policy), (7, LagPolicy::Close));
+        assert_eq!((other.retention.max_messages, other.lag_policy), (7, LagPolicy::Close));
     }
 }

@@ -17,8 +17,8 @@ fn kept(fixture: &Fixture, name: &ChannelName) -> Vec<(u64, u64)> {
 
 #[test]
 fn a_busy_channel_outlives_quiet_ones_that_are_older() {
-    let bytes_max = 5 * weight_bytes(&name(0), "a");
-    let fixture = Fixture::new(retention(9), 0, bytes_max);
+    let max_bytes = 5 * weight_bytes(&name(0), "a");
+    let fixture = Fixture::new(retention(9), 0, max_bytes);
     for at_ms in 1..=3 {
         fixture.publish(at_ms, &name(0), "a");
     }
@@ -28,7 +28,7 @@ fn a_busy_channel_outlives_quiet_ones_that_are_older() {
     assert_eq!((kept(&fixture, &name(0)).len(), kept(&fixture, &name(1)).len()), (0, 5));
     let metrics = fixture.engine.metrics();
     assert_eq!((metrics.messages, metrics.evicted), (5, 3));
-    assert_eq!(metrics.bytes as usize, bytes_max);
+    assert_eq!(metrics.bytes as usize, max_bytes);
     fixture.tick_all(8);
     assert_eq!(fixture.engine.metrics().channels, 1, "an emptied channel is forgotten");
     assert!(fixture.publish(9, &name(0), "a").id.offset > 3, "and its offsets are not repeated");
@@ -37,14 +37,14 @@ fn a_busy_channel_outlives_quiet_ones_that_are_older() {
 #[test]
 fn many_channels_with_one_message_stay_within_the_limit() {
     let body = "x".repeat(65_000);
-    let bytes_max = 16 << 20;
-    let fixture = Fixture::new(retention(100), 0, bytes_max);
+    let max_bytes = 16 << 20;
+    let fixture = Fixture::new(retention(100), 0, max_bytes);
     for nth in 0..4000 {
         fixture.publish(nth as u64, &name(nth), &body);
-        assert!(fixture.engine.shared.bytes.load(Ordering::Relaxed) <= bytes_max);
+        assert!(fixture.engine.shared.bytes.load(Ordering::Relaxed) <= max_bytes);
     }
     let metrics = fixture.engine.metrics();
-    assert_eq!(metrics.messages as usize, bytes_max / weight_bytes(&name(0), &body));
+    assert_eq!(metrics.messages as usize, max_bytes / weight_bytes(&name(0), &body));
     assert_eq!(metrics.messages + metrics.evicted, 4000);
     let oldest = 4000 - metrics.messages as usize;
     assert!((0..4000).all(|nth| kept(&fixture, &name(nth)).is_empty() == (nth < oldest)));
@@ -76,8 +76,8 @@ fn a_limit_below_one_message_keeps_none() {
 #[test]
 fn concurrent_publishers_stay_within_the_limit() {
     const PUBLISHERS: usize = 4;
-    let bytes_max = 50 * weight_bytes(&name(0), "a");
-    let fixture = Fixture::new(retention(9), 0, bytes_max);
+    let max_bytes = 50 * weight_bytes(&name(0), "a");
+    let fixture = Fixture::new(retention(9), 0, max_bytes);
     let slack = PUBLISHERS * weight_bytes(&name(0), "a");
     std::thread::scope(|scope| {
         for publisher in 0..PUBLISHERS {
@@ -86,13 +86,13 @@ fn concurrent_publishers_stay_within_the_limit() {
                 for nth in 0..3000 {
                     fixture.publish(nth as u64, &name(nth * PUBLISHERS % 333 + publisher), "a");
                     let bytes = fixture.engine.shared.bytes.load(Ordering::Relaxed);
-                    assert!(bytes <= bytes_max + slack);
+                    assert!(bytes <= max_bytes + slack);
                 }
             });
         }
     });
     let metrics = fixture.engine.metrics();
-    assert!(metrics.bytes as usize <= bytes_max);
+    assert!(metrics.bytes as usize <= max_bytes);
     fixture.tick_all(DAY_MS * 2);
     let metrics = fixture.engine.metrics();
     assert_eq!((metrics.channels, metrics.messages, metrics.bytes), (0, 0, 0));
@@ -115,17 +115,17 @@ proptest! {
     /// The oldest messages of the whole server are evicted first.
     #[test]
     fn the_oldest_messages_are_evicted(
-        messages_max in 1usize..20,
+        max_messages in 1usize..20,
         steps in prop::collection::vec((0usize..12, 0usize..300, any::<bool>()), 0..200),
     ) {
-        let bytes_max = messages_max * weight_bytes(&name(0), "");
-        let fixture = Fixture::new(retention(10), 0, bytes_max);
+        let max_bytes = max_messages * weight_bytes(&name(0), "");
+        let fixture = Fixture::new(retention(10), 0, max_bytes);
         let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
         for (at_ms, (channel, bytes, is_tick)) in (1..).zip(steps) {
             let offset = fixture.publish(at_ms, &name(channel), &"x".repeat(bytes)).id.offset;
             all.entry(channel).or_default().push((at_ms, offset));
             let metrics = fixture.engine.metrics();
-            prop_assert!(metrics.bytes as usize <= bytes_max);
+            prop_assert!(metrics.bytes as usize <= max_bytes);
             if is_tick {
                 fixture.engine.tick(at_ms);
             }

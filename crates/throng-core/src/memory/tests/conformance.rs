@@ -14,8 +14,8 @@ fn the_memory_engine_conforms() {
 
 #[test]
 fn an_engine_whose_offsets_skip_conforms() {
-    for step_max in [2, 1000, 1 << 40] {
-        let make = |rules, queues| engine(rules, queues).with_skipping_offsets(step_max);
+    for max_step in [2, 1000, 1 << 40] {
+        let make = |rules, queues| engine(rules, queues).with_skipping_offsets(max_step);
         conformance::run(|rules, queues| Box::new(make(rules, queues)));
     }
 }

@@ -92,7 +92,7 @@ fn offsets_of_forgotten_channels_are_not_repeated_after_a_thaw() {
 fn a_lower_limit_evicts_the_oldest_messages() {
     let mut fixture = fixture();
     let records = fixture.freeze();
-    fixture.bytes_max = fixture.engine.log_bytes() as usize - 1;
+    fixture.max_bytes = fixture.engine.log_bytes() as usize - 1;
     let thawed = fixture.thaw(&records).expect("only the limit has changed");
     assert_eq!(thawed.metrics().evicted, 1);
     assert_eq!(thawed.metrics().messages, fixture.engine.metrics().messages - 1);

@@ -133,7 +133,7 @@ fn a_full_worker_queue_refuses_for_its_channels_only() {
 
 #[test]
 fn a_log_expires_although_a_clock_was_ahead() {
-    let fixture = Fixture::new(Retention { age_ms_max: 100, ..retention(9) }, 1, usize::MAX);
+    let fixture = Fixture::new(Retention { max_age_ms: 100, ..retention(9) }, 1, usize::MAX);
     let publish = |now_ms| fixture.publish(now_ms, &name(), "a");
     for now_ms in [1000, 1060, 1050, 1070] {
         publish(now_ms);

@@ -34,11 +34,11 @@ impl Topic {
     fn retained(&self, retention: &Retention, now_ms: u64) -> &[Sent] {
         let mut from = self.messages.len();
         let mut bytes = 0;
-        while from > 0 && self.messages.len() - from < retention.messages_max {
+        while from > 0 && self.messages.len() - from < retention.max_messages {
             let message = &self.messages[from - 1];
             bytes += message.weight_bytes;
-            let is_old = message.at_ms + retention.age_ms_max <= now_ms;
-            if bytes > retention.bytes_max || is_old {
+            let is_old = message.at_ms + retention.max_age_ms <= now_ms;
+            if bytes > retention.max_bytes || is_old {
                 break;
             }
             from -= 1;
@@ -51,7 +51,7 @@ struct World {
     fixture: Fixture,
     retention: Retention,
     /// The largest distance between the offsets of consecutive messages.
-    step_max: u64,
+    max_step: u64,
     topics: Vec<Topic>,
     now_ms: u64,
 }
@@ -87,7 +87,7 @@ impl World {
         let offset = published.id.offset;
         assert!(offset > topic.highest, "an offset was repeated");
         if !topic.followers.is_empty() && topic.highest > 0 {
-            assert!(offset - topic.highest <= self.step_max);
+            assert!(offset - topic.highest <= self.max_step);
         }
         assert_eq!(
             published.subscribers,
@@ -146,7 +146,7 @@ impl World {
         let metrics = self.engine().metrics();
         self.fixture.freeze_and_thaw();
         let engine = std::mem::replace(&mut self.fixture.engine, Fixture::empty());
-        self.fixture.engine = engine.with_skipping_offsets(self.step_max);
+        self.fixture.engine = engine.with_skipping_offsets(self.max_step);
         let after = self.engine().metrics();
         assert!(after.channels <= metrics.channels, "unused channels are left out");
         assert_eq!(
@@ -249,7 +249,7 @@ impl World {
                 }
             }
         }
-        self.fixture.tick_all(self.now_ms + self.retention.age_ms_max);
+        self.fixture.tick_all(self.now_ms + self.retention.max_age_ms);
         let metrics = self.engine().metrics();
         assert_eq!((metrics.channels, metrics.messages, metrics.bytes), (0, 0, 0));
     }
@@ -257,10 +257,10 @@ impl World {
 
 fn any_retention() -> impl Strategy<Value = Retention> {
     let bytes = prop_oneof![Just(usize::MAX), Just(0), 300usize..3000];
-    (0usize..7, bytes, 1u64..3000).prop_map(|(messages_max, bytes_max, age_ms_max)| Retention {
-        messages_max,
-        bytes_max,
-        age_ms_max,
+    (0usize..7, bytes, 1u64..3000).prop_map(|(max_messages, max_bytes, max_age_ms)| Retention {
+        max_messages,
+        max_bytes,
+        max_age_ms,
     })
 }
 
@@ -268,13 +268,13 @@ proptest! {
     #[test]
     fn behaves_like_a_log_that_forgets(
         retention in any_retention(),
-        step_max in prop::sample::select(vec![1, 1, 3, 1 << 33]),
+        max_step in prop::sample::select(vec![1, 1, 3, 1 << 33]),
         steps in prop::collection::vec(any::<[u8; 4]>(), 0..200),
     ) {
         let mut fixture = Fixture::new(retention, usize::from(WORKERS), usize::MAX);
-        fixture.engine = fixture.engine.with_skipping_offsets(step_max);
+        fixture.engine = fixture.engine.with_skipping_offsets(max_step);
         let topics = (0..NAMES).map(|_| Topic::default()).collect();
-        let mut world = World { fixture, retention, step_max, topics, now_ms: 0 };
+        let mut world = World { fixture, retention, max_step, topics, now_ms: 0 };
         for step in steps {
             world.step(step);
             if step[0] % 3 == 0 {

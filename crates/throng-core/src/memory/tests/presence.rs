@@ -31,9 +31,9 @@ impl Asked {
     }
 }
 
-fn ask(fixture: &Fixture, now_ms: u64, users_max: usize) -> Asked {
+fn ask(fixture: &Fixture, now_ms: u64, max_users: usize) -> Asked {
     Asked(crate::later::ask(|later| {
-        let asked = fixture.engine.presence(now_ms, &name(), users_max, later);
+        let asked = fixture.engine.presence(now_ms, &name(), max_users, later);
         asked.expect("few queries are open")
     }))
 }
@@ -58,8 +58,8 @@ fn each_worker_gets_a_query_and_the_client_one_answer() {
     let fixture = fixture();
     assert_eq!(ask(&fixture, 0, 5).try_recv(), Ok(Presence::default()), "the channel is empty");
     follow(&fixture, 3);
-    for (users_max, expected, is_cut) in [(5, vec!["ann", "bo"], false), (1, vec!["ann"], true)] {
-        let answered = ask(&fixture, 0, users_max);
+    for (max_users, expected, is_cut) in [(5, vec!["ann", "bo"], false), (1, vec!["ann"], true)] {
+        let answered = ask(&fixture, 0, max_users);
         let queried = queries(&fixture);
         assert_eq!(queried.len(), WORKERS);
         for (query, found) in queried.into_iter().zip([vec!["bo"], vec!["ann", "bo"]]) {

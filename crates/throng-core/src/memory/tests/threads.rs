@@ -87,7 +87,7 @@ fn a_follower_gets_backlog_and_notifications_exactly_once_in_order() {
 
 #[test]
 fn concurrent_expiry_and_publishing_never_repeat_an_offset() {
-    let fixture = Fixture::new(Retention { age_ms_max: 1, ..retention(5) }, 1, usize::MAX);
+    let fixture = Fixture::new(Retention { max_age_ms: 1, ..retention(5) }, 1, usize::MAX);
     let name = ChannelName::channel("now and then");
     let is_over = AtomicBool::new(false);
     let mut all = thread::scope(|scope| {

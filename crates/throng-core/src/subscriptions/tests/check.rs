@@ -19,7 +19,7 @@ impl SubscriptionTable {
         assert_eq!(subscriptions, self.subscriptions.len());
         assert_eq!(self.channels.len(), self.epochs.channels());
         assert_eq!((buffer_bytes, pending_bytes), (self.buffer_bytes, self.pending_bytes));
-        assert!(self.blocked_bytes() <= self.blocked_bytes_max);
+        assert!(self.blocked_bytes() <= self.max_blocked_bytes);
     }
 
     fn check_list(&self, local: LocalId, channel: &LocalChannel) -> Vec<SubscriptionId> {

@@ -124,8 +124,8 @@ impl World {
     }
 
     /// Sets how many messages all replay buffers together may hold for blocked subscriptions.
-    pub(super) fn holding(mut self, messages_max: usize) -> World {
-        self.table.set_blocked_bytes_max(messages_max * weight_bytes());
+    pub(super) fn holding(mut self, max_messages: usize) -> World {
+        self.table.set_max_blocked_bytes(max_messages * weight_bytes());
         self
     }
 
@@ -203,7 +203,7 @@ impl World {
             self.take_notifications(usize::MAX);
         }
         let topic = &mut self.topics[usize::from(topic_at)];
-        let retained = topic.log.len().saturating_sub(self.rule.retention.messages_max);
+        let retained = topic.log.len().saturating_sub(self.rule.retention.max_messages);
         let retained = &topic.log[retained..];
         let floor = retained.first().map_or(topic.head, |first| first.previous);
         let cursor = match start {
@@ -284,7 +284,7 @@ impl World {
             records.push(record);
         });
         let mut table = SubscriptionTable::new(Arc::clone(&self.table.rules));
-        table.set_blocked_bytes_max(self.table.blocked_bytes_max);
+        table.set_max_blocked_bytes(self.table.max_blocked_bytes);
         let known = |wanted: &ChannelName| {
             let mut followed = self.topics.iter().filter_map(|topic| {
                 Some((topic.channel?, topic.followed.map(|(local, _)| local)?))
@@ -440,8 +440,8 @@ impl World {
         }
         let log = &self.topics[usize::from(topic)].log;
         let kept = log.iter().filter(|message| message.id.offset > resume_at).count();
-        let (messages_max, bytes_max) = (self.rule.max_lag_messages, self.rule.max_lag_bytes);
-        let is_beyond = kept + 1 > messages_max || (kept + 1) * weight_bytes() > bytes_max;
+        let (max_messages, max_bytes) = (self.rule.max_lag_messages, self.rule.max_lag_bytes);
+        let is_beyond = kept + 1 > max_messages || (kept + 1) * weight_bytes() > max_bytes;
         let was_short_of_room = self.table.dropped() + self.dropped_before > 0;
         assert!(is_beyond || was_short_of_room, "there was room for {kept} and one more");
         assert!(log.iter().any(|message| message.id.offset == resume_at));

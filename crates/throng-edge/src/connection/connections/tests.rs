@@ -8,9 +8,9 @@ fn connections(capacity: u32) -> Connections<()> {
 
 fn limits() -> Limits {
     Limits {
-        heads_max: 1,
-        lingering_max: 1,
-        viewers_max: 1,
+        max_heads: 1,
+        max_lingering: 1,
+        max_viewers: 1,
         max_buffered_bytes: 100,
         held_bytes_floor: 10,
         ..Limits::default()

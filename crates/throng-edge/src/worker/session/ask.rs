@@ -75,12 +75,12 @@ impl<N: Net> Worker<N> {
         &mut self,
         id: ConnectionId,
         channel: &throng_core::ChannelName,
-        users_max: usize,
+        max_users: usize,
     ) -> Result<Result<Presence, Wait>, ErrorResponse> {
         let question = self.next_question(id);
         let mut issue = || self.ticket(question, LateAnswer::Presence);
         let later = Later::new(&mut issue);
-        Ok(match self.engine.presence(self.clock.unix_ms(), channel, users_max, later)? {
+        Ok(match self.engine.presence(self.clock.unix_ms(), channel, max_users, later)? {
             Answer::Now(presence) => Ok(presence),
             Answer::Later(_) => Err(Wait { question: question.number, stage: Stage::Presence }),
         })

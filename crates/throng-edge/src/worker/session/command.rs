@@ -158,9 +158,9 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         let id = call.id;
         let name = name_of(target);
-        let channels_max = self.settings.max_channels_per_connection;
-        if self.subscriptions(id).count() >= channels_max {
-            return Err(ErrorResponse::too_many_channels(channels_max));
+        let max_channels = self.settings.max_channels_per_connection;
+        if self.subscriptions(id).count() >= max_channels {
+            return Err(ErrorResponse::too_many_channels(max_channels));
         }
         if self.find_subscription(id, &name).is_some() {
             let message = format!("this connection follows {} already", target.name);
@@ -210,9 +210,9 @@ impl<N: Net> Worker<N> {
         is_echoed: bool,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
-        let bytes_max = self.settings.max_message_bytes;
-        if publication.body.len() > bytes_max {
-            return Err(ErrorResponse::message_too_large(bytes_max));
+        let max_bytes = self.settings.max_message_bytes;
+        if publication.body.len() > max_bytes {
+            return Err(ErrorResponse::message_too_large(max_bytes));
         }
         let (body, content_type) =
             Body::parse(&publication.body, publication.content_type.as_deref())?;

@@ -28,7 +28,7 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
-        let bytes_max = self.message_bytes_max(connection.has(Flags::V1));
+        let max_bytes = self.max_message_bytes(connection.has(Flags::V1));
         let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
@@ -36,7 +36,7 @@ impl<N: Net> Worker<N> {
         let mut is_new = reader.is_idle();
         while self.budget.has_steps() {
             self.budget.take_step();
-            match reader.next(&mut bytes[at..], bytes_max) {
+            match reader.next(&mut bytes[at..], max_bytes) {
                 Ok(Step::Incomplete { consumed }) => {
                     at += consumed;
                     break;
@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The size that a message of a WebSocket client may have.
-    pub(in crate::worker) fn message_bytes_max(&self, is_v1: bool) -> usize {
+    pub(in crate::worker) fn max_message_bytes(&self, is_v1: bool) -> usize {
         if is_v1 {
             self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
         } else {

@@ -63,7 +63,7 @@ impl PresenceScan {
         allowance: &mut u32,
     ) -> Option<PresenceScan> {
         let is_complete = self.visit(subscriptions, engine, inbox_of, allowance);
-        let is_cut = self.examinable == 0 || self.users.len() > self.query.users_max();
+        let is_cut = self.examinable == 0 || self.users.len() > self.query.max_users();
         if !is_complete && !is_cut {
             return Some(self);
         }
@@ -130,7 +130,7 @@ mod tests {
         answer: mpsc::Receiver<Presence>,
     }
 
-    fn room(users: u32, users_max: usize) -> Room {
+    fn room(users: u32, max_users: usize) -> Room {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(Rules::default());
         let queues = vec![Arc::clone(&queue)];
@@ -159,7 +159,7 @@ mod tests {
             let sender = sender.clone();
             Ticket::new(move |presence: Option<Presence>| drop(sender.send(presence.unwrap())))
         };
-        let _ = engine.presence(1, &channel, users_max, Later::new(&mut issue)).unwrap();
+        let _ = engine.presence(1, &channel, max_users, Later::new(&mut issue)).unwrap();
         let mut posted = Vec::new();
         queue.take(&mut posted);
         let Some(Notification::Presence { local, channel, query }) = posted.pop() else {

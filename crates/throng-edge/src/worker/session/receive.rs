@@ -194,7 +194,7 @@ impl<N: Net> Worker<N> {
 
     /// Acts on a request head. Returns how many bytes were handled; 0 if the head is incomplete.
     fn head(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
-        let limits = Limits { head_bytes_max: self.settings.max_head_bytes };
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let (route, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => {

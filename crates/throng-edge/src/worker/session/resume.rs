@@ -110,7 +110,7 @@ impl<N: Net> Worker<N> {
 
     /// The request that a head asks for, which was parsed before.
     fn parse_again(&self, bytes: &[u8]) -> Option<Box<Request>> {
-        let limits = Limits { head_bytes_max: self.settings.max_head_bytes };
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let request = match head::parse(bytes, limits) {
             Ok(Parsed::Complete { head, .. }) => match subscribe::route(&head) {
                 Ok(Route::Subscribe(request)) => Some(request),

@@ -31,9 +31,9 @@ fn said(event: Event<'_>) -> Said {
 /// Feeds pieces as a connection does: it keeps unconsumed bytes for the next piece.
 fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
-    message_bytes_max: usize,
+    max_message_bytes: usize,
 ) -> (Vec<Said>, Option<Violation>) {
-    read_with(pieces, message_bytes_max, |reader| reader)
+    read_with(pieces, max_message_bytes, |reader| reader)
 }
 
 /// Goes on with another reader after each piece.
@@ -46,7 +46,7 @@ fn resumed(reader: Reader) -> Reader {
 
 fn read_with<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
-    message_bytes_max: usize,
+    max_message_bytes: usize,
     after_piece: impl Fn(Reader) -> Reader,
 ) -> (Vec<Said>, Option<Violation>) {
     let mut reader = Reader::default();
@@ -56,7 +56,7 @@ fn read_with<'p>(
         held.extend_from_slice(piece);
         let mut consumed = 0;
         while consumed < held.len() {
-            match reader.next(&mut held[consumed..], message_bytes_max) {
+            match reader.next(&mut held[consumed..], max_message_bytes) {
                 Ok(Step::Incomplete { consumed: more }) => {
                     consumed += more;
                     break;
@@ -75,7 +75,7 @@ fn read_with<'p>(
         held.drain(..consumed);
         reader = after_piece(reader);
         assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
-        assert!(reader.buffered_bytes() <= message_bytes_max, "over the limit");
+        assert!(reader.buffered_bytes() <= max_message_bytes, "over the limit");
         assert!(!reader.is_idle() || reader.buffered_bytes() == 0, "idle and holds something");
     }
     (events, None)
@@ -307,10 +307,10 @@ proptest! {
     fn events_do_not_depend_on_how_the_bytes_are_split(
         bytes in traffic(),
         mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
-        message_bytes_max in 0usize..400,
+        max_message_bytes in 0usize..400,
     ) {
-        let whole = read([&bytes[..]], message_bytes_max);
-        prop_assert_eq!(&read(bytes.chunks(1), message_bytes_max), &whole);
+        let whole = read([&bytes[..]], max_message_bytes);
+        prop_assert_eq!(&read(bytes.chunks(1), max_message_bytes), &whole);
         cuts.sort_by_key(|cut| cut.index(bytes.len()));
         let mut rest = &bytes[..];
         let mut pieces = Vec::new();
@@ -321,7 +321,7 @@ proptest! {
             rest = after;
         }
         pieces.push(rest);
-        prop_assert_eq!(&read(pieces, message_bytes_max), &whole);
+        prop_assert_eq!(&read(pieces, max_message_bytes), &whole);
     }
 
     #[test]
@@ -345,7 +345,7 @@ fn a_message_that_cannot_be_in_progress_is_not_resumed() {
         frame: Some(HalfFrame { missing_bytes: 5, mask: MASK, is_final: true }),
         payload: b"12345".to_vec(),
     };
-    let resume = |half_read: &HalfRead, bytes_max| Reader::resume(half_read.clone(), bytes_max);
+    let resume = |half_read: &HalfRead, max_bytes| Reader::resume(half_read.clone(), max_bytes);
     assert!(resume(&half_read, 10).is_ok());
     assert_eq!(resume(&half_read, 9).err(), Some(Violation::TooLarge));
     let endless = HalfFrame { missing_bytes: usize::MAX, mask: MASK, is_final: true };

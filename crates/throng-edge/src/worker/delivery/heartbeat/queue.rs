@@ -53,9 +53,9 @@ impl HeartbeatQueue {
     pub(super) fn refill(&mut self, tick: u32, connections: usize, interval: u32) {
         let elapsed = tick.saturating_sub(self.refilled_at).clamp(1, LATE_TICKS_MAX);
         let per_tick = (2 * connections as u32 / interval.max(1)).max(1);
-        let allowance_max = GROUP.max(per_tick * LATE_TICKS_MAX);
+        let max_allowance = GROUP.max(per_tick * LATE_TICKS_MAX);
         self.refilled_at = tick;
-        self.allowance = (self.allowance + per_tick * elapsed).min(allowance_max);
+        self.allowance = (self.allowance + per_tick * elapsed).min(max_allowance);
     }
 
     /// Whether another heartbeat may be queued before the next refill.

@@ -238,10 +238,10 @@ mod tests {
                 let schedule = CheckSchedule::new(group, interval, ping_interval);
                 let answered_at =
                     |tick| Some(tick + schedule.answer_ticks - schedule.answer_ticks / 4);
-                for late_max in [0, interval / 4, interval, 4 * schedule.answer_ticks] {
-                    let late = || random_below(&mut seed, late_max + 1);
+                for max_late in [0, interval / 4, interval, 4 * schedule.answer_ticks] {
+                    let late = || random_below(&mut seed, max_late + 1);
                     let closed_at = closed_at(schedule, 100_000, late, answered_at);
-                    assert_eq!(closed_at, None, "{schedule:?}, up to {late_max} late");
+                    assert_eq!(closed_at, None, "{schedule:?}, up to {max_late} late");
                 }
             }
         }
@@ -253,12 +253,12 @@ mod tests {
         for (interval, ping_interval) in INTERVALS {
             for group in 0..500 {
                 let schedule = CheckSchedule::new(group, interval, ping_interval);
-                let late_max = (schedule.answer_ticks / 4).min(interval / 2 - 1);
+                let max_late = (schedule.answer_ticks / 4).min(interval / 2 - 1);
                 let silent_from = 20_000 + random_below(&mut seed, 2 * ping_interval);
                 let answered_at = |tick| (tick < silent_from).then_some(tick);
-                let late = || random_below(&mut seed, late_max + 1);
+                let late = || random_below(&mut seed, max_late + 1);
                 let closed_at = closed_at(schedule, 100_000, late, answered_at);
-                let last = silent_from + schedule.ping.period + schedule.answer_ticks + late_max;
+                let last = silent_from + schedule.ping.period + schedule.answer_ticks + max_late;
                 assert!(
                     closed_at.is_some_and(|tick| (silent_from..=last).contains(&tick)),
                     "{schedule:?}: {closed_at:?}, at {last} at the latest"
