@@ -39,46 +39,54 @@ pub(crate) enum Record {
         client: Option<usize>,
     },
     /// A subscription began.
-    Followed {
-        /// The time of the call.
-        now_ms: u64,
-        /// The channel that is followed.
-        channel: ChannelName,
-        /// The requested start.
-        start: StartAt,
-        /// The actual start.
-        cursor: MessageId,
-        /// Whether it is recovered.
-        is_recovered: Option<bool>,
-        /// The ids of its backlog.
-        backlog: Vec<MessageId>,
-        /// The client on whose behalf a worker called.
-        client: Option<usize>,
-    },
+    Followed(FollowCall),
     /// A subscription ended.
     Unfollowed {
         /// The channel; `None` if the engine does not know it.
         channel: Option<ChannelName>,
     },
     /// A page of history was read.
-    Paged {
-        /// The time of the call.
-        now_ms: u64,
-        /// The channel that is read.
-        channel: ChannelName,
-        /// The part of the log.
-        query: HistoryQuery,
-        /// The maximum number of messages.
-        limit: usize,
-        /// The ids of its messages.
-        ids: Vec<MessageId>,
-        /// Whether there are more messages.
-        has_more: bool,
-        /// Whether the page is recovered.
-        is_recovered: Option<bool>,
-        /// The client on whose behalf a worker called.
-        client: Option<usize>,
-    },
+    Paged(HistoryCall),
+}
+
+/// A call of [`Engine::follow`].
+#[derive(Debug)]
+pub(crate) struct FollowCall {
+    /// The time of the call.
+    pub(crate) now_ms: u64,
+    /// The channel that is followed.
+    pub(crate) channel: ChannelName,
+    /// The requested start.
+    pub(crate) start: StartAt,
+    /// The actual start.
+    pub(crate) cursor: MessageId,
+    /// Whether it is recovered.
+    pub(crate) is_recovered: Option<bool>,
+    /// The ids of its backlog.
+    pub(crate) backlog: Vec<MessageId>,
+    /// The client on whose behalf a worker called.
+    pub(crate) client: Option<usize>,
+}
+
+/// A call of [`Engine::history`].
+#[derive(Debug)]
+pub(crate) struct HistoryCall {
+    /// The time of the call.
+    pub(crate) now_ms: u64,
+    /// The channel that is read.
+    pub(crate) channel: ChannelName,
+    /// The part of the log.
+    pub(crate) query: HistoryQuery,
+    /// The maximum number of messages.
+    pub(crate) limit: usize,
+    /// The ids of its messages.
+    pub(crate) ids: Vec<MessageId>,
+    /// Whether there are more messages.
+    pub(crate) has_more: bool,
+    /// Whether the page is recovered.
+    pub(crate) is_recovered: Option<bool>,
+    /// The client on whose behalf a worker called.
+    pub(crate) client: Option<usize>,
 }
 
 /// An engine that a world tests.
@@ -213,7 +221,7 @@ impl Engine for Recorder {
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
         let (channel, start) = (follow.channel.clone(), follow.start);
         let followed = self.engine().follow(now_ms, follow);
-        self.record(Record::Followed {
+        self.record(Record::Followed(FollowCall {
             now_ms,
             channel,
             start,
@@ -221,7 +229,7 @@ impl Engine for Recorder {
             is_recovered: followed.is_recovered,
             backlog: followed.backlog.iter().map(|message| message.id).collect(),
             client: self.stamp.touched(),
-        });
+        }));
         followed
     }
 
@@ -242,7 +250,7 @@ impl Engine for Recorder {
         limit: usize,
     ) -> History {
         let history = self.engine().history(now_ms, channel, query, limit);
-        self.record(Record::Paged {
+        self.record(Record::Paged(HistoryCall {
             now_ms,
             channel: channel.clone(),
             query,
@@ -251,7 +259,7 @@ impl Engine for Recorder {
             has_more: history.has_more,
             is_recovered: history.is_recovered,
             client: self.stamp.touched(),
-        });
+        }));
         history
     }
 

@@ -34,49 +34,89 @@ use crate::topics::{self, Topic};
 /// A limit that all logs together never reach.
 const LOGS_BYTES_MAX: usize = 1 << 30;
 
-impl World {
-    pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
-        let mut random = Random::new(seed);
-        let kind = kind(&mut random);
+/// What a world is like, chosen at random.
+struct Design {
+    kind: Kind,
+    workers: usize,
+    /// The number of subscribers that each worker can hold.
+    capacity: usize,
+    terms: Terms,
+    limits: Limits,
+    topics: Vec<Topic>,
+}
+
+impl Design {
+    fn new(random: &mut Random) -> Design {
+        let kind = kind(random);
         let workers = if kind.is_crowd { 1 } else { random.between(1, 3) };
         let is_scarce = !kind.is_crowd && random.percent(25);
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
-        let mut terms = terms(&mut random, is_scarce);
-        let limits = limits(&mut random, &terms);
+        let mut terms = terms(random, is_scarce);
+        let limits = limits(random, &terms);
         terms.max_blocked_bytes = limits.max_blocked_bytes / workers;
         let mut topics = topics::all(random.percent(60));
         if terms.max_logs_bytes.is_some() {
             topics::keep_for_an_hour(&mut topics);
         }
+        Design { kind, workers, capacity, terms, limits, topics }
+    }
+}
+
+/// The queues of the workers, then that of the witness.
+struct Queues {
+    queues: Vec<Arc<WorkerQueue>>,
+    limits: Vec<QueueLimits>,
+    /// What a wake-up of each sets.
+    woken: Vec<Arc<AtomicBool>>,
+}
+
+impl Queues {
+    fn new(workers: usize, limits: QueueLimits) -> Queues {
+        // The witness's queue is emptied at once.
+        let limits = [vec![limits; workers], vec![QueueLimits::default()]].concat();
+        let mut all = Queues { queues: Vec::new(), limits, woken: Vec::new() };
+        for &limits in &all.limits {
+            let woken = Arc::new(AtomicBool::new(false));
+            let is_woken = Arc::clone(&woken);
+            let wake = move || is_woken.store(true, Ordering::SeqCst);
+            all.queues.push(Arc::new(WorkerQueue::with_limits(limits, wake)));
+            all.woken.push(woken);
+        }
+        all
+    }
+
+    fn post(&self) -> Post {
+        Post::new(self.queues.iter().cloned().zip(self.limits.iter().copied()))
+    }
+}
+
+impl World {
+    pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
+        let mut random = Random::new(seed);
+        let Design { kind, workers, capacity, terms, limits, topics } = Design::new(&mut random);
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
         let rules = Arc::new(topics::rules(&topics));
-        let mut queue_limits = vec![terms.queue; workers];
-        // The last queue is the witness's, which is emptied at once.
-        queue_limits.push(QueueLimits::default());
-        let woken: Vec<_> = queue_limits.iter().map(|_| Arc::new(AtomicBool::new(false))).collect();
-        let queue = |(&limits, is_woken): (&QueueLimits, &Arc<AtomicBool>)| {
-            let is_woken = Arc::clone(is_woken);
-            let wake = move || is_woken.store(true, Ordering::SeqCst);
-            Arc::new(WorkerQueue::with_limits(limits, wake))
-        };
-        let queues: Vec<_> = queue_limits.iter().zip(&woken).map(queue).collect();
-        let permits = Arc::new(FanOutPermits::new(&queues, random.between(1, workers)));
+        let queues = Queues::new(workers, terms.queue);
+        let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
-        let post = Post::new(queues.iter().cloned().zip(queue_limits));
-        let max_logs_bytes = terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX);
         let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
         let skips_offsets = stream_numbers.is_some();
-        let memory =
-            |epoch| MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), max_logs_bytes);
-        let (engine, epochs) = engine(memory, stream_numbers, &queues, &topics);
-        let parts = Parts { rules: Arc::clone(&rules), queues: queues.clone(), max_logs_bytes };
-        let engine = Recorder::new(engine, parts, &stamp, post, terms.max_logs_bytes.is_some());
+        let parts = Parts {
+            rules: Arc::clone(&rules),
+            queues: queues.queues.clone(),
+            max_logs_bytes: terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX),
+        };
+        let max_logs_bytes = parts.max_logs_bytes;
+        let (engine, epochs) = engine(&parts, stream_numbers, &topics);
+        let has_distinct_times = terms.max_logs_bytes.is_some();
+        let engine = Recorder::new(engine, parts, &stamp, queues.post(), has_distinct_times);
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
         let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
         let access = Arc::new(AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>));
         let seat = |id: usize| {
+            let (queue, woken) = (&queues.queues[id], &queues.woken[id]);
             let setup = Setup {
                 generation: 0,
                 id: WorkerId(id as u16),
@@ -84,11 +124,11 @@ impl World {
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
                 access: Arc::clone(&access),
                 rules: Arc::clone(&rules),
-                queue: Arc::clone(&queues[id]),
+                queue: Arc::clone(queue),
                 metrics: metrics.clone(),
             };
-            let sleep = Sleep::new(Arc::clone(&queues[id]), permit(id));
-            Seat::new(setup, FakeNet::new(notes), BEGINNING_MS, sleep, Arc::clone(&woken[id]))
+            let sleep = Sleep::new(Arc::clone(queue), permit(id));
+            Seat::new(setup, FakeNet::new(notes), BEGINNING_MS, sleep, Arc::clone(woken))
         };
         let seats = (0..workers).map(seat).collect();
         let witnessed = vec![0; topics.len()];
@@ -97,7 +137,7 @@ impl World {
             notes: Rc::clone(notes),
             stamp,
             engine,
-            queues,
+            queues: queues.queues,
             model: Model::new(topics, epochs, !skips_offsets, max_logs_bytes),
             seats,
             rival: permit(workers),
@@ -142,17 +182,19 @@ impl World {
 
 /// The engine and the epoch of each channel. With `stream_numbers` its offsets skip.
 fn engine(
-    memory: impl FnOnce(Epoch) -> MemoryEngine,
+    parts: &Parts,
     stream_numbers: Option<Random>,
-    queues: &[Arc<WorkerQueue>],
     topics: &[Topic],
 ) -> (Tested, Vec<String>) {
+    let Parts { rules, queues, max_logs_bytes } = parts;
+    let memory =
+        |epoch| MemoryEngine::new(epoch, Arc::clone(rules), queues.clone(), *max_logs_bytes);
     let Some(numbers) = stream_numbers else {
         let epoch = Epoch::numbered(BEGINNING_MS);
         return (Tested::Memory(memory(epoch)), vec![epoch.to_string(); topics.len()]);
     };
     let inner = Box::new(memory(stream_ids::HIDDEN_EPOCH));
-    let engine = StreamIds::new(inner, queues.to_vec(), BEGINNING_MS, numbers);
+    let engine = StreamIds::new(inner, queues.clone(), BEGINNING_MS, numbers);
     let epoch_of = |topic: &Topic| stream_ids::epoch_of(&topic.channel_name(), BEGINNING_MS);
     (Tested::Streams(engine), topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
 }

@@ -4,7 +4,7 @@ use throng_core::{MessageId, Notification, Publication, Published, StartAt};
 
 use super::World;
 use crate::model::Page;
-use crate::recorder::Record;
+use crate::recorder::{FollowCall, HistoryCall, Record};
 use crate::{Check, ensure};
 
 impl World {
@@ -32,65 +32,62 @@ impl World {
                 );
                 self.replay_accepted(now_ms, number, &publication, &answer, client)?;
             }
-            Record::Followed { now_ms, channel, start, cursor, is_recovered, backlog, client } => {
-                let begin = self.model.followed(now_ms, &channel, start)?;
-                let is_expected = cursor.to_string() == self.model.id(begin.topic, begin.cursor)
-                    && is_recovered == begin.is_recovered;
-                ensure!(
-                    is_expected,
-                    "{start:?} begins after {cursor}, {is_recovered:?}, instead of {begin:?}"
-                );
-                let (topic, cursor) = (begin.topic, begin.cursor);
-                let pending = self.model.between(topic, cursor, self.model.head(topic));
-                let expected: Vec<String> =
-                    pending.iter().map(|entry| self.model.id(topic, entry.offset)).collect();
-                ensure!(
-                    expected
-                        .iter()
-                        .eq(&backlog.iter().map(MessageId::to_string).collect::<Vec<_>>()),
-                    "the backlog {backlog:?} instead of {expected:?}"
-                );
-                if self.model.is_between_messages(topic, cursor) {
-                    self.notes.saw("offsets skip: resume between two messages");
-                }
-                let Some(client) = client else { return Ok(()) };
-                self.notes
-                    .trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
-                self.clients[client].add_begin(begin, self.stamp.now());
-                self.saw_in_fan_out("subscribe: in the middle of a fan-out");
-                if !expected.is_empty() {
-                    self.notes.saw("subscribe: with a backlog");
-                }
-                if let StartAt::After(id) = start
-                    && is_recovered == Some(false)
-                    && self.model.lacks_evicted(topic, id.offset, now_ms)
-                {
-                    self.notes.saw("resume: gap, evicted");
-                }
-            }
+            Record::Followed(call) => self.replay_follow(call)?,
             Record::Unfollowed { channel } => {
                 let channel = channel.ok_or("an unknown channel was unfollowed")?;
                 self.model.unfollowed(&channel)?;
             }
-            Record::Paged {
-                now_ms,
-                channel,
-                query,
-                limit,
-                ids,
-                has_more,
-                is_recovered,
-                client,
-            } => {
-                let topic = self.model.topic(&channel)?;
-                let offsets = ids.iter().map(|id| id.offset).collect();
-                let page = Page { offsets, has_more, is_recovered };
-                let expected = self.model.page(now_ms, topic, query, limit);
-                ensure!(page == expected, "{page:?} instead of {expected:?}");
-                if let Some(client) = client {
-                    self.clients[client].add_page(page.offsets, has_more);
-                }
-            }
+            Record::Paged(call) => self.replay_history(call)?,
+        }
+        Ok(())
+    }
+
+    fn replay_follow(&mut self, call: FollowCall) -> Check {
+        let FollowCall { now_ms, channel, start, cursor, is_recovered, backlog, client } = call;
+        let begin = self.model.followed(now_ms, &channel, start)?;
+        let is_expected = cursor.to_string() == self.model.id(begin.topic, begin.cursor)
+            && is_recovered == begin.is_recovered;
+        ensure!(
+            is_expected,
+            "{start:?} begins after {cursor}, {is_recovered:?}, instead of {begin:?}"
+        );
+        let (topic, cursor) = (begin.topic, begin.cursor);
+        let pending = self.model.between(topic, cursor, self.model.head(topic));
+        let expected: Vec<String> =
+            pending.iter().map(|entry| self.model.id(topic, entry.offset)).collect();
+        ensure!(
+            expected.iter().eq(&backlog.iter().map(MessageId::to_string).collect::<Vec<_>>()),
+            "the backlog {backlog:?} instead of {expected:?}"
+        );
+        if self.model.is_between_messages(topic, cursor) {
+            self.notes.saw("offsets skip: resume between two messages");
+        }
+        let Some(client) = client else { return Ok(()) };
+        self.notes.trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
+        self.clients[client].add_begin(begin, self.stamp.now());
+        self.saw_in_fan_out("subscribe: in the middle of a fan-out");
+        if !expected.is_empty() {
+            self.notes.saw("subscribe: with a backlog");
+        }
+        if let StartAt::After(id) = start
+            && is_recovered == Some(false)
+            && self.model.lacks_evicted(topic, id.offset, now_ms)
+        {
+            self.notes.saw("resume: gap, evicted");
+        }
+        Ok(())
+    }
+
+    fn replay_history(&mut self, call: HistoryCall) -> Check {
+        let HistoryCall { now_ms, channel, query, limit, ids, has_more, is_recovered, client } =
+            call;
+        let topic = self.model.topic(&channel)?;
+        let offsets = ids.iter().map(|id| id.offset).collect();
+        let page = Page { offsets, has_more, is_recovered };
+        let expected = self.model.page(now_ms, topic, query, limit);
+        ensure!(page == expected, "{page:?} instead of {expected:?}");
+        if let Some(client) = client {
+            self.clients[client].add_page(page.offsets, has_more);
         }
         Ok(())
     }

@@ -119,9 +119,19 @@ fn websocket_targets() {
         if frame.text() == "say {payload}"));
 }
 
+/// Checks that reading each text fails with its error, or is "accepted".
+#[track_caller]
+fn expect_refusals(refusals: &[(&str, &str)]) {
+    for (text, expected) in refusals {
+        let refusal = read(text).map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
+        let expected = expected.replace("line ", "plan.toml, line ");
+        assert!(refusal.starts_with(&expected), "{text}:\n  {refusal}\n  {expected}");
+    }
+}
+
 #[test]
-fn an_error_has_its_position_and_a_hint() {
-    for (text, expected) in [
+fn an_unknown_key_or_a_wrong_kind_has_its_position_and_a_hint() {
+    expect_refusals(&[
         ("nam = 'x'", "line 1, column 1: unknown key \"nam\"; did you mean \"name\"?"),
         (
             "url = 'x'",
@@ -146,6 +156,12 @@ fn an_error_has_its_position_and_a_hint() {
             "assertions = ['lost == 0', 'lots == 0']",
             "line 1, column 28: assertions: there is no figure \"lots\"; did you mean \"lost\"?",
         ),
+    ]);
+}
+
+#[test]
+fn a_wrong_value_has_its_position_and_a_hint() {
+    expect_refusals(&[
         (
             "[target]\nprofile = 'nchn'",
             "line 2, column 11: profile: there is no profile \"nchn\"; did you mean \"nchan\"?",
@@ -158,6 +174,12 @@ fn an_error_has_its_position_and_a_hint() {
         ("[target]\ndata = 'no.csv'", "line 2, column 8: data: there is no file no.csv"),
         ("[sources]\nports = '1'", "accepted"),
         ("[sources]\nports = '2-1'", "line 2, column 9: ports: \"2-1\" is not a range of ports"),
+    ]);
+}
+
+#[test]
+fn an_error_in_a_phase_has_its_position_and_a_hint() {
+    expect_refusals(&[
         ("[[phases]]\n", "line 1, column 1: a phase says what to do: do = one of ramp, hold"),
         (
             "[[phases]]\ndo = 'stom'",
@@ -181,17 +203,19 @@ fn an_error_has_its_position_and_a_hint() {
             "line 4, column 23: unknown key \"sise\"; did you mean \"size\"?",
         ),
         ("[[phases]]\ndo = 'slow'\nshare = -1\ntime='1s'", "line 3, column 9: share: \"-1\" is"),
+    ]);
+}
+
+#[test]
+fn an_error_of_syntax_has_its_position_and_a_hint() {
+    expect_refusals(&[
         ("a = 'b\n", "line 1, column 5: the value of `a` has no closing quotation mark"),
         (
             "name = a b",
             "line 1, column 8: the value of `name` needs quotation marks: name = \"a b\"",
         ),
         ("name = 'a'\nname = 'b'", "line 2, column 1: `name` is set a second time; remove one"),
-    ] {
-        let refusal = read(text).map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
-        let expected = expected.replace("line ", "plan.toml, line ");
-        assert!(refusal.starts_with(&expected), "{text}:\n  {refusal}\n  {expected}");
-    }
+    ]);
 }
 
 #[test]
