@@ -27,7 +27,7 @@ const SHARD_ENTRIES_MIN: usize = 64;
 pub(crate) struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    pub fn of(token: &str) -> TokenHash {
+    pub(crate) fn of(token: &str) -> TokenHash {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
         TokenHash(hash)
@@ -91,7 +91,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 impl TokenCache {
     /// A cache of at least `entries_max` entries, at most by a shard's rounding more; 0 remembers
     /// nothing.
-    pub fn new(entries_max: usize) -> TokenCache {
+    pub(crate) fn new(entries_max: usize) -> TokenCache {
         let shards = (entries_max / SHARD_ENTRIES_MIN).clamp(1, SHARDS_MAX);
         let slots_max = entries_max.div_ceil(shards);
         let shard = || Mutex::new(Shard { slots_max, ..Shard::default() });
@@ -105,7 +105,7 @@ impl TokenCache {
 
     /// What the token with this hash says, if it is there and valid at `now_s`. `is_trusted` is
     /// asked if one of the versions has changed since the entry was checked.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         hash: &TokenHash,
         now_s: u64,
@@ -116,18 +116,18 @@ impl TokenCache {
     }
 
     /// Whether the token with this hash is there, valid or not. Does not count as a look.
-    pub fn contains(&self, hash: &TokenHash) -> bool {
+    pub(crate) fn contains(&self, hash: &TokenHash) -> bool {
         self.shard(hash).position(hash).is_some()
     }
 
     /// Remembers what a token says, which held for `checked`.
-    pub fn insert(&self, hash: TokenHash, identity: &Arc<Identity>, checked: Versions) {
+    pub(crate) fn insert(&self, hash: TokenHash, identity: &Arc<Identity>, checked: Versions) {
         let identity = Some(Arc::clone(identity));
         self.shard(&hash).insert(Slot { hash, identity, checked, is_used: false });
     }
 
     /// The sums over all shards.
-    pub fn counts(&self) -> CacheCounts {
+    pub(crate) fn counts(&self) -> CacheCounts {
         let mut sums = CacheCounts::default();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);

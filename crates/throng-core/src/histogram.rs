@@ -14,7 +14,7 @@ const SUBBUCKET_BITS: u32 = 4;
 const VALUE_MAX_US: u64 = (1 << 32) - 1;
 
 /// The number of buckets.
-pub const BUCKETS: usize = (33 - SUBBUCKET_BITS as usize) * SUBBUCKETS;
+pub(crate) const BUCKETS: usize = (33 - SUBBUCKET_BITS as usize) * SUBBUCKETS;
 
 const _: () = assert!(bucket_of(VALUE_MAX_US) == BUCKETS - 1);
 

@@ -38,10 +38,10 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
         // A fragment is not sent, and is a mistake here.
-        let uri: Uri = match text.contains('#') {
-            false => text.parse().map_err(|_| EndpointError::Form)?,
-            true => return Err(EndpointError::Form),
-        };
+        if text.contains('#') {
+            return Err(EndpointError::Form);
+        }
+        let uri: Uri = text.parse().map_err(|_| EndpointError::Form)?;
         let is_tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,

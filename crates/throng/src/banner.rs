@@ -16,32 +16,32 @@ const MANY: u64 = 1_000_000;
 
 /// The facts that the banner shows.
 #[derive(Debug)]
-pub struct Banner<'a> {
+pub(crate) struct Banner<'a> {
     /// The address of the public listener.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The address of the admin listener, if there is one.
-    pub admin: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
     /// Whether the demo is served.
-    pub has_demo: bool,
+    pub(crate) has_demo: bool,
     /// Whether clients may publish.
-    pub do_clients_publish: bool,
+    pub(crate) do_clients_publish: bool,
     /// Number of worker threads.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Descriptor limit of each worker.
-    pub descriptors_max: u64,
+    pub(crate) descriptors_max: u64,
     /// Capacity of all workers together.
-    pub max_connections: usize,
+    pub(crate) max_connections: usize,
     /// The result of the machine check for that capacity.
-    pub preflight: &'a Preflight,
+    pub(crate) preflight: &'a Preflight,
     /// The setting `max-connections`; `None` for `auto`.
-    pub requested: Option<usize>,
+    pub(crate) requested: Option<usize>,
     /// Whether the settings allow an address that others can reach.
-    pub allows_anyone: bool,
+    pub(crate) allows_anyone: bool,
 }
 
 impl Banner<'_> {
     /// The banner, with colours if `paint` has them.
-    pub fn text(&self, paint: Paint) -> String {
+    pub(crate) fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = self.write(&mut text, paint);

@@ -70,15 +70,15 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, long_version = crate::version::BUILD)]
 #[command(after_help = EXAMPLES, arg_required_else_help = true)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The subcommand, with its own arguments.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The subcommands, in the order of `throng --help`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Sources),
@@ -109,7 +109,7 @@ pub enum Command {
 ///
 /// `throng bench` starts its servers with a private subcommand. It is replaced here, so that clap
 /// mentions it in no help text and no suggestion.
-pub fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
+pub(crate) fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
     let is_bound = words.get(1).is_some_and(|word| word == throng_benchmarks::server::COMMAND);
     if is_bound {
         words[1] = "serve".into();
@@ -118,12 +118,12 @@ pub fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
 }
 
 /// An error for arguments that exclude each other, where clap cannot detect it.
-pub fn conflict(message: &str) -> clap::Error {
+pub(crate) fn conflict(message: &str) -> clap::Error {
     Arguments::command().error(ErrorKind::ArgumentConflict, message)
 }
 
 /// Replaces the error about a renamed flag with one that names the present flag.
-pub fn with_present_name(error: clap::Error) -> clap::Error {
+pub(crate) fn with_present_name(error: clap::Error) -> clap::Error {
     let unknown = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
         _ => return error,
@@ -138,19 +138,19 @@ pub fn with_present_name(error: clap::Error) -> clap::Error {
 
 /// The sources of settings, except variables.
 #[derive(Debug, Args)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// Read settings from this file [default: ./throng.toml, if it exists]
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// The settings given as flags.
     #[command(flatten)]
-    pub options: Options,
+    pub(crate) options: Options,
 }
 
 /// The flag that names the server, for client commands.
 #[derive(Debug, Args)]
-pub struct Server {
+pub(crate) struct Server {
     /// URL or address of the server
     #[arg(
         long,
@@ -159,76 +159,76 @@ pub struct Server {
         env = "THRONG_URL",
         default_value = "http://127.0.0.1:8080"
     )]
-    pub url: ServerUrl,
+    pub(crate) url: ServerUrl,
 }
 
 /// Arguments of `throng publish`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
-pub struct PublishArguments {
+pub(crate) struct PublishArguments {
     /// The channel; omit it with --user
     #[arg(value_name = "CHANNEL", group = "where")]
-    pub channel: Option<String>,
+    pub(crate) channel: Option<String>,
 
     /// The message; if it is missing or `-`, read from standard input
     #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
-    pub message: Option<String>,
+    pub(crate) message: Option<String>,
 
     /// Publish to a user instead of a channel
     #[arg(long, value_name = "USER", group = "where")]
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
 
     /// Accept an empty standard input, and publish an empty message
     #[arg(long, conflicts_with = "lines")]
-    pub allow_empty: bool,
+    pub(crate) allow_empty: bool,
 
     /// Publish each non-empty line of standard input as a message, as it arrives
     #[arg(long, conflicts_with = "key")]
-    pub lines: bool,
+    pub(crate) lines: bool,
 
     /// The message is JSON; same as --content-type application/json
     #[arg(long, conflicts_with = "content_type")]
-    pub json: bool,
+    pub(crate) json: bool,
 
     /// Media type of the message, like image/png [default: text/plain; charset=utf-8]
     #[arg(long, value_name = "TYPE")]
-    pub content_type: Option<String>,
+    pub(crate) content_type: Option<String>,
 
     /// Idempotency key: publish only once within five minutes with the same key
     #[arg(long, value_name = "KEY")]
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
 
     /// The server to send requests to.
     #[command(flatten)]
-    pub server: Server,
+    pub(crate) server: Server,
 }
 
 /// Arguments of `throng tail`.
 #[derive(Debug, Args)]
-pub struct TailArguments {
+pub(crate) struct TailArguments {
     /// The channels to follow
     #[arg(value_name = "CHANNEL", required_unless_present = "user")]
-    pub channels: Vec<String>,
+    pub(crate) channels: Vec<String>,
 
     /// Follow the messages to a user
     #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
 
     /// Begin with the last N messages of each channel
     #[arg(long, value_name = "N", conflicts_with = "since")]
-    pub history: Option<Count>,
+    pub(crate) history: Option<Count>,
 
     /// Begin after the message with this id
     #[arg(long, value_name = "ID")]
-    pub since: Option<String>,
+    pub(crate) since: Option<String>,
 
     /// Exit after N messages
     #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub count: Option<Count>,
+    pub(crate) count: Option<Count>,
 
     /// The server to send requests to.
     #[command(flatten)]
-    pub server: Server,
+    pub(crate) server: Server,
 }
 
 fn at_least_one(text: &str) -> Result<Count, Invalid> {

@@ -26,15 +26,15 @@ struct ErrorBody {
 
 /// A client of one server.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     url: String,
     /// Sends the requests.
-    pub agent: Agent,
+    pub(crate) agent: Agent,
 }
 
 /// The URL of a server, without a trailing slash.
 #[derive(Debug, Clone)]
-pub struct ServerUrl(String);
+pub(crate) struct ServerUrl(String);
 
 impl FromStr for ServerUrl {
     type Err = String;
@@ -56,7 +56,7 @@ impl FromStr for ServerUrl {
 
 impl Client {
     /// A response ends with an error after `max_silence` without data.
-    pub fn new(url: &ServerUrl, max_silence: Option<Duration>) -> Client {
+    pub(crate) fn new(url: &ServerUrl, max_silence: Option<Duration>) -> Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // The server is often on this machine, where no proxy can reach it.
@@ -72,17 +72,17 @@ impl Client {
     }
 
     /// The server's URL, without a trailing slash.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
     /// The URL of `path`, which begins with a slash.
-    pub fn at(&self, path: &str) -> String {
+    pub(crate) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
     /// The error for a request without a response.
-    pub fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
+    pub(crate) fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
         let hint = if is_refused(error) { "; is `throng serve` running there?" } else { "" };
         anyhow!("cannot reach {}: {}{hint}", self.url, reason(error))
     }
@@ -115,12 +115,12 @@ fn reason(error: &ureq::Error) -> String {
 }
 
 /// Escapes a name for a path segment or a query.
-pub fn escaped(name: &str) -> String {
+pub(crate) fn escaped(name: &str) -> String {
     utf8_percent_encode(name, ESCAPED).to_string()
 }
 
 /// The error for a response with an error status, with the server's message if it has one.
-pub fn rejection(response: &mut Response<Body>) -> String {
+pub(crate) fn rejection(response: &mut Response<Body>) -> String {
     let status = response.status();
     let text = response.body_mut().read_to_string().unwrap_or_default();
     match serde_json::from_str::<ErrorBody>(&text) {

@@ -26,11 +26,11 @@ use throng_units::paint::Paint;
 use crate::terminal;
 
 use answer::Answer;
-pub use arguments::Arguments;
+pub(crate) use arguments::Arguments;
 
 /// Checks this machine, applies changes if requested, and prints the report. The exit code is 0 if
 /// the connections are possible, and 1 if something must change first.
-pub fn doctor(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(fault) = arguments.fault() {
         terminal::print_error(&fault);
         return Ok(terminal::EXIT_USAGE.into());

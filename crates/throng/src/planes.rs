@@ -22,7 +22,7 @@ const DISCONNECTS: &str = "disconnects_total";
 
 /// Receives the connections that workers hand off.
 #[derive(Debug)]
-pub struct Handover {
+pub(crate) struct Handover {
     /// Shared with shutdown.
     edge: Arc<Edge>,
     /// A duplicate of the receiving descriptor, for the runtime's readiness events. Its type does
@@ -32,7 +32,7 @@ pub struct Handover {
 
 impl Handover {
     /// Requires the runtime.
-    pub fn new(edge: Arc<Edge>) -> io::Result<Handover> {
+    pub(crate) fn new(edge: Arc<Edge>) -> io::Result<Handover> {
         let duplicate = edge.to_control.as_fd().try_clone_to_owned()?;
         let watched = UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?;
         Ok(Handover { edge, watched })
@@ -50,11 +50,11 @@ impl throng_control::HandoffReceiver for Handover {
 
 /// The workers, for the control plane.
 #[derive(Debug)]
-pub struct Workers {
+pub(crate) struct Workers {
     /// The way to them.
-    pub handoffs: WorkerHandoffs,
+    pub(crate) handoffs: WorkerHandoffs,
     /// Their load and their counters.
-    pub metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
 impl throng_control::Edge for Workers {

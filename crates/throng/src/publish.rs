@@ -37,7 +37,7 @@ impl Target {
 }
 
 /// Runs the command.
-pub fn publish(arguments: PublishArguments) -> Result<()> {
+pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
     let client = Client::new(&arguments.server.url, None);
     let content_type =
         if arguments.json { Some("application/json".to_owned()) } else { arguments.content_type };

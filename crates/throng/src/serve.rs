@@ -52,7 +52,7 @@ const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 const RELEASE_BYTES: u64 = 64 << 20;
 
 /// Runs the server with the settings that `load` returns, until a signal ends it.
-pub fn serve(
+pub(crate) fn serve(
     load: impl FnOnce() -> Result<Settings, SettingsError>,
     early_hangups: &EarlyHangups,
 ) -> Result<()> {

@@ -12,7 +12,7 @@ use signal_hook::consts::SIGHUP;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Sends `state` to systemd, if the process is a service of type `notify`.
-pub fn notify(state: &str) {
+pub(crate) fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(path.as_encoded_bytes(), state) {
         tracing::warn!(%error, "cannot send {state} to the service manager");
@@ -30,11 +30,11 @@ fn send(path: &[u8], state: &str) -> io::Result<()> {
 
 /// SIGHUP before the control plane's runtime exists, which [`Hangups`] needs.
 #[derive(Debug)]
-pub struct EarlyHangups(Arc<AtomicBool>);
+pub(crate) struct EarlyHangups(Arc<AtomicBool>);
 
 impl EarlyHangups {
     /// Keeps the signal from ending the process if `command` is the server. Other commands end.
-    pub fn catch_for(command: Option<&OsStr>) -> EarlyHangups {
+    pub(crate) fn catch_for(command: Option<&OsStr>) -> EarlyHangups {
         let has_come = Arc::new(AtomicBool::new(false));
         let is_server = command
             .is_some_and(|word| word == "serve" || word == throng_benchmarks::server::COMMAND);
@@ -49,20 +49,20 @@ impl EarlyHangups {
 /// SIGHUP. A closing terminal sends it, and so does an operator who expects a reload. It never ends
 /// the server.
 #[derive(Debug)]
-pub struct Hangups {
+pub(crate) struct Hangups {
     signal: Signal,
     came_early: bool,
 }
 
 impl Hangups {
     /// Replaces the signal's default action, which ends the process. Requires the runtime.
-    pub fn catch(early: &EarlyHangups) -> io::Result<Hangups> {
+    pub(crate) fn catch(early: &EarlyHangups) -> io::Result<Hangups> {
         let came_early = early.0.load(Ordering::Relaxed);
         Ok(Hangups { signal: signal(SignalKind::hangup())?, came_early })
     }
 
     /// Logs each signal since [`Hangups::catch`], and the early ones as one. Never returns.
-    pub async fn log(mut self) {
+    pub(crate) async fn log(mut self) {
         let warn = || {
             tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
         };
@@ -78,14 +78,14 @@ impl Hangups {
 
 /// SIGTERM and SIGINT, which shut the server down.
 #[derive(Debug)]
-pub struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
     /// Replaces the signals' default action, which ends the process. Requires the runtime.
-    pub fn new() -> io::Result<Signals> {
+    pub(crate) fn new() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -93,7 +93,7 @@ impl Signals {
     }
 
     /// Waits for a signal and returns its name.
-    pub async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -29,12 +29,12 @@ mod values;
 use std::ffi::OsString;
 use std::path::Path;
 
-pub use rules::rules;
-pub use table::{Options, Settings, SettingsError, present_name};
+pub(crate) use rules::rules;
+pub(crate) use table::{Options, Settings, SettingsError, present_name};
 
 /// Loads and checks the settings. The file is `named`, or else `throng.toml` in the working
 /// directory, if it exists.
-pub fn load(
+pub(crate) fn load(
     flags: Options,
     variables: impl Iterator<Item = (OsString, OsString)>,
     named: Option<&Path>,

@@ -42,7 +42,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the command.
-pub fn tail(arguments: &TailArguments) -> Result<()> {
+pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
     let client = Client::new(&arguments.server.url, Some(SILENCE_MAX));
     if !io::stdout().is_terminal() {
         std::thread::spawn(end_with_reader);

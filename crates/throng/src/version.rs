@@ -4,10 +4,10 @@ use throng_host::environment::Environment;
 use throng_units::format::{bytes, counted};
 
 /// Version, commit (if built from a checkout), target, profile and compiler. Also in `--version`.
-pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("THRONG_BUILD"), ")");
+pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("THRONG_BUILD"), ")");
 
 /// One line about the build and one about the machine.
-pub fn text() -> String {
+pub(crate) fn text() -> String {
     let machine = Environment::read();
     format!(
         "throng {BUILD}\nLinux {}, {}, {} memory\n",

@@ -13,7 +13,7 @@ use super::{Grants, GrantsError};
 /// The most claims that are kept. Beyond it, claims that nothing holds are forgotten; if everything
 /// is held, further claims are parsed each time and not shared. A claim is part of a token, so that
 /// the texts have at most 8 MiB.
-pub const POOL_CLAIMS_MAX: usize = 1024;
+pub(super) const POOL_CLAIMS_MAX: usize = 1024;
 
 /// How many new claims pass before a full pool looks again for claims that nothing holds. Looking
 /// takes time for each claim of the pool.

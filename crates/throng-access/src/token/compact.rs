@@ -39,7 +39,7 @@ struct RawHeader<'a> {
 
 impl<'a> Compact<'a> {
     /// Splits a token. The parts are not decoded yet.
-    pub fn split(token: &'a str) -> Result<Compact<'a>, TokenError> {
+    pub(super) fn split(token: &'a str) -> Result<Compact<'a>, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong);
         }
@@ -55,7 +55,7 @@ impl<'a> Compact<'a> {
     }
 
     /// The header, if the server can do what it demands.
-    pub fn header(&self) -> Result<Header, TokenError> {
+    pub(super) fn header(&self) -> Result<Header, TokenError> {
         let json = text(self.header)?;
         if !is_object(&json) {
             return Err(TokenError::Malformed);
@@ -73,11 +73,11 @@ impl<'a> Compact<'a> {
     }
 
     /// The payload, which should be a JSON object.
-    pub fn payload(&self) -> Result<String, TokenError> {
+    pub(super) fn payload(&self) -> Result<String, TokenError> {
         text(self.payload)
     }
 
-    pub fn signature(&self) -> Result<Vec<u8>, TokenError> {
+    pub(super) fn signature(&self) -> Result<Vec<u8>, TokenError> {
         URL_SAFE_NO_PAD.decode(self.signature).map_err(|_| TokenError::Malformed)
     }
 }

@@ -9,13 +9,13 @@ use throng_access::keys::{Jwks, JwksSource, Key, KeySet};
 use throng_access::{GrantsPool, Identity, Policy, TokenError, token};
 
 /// When the tokens of the fixtures were issued, and how long they are valid.
-pub const ISSUED_S: u64 = 1_800_000_000;
-pub const LIFE_S: u64 = 600;
+pub(super) const ISSUED_S: u64 = 1_800_000_000;
+pub(super) const LIFE_S: u64 = 600;
 
-pub const JWKS: &str = include_str!("../fixtures/jwks.json");
+pub(super) const JWKS: &str = include_str!("../fixtures/jwks.json");
 
 /// The secret of an algorithm with HMAC.
-pub fn secret(algorithm: Algorithm) -> &'static [u8] {
+pub(super) fn secret(algorithm: Algorithm) -> &'static [u8] {
     match algorithm {
         Algorithm::Hs256 => include_bytes!("../fixtures/hs256.secret"),
         Algorithm::Hs384 => include_bytes!("../fixtures/hs384.secret"),
@@ -25,7 +25,7 @@ pub fn secret(algorithm: Algorithm) -> &'static [u8] {
 }
 
 /// The public key of an algorithm in PEM.
-pub fn pem(algorithm: Algorithm) -> &'static str {
+pub(super) fn pem(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Rs256 | Algorithm::Ps256 => include_str!("../fixtures/rs256.pem"),
         Algorithm::Es256 => include_str!("../fixtures/es256.pem"),
@@ -36,7 +36,7 @@ pub fn pem(algorithm: Algorithm) -> &'static str {
 }
 
 /// The key for one algorithm, without an id.
-pub fn key(algorithm: Algorithm) -> Key {
+pub(super) fn key(algorithm: Algorithm) -> Key {
     if algorithm.secret_bytes_min() > 0 {
         Key::from_secret(None, algorithm, secret(algorithm)).unwrap()
     } else {
@@ -44,16 +44,16 @@ pub fn key(algorithm: Algorithm) -> Key {
     }
 }
 
-pub fn set(keys: Vec<Key>) -> KeySet {
+pub(super) fn set(keys: Vec<Key>) -> KeySet {
     KeySet::new(keys.into_iter().map(Arc::new).collect()).unwrap()
 }
 
 /// The keys of the key set, which have ids.
-pub fn jwks() -> KeySet {
+pub(super) fn jwks() -> KeySet {
     KeySet::new(Jwks::parse(JWKS.as_bytes(), JwksSource::Url).unwrap().keys).unwrap()
 }
 
-pub fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     Policy {
         audiences: vec!["throng".into()],
         issuers: vec!["https://issuer.example".into()],
@@ -61,16 +61,16 @@ pub fn policy() -> Policy {
     }
 }
 
-pub fn verify_at(token: &str, keys: &KeySet, now_s: u64) -> Result<Identity, TokenError> {
+pub(super) fn verify_at(token: &str, keys: &KeySet, now_s: u64) -> Result<Identity, TokenError> {
     token::verify(token, keys, &policy(), &GrantsPool::default(), now_s)
 }
 
-pub fn verify(token: &str, keys: &KeySet) -> Result<Identity, TokenError> {
+pub(super) fn verify(token: &str, keys: &KeySet) -> Result<Identity, TokenError> {
     verify_at(token, keys, ISSUED_S)
 }
 
 /// The tokens that a library made, by algorithm.
-pub fn tokens(json: &str) -> Vec<(Algorithm, String)> {
+pub(super) fn tokens(json: &str) -> Vec<(Algorithm, String)> {
     let tokens: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).unwrap();
     let tokens = tokens.into_iter().map(|(name, token)| {
         (Algorithm::from_name(&name).unwrap(), token.as_str().unwrap().to_owned())
@@ -79,13 +79,13 @@ pub fn tokens(json: &str) -> Vec<(Algorithm, String)> {
 }
 
 /// A token of PyJWT.
-pub fn token(algorithm: Algorithm) -> String {
+pub(super) fn token(algorithm: Algorithm) -> String {
     let all = tokens(include_str!("../fixtures/pyjwt.json"));
     all.into_iter().find(|(one, _)| *one == algorithm).unwrap().1
 }
 
 /// The three parts of a token, with header and payload decoded.
-pub fn parts(token: &str) -> (serde_json::Value, String, String) {
+pub(super) fn parts(token: &str) -> (serde_json::Value, String, String) {
     let parts: Vec<_> = token.split('.').collect();
     let decoded = |part: &str| String::from_utf8(URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap();
     let header = serde_json::from_str(&decoded(parts[0])).unwrap();
@@ -93,7 +93,7 @@ pub fn parts(token: &str) -> (serde_json::Value, String, String) {
 }
 
 /// What is signed of a token with this header and payload.
-pub fn unsigned(header: &serde_json::Value, payload: &str) -> String {
+pub(super) fn unsigned(header: &serde_json::Value, payload: &str) -> String {
     let [header, payload] =
         [&*header.to_string(), payload].map(|part| URL_SAFE_NO_PAD.encode(part));
     format!("{header}.{payload}")

@@ -7,50 +7,50 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// How long a test waits before it fails: longer than any operation takes.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection to the server.
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     /// Bytes read from the socket that belong to the next response.
     unread: Vec<u8>,
 }
 
 impl Client {
-    pub fn new(stream: TcpStream) -> Client {
+    pub(crate) fn new(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream, unread: Vec::new() }
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Sends bytes; the server may have closed the connection already.
-    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
-    pub fn send_byte_by_byte(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send_byte_by_byte(&mut self, bytes: impl AsRef<[u8]>) {
         for byte in bytes.as_ref() {
             self.send([*byte]);
         }
     }
 
     /// Shuts down writing.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Reads the next response.
-    pub fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         self.answer_with(true)
     }
 
     /// Reads the next response, which belongs to a `HEAD` and has no body.
-    pub fn answer_to_head(&mut self) -> Answer {
+    pub(crate) fn answer_to_head(&mut self) -> Answer {
         self.answer_with(false)
     }
 
@@ -88,16 +88,16 @@ impl Client {
     }
 
     /// Waits until the server closes the connection, and expects no byte before.
-    pub fn expect_end(&mut self) {
+    pub(crate) fn expect_end(&mut self) {
         assert_eq!(self.rest(), "");
     }
 
     /// Reads everything until the server closes the connection.
-    pub fn rest(&mut self) -> String {
+    pub(crate) fn rest(&mut self) -> String {
         String::from_utf8(self.rest_bytes()).unwrap()
     }
 
-    pub fn rest_bytes(&mut self) -> Vec<u8> {
+    pub(crate) fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.unread);
         match self.stream.read_to_end(&mut bytes) {
             Ok(_) => {}
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// Reads `count` bytes.
-    pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count {
             self.read_more();
         }
@@ -117,31 +117,31 @@ impl Client {
 
 /// A response.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
 impl Answer {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(field, _)| field == name);
         let value = found.next().map(|(_, value)| value.as_str());
         assert_eq!(found.next(), None, "{name} is repeated");
         value
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert_eq!(self.field("content-type"), Some("application/json"), "{self:?}");
         serde_json::from_slice(&self.body).unwrap()
     }
 
     /// Expects an error response in the form of the reference. Returns its status and code.
-    pub fn refusal(&self) -> (u16, String) {
+    pub(crate) fn refusal(&self) -> (u16, String) {
         let json = self.json();
         let message = json["message"].as_str().unwrap();
         assert!(message.len() > 10 && !message.contains('\n'), "{message:?}");
@@ -152,33 +152,33 @@ impl Answer {
     }
 
     #[track_caller]
-    pub fn expect_refusal(&self, status: u16, code: &str) {
+    pub(crate) fn expect_refusal(&self, status: u16, code: &str) {
         assert_eq!(self.refusal(), (status, code.to_owned()), "{self:?}");
     }
 
     /// Whether it is the last response of the connection.
-    pub fn closes(&self) -> bool {
+    pub(crate) fn closes(&self) -> bool {
         self.field("connection") == Some("close")
     }
 }
 
 /// A request without a body; `fields` are whole lines.
-pub fn request(method: &str, target: &str, fields: &[&str]) -> String {
+pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> String {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{fields}\r\n")
 }
 
-pub fn get(target: &str) -> String {
+pub(crate) fn get(target: &str) -> String {
     request("GET", target, &[])
 }
 
 /// A request without a body for the host `host`.
-pub fn get_from(host: &str, target: &str) -> String {
+pub(crate) fn get_from(host: &str, target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
 /// A request with a body.
-pub fn post(target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
+pub(crate) fn post(target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let length = format!("Content-Length: {}", body.len());
     let head = request("POST", target, &[fields, &[&length]].concat());

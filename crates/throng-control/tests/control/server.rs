@@ -21,10 +21,10 @@ use tokio::task::JoinHandle;
 use crate::client::{Answer, Client, TIMEOUT, get, get_from};
 
 /// The epoch of all ids in these tests.
-pub const EPOCH: &str = "z";
+pub(crate) const EPOCH: &str = "z";
 
 /// A server, with the data plane's side of its connections.
-pub struct Server {
+pub(crate) struct Server {
     pub engine: Arc<MemoryEngine>,
     pub edge: Arc<FakeEdge>,
     runtime: Runtime,
@@ -38,7 +38,7 @@ pub struct Server {
 }
 
 /// Settings whose limits a test reaches quickly.
-pub fn small() -> Settings {
+pub(crate) fn small() -> Settings {
     Settings {
         max_head_bytes: 2000,
         max_message_bytes: 1000,
@@ -49,20 +49,20 @@ pub fn small() -> Settings {
 }
 
 impl Server {
-    pub fn new() -> Server {
+    pub(crate) fn new() -> Server {
         Server::with(Settings::for_tests())
     }
 
-    pub fn with(settings: Settings) -> Server {
+    pub(crate) fn with(settings: Settings) -> Server {
         Server::with_access(settings, Arc::new(AllowAll))
     }
 
-    pub fn with_access(settings: Settings, access: Arc<dyn Access>) -> Server {
+    pub(crate) fn with_access(settings: Settings, access: Arc<dyn Access>) -> Server {
         Server::prepared(settings, access, |_| ())
     }
 
     /// A server whose engine `prepare` uses before the control plane starts.
-    pub fn prepared(
+    pub(crate) fn prepared(
         settings: Settings,
         access: Arc<dyn Access>,
         prepare: impl FnOnce(&MemoryEngine),
@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// Opens a connection that a worker hands off after it has read `bytes`.
-    pub fn connect(&self, bytes: impl Into<Vec<u8>>) -> Client {
+    pub(crate) fn connect(&self, bytes: impl Into<Vec<u8>>) -> Client {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = self.listener.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
@@ -136,40 +136,40 @@ impl Server {
     }
 
     /// Opens a connection and makes one request on it, so that hyper serves it already.
-    pub fn connect_again(&self) -> Client {
+    pub(crate) fn connect_again(&self) -> Client {
         let mut client = self.connect(get("/health"));
         client.answer();
         client
     }
 
     /// Makes a request on a new connection.
-    pub fn ask(&self, request: impl Into<Vec<u8>>) -> Answer {
+    pub(crate) fn ask(&self, request: impl Into<Vec<u8>>) -> Answer {
         self.connect(request).answer()
     }
 
     /// Makes receiving a connection fail once.
-    pub fn lose_one(&self) {
+    pub(crate) fn lose_one(&self) {
         self.handoffs.send(Err(io::ErrorKind::Other.into())).unwrap();
     }
 
-    pub fn begin_drain(&mut self) {
+    pub(crate) fn begin_drain(&mut self) {
         self.drain.take().unwrap().send(()).unwrap();
     }
 
     /// Waits until the server tells the workers to drain.
-    pub fn expect_workers_draining(&self) {
+    pub(crate) fn expect_workers_draining(&self) {
         self.workers_draining.recv_timeout(TIMEOUT).unwrap();
     }
 
     /// Expects that a drain has begun and the workers have not been told to drain. The server
     /// accepts the new connection after it has decided whether to tell them.
-    pub fn expect_workers_not_draining(&self) {
+    pub(crate) fn expect_workers_not_draining(&self) {
         assert_eq!(self.ask(get("/health")).status, 503);
         assert!(self.workers_draining.try_recv().is_err());
     }
 
     /// Waits until `serve` has returned.
-    pub fn join(self) {
+    pub(crate) fn join(self) {
         let Server { runtime, serving, .. } = self;
         let joined = async { tokio::time::timeout(TIMEOUT, serving).await };
         runtime.block_on(joined).expect("it ends").unwrap();
@@ -177,14 +177,14 @@ impl Server {
     }
 
     /// Adds a subscription of the only worker.
-    pub fn follow(&self, channel: &ChannelName) {
+    pub(crate) fn follow(&self, channel: &ChannelName) {
         let local_if_new = LocalId(NonZeroU32::MIN);
         let worker = WorkerId(0);
         self.engine.follow(0, Follow { channel, worker, local_if_new, start: StartAt::Live });
     }
 
     /// The next notifications of the only worker.
-    pub fn notification(&self) -> Notification {
+    pub(crate) fn notification(&self) -> Notification {
         let mut notifications = Vec::new();
         loop {
             self.queue.take(&mut notifications);
@@ -200,24 +200,24 @@ impl Server {
     }
 
     /// The value of a metric, by its name with labels.
-    pub fn metric(&self, name: &str) -> u64 {
+    pub(crate) fn metric(&self, name: &str) -> u64 {
         let page = self.ask(get("/metrics"));
         let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("{name} is missing")).parse().unwrap()
     }
 
     /// How many responses had this error code.
-    pub fn refused(&self, code: &str) -> u64 {
+    pub(crate) fn refused(&self, code: &str) -> u64 {
         self.metric(&format!("throng_http_refused_total{{code=\"{code}\"}}"))
     }
 
     /// The messages that a channel keeps.
-    pub fn texts(&self, channel: &str) -> Vec<String> {
+    pub(crate) fn texts(&self, channel: &str) -> Vec<String> {
         self.texts_at("127.0.0.1", channel)
     }
 
     /// The messages that a channel keeps, requested from the host `host`.
-    pub fn texts_at(&self, host: &str, channel: &str) -> Vec<String> {
+    pub(crate) fn texts_at(&self, host: &str, channel: &str) -> Vec<String> {
         let target = format!("/channels/{channel}/history?limit=1000");
         let answer = self.ask(get_from(host, &target));
         let json = answer.json();
@@ -235,7 +235,7 @@ impl HandoffReceiver for TestReceiver {
 }
 
 /// A data plane of one worker.
-pub struct FakeEdge {
+pub(crate) struct FakeEdge {
     /// Whether the worker accepts no connection.
     pub is_full: AtomicBool,
     /// Connections of the worker.
@@ -246,11 +246,11 @@ pub struct FakeEdge {
 
 impl FakeEdge {
     /// Waits for the next connection that is handed off to the worker.
-    pub fn handed_off(&self) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn handed_off(&self) -> (TcpStream, Vec<u8>) {
         self.handed_off.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
-    pub fn expect_no_handoff(&self) {
+    pub(crate) fn expect_no_handoff(&self) {
         assert!(self.handed_off.lock().unwrap().try_recv().is_err());
     }
 }

@@ -4,7 +4,7 @@ use crate::encoding::Encoding;
 
 /// Facts about a connection, one bit each, and the encoding of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags([u8; 3]);
+pub(crate) struct Flags([u8; 3]);
 
 /// The first bit of the encoding; the facts have those below.
 const ENCODING_SHIFT: u32 = 19;

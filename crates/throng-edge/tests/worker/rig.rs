@@ -28,11 +28,11 @@ struct Pipe {
 
 /// A worker's end of a connection.
 #[derive(Debug)]
-pub struct Socket(Rc<RefCell<Pipe>>);
+pub(crate) struct Socket(Rc<RefCell<Pipe>>);
 
 /// Sockets that take everything.
 #[derive(Debug, Default)]
-pub struct Sockets {
+pub(crate) struct Sockets {
     tokens: HashMap<*const RefCell<Pipe>, Token>,
 }
 
@@ -90,18 +90,18 @@ impl Net for Sockets {
 }
 
 /// A client's end of a connection.
-pub struct Client(Rc<RefCell<Pipe>>);
+pub(crate) struct Client(Rc<RefCell<Pipe>>);
 
 impl Client {
     /// What has come since the last call.
-    pub fn received(&self) -> String {
+    pub(crate) fn received(&self) -> String {
         let bytes = std::mem::take(&mut self.0.borrow_mut().to_client);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
 /// A worker and what is around it. Nothing happens unless a test says so.
-pub struct Rig {
+pub(crate) struct Rig {
     pub worker: Worker<Sockets>,
     pub engine: Arc<MemoryEngine>,
     pub queue: Arc<WorkerQueue>,
@@ -111,15 +111,15 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new() -> Rig {
+    pub(crate) fn new() -> Rig {
         Rig::with(Settings::for_tests())
     }
 
-    pub fn with(settings: Settings) -> Rig {
+    pub(crate) fn with(settings: Settings) -> Rig {
         Rig::with_access(settings, Arc::new(AllowAll))
     }
 
-    pub fn with_access(settings: Settings, access: Arc<dyn Access>) -> Rig {
+    pub(crate) fn with_access(settings: Settings, access: Arc<dyn Access>) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(Rules::default());
         let queues = vec![Arc::clone(&queue)];
@@ -146,17 +146,17 @@ impl Rig {
     }
 
     /// What the worker has counted.
-    pub fn count(&self, counter: Counter) -> u64 {
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
         self.metrics.workers()[0].counters.get(counter)
     }
 
     /// A worker that can take the place of the rig's.
-    pub fn new_worker(&self) -> Worker<Sockets> {
+    pub(crate) fn new_worker(&self) -> Worker<Sockets> {
         new_worker(&self.setup)
     }
 
     /// A connection that has sent these bytes, which the worker has read.
-    pub fn connect(&mut self, bytes: &str) -> Client {
+    pub(crate) fn connect(&mut self, bytes: &str) -> Client {
         let pipe = Rc::new(RefCell::new(Pipe::default()));
         pipe.borrow_mut().to_worker.extend_from_slice(bytes.as_bytes());
         self.worker.accepted(Socket(Rc::clone(&pipe)));
@@ -164,12 +164,12 @@ impl Rig {
     }
 
     /// A connection that asks for this.
-    pub fn get(&mut self, target: &str) -> Client {
+    pub(crate) fn get(&mut self, target: &str) -> Client {
         self.connect(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
     /// A connection that speaks `throng.v1` and follows nothing.
-    pub fn v1(&mut self) -> Client {
+    pub(crate) fn v1(&mut self) -> Client {
         self.connect(
             "GET /subscribe HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -179,12 +179,12 @@ impl Rig {
     }
 
     /// Lets the worker do all that it can.
-    pub fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
         while self.worker.work(true) || !self.queue.is_empty() || self.worker.is_fanning_out() {}
     }
 
     /// Lets `ticks` pass from the beginning.
-    pub fn pass(&mut self, ticks: u32) {
+    pub(crate) fn pass(&mut self, ticks: u32) {
         self.tick += ticks;
         self.worker.set_now(Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick });
         self.worker.tick();
@@ -192,32 +192,32 @@ impl Rig {
     }
 
     /// The client sends a frame with this text.
-    pub fn send_frame(&mut self, client: &Client, text: &str) {
+    pub(crate) fn send_frame(&mut self, client: &Client, text: &str) {
         let length = u8::try_from(text.len()).ok().filter(|&length| length < 126);
         let frame = [&[0x81, 0x80 | length.expect("a short one"), 0, 0, 0, 0], text.as_bytes()];
         self.send(client, &frame.concat());
     }
 
     /// The client sends these bytes.
-    pub fn send(&mut self, client: &Client, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, client: &Client, bytes: &[u8]) {
         client.0.borrow_mut().to_worker.extend_from_slice(bytes);
         let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
         self.worker.readable(token, false);
     }
 
     /// The client's end of the connection is gone, and no event has reported it to the worker yet.
-    pub fn vanish(&self, client: &Client) {
+    pub(crate) fn vanish(&self, client: &Client) {
         client.0.borrow_mut().is_gone = true;
     }
 
     /// The client's end of the connection is gone.
-    pub fn hang_up(&mut self, client: &Client) {
+    pub(crate) fn hang_up(&mut self, client: &Client) {
         client.0.borrow_mut().is_gone = true;
         let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
         self.worker.readable(token, true);
     }
 
-    pub fn publish(&self, channel: &str, text: &str, excluded: Option<ConnectionName>) {
+    pub(crate) fn publish(&self, channel: &str, text: &str, excluded: Option<ConnectionName>) {
         let publication = Publication {
             channel: ChannelName::channel(channel),
             body: Body::Text(text.into()),

@@ -15,7 +15,7 @@ pub(super) enum MetricUnit {
 
 /// What a plan must have for a metric to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Requirement {
+pub(crate) enum Requirement {
     /// Something is published.
     Publishing,
     /// The server's process is known.

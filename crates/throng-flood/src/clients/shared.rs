@@ -31,7 +31,7 @@ const V1_HEARTBEAT: &[u8] = br#"{"type":"heartbeat"}"#;
 
 /// The part of a run's clients that a pool has, if others have the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientShare {
+pub(crate) struct ClientShare {
     /// The number of the run, as in its marks and templates.
     pub run: u32,
     /// The number of the first client.
@@ -47,7 +47,7 @@ pub struct ClientShare {
 
 impl ClientShare {
     /// All clients of a run, with the publisher on the same machine.
-    pub fn whole(run: u32, total: usize) -> ClientShare {
+    pub(crate) fn whole(run: u32, total: usize) -> ClientShare {
         ClientShare { run, first: 0, step: 1, total, clock_ahead_ns: 0 }
     }
 }

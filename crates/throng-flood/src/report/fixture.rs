@@ -19,12 +19,12 @@ const SECONDS: u64 = 140;
 const MIB: u64 = 1 << 20;
 
 /// The report of a run in which a few things went wrong.
-pub fn sample() -> Report {
+pub(super) fn sample() -> Report {
     of("throng, 100,000 WebSockets", 1.0, 7)
 }
 
 /// The same run on a server that takes so much longer, with noise of its own.
-pub fn of(name: &str, slowness: f64, seed: u64) -> Report {
+pub(super) fn of(name: &str, slowness: f64, seed: u64) -> Report {
     let mut noise = Noise(seed);
     let mut pooled = nanoseconds();
     let series: Vec<Sample> =

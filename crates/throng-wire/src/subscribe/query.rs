@@ -42,7 +42,7 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    pub fn parse(text: &'a str) -> Result<Self, ErrorResponse> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, ErrorResponse> {
         let mut query = Self::default();
         for pair in text.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -69,7 +69,7 @@ impl<'a> Query<'a> {
     }
 
     /// The id to resume after; an empty one counts as none.
-    pub fn since(&self) -> Result<Option<String>, ErrorResponse> {
+    pub(super) fn since(&self) -> Result<Option<String>, ErrorResponse> {
         let Some(raw) = self.since.filter(|raw| !raw.is_empty()) else { return Ok(None) };
         match decode_query(raw) {
             Some(id) => Ok(Some(id.into_owned())),

@@ -21,7 +21,7 @@ const PORT: &str = "8080";
 
 /// Which ends of the connections are on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Role {
+pub(crate) enum Role {
     /// A Throng server; its clients are elsewhere
     Server,
     /// The load generator (throng flood); its server is elsewhere
@@ -32,7 +32,7 @@ pub enum Role {
 
 impl Role {
     /// The value of `--role`.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Role::Server => "server",
             Role::Clients => "clients",
@@ -44,47 +44,47 @@ impl Role {
 /// The flags of `throng doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Number of simultaneous connections, like 50000, 250k or 1M [default: the most that fit]
     #[arg(long, short = 'n', value_name = "N", value_parser = connections)]
-    pub connections: Option<u32>,
+    pub(crate) connections: Option<u32>,
 
     /// Which ends of the connections are on this machine
     #[arg(long, value_enum, ignore_case = true, default_value_t = Role::Server)]
-    pub role: Role,
+    pub(crate) role: Role,
 
     /// Port that the server listens on
     #[arg(long, value_name = "PORT", default_value = PORT)]
-    pub port: u16,
+    pub(crate) port: u16,
 
     /// Local addresses that clients connect from [default: 1; over loopback as many as needed]
     #[arg(long, value_name = "N", value_parser = connections)]
-    pub addresses: Option<u32>,
+    pub(crate) addresses: Option<u32>,
 
     /// Ports that the clients' server listens on [default: 1]
     #[arg(long, value_name = "N", value_parser = connections)]
-    pub target_ports: Option<u32>,
+    pub(crate) target_ports: Option<u32>,
 
     /// Assume that no message goes to all connections at once, which takes less memory
     #[arg(long)]
-    pub no_broadcast: bool,
+    pub(crate) no_broadcast: bool,
 
     /// Raise kernel settings that are too low, until the next reboot; never lower one
     #[arg(long, requires = "connections")]
-    pub apply: bool,
+    pub(crate) apply: bool,
 
     /// Print the report as JSON
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 
     /// Print the kernel settings that must change as a file for /etc/sysctl.d
     #[arg(long, requires = "connections", conflicts_with_all = ["apply", "json"])]
-    pub sysctl_file: bool,
+    pub(crate) sysctl_file: bool,
 }
 
 impl Arguments {
     /// Why the combination of flags makes no sense, if it does not.
-    pub fn fault(&self) -> Option<String> {
+    pub(crate) fn fault(&self) -> Option<String> {
         let is_clients = self.addresses.is_some() || self.target_ports.is_some();
         (is_clients && self.role == Role::Server).then(|| {
             "--addresses and --target-ports are about clients: add --role clients or --role both"
@@ -93,7 +93,7 @@ impl Arguments {
     }
 
     /// The requirements of this many connections.
-    pub fn demand(&self, connections: u64) -> Demand {
+    pub(crate) fn demand(&self, connections: u64) -> Demand {
         let mut demand = match self.role {
             Role::Server => Demand::server(connections),
             Role::Clients => Demand::clients(connections),
@@ -111,7 +111,7 @@ impl Arguments {
     }
 
     /// The same command line for this many connections.
-    pub fn command(&self, connections: u32) -> String {
+    pub(crate) fn command(&self, connections: u32) -> String {
         let connections = Count(connections as usize).short();
         let mut text = format!("throng doctor --connections {connections}");
         let mut add = |flag: &str, value: String| text.push_str(&format!(" --{flag} {value}"));

@@ -11,18 +11,18 @@ use super::values::LagPolicyChoice;
 macro_rules! channel_table {
     ($( $(#[$doc:meta])* $key:literal $field:ident: $type:ty, )*) => {
         /// The keys of a table, for "did you mean …?".
-        pub const KEYS: &[&str] = &["match", "users", $($key),*];
+        pub(super) const KEYS: &[&str] = &["match", "users", $($key),*];
 
         /// One `[[channels]]` table. A key that is not there has the value of the global setting.
         #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
         #[serde(deny_unknown_fields, default)]
-        pub struct ChannelTable {
+        pub(crate) struct ChannelTable {
             /// The channels that the table applies to; `*` matches any text.
             #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
-            pub channels: Option<String>,
+            pub(crate) channels: Option<String>,
             /// The users whose inboxes the table applies to, in place of `channels`.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub users: Option<String>,
+            pub(crate) users: Option<String>,
             $(
                 $(#[$doc])*
                 #[serde(
@@ -31,7 +31,7 @@ macro_rules! channel_table {
                     serialize_with = "toml_value::write_some",
                     skip_serializing_if = "Option::is_none"
                 )]
-                pub $field: Option<$type>,
+                pub(crate) $field: Option<$type>,
             )*
         }
     };
@@ -54,7 +54,7 @@ channel_table! {
 
 impl ChannelTable {
     /// What is wrong with the table's pattern, if anything: the predicate of a sentence.
-    pub fn fault(&self) -> Option<&'static str> {
+    pub(crate) fn fault(&self) -> Option<&'static str> {
         match (&self.channels, &self.users) {
             (Some(_), Some(_)) => {
                 Some("has both `match` and `users`; write one table for each of them")
@@ -69,7 +69,7 @@ impl ChannelTable {
 }
 
 /// The maximum number of tables: the number of rules that the engine accepts.
-pub const TABLES_MAX: usize = RULES_MAX;
+pub(super) const TABLES_MAX: usize = RULES_MAX;
 
 #[cfg(test)]
 mod tests {

@@ -25,7 +25,7 @@ const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
 const CHANNELS_MAX: usize = 10_000;
 
 /// Rejects settings that cannot work, with a sentence that says what to change.
-pub fn check(settings: &Settings) -> Result<(), SettingsError> {
+pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let problem = address(settings)
         .or_else(|| admin(settings))
         .or_else(|| limits(settings))

@@ -30,7 +30,7 @@ fn is_from_kubernetes(name: &str) -> bool {
 }
 
 /// Reads the settings among `variables`.
-pub fn read(
+pub(super) fn read(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Options, SettingsError> {
     let known = names();

@@ -20,7 +20,7 @@ use super::table::{Options, SettingsError, names, present_name};
 const DEFAULT_FILE: &str = "throng.toml";
 
 /// Reads the file `named`, which must exist, or else the default one, which may be missing.
-pub fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
+pub(super) fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
     let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     match std::fs::read_to_string(path) {
         Ok(text) => read(&path.display().to_string(), &text),
@@ -38,7 +38,7 @@ pub fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
 }
 
 /// Reads settings from `text`. `name` is the file's name for error messages.
-pub fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
+pub(super) fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
     let source = Source { name, text };
     let table = DeTable::parse(text).map_err(|error| {
         let place = error.span().map_or(0, |span| span.start);

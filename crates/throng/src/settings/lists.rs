@@ -10,7 +10,7 @@ macro_rules! list {
     ($(#[$doc:meta])* $name:ident, $placeholder:literal, $expected:literal, $read:path) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct $name(pub Vec<String>);
+        pub(crate) struct $name(pub(crate) Vec<String>);
 
         impl Value for $name {
             const PLACEHOLDER: &'static str = $placeholder;

@@ -8,7 +8,7 @@ use super::channels::ChannelTable;
 use super::table::Settings;
 
 /// The rules for the engine and the workers: one for each table, and one for all other channels.
-pub fn rules(settings: &Settings) -> Rules {
+pub(crate) fn rules(settings: &Settings) -> Rules {
     let fallback = Rule {
         kind: None,
         pattern: "*".into(),

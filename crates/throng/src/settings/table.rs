@@ -12,7 +12,7 @@ use super::values::{
 /// One sentence: what is wrong with the settings, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct SettingsError(pub String);
+pub(crate) struct SettingsError(pub(crate) String);
 
 /// Defines two structs: the settings of one source, all optional, and the effective settings.
 macro_rules! settings {
@@ -30,7 +30,7 @@ macro_rules! settings {
         /// `None` where the source does not set a value.
         #[derive(Debug, Clone, Default, clap::Args, serde::Deserialize)]
         #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-        pub struct $options {
+        pub(crate) struct $options {
             $( $(
                 #[arg(
                     id = concat!($prefix, stringify!($field)),
@@ -61,26 +61,26 @@ macro_rules! settings {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
         #[serde(rename_all = "kebab-case")]
-        pub struct $settings {
+        pub(crate) struct $settings {
             $( $(
                 #[doc = $help]
                 #[serde(serialize_with = "toml_value::write")]
-                pub $field: $type,
+                pub(crate) $field: $type,
             )* )*
             $(
                 #[doc = concat!("The table `[", stringify!($table), "]`.")]
-                pub $table: $table_settings,
+                pub(crate) $table: $table_settings,
             )*
             $(
                 $(#[$list_doc])*
                 #[serde(skip_serializing_if = "Vec::is_empty")]
-                pub $list: Vec<$item>,
+                pub(crate) $list: Vec<$item>,
             )*
         }
 
         impl $options {
             /// These settings, completed with those of `lower`.
-            pub fn or(self, lower: $options) -> $options {
+            pub(crate) fn or(self, lower: $options) -> $options {
                 $options {
                     $( $( $field: self.$field.or(lower.$field), )* )*
                     $( $table: self.$table.or(lower.$table), )*
@@ -89,7 +89,7 @@ macro_rules! settings {
             }
 
             /// These settings, completed with the defaults.
-            pub fn resolve(self) -> $settings {
+            pub(crate) fn resolve(self) -> $settings {
                 // A test parses every default, so none can fail to parse here.
                 $settings {
                     $( $( $field: self.$field.unwrap_or_else(|| {
@@ -220,23 +220,23 @@ const RENAMED: [(&str, &str); 4] = [
 ];
 
 /// The present name of the setting that was called `former`.
-pub fn present_name(former: &str) -> Option<&'static str> {
+pub(crate) fn present_name(former: &str) -> Option<&'static str> {
     RENAMED.iter().find(|(name, _)| *name == former).map(|(_, present)| *present)
 }
 
 /// The three names of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub(super) struct Names {
     /// The flag, with its two hyphens.
-    pub flag: String,
+    pub(crate) flag: String,
     /// The variable, which begins with `THRONG_`.
-    pub variable: String,
+    pub(crate) variable: String,
     /// The key in the file; a key of a table has the table's name and a dot before it.
-    pub key: String,
+    pub(crate) key: String,
 }
 
 /// The names of every setting, in the order of definition.
-pub fn names() -> Vec<Names> {
+pub(super) fn names() -> Vec<Names> {
     let command = <Options as clap::Args>::augment_args(clap::Command::new("settings"));
     let named = command.get_arguments().filter_map(|argument| {
         let flag = argument.get_long()?;

@@ -6,17 +6,17 @@ use throng_units::{Form, Invalid, Value};
 use toml::Value as Toml;
 
 /// Reads the value of a key that is there. For serde's `deserialize_with`.
-pub fn read<'de, D: Deserializer<'de>, T: Value>(source: D) -> Result<Option<T>, D::Error> {
+pub(super) fn read<'de, D: Deserializer<'de>, T: Value>(source: D) -> Result<Option<T>, D::Error> {
     from_toml(&Toml::deserialize(source)?).map(Some).map_err(D::Error::custom)
 }
 
 /// Writes a value. For serde's `serialize_with`.
-pub fn write<S: Serializer, T: Value>(value: &T, target: S) -> Result<S::Ok, S::Error> {
+pub(super) fn write<S: Serializer, T: Value>(value: &T, target: S) -> Result<S::Ok, S::Error> {
     to_toml(value).serialize(target)
 }
 
 /// Writes the value of a key that is there. For serde's `serialize_with`.
-pub fn write_some<S: Serializer, T: Value>(
+pub(super) fn write_some<S: Serializer, T: Value>(
     value: &Option<T>,
     target: S,
 ) -> Result<S::Ok, S::Error> {

@@ -10,7 +10,7 @@ use throng_units::{Address, Count, Form, Invalid, Value};
 
 /// An address and a port, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptionalAddress(pub Option<SocketAddr>);
+pub(crate) struct OptionalAddress(pub(crate) Option<SocketAddr>);
 
 impl Value for OptionalAddress {
     const PLACEHOLDER: &'static str = <Address as Value>::PLACEHOLDER;
@@ -39,7 +39,7 @@ impl fmt::Display for OptionalAddress {
 
 /// A whole number of at least 1, or `auto`: derived from this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AutoCount(pub Option<usize>);
+pub(crate) struct AutoCount(pub(crate) Option<usize>);
 
 impl Value for AutoCount {
     const PLACEHOLDER: &'static str = "NUMBER";
@@ -77,7 +77,7 @@ macro_rules! one_of {
      $($word:literal => $meaning:expr),*) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct $name(pub $inner);
+        pub(crate) struct $name(pub(crate) $inner);
 
         impl Value for $name {
             const PLACEHOLDER: &'static str = $placeholder;

@@ -21,7 +21,7 @@ struct Envelope<'a> {
 
 /// Prints envelopes, each with a single write.
 #[derive(Debug)]
-pub struct Printer {
+pub(super) struct Printer {
     out: Stdout,
     is_terminal: bool,
     paint: Paint,
@@ -30,14 +30,14 @@ pub struct Printer {
 
 impl Printer {
     /// Prints to standard output. With `has_channel_names`, lines on a terminal name the channel.
-    pub fn new(has_channel_names: bool) -> Printer {
+    pub(super) fn new(has_channel_names: bool) -> Printer {
         let out = io::stdout();
         let (is_terminal, paint) = (out.is_terminal(), Paint::on(&out));
         Printer { out, is_terminal, paint, has_channel_names }
     }
 
     /// Prints one envelope.
-    pub fn print(&mut self, envelope: &str) -> io::Result<()> {
+    pub(super) fn print(&mut self, envelope: &str) -> io::Result<()> {
         let mut line = if self.is_terminal {
             describe(envelope, self.paint, self.has_channel_names)
         } else {

@@ -10,16 +10,16 @@ const EVENT_BYTES_MAX: u64 = 128 << 20;
 
 /// An event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Event {
+pub(super) struct Event {
     /// The event's type; empty for a message.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The event's data, with lines joined by line feeds.
-    pub data: String,
+    pub(crate) data: String,
 }
 
 /// The events of one response.
 #[derive(Debug)]
-pub struct Events<R> {
+pub(super) struct Events<R> {
     input: R,
     last_id: Option<String>,
     retry_ms: Option<u64>,
@@ -27,22 +27,22 @@ pub struct Events<R> {
 
 impl<R: BufRead> Events<R> {
     /// Reads events from the start of a response body.
-    pub fn new(input: R) -> Events<R> {
+    pub(super) fn new(input: R) -> Events<R> {
         Events { input, last_id: None, retry_ms: None }
     }
 
     /// The last id that an event had.
-    pub fn last_id(&self) -> Option<&str> {
+    pub(super) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
     /// The server's time to wait before a reconnect.
-    pub fn retry_ms(&self) -> Option<u64> {
+    pub(super) fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
 
     /// The next event with data, or `None` at the end of the stream. Skips comments.
-    pub fn next(&mut self) -> io::Result<Option<Event>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<Event>> {
         let mut event = Event::default();
         let (mut has_data, mut id, mut left) = (false, None, EVENT_BYTES_MAX);
         loop {

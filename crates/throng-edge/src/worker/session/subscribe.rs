@@ -87,9 +87,10 @@ impl<N: Net> Worker<N> {
         head: &[u8],
         until_ms: Option<u64>,
     ) {
-        let checked = match self.is_too_late(request) {
-            true => Err(ErrorCode::Draining.into()),
-            false => self.check(id, request),
+        let checked = if self.is_too_late(request) {
+            Err(ErrorCode::Draining.into())
+        } else {
+            self.check(id, request)
         };
         match checked {
             Ok(channels) => {
