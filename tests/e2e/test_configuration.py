@@ -89,7 +89,7 @@ def test_another_address_than_loopback_is_accepted_with_the_setting(tmp_path):
         connection.request("GET", "/health")
         assert connection.read_response().status == 200
     server.stop()
-    assert f"warning    others can reach 0.0.0.0:{server.port}, and Throng does not check" in server.log()
+    assert f"warning    others can reach 0.0.0.0:{server.port}, and without keys" in server.log()
 
 
 def test_a_development_server_gets_no_hints_about_kernel_settings(tmp_path):
@@ -98,7 +98,7 @@ def test_a_development_server_gets_no_hints_about_kernel_settings(tmp_path):
     assert "warning" not in server.log(), server.log()
 
 
-def test_allowing_anyone_on_loopback_warns_that_it_has_no_effect(tmp_path):
+def test_allowing_anyone_on_loopback_warns_that_only_this_machine_can_reach_it(tmp_path):
     server = Server(tmp_path, "--allow-anyone")
     server.stop()
     assert f"add --listen 0.0.0.0:{server.port}" in server.log()

@@ -180,6 +180,18 @@ impl Authenticator {
         }
     }
 
+    /// Replaces the keys of a source that is not fetched, such as files that were read again. The
+    /// result says whether the keys differ from those before.
+    ///
+    /// # Errors
+    ///
+    /// [`SetError`] if the keys do not fit to those of other sources. Then the old ones stay.
+    pub fn replace(&self, source: SourceId, keys: Vec<Arc<Key>>) -> Result<bool, SetError> {
+        let mut state = self.lock();
+        debug_assert!(state.urls.iter().all(|url| url.source != source), "this source is fetched");
+        state.sources.replace(source, keys)
+    }
+
     /// When the next fetch is due; `None` while all are under way, or if there is no URL.
     pub fn due_ms(&self) -> Option<u64> {
         self.lock().urls.iter().filter_map(|url| url.refresh.due_ms()).min()

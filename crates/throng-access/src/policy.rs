@@ -163,11 +163,43 @@ impl<A: Access> Access for ReadOnlyClients<A> {
     }
 }
 
+/// The policy that allows everything at the admin listener, and leaves all else to the policy in
+/// it: for a server where only its address protects the admin listener.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TrustAdmin<A>(pub A);
+
+impl<A: Access> Access for TrustAdmin<A> {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        if asker.listener == Listener::Admin {
+            return Decision::Allowed.into();
+        }
+        self.0.may(asker, action, later)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::server_key::ServerKey;
     use throng_core::later::Ticket;
+
+    #[test]
+    fn the_admin_listener_may_be_trusted() {
+        let channel = ChannelName::channel("a");
+        let policy = TrustAdmin(crate::AccessRules::default());
+        for (listener, is_allowed) in [(Listener::Public, false), (Listener::Admin, true)] {
+            let mut issue = || Ticket::new(drop);
+            let asker = Asker { listener, ..Asker::default() };
+            let answer = policy.may(&asker, Action::Publish(&channel), Later::new(&mut issue));
+            let decision = answer.now().expect("it asks nowhere else");
+            assert_eq!(decision == Decision::Allowed, is_allowed);
+        }
+    }
 
     fn ask(asker: &Asker<'_>, action: Action<'_>) -> Decision {
         let mut issue = || Ticket::new(drop);

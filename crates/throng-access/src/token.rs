@@ -8,6 +8,8 @@
 //! | `claims` | the claims, and whether they hold now |
 //! | `identity` | what a verified token says |
 //! | `sign` | makes tokens with a secret |
+//! | `key_pair` | makes tokens with a private key |
+//! | `decode` | reads tokens without trusting them |
 //!
 //! # What is checked, in this order
 //!
@@ -18,14 +20,18 @@
 
 mod claims;
 mod compact;
+mod decode;
 mod error;
 mod identity;
+mod key_pair;
 mod limits;
 mod sign;
 
 pub use claims::Policy;
+pub use decode::{Untrusted, decode};
 pub use error::TokenError;
 pub use identity::{Identity, TokenId};
+pub use key_pair::{KeyPair, KeyPairError};
 pub use limits::{AUDIENCES_MAX, CLAIMS_MAX, HEADER_BYTES_MAX, TOKEN_BYTES_MAX};
 pub use sign::Signer;
 

@@ -37,7 +37,24 @@ pub(crate) struct Banner<'a> {
     pub(crate) requested: Option<usize>,
     /// Whether the settings allow an address that others can reach.
     pub(crate) allows_anyone: bool,
+    /// The keys of the server.
+    pub(crate) keys: Keys,
 }
+
+/// The keys of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// There is none: everyone may do everything.
+    Missing,
+    /// There are keys that verify tokens, and no server keys.
+    Tokens,
+    /// There are server keys.
+    Server,
+}
+
+/// How curl shows a token or a server key that is in a variable, so that no history has it.
+const WITH_TOKEN: &str = "-H \"Authorization: Bearer $THRONG_TOKEN\" ";
+const WITH_KEY: &str = "-H \"Authorization: Bearer $THRONG_KEY\" ";
 
 impl Banner<'_> {
     /// The banner, with colours if `paint` has them.
@@ -68,9 +85,14 @@ impl Banner<'_> {
         } else if self.address.ip().to_canonical().is_loopback() {
             writeln!(text, "{}{here}/status", label("status"))?;
         }
-        writeln!(text, "{}curl -N {here}/channels/news", label("follow"))?;
+        let [token, key] = match self.keys {
+            Keys::Missing => ["", ""],
+            Keys::Tokens => [WITH_TOKEN, WITH_TOKEN],
+            Keys::Server => [WITH_KEY, WITH_KEY],
+        };
+        writeln!(text, "{}curl -N {token}{here}/channels/news", label("follow"))?;
         let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
-        writeln!(text, "{}curl -d hello {publish_at}/channels/news", label("publish"))?;
+        writeln!(text, "{}curl -d hello {key}{publish_at}/channels/news", label("publish"))?;
         writeln!(text)?;
         self.write_capacity(text, label("capacity"), label(""))?;
         self.write_warnings(text, paint)?;
@@ -85,14 +107,19 @@ impl Banner<'_> {
         Ok(())
     }
 
-    /// The warning about an open address, or about an `--allow-anyone` without effect.
+    /// The warning about an open address, or about an `--allow-anyone` that may not do what was
+    /// meant.
     fn exposure(&self) -> Option<String> {
         let Self { address, allows_anyone, .. } = self;
+        if self.keys != Keys::Missing {
+            return allows_anyone
+                .then(|| "--allow-anyone has no effect on a server with keys".into());
+        }
         let what = if self.do_clients_publish { "read and publish" } else { "read" };
         if !address.ip().to_canonical().is_loopback() {
             return Some(format!(
-                "others can reach {address}, and Throng does not check who may {what}: put a proxy \
-                 that does in front of it"
+                "others can reach {address}, and without keys everyone may {what}; `throng key` \
+                 makes a key"
             ));
         }
         allows_anyone.then(|| {
@@ -106,10 +133,12 @@ impl Banner<'_> {
 
     fn admin_exposure(&self) -> Option<String> {
         let admin = self.admin.filter(|admin| !admin.ip().to_canonical().is_loopback())?;
-        Some(format!(
-            "others may reach the admin listener on {admin}, and Throng does not check who sees \
-             the status or publishes: make sure that only operators can reach it"
-        ))
+        (self.keys != Keys::Server).then(|| {
+            format!(
+                "others may reach the admin listener on {admin}, and without server keys everyone \
+                 sees the status and publishes there: make sure that only operators can reach it"
+            )
+        })
     }
 
     /// The checks that the machine fails. If `max-connections` asks for many, also the checks that
@@ -191,6 +220,7 @@ mod tests {
             preflight: &capacity.check(&Demand::server(39_000)),
             requested,
             allows_anyone: false,
+            keys: Keys::Missing,
         };
         banner.text(Paint::plain())
     }
@@ -231,6 +261,7 @@ mod tests {
             preflight: &capacity.check(&Demand::server(39_000)),
             requested: None,
             allows_anyone: true,
+            keys: Keys::Missing,
         };
         let text = banner.text(Paint::plain());
         assert!(text.contains("  admin listener on http://0.0.0.0:9090\n"), "{text}");
@@ -238,7 +269,7 @@ mod tests {
         assert!(text.contains("curl -d hello http://127.0.0.1:9090/channels/news\n"), "{text}");
         assert!(text.contains("curl -N http://127.0.0.1:80/channels/news\n"), "{text}");
         assert!(!text.contains("/chat"), "{text}");
-        assert!(text.contains("does not check who may read:"), "{text}");
+        assert!(text.contains("without keys everyone may read; "), "{text}");
         assert!(text.contains("others may reach the admin listener on 0.0.0.0:9090,"), "{text}");
     }
 
@@ -264,12 +295,17 @@ mod tests {
 
     #[test]
     fn an_open_address_and_a_useless_flag_are_reported() {
-        let exposed = "warning    others can reach 0.0.0.0:80, and Throng does not check who may";
-        for (address, allows_anyone, expected) in [
-            ("0.0.0.0:80", true, Some(exposed)),
-            ("127.0.0.1:80", true, Some("warning    --allow-anyone has no effect: only this")),
-            ("127.0.0.1:80", false, None),
-            ("[::1]:80", false, None),
+        let exposed = "warning    others can reach 0.0.0.0:80, and without keys everyone may read";
+        let useless = "warning    --allow-anyone has no effect on a server with keys";
+        let (local, missing) =
+            ("warning    --allow-anyone has no effect: only this", Keys::Missing);
+        for (address, allows_anyone, keys, expected) in [
+            ("0.0.0.0:80", true, missing, Some(exposed)),
+            ("127.0.0.1:80", true, missing, Some(local)),
+            ("127.0.0.1:80", false, missing, None),
+            ("[::1]:80", false, missing, None),
+            ("0.0.0.0:80", false, Keys::Tokens, None),
+            ("0.0.0.0:80", true, Keys::Server, Some(useless)),
         ] {
             let address = address.parse().unwrap();
             let preflight = &Capacity::default().check(&Demand::server(10));
@@ -285,6 +321,7 @@ mod tests {
                 preflight,
                 requested: None,
                 allows_anyone,
+                keys,
             };
             let text = banner.text(Paint::plain());
             match expected {

@@ -85,6 +85,8 @@ pub(crate) enum Command {
     /// Check the settings and print them, without starting the server
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Sources),
+    /// Make a key for an application, which shows it to publish
+    Key(crate::key::Arguments),
     /// Publish a message, or each line of standard input
     #[command(after_help = PUBLISH_EXAMPLES, override_usage = "\
         throng publish [OPTIONS] <CHANNEL> [MESSAGE]\n       \

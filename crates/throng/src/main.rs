@@ -1,5 +1,5 @@
-//! The `throng` binary: the server, two client commands, the machine check, the load generator and
-//! the benchmarks.
+//! The `throng` binary: the server, client commands, keys, the machine check, the load generator
+//! and the benchmarks.
 //!
 //! # Layout
 //!
@@ -7,20 +7,24 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`settings`] | every setting: flags, variables and the file |
+//! | [`access`] | keys, rules and demands on tokens, from the settings |
 //! | [`serve`] | `throng serve`: start, run, shut down |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`] | the two client commands |
+//! | [`key`] | `throng key`: makes a key for an application |
 //! | [`client`] | HTTP client and errors of those two |
 //! | [`terminal`] | output, errors, notes, exit codes |
 //! | [`version`] | `throng version`: facts for bug reports |
 
+mod access;
 mod banner;
 mod cli;
 mod client;
 mod doctor;
+mod key;
 mod planes;
 mod publish;
 mod serve;
@@ -34,6 +38,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use access::AccessSettings;
 use cli::{Arguments, Command, Sources};
 use service::EarlyHangups;
 use settings::{Settings, SettingsError};
@@ -74,9 +79,10 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
             }
             serve::serve(|| load(sources), early_hangups)?;
         }
-        Command::Check(sources) => print_settings(&load(sources)?)?,
+        Command::Check(sources) => check(&load(sources)?)?,
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
+        Command::Key(arguments) => key::key(&arguments)?,
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),
@@ -99,7 +105,10 @@ fn load(sources: Sources) -> Result<Settings, SettingsError> {
     settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())
 }
 
-/// Prints the effective settings as a file that `--config` accepts.
-fn print_settings(settings: &Settings) -> anyhow::Result<()> {
+/// Checks the settings as the server does, and prints them as a file that `--config` accepts.
+fn check(settings: &Settings) -> anyhow::Result<()> {
+    for warning in AccessSettings::load(settings)?.warnings {
+        terminal::print_note(&warning);
+    }
     Ok(terminal::print(&toml::to_string(settings)?)?)
 }

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use throng_access::{Access, AccessControl, AllowAll, ReadOnlyClients};
 use throng_control::Control;
 use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
@@ -35,7 +34,8 @@ use throng_units::paint::Paint;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::banner::Banner;
+use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
+use crate::banner::{Banner, Keys};
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings, SettingsError};
@@ -62,8 +62,11 @@ pub(crate) fn serve(
         Hangups::catch(early_hangups).context("cannot wait for signals")?
     };
     let settings = &load()?;
+    let access = AccessSettings::load(settings)?;
     start_log(settings);
-    runtime.spawn(hangups.log());
+    for warning in &access.warnings {
+        tracing::warn!("{warning}");
+    }
     let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
     let rules = Arc::new(settings::rules(settings));
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
@@ -72,7 +75,8 @@ pub(crate) fn serve(
         plan.queues(),
         settings.history.total_bytes.0,
     ));
-    let access = Arc::new(access_control(settings));
+    let ServerAccess { control: access, token_keys } = ServerAccess::new(access, settings)?;
+    runtime.spawn(hangups.serve(move || read_keys_again(token_keys.as_ref())));
     let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {
@@ -126,13 +130,24 @@ async fn control_plane(
     Arc::into_inner(edge).context("the control plane still uses the data plane")
 }
 
-fn access_control(settings: &Settings) -> AccessControl {
-    let policy: Arc<dyn Access> = if settings.clients_publish.0 {
-        Arc::new(AllowAll)
-    } else {
-        Arc::new(ReadOnlyClients(AllowAll))
+/// What SIGHUP does. Reads files, which takes milliseconds at most.
+fn read_keys_again(keys: Option<&ConfiguredKeys>) {
+    let Some(keys) = keys else {
+        tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
+        return;
     };
-    AccessControl::open(policy)
+    match keys.read_again() {
+        Ok((outcome, warnings)) => {
+            tracing::info!(
+                "SIGHUP: the files of [[token-keys]] were read again, and {outcome}; restart to \
+                 apply changes of other settings"
+            );
+            for warning in warnings {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(error) => tracing::error!("SIGHUP: the keys stay as they were: {error}"),
+    }
 }
 
 fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError> {
@@ -204,6 +219,11 @@ fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::
         preflight: &preflight(settings, plan),
         requested: settings.max_connections.0,
         allows_anyone: settings.allow_anyone.0,
+        keys: match (settings.has_keys(), settings.server_keys.is_empty()) {
+            (false, _) => Keys::Missing,
+            (true, true) => Keys::Tokens,
+            (true, false) => Keys::Server,
+        },
     };
     Ok(banner.text(Paint::on(&io::stdout())))
 }

@@ -61,17 +61,15 @@ impl Hangups {
         Ok(Hangups { signal: signal(SignalKind::hangup())?, came_early })
     }
 
-    /// Logs each signal since [`Hangups::catch`], and the early ones as one. Never returns.
-    pub(crate) async fn log(mut self) {
-        let warn = || {
-            tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
-        };
-        // Both handlers see a signal that comes after `catch`: it is logged by the loop.
+    /// Calls `react` for each signal since [`Hangups::catch`], and once for the early ones. Never
+    /// returns.
+    pub(crate) async fn serve(mut self, react: impl Fn()) {
+        // Both handlers see a signal that comes after `catch`: the loop reacts to it.
         if self.came_early {
-            warn();
+            react();
         }
         while self.signal.recv().await.is_some() {
-            warn();
+            react();
         }
     }
 }

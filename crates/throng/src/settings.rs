@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `table` | the settings, with flag, type, default and help |
 //! | `channels` | the `[[channels]]` tables of the file |
+//! | `key_tables` | the `[[token-keys]]` and `[[server-keys]]` tables of the file |
+//! | `secret` | a secret in the file |
 //! | `environment`, `file` | the other two sources |
 //! | `values`, `lists` | types of values that only the server has |
 //! | `toml_value` | values as TOML |
@@ -20,8 +22,10 @@ mod channels;
 mod check;
 mod environment;
 mod file;
+mod key_tables;
 mod lists;
 mod rules;
+mod secret;
 mod table;
 mod toml_value;
 mod values;
@@ -29,7 +33,10 @@ mod values;
 use std::ffi::OsString;
 use std::path::Path;
 
+pub(crate) use channels::ChannelTable;
+pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use rules::rules;
+pub(crate) use secret::Secret;
 pub(crate) use table::{Options, Settings, SettingsError, present_name};
 
 /// Loads and checks the settings. The file is `named`, or else `throng.toml` in the working
@@ -44,6 +51,12 @@ pub(crate) fn load(
     let settings = flags.or(environment).or(file).resolve();
     check::check(&settings)?;
     Ok(settings)
+}
+
+/// The settings of a text, as if it stood in `throng.toml`.
+#[cfg(test)]
+pub(crate) fn read_text(text: &str) -> Result<Settings, SettingsError> {
+    file::read("throng.toml", text).map(Options::resolve)
 }
 
 #[cfg(test)]

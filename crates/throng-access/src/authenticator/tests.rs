@@ -175,3 +175,21 @@ fn a_server_without_urls_refuses_at_once() {
     assert_eq!(verdict.now(), Some(Err(Refusal::Token(TokenError::UnknownKey))));
     assert_eq!(authenticator.due_ms(), None);
 }
+
+#[test]
+fn files_that_are_read_again_replace_their_keys() {
+    let published = Published::new(KeySet::default());
+    let mut sources = KeySources::new(Arc::clone(&published));
+    let files = sources.add();
+    let keys = |id| fetched(&[id]).unwrap().keys;
+    sources.replace(files, keys("a")).unwrap();
+    let revocations = Arc::new(Revocations::default());
+    let authority = Authority::new(published, Policy::default(), revocations, 100);
+    let authenticator = Authenticator::new(authority, sources, || {});
+    let mut verifier = authenticator.verifier();
+    assert!(verifier.verify(&token("a"), UNIX_S).is_ok());
+    assert_eq!(authenticator.replace(files, keys("b")), Ok(true));
+    assert_eq!(authenticator.replace(files, keys("b")), Ok(false));
+    assert!(verifier.verify(&token("a"), UNIX_S).is_err(), "also from the cache");
+    assert!(verifier.verify(&token("b"), UNIX_S).is_ok());
+}

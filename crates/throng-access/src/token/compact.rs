@@ -15,7 +15,7 @@ use crate::json::is_object;
 /// A token in its parts, which are still in base64url.
 pub(super) struct Compact<'a> {
     /// Header and payload with the dot between them: what is signed.
-    pub signed: &'a str,
+    pub(super) signed: &'a str,
     header: &'a str,
     payload: &'a str,
     signature: &'a str,
@@ -24,8 +24,8 @@ pub(super) struct Compact<'a> {
 /// What counts of a header.
 #[derive(Debug, PartialEq)]
 pub(super) struct Header {
-    pub algorithm: Algorithm,
-    pub key_id: Option<String>,
+    pub(super) algorithm: Algorithm,
+    pub(super) key_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ impl<'a> Compact<'a> {
 
     /// The header, if the server can do what it demands.
     pub(super) fn header(&self) -> Result<Header, TokenError> {
-        let json = text(self.header)?;
+        let json = self.header_text()?;
         if !is_object(&json) {
             return Err(TokenError::Malformed);
         }
@@ -70,6 +70,11 @@ impl<'a> Compact<'a> {
         }
         let algorithm = Algorithm::from_name(&alg).ok_or(TokenError::Algorithm)?;
         Ok(Header { algorithm, key_id: kid })
+    }
+
+    /// The header as it is written.
+    pub(super) fn header_text(&self) -> Result<String, TokenError> {
+        text(self.header)
     }
 
     /// The payload, which should be a JSON object.

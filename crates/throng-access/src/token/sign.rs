@@ -35,12 +35,7 @@ impl Signer {
         if secret.len() < algorithm.secret_bytes_min() {
             return Err(KeyError::ShortSecret(algorithm.secret_bytes_min()));
         }
-        let mut header = serde_json::json!({"alg": algorithm.name(), "typ": "JWT"});
-        if let Some(id) = key_id {
-            header["kid"] = id.into();
-        }
-        let header = URL_SAFE_NO_PAD.encode(header.to_string()) + ".";
-        Ok(Signer { key: hmac::Key::new(hash, secret), header })
+        Ok(Signer { key: hmac::Key::new(hash, secret), header: header(key_id, algorithm) })
     }
 
     /// A token with these claims, which are a JSON object.
@@ -52,4 +47,13 @@ impl Signer {
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         token
     }
+}
+
+/// The header of a token in base64url, and the dot behind it.
+pub(super) fn header(key_id: Option<&str>, algorithm: Algorithm) -> String {
+    let mut header = serde_json::json!({"alg": algorithm.name(), "typ": "JWT"});
+    if let Some(id) = key_id {
+        header["kid"] = id.into();
+    }
+    URL_SAFE_NO_PAD.encode(header.to_string()) + "."
 }

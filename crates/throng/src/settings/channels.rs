@@ -5,7 +5,7 @@ use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Time};
 
 use super::toml_value;
-use super::values::LagPolicyChoice;
+use super::values::{LagPolicyChoice, WhoChoice};
 
 /// Defines the keys of a table, and [`ChannelTable`].
 macro_rules! channel_table {
@@ -50,9 +50,24 @@ channel_table! {
     "max-lag-bytes" max_lag_bytes: Size,
     /// What happens beyond either limit, in place of `lag-policy`.
     "lag-policy" lag_policy: LagPolicyChoice,
+    /// Who may follow the channels, in place of `access-subscribe`.
+    "subscribe" subscribe: WhoChoice,
+    /// Who may publish to them, in place of `access-publish`.
+    "publish" publish: WhoChoice,
+    /// Who may read the messages that are kept, in place of `access-history`.
+    "history" history: WhoChoice,
+    /// Who may see who follows them, in place of `access-presence`.
+    "presence" presence: WhoChoice,
 }
 
 impl ChannelTable {
+    /// Whether the table says who may do something.
+    pub(crate) fn has_access(&self) -> bool {
+        [&self.subscribe, &self.publish, &self.history, &self.presence]
+            .into_iter()
+            .any(Option::is_some)
+    }
+
     /// What is wrong with the table's pattern, if anything: the predicate of a sentence.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match (&self.channels, &self.users) {
@@ -93,6 +108,7 @@ mod tests {
             "match" | "users" => "'*'",
             "age" => "'1h'",
             "lag-policy" => "'skip'",
+            "subscribe" | "publish" | "history" | "presence" => "'user'",
             _ => "1",
         };
         for key in KEYS {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use throng_edge::HEAD_BYTES_MAX;
 use throng_edge::limits::WORKERS_MAX;
-use throng_units::Time;
+use throng_units::{Count, Time};
 
-use super::channels::TABLES_MAX;
-use super::table::{Settings, SettingsError};
+use super::channels::{ChannelTable, TABLES_MAX};
+use super::table::{AccessOptions, Settings, SettingsError};
 
 /// Requests of ordinary browsers need more; a smaller limit would reject them all.
 const HEAD_BYTES_MIN: usize = 1024;
@@ -24,6 +24,18 @@ const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
 /// A position lists an id for every channel, and must fit into a request head.
 const CHANNELS_MAX: usize = 10_000;
 
+/// A larger leeway would make the expiry of tokens meaningless.
+const LEEWAY_MAX: Duration = Duration::from_secs(600);
+
+/// Revocations are kept for as long as a token can live.
+const TOKEN_AGE_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Each has its place in memory, some 200 bytes.
+const CACHED_TOKENS_MAX: usize = 10_000_000;
+
+/// Each takes some 100 bytes of memory, and a line of a file that is read at the start.
+const REVOCATIONS_MAX: usize = 10_000_000;
+
 /// Rejects settings that cannot work, with a sentence that says what to change.
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let problem = address(settings)
@@ -31,27 +43,31 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
         .or_else(|| limits(settings))
         .or_else(|| times(settings))
         .or_else(|| lag(settings))
-        .or_else(|| channels(settings));
+        .or_else(|| channels(settings))
+        .or_else(|| tokens(settings))
+        .or_else(|| access_without_keys(settings));
     problem.map_or(Ok(()), |message| Err(SettingsError(message)))
 }
 
 fn address(settings: &Settings) -> Option<String> {
     let address = settings.listen;
-    let is_open = !address.0.ip().to_canonical().is_loopback() && !settings.allow_anyone.0;
-    is_open.then(|| {
+    let is_reachable = !address.0.ip().to_canonical().is_loopback();
+    let is_refused = is_reachable && !settings.has_keys() && !settings.allow_anyone.0;
+    is_refused.then(|| {
         format!(
-            "refusing to listen on {address}: others can reach it, and Throng does not check who \
-             reads and publishes; listen on 127.0.0.1 behind a proxy that does, or add \
-             --allow-anyone if everyone may"
+            "refusing to listen on {address}: others can reach it, and without keys everyone may \
+             read and publish; run `throng key` and add the table that it prints to throng.toml, \
+             or add --allow-anyone if everyone may"
         )
     })
 }
 
 fn admin(settings: &Settings) -> Option<String> {
+    let has_server_keys = !settings.server_keys.is_empty();
     let Some(address) = settings.admin_listen.0 else {
-        return (!settings.clients_publish.0).then(|| {
+        return (!settings.clients_publish.0 && !has_server_keys).then(|| {
             "clients-publish = false leaves no way to publish; add --admin-listen 127.0.0.1:9090, \
-             on which your application can publish"
+             on which your application can publish, or a key for it: `throng key` makes one"
                 .into()
         });
     };
@@ -60,11 +76,13 @@ fn admin(settings: &Settings) -> Option<String> {
             "listen and admin-listen are both {address}; give one of them another port"
         ));
     }
-    let is_open = !address.ip().to_canonical().is_loopback() && !settings.admin_allow_anyone.0;
-    is_open.then(|| {
+    let is_reachable = !address.ip().to_canonical().is_loopback();
+    let is_refused = is_reachable && !has_server_keys && !settings.admin_allow_anyone.0;
+    is_refused.then(|| {
         format!(
-            "refusing to listen on {address} for administration: others can reach it, and Throng \
-             does not check who sees the status or publishes; listen on 127.0.0.1, or add \
+            "refusing to listen on {address} for administration: others can reach it, and without \
+             server keys everyone sees the status and publishes; run `throng key --scopes \
+             administration` and add the table that it prints to throng.toml, or add \
              --admin-allow-anyone if a firewall or a private network keeps others out"
         )
     })
@@ -177,6 +195,56 @@ fn channels(settings: &Settings) -> Option<String> {
     })
 }
 
+fn tokens(settings: &Settings) -> Option<String> {
+    let bounds = [
+        ("token-leeway", settings.token_leeway, Duration::ZERO, LEEWAY_MAX),
+        ("max-token-age", settings.max_token_age, Duration::from_secs(1), TOKEN_AGE_MAX),
+    ];
+    for (key, time, least, most) in bounds {
+        if time.0.subsec_nanos() > 0 || !(least..=most).contains(&time.0) {
+            let (least, most) = (Time(least), Time(most));
+            return Some(format!(
+                "{key} must be in whole seconds, between {least} and {most}, not {time}"
+            ));
+        }
+    }
+    for (key, count, most) in [
+        ("max-cached-tokens", settings.max_cached_tokens, CACHED_TOKENS_MAX),
+        ("max-revocations", settings.max_revocations, REVOCATIONS_MAX),
+    ] {
+        if count.0 > most {
+            return Some(format!("{key} must be at most {}, not {count}", Count(most).short()));
+        }
+    }
+    if settings.has_token_keys() {
+        return None;
+    }
+    let set = [
+        ("token-audience", !settings.token_audience.0.is_empty()),
+        ("token-issuer", !settings.token_issuer.0.is_empty()),
+        ("token-cookie", settings.token_cookie.0.is_some()),
+        ("revocations-file", settings.revocations_file.0.is_some()),
+    ];
+    let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
+    Some(format!(
+        "{key} has no effect, because no key verifies tokens; add [[token-keys]] or token-key-urls"
+    ))
+}
+
+/// Rules without keys would not hold: a server without keys is open.
+fn access_without_keys(settings: &Settings) -> Option<String> {
+    if settings.has_keys() {
+        return None;
+    }
+    let why = "without keys everyone may do everything; add [[token-keys]], token-key-urls or \
+               [[server-keys]]";
+    if settings.access != AccessOptions::default().resolve() {
+        return Some(format!("[access] has no effect: {why}"));
+    }
+    let nth = settings.channels.iter().position(ChannelTable::has_access)? + 1;
+    Some(format!("[[channels]] number {nth} says who may do what, which has no effect: {why}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +268,12 @@ mod tests {
             "history = { messages = 0 }",
             "max-message-bytes = '1MiB'",
             "[[channels]]\nusers = '*'\nage = 0",
+            "listen = '0.0.0.0:80'\n[[token-keys]]\nsecret-file = 'a'",
+            "listen = '0.0.0.0:80'\ntoken-key-urls = 'https://a.example/keys'",
+            "listen = '0.0.0.0:80'\nadmin-listen = '0.0.0.0:81'\n[[server-keys]]\nname = 'a'",
+            "clients-publish = false\n[[server-keys]]\nname = 'a'",
+            "access = { publish = 'user' }\n[[token-keys]]\nsecret-file = 'a'",
+            "token-audience = 'a'\ntoken-cookie = 'b'\n[[token-keys]]\nsecret-file = 'a'",
         ] {
             assert_eq!(problem(text), None, "{text}");
         }
@@ -243,6 +317,29 @@ mod tests {
             ("[[channels]]\nage = 0", "[[channels]] number 1 has no pattern"),
             ("[[channels]]\nmatch = 'a'\nusers = 'b'", "[[channels]] number 1 has both"),
             ("[[channels]]\nmatch = ''", "[[channels]] number 1 has an empty pattern"),
+            (
+                "admin-listen = '0.0.0.0:81'\n[[token-keys]]\nsecret-file = 'a'",
+                "refusing to listen on 0.0.0.0:81 for administration: others can reach it",
+            ),
+            (
+                "[[channels]]\nmatch = 'a'\nage = 0\n[[channels]]\nmatch = '*'\npublish = 'user'",
+                "[[channels]] number 2 says who may do what, which has no effect: without keys",
+            ),
+            ("access = { publish = 'user' }", "[access] has no effect: without keys everyone may"),
+            ("token-audience = 'a'", "token-audience has no effect, because no key verifies"),
+            (
+                "token-cookie = 'a'\n[[server-keys]]\nname = 'a'",
+                "token-cookie has no effect, because no key verifies tokens; add [[token-keys]]",
+            ),
+            (
+                "token-leeway = '1.5s'",
+                "token-leeway must be in whole seconds, between 0 and 10m, not 1500ms",
+            ),
+            (
+                "max-token-age = 0",
+                "max-token-age must be in whole seconds, between 1s and 366d, not 0",
+            ),
+            ("max-cached-tokens = '1G'", "max-cached-tokens must be at most 10M, not 1000000000"),
             (
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
                 "[[channels]] number 2: max-lag-bytes (1) is less than max-message-bytes (64KiB)",

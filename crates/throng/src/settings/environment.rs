@@ -12,10 +12,12 @@ use super::table::{Names, Options, SettingsError, names, present_name};
 /// The prefix of every setting's variable.
 const PREFIX: &str = "THRONG_";
 
-/// Variables with the prefix that are not settings. The client commands read the first, the
+/// Variables with the prefix that are not settings. The commands read the first three, the
 /// project's tests the others; a server must start where they are exported.
-const NOT_SETTINGS: [&str; 7] = [
+const NOT_SETTINGS: [&str; 9] = [
     "THRONG_URL",
+    "THRONG_TOKEN",
+    "THRONG_KEY",
     "THRONG_BIN",
     "THRONG_FLOOD_SAMPLES",
     "THRONG_FUZZ_SECONDS",
@@ -106,6 +108,8 @@ mod tests {
             ("THRONG_HISTORY_MESSAGES", "7"),
             ("THRONG_ALLOWED_ORIGINS", "https://a.example,https://b.example"),
             ("THRONG_URL", "http://localhost:1"),
+            ("THRONG_TOKEN", "a.b.c"),
+            ("THRONG_KEY", "throng_key_"),
             ("THRONG_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
             ("THRONG_SERVICE_HOST", "10.0.0.1"),
             ("THRONG_SEEDS", "10000"),
@@ -129,9 +133,9 @@ mod tests {
                 "unknown variable THRONG_COLOUR_SCHEME; `throng serve --help` lists all settings",
             ),
             (
-                "THRONG_TOKEN",
+                "THRONG_PASSWORD",
                 "1",
-                "unknown variable THRONG_TOKEN; `throng serve --help` lists all settings",
+                "unknown variable THRONG_PASSWORD; `throng serve --help` lists all settings",
             ),
             (
                 "THRONG_CONFIG",

@@ -14,10 +14,15 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::channels::KEYS as CHANNEL_KEYS;
+use super::key_tables::{SERVER_KEYS, TOKEN_KEYS};
 use super::table::{Options, SettingsError, names, present_name};
 
 /// The file that is read, if it exists, when none is named.
 const DEFAULT_FILE: &str = "throng.toml";
+
+/// The tables that may stand in the file several times, and the keys of each.
+const LISTS: [(&str, &[&str]); 3] =
+    [("channels", CHANNEL_KEYS), ("token-keys", TOKEN_KEYS), ("server-keys", SERVER_KEYS)];
 
 /// Reads the file `named`, which must exist, or else the default one, which may be missing.
 pub(super) fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
@@ -42,14 +47,18 @@ pub(super) fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
     let source = Source { name, text };
     let table = DeTable::parse(text).map_err(|error| {
         let place = error.span().map_or(0, |span| span.start);
+        if source.has_secret(place) {
+            return source.at(&(place..place), "a secret is a text in quotation marks");
+        }
         let (place, sentence) = toml_error::explain(text, place, error.message());
         source.at(&(place..place), &sentence)
     })?;
     source.check_keys(table.get_ref())?;
-    toml::from_str(text).map_err(|error| {
+    let options = toml::from_str::<Options>(text).map_err(|error| {
         let key = error.span().and_then(|span| key_at(table.get_ref(), span.start));
         source.refuse(&error, key.as_deref())
-    })
+    })?;
+    Ok(options.placed(Path::new(name)))
 }
 
 /// The key whose value stands at `place`.
@@ -92,17 +101,28 @@ impl Source<'_> {
         SettingsError(format!("{}, line {line}, column {column}: {message}", self.name))
     }
 
+    /// Whether the line at `place` has a secret, which an explanation of the line would quote.
+    fn has_secret(&self, place: usize) -> bool {
+        let place = self.text.floor_char_boundary(place);
+        let start = self.text[..place].rfind('\n').map_or(0, |end| end + 1);
+        let line = self.text[start..].lines().next().unwrap_or_default();
+        line.to_ascii_lowercase().contains("secret")
+    }
+
     fn check_keys(&self, table: &DeTable<'_>) -> Result<(), SettingsError> {
         let keys: Vec<String> = names().into_iter().map(|names| names.key).collect();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(["channels"]).collect();
+        let lists = LISTS.map(|(list, _)| list);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(lists).collect();
         for (key, value) in table {
             let is_table = |table: &str| keys.iter().any(|known| in_table(table, known).is_some());
             match (key.get_ref().as_ref(), value.get_ref()) {
-                ("channels", DeValue::Array(list)) => self.check_channels(list.iter())?,
+                (name, DeValue::Array(items)) if lists.contains(&name) => {
+                    self.check_list(name, items.iter())?;
+                }
                 (name, DeValue::Table(inner)) if is_table(name) => {
                     self.check_table(name, inner, &keys)?;
                 }
-                (name, _) if is_table(name) || name == "channels" => {
+                (name, _) if is_table(name) || lists.contains(&name) => {
                     return Err(self.at(&key.span(), &misplaced(name, value.get_ref())));
                 }
                 (name, _) if !name.contains('.') && keys.contains(&name) => {}
@@ -131,17 +151,19 @@ impl Source<'_> {
         Ok(())
     }
 
-    fn check_channels<'a>(
+    fn check_list<'a>(
         &self,
-        list: impl Iterator<Item = &'a Spanned<DeValue<'a>>>,
+        list: &str,
+        items: impl Iterator<Item = &'a Spanned<DeValue<'a>>>,
     ) -> Result<(), SettingsError> {
-        for item in list {
+        let known = LISTS.iter().find(|(name, _)| *name == list).map_or(&[][..], |(_, keys)| keys);
+        for item in items {
             let Some(table) = item.get_ref().as_table() else {
-                return Err(self.at(&item.span(), &misplaced("channels", item.get_ref())));
+                return Err(self.at(&item.span(), &misplaced(list, item.get_ref())));
             };
             for key in table.keys() {
-                if !CHANNEL_KEYS.contains(&key.get_ref().as_ref()) {
-                    return Err(self.unknown(key, key.get_ref(), CHANNEL_KEYS.iter().copied()));
+                if !known.contains(&key.get_ref().as_ref()) {
+                    return Err(self.unknown(key, key.get_ref(), known.iter().copied()));
                 }
             }
         }
@@ -176,10 +198,10 @@ impl Source<'_> {
 /// The error for a table of the settings that is written as something else.
 fn misplaced(name: &str, value: &DeValue<'_>) -> String {
     let is = if value.is_table() { "a single table" } else { "a single value" };
-    match name {
-        "channels" => format!("`channels` is not {is}; begin each table with [[channels]]"),
-        _ => format!("`{name}` is not {is}; begin a table with [{name}]"),
+    if LISTS.iter().any(|(list, _)| *list == name) {
+        return format!("`{name}` is not {is}; begin each table with [[{name}]]");
     }
+    format!("`{name}` is not {is}; begin a table with [{name}]")
 }
 
 /// The part of `known` after the table's name, if it is a key of `table`.
@@ -292,6 +314,35 @@ mod tests {
             assert!(refusal.starts_with(&expected), "{text}: {refusal}");
             assert!(!refusal.contains('\n'), "{refusal}");
         }
+    }
+
+    #[test]
+    fn no_error_quotes_a_secret() {
+        for text in [
+            "[[token-keys]]\nsecret = hunter2",
+            "[[token-keys]]\nsecret: hunter2",
+            "[[token-keys]]\nsecret = 'hunter2",
+            "[[token-keys]]\nsecret = 'a'\nsecret = 'hunter2'",
+            "[[token-keys]]\nsecrets = hunter2",
+            "[[token-keys]]\nsecrets = 'hunter2'",
+            "token-keys = [{ secret = hunter2 }]",
+            "[[server-keys]]\nsecret = 'hunter2'",
+            "secret = 'hunter2'",
+        ] {
+            let refusal = refusal(text);
+            assert!(refusal.starts_with("throng.toml, line "), "{text}: {refusal}");
+            assert!(!refusal.contains("hunter2"), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let text = "revocations-file = 'revoked'\n[[token-keys]]\nsecret-file = 's'";
+        let settings = read("/etc/throng.toml", text).unwrap().resolve();
+        assert_eq!(settings.revocations_file.to_string(), "/etc/revoked");
+        let key = &settings.token_keys[0];
+        assert_eq!(key.secret_file.as_deref(), Some(Path::new("/etc/s")));
+        assert_eq!(key.at, "/etc/throng.toml, [[token-keys]] number 1");
     }
 
     #[test]

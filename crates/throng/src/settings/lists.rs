@@ -1,6 +1,7 @@
 //! Settings that are lists: separated by commas in a flag or a variable, an array in the file.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use throng_units::{Form, Invalid, Value};
@@ -54,6 +55,20 @@ list! {
     read_host
 }
 
+list! {
+    /// Values that a claim of a token may have.
+    ClaimValues, "TEXT,…",
+    "a text of at most 255 bytes without control characters",
+    read_claim_value
+}
+
+list! {
+    /// URLs of key sets.
+    KeyUrls, "URL,…",
+    "the URL of a key set, like https://login.example.com/keys.json (http:// on this machine only)",
+    read_key_url
+}
+
 /// Accepts `*`, or scheme, host and optional port, as browsers send it. Removes a trailing slash.
 fn read_origin(text: &str) -> Option<String> {
     let plain = text.trim_end_matches('/').to_ascii_lowercase();
@@ -76,9 +91,56 @@ fn read_host(text: &str) -> Option<String> {
     (text == "*" || is_name).then_some(plain)
 }
 
+fn read_claim_value(text: &str) -> Option<String> {
+    (text.len() <= 255 && !text.chars().any(char::is_control)).then(|| text.to_owned())
+}
+
+/// Accepts `https`, and `http` to an address of this machine: on the way from elsewhere, others
+/// could exchange the keys. A URL has no user, because that would be a password in the settings.
+fn read_key_url(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (authority, _) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let host = match authority.strip_prefix('[') {
+        Some(address) => address.split_once(']')?.0,
+        None => authority.split(':').next()?,
+    };
+    let is_local = host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    let is_safe =
+        scheme.eq_ignore_ascii_case("https") || (scheme.eq_ignore_ascii_case("http") && is_local);
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    (is_safe && is_plain && !host.is_empty() && !authority.contains('@')).then(|| text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_come_over_tls_or_from_this_machine() {
+        for good in [
+            "https://login.example.com/.well-known/jwks.json",
+            "https://login.example.com:8443/keys?tenant=1",
+            "HTTPS://login.example.com",
+            "http://127.0.0.1:9000/keys",
+            "http://[::1]:9000/keys",
+            "http://localhost/keys",
+        ] {
+            assert_eq!(good.parse::<KeyUrls>(), Ok(KeyUrls(vec![good.into()])));
+        }
+        for bad in [
+            "http://login.example.com/keys",
+            "http://127.0.0.1.example.com/keys",
+            "login.example.com/keys",
+            "ftp://127.0.0.1/keys",
+            "https://ann:secret@login.example.com/keys",
+            "https:///keys",
+            "https://login.example.com/a b",
+            "https://login.example.com/keys#one",
+        ] {
+            assert!(bad.parse::<KeyUrls>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn origins_are_what_browsers_send() {

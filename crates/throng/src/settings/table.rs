@@ -1,12 +1,16 @@
 //! The table of settings: flag, type, default and help of each.
 
+use std::path::Path;
+
 use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 
 use super::channels::ChannelTable;
-use super::lists::{Hosts, Origins};
+use super::key_tables::{ServerKeyTable, TokenKeyTable};
+use super::lists::{ClaimValues, Hosts, KeyUrls, Origins};
 use super::toml_value;
 use super::values::{
-    AutoCount, DemoChoice, IoUringChoice, LagPolicyChoice, LogLevel, OptionalAddress,
+    AutoCount, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogLevel, OptionalAddress,
+    OptionalPath, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -115,7 +119,7 @@ settings! {
         "listen" listen: Address = "127.0.0.1:8080",
             "Address and port to listen on; a port alone means 127.0.0.1";
         "allow-anyone" allow_anyone: Switch = "false",
-            "Allow --listen addresses that others can reach; Throng does not authenticate clients";
+            "Without keys, allow --listen addresses that others can reach";
         "allowed-origins" allowed_origins: Origins = "none",
             "Origins whose web pages may connect, comma-separated; `*` for any";
         "allowed-hosts" allowed_hosts: Hosts = "none",
@@ -129,7 +133,7 @@ settings! {
         "admin-listen" admin_listen: OptionalAddress = "none",
             "Address and port of a second listener, for status page, metrics and publishing";
         "admin-allow-anyone" admin_allow_anyone: Switch = "false",
-            "Allow --admin-listen addresses that others can reach; nothing authenticates them";
+            "Without server keys, allow --admin-listen addresses that others can reach";
     }
     in "Connections" {
         "max-connections" max_connections: AutoCount = "auto",
@@ -165,6 +169,26 @@ settings! {
         "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
             "Size of incomplete requests and unread responses; beyond it the largest are closed";
     }
+    in "Tokens" {
+        "token-key-urls" token_key_urls: KeyUrls = "none",
+            "URLs of key sets (JWKS) that verify tokens, comma-separated";
+        "token-audience" token_audience: ClaimValues = "none",
+            "Accepted values of a token's `aud`, comma-separated; none: tokens without `aud`";
+        "token-issuer" token_issuer: ClaimValues = "none",
+            "Accepted values of a token's `iss`, comma-separated; none: any";
+        "token-leeway" token_leeway: Time = "10s",
+            "How far the clocks of issuer and server may be apart; at most 10m";
+        "max-token-age" max_token_age: Time = "1d",
+            "Maximum time from `iat` to `exp` of a token";
+        "token-cookie" token_cookie: CookieName = "none",
+            "Name of a cookie that may have the token";
+        "max-cached-tokens" max_cached_tokens: Count = "100000",
+            "Maximum number of verified tokens that are remembered, some 200 bytes each";
+        "revocations-file" revocations_file: OptionalPath = "none",
+            "File in which revocations of tokens survive a restart; none: nothing can be revoked";
+        "max-revocations" max_revocations: Count = "100000",
+            "Maximum number of revocations that hold at a time";
+    }
     in "Log" {
         "log" log: LogLevel = "info",
             "Log to stderr from this level on: error, warn, info, debug or trace";
@@ -172,11 +196,33 @@ settings! {
     tables {
         history: HistoryOptions => History,
         lag: LagOptions => Lag,
+        access: AccessOptions => Access,
     }
     lists {
         /// Settings for the channels that match a pattern.
         channels: ChannelTable,
+        /// Keys that verify tokens.
+        token_keys: TokenKeyTable,
+        /// Keys that applications show.
+        server_keys: ServerKeyTable,
     }
+}
+
+settings! {
+    /// Who may do what on channels without a rule of their own, once there are keys.
+    AccessOptions => Access, keys "access."
+    in "Access, once there are keys" {
+        "access-subscribe" subscribe: WhoChoice = "granted",
+            "Who may follow channels: anyone, user, granted (by the token), nobody (keys only)";
+        "access-publish" publish: WhoChoice = "granted",
+            "Who may publish";
+        "access-history" history: WhoChoice = "granted",
+            "Who may read the messages that channels keep";
+        "access-presence" presence: WhoChoice = "granted",
+            "Who may see who follows a channel";
+    }
+    tables {}
+    lists {}
 }
 
 settings! {
@@ -209,6 +255,34 @@ settings! {
     }
     tables {}
     lists {}
+}
+
+impl Options {
+    /// These settings, which stand in the file `name`: relative paths in them are relative to the
+    /// directory of that file, and tables know their place, for errors.
+    pub(crate) fn placed(mut self, name: &Path) -> Options {
+        let directory = name.parent().unwrap_or(Path::new(""));
+        self.revocations_file = self.revocations_file.map(|path| path.in_directory(directory));
+        for (table, nth) in self.token_keys.iter_mut().flatten().zip(1..) {
+            table.place(name, nth);
+        }
+        for (table, nth) in self.server_keys.iter_mut().flatten().zip(1..) {
+            table.place(name, nth);
+        }
+        self
+    }
+}
+
+impl Settings {
+    /// Whether there is a key that verifies tokens, or a URL of such keys.
+    pub(crate) fn has_token_keys(&self) -> bool {
+        !self.token_keys.is_empty() || !self.token_key_urls.0.is_empty()
+    }
+
+    /// Whether there are keys of any kind. Without, every client may do everything.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.has_token_keys() || !self.server_keys.is_empty()
+    }
 }
 
 /// Former names of settings (as flags, without `--`) and the present ones.

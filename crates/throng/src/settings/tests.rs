@@ -50,9 +50,20 @@ fn printed_settings_read_back_as_the_same_settings() {
         allowed-origins = ['https://a.example']
         [lag]
         policy = 'skip'
+        [access]
+        publish = 'user'
         [[channels]]
         match = 'a'
         age = '90s'
+        subscribe = 'nobody'
+        [[token-keys]]
+        id = 'a'
+        secret-file = 'token-secret'
+        [[server-keys]]
+        name = 'app'
+        hash = 'sha256:a'
+        scopes = ['publish']
+        channels = ['a', 'b*']
     ";
     for settings in [Options::default().resolve(), file(text).resolve()] {
         let printed = toml::to_string(&settings).unwrap();
@@ -103,6 +114,11 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "WHEN" => &[("auto", "\"auto\""), ("ON", "\"on\"")],
         "ORIGIN,…" => &[("https://A.example", "[\"https://a.example\"]"), ("None", "[]")],
         "HOST,…" => &[("Push.Example.", "[\"push.example\"]"), ("none", "[]")],
+        "TEXT,…" => &[("push,Other", "[\"push\", \"Other\"]"), ("none", "[]")],
+        "URL,…" => &[("https://a.example/k", "[\"https://a.example/k\"]"), ("none", "[]")],
+        "NAME" => &[("__Host-token", "\"__Host-token\""), ("None", "\"none\"")],
+        "FILE" => &[("revoked", "\"revoked\""), ("None", "\"none\"")],
+        "WHO" => &[("user", "\"user\""), ("Nobody", "\"nobody\"")],
         other => panic!("no samples for {other}: add them, or use a name that has some"),
     }
 }
@@ -159,8 +175,8 @@ fn the_page_documents_every_setting_and_no_other() {
     documented.sort_by_key(key);
     known.sort_by_key(key);
     assert_eq!(documented, known);
-    for key in channels::KEYS {
-        assert!(PAGE.contains(&format!("`{key}`")), "[[channels]] {key} is not documented");
+    for key in [channels::KEYS, key_tables::TOKEN_KEYS, key_tables::SERVER_KEYS].concat() {
+        assert!(PAGE.contains(&format!("`{key}`")), "{key} is not documented");
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use throng_access::Who;
 use throng_core::LagPolicy;
 use throng_edge::settings::IoUringSetting;
 use throng_units::{Address, Count, Form, Invalid, Value};
@@ -71,6 +73,75 @@ impl fmt::Display for AutoCount {
     }
 }
 
+/// The path of a file, or `none`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OptionalPath(pub Option<PathBuf>);
+
+impl OptionalPath {
+    /// The path, which is relative to `directory` if it is relative.
+    pub(crate) fn in_directory(self, directory: &Path) -> OptionalPath {
+        OptionalPath(self.0.map(|path| directory.join(path)))
+    }
+}
+
+impl Value for OptionalPath {
+    const PLACEHOLDER: &'static str = "FILE";
+    const EXPECTED: &'static str = "the path of a file, or \"none\"";
+}
+
+impl FromStr for OptionalPath {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<OptionalPath, Invalid> {
+        match text.trim() {
+            "" => Err(Invalid::new(text, OptionalPath::EXPECTED)),
+            word if word.eq_ignore_ascii_case("none") => Ok(OptionalPath(None)),
+            _ => Ok(OptionalPath(Some(text.into()))),
+        }
+    }
+}
+
+impl fmt::Display for OptionalPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(path) => path.display().fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+/// The name of a cookie (RFC 6265 section 4.1.1), or `none`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CookieName(pub Option<String>);
+
+impl Value for CookieName {
+    const PLACEHOLDER: &'static str = "NAME";
+    const EXPECTED: &'static str = "the name of a cookie: letters, digits, `-`, `_` and `.`, at \
+                                    most 64, or \"none\"";
+}
+
+impl FromStr for CookieName {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<CookieName, Invalid> {
+        let name = text.trim();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.eq_ignore_ascii_case("none") {
+            Ok(CookieName(None))
+        } else if (1..=64).contains(&name.len()) && name.bytes().all(is_plain) {
+            Ok(CookieName(Some(name.to_owned())))
+        } else {
+            Err(Invalid::new(text, CookieName::EXPECTED))
+        }
+    }
+}
+
+impl fmt::Display for CookieName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("none"))
+    }
+}
+
 /// Declares a value that is one of a few words.
 macro_rules! one_of {
     ($(#[$doc:meta])* $name:ident($inner:ty), $placeholder:literal, $expected:literal,
@@ -110,6 +181,16 @@ one_of! {
     LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
     "close" => LagPolicy::Close,
     "skip" => LagPolicy::Skip
+}
+
+one_of! {
+    /// The clients that have a permission.
+    WhoChoice(Who), "WHO",
+    "one of \"anyone\", \"user\", \"granted\" (by the token) and \"nobody\" (server keys only)",
+    "anyone" => Who::Anyone,
+    "user" => Who::User,
+    "granted" => Who::Granted,
+    "nobody" => Who::Nobody
 }
 
 one_of! {
@@ -157,6 +238,26 @@ mod tests {
         for bad in ["0", "0k", "-1", "", "automatic", "1.5"] {
             assert!(bad.parse::<AutoCount>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn cookies_have_plain_names() {
+        for (text, expected) in [("none", None), ("__Host-throng", Some("__Host-throng"))] {
+            assert_eq!(text.parse(), Ok(CookieName(expected.map(str::to_owned))));
+        }
+        for bad in ["", "a b", "a;b", "a=b", &"a".repeat(65), "é"] {
+            assert!(bad.parse::<CookieName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_relative_to_the_file_of_settings() {
+        let path = |text: &str| text.parse::<OptionalPath>().unwrap();
+        let placed = |text| path(text).in_directory(Path::new("/etc/throng")).to_string();
+        assert_eq!(placed("revoked"), "/etc/throng/revoked");
+        assert_eq!(placed("/var/revoked"), "/var/revoked");
+        assert_eq!(placed("None"), "none");
+        assert!("".parse::<OptionalPath>().is_err());
     }
 
     #[test]

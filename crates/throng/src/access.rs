@@ -1,0 +1,80 @@
+//! Access control from the settings: keys, rules, and what is demanded of tokens.
+//!
+//! Nothing here starts or binds anything. `throng check` runs the same code as `throng serve`.
+//!
+//! # Layout
+//!
+//! | module | contents |
+//! |---|---|
+//! | `key_file` | reads files with keys, and notes which of them others can read |
+//! | `token_keys` | `[[token-keys]]` as keys |
+//! | `server_keys` | `[[server-keys]]` as keys |
+//! | `control` | what both planes share, in a running server |
+//! | `rules` | `[access]` and `[[channels]]` as rules |
+
+mod control;
+mod key_file;
+mod rules;
+mod server_keys;
+mod token_keys;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throng_access::keys::{Key, KeySet};
+use throng_access::{AccessRules, Policy, ServerKeys};
+
+use crate::settings::{Settings, SettingsError};
+
+pub(crate) use control::{ConfiguredKeys, ServerAccess};
+pub(crate) use rules::pattern;
+pub(crate) use server_keys::{NAME_BYTES_MAX, is_key_name};
+
+/// Everything that the settings say about access, checked.
+#[derive(Debug)]
+pub(crate) struct AccessSettings {
+    /// The keys of `[[token-keys]]`.
+    pub(crate) token_keys: Vec<Arc<Key>>,
+    /// The keys of `[[server-keys]]`.
+    pub(crate) server_keys: ServerKeys,
+    /// Who may do what.
+    pub(crate) rules: AccessRules,
+    /// What is demanded of tokens.
+    pub(crate) policy: Policy,
+    /// What should be changed, although the server can start: one sentence each.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl AccessSettings {
+    /// Reads the files of keys that the settings name.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the file, the table and what to do. It contains no secret.
+    pub(crate) fn load(settings: &Settings) -> Result<AccessSettings, SettingsError> {
+        let mut warnings = Vec::new();
+        let token_keys = token_keys::read(&settings.token_keys, &mut warnings)?;
+        KeySet::new(token_keys.clone())
+            .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))?;
+        let server_keys = server_keys::read(&settings.server_keys)?;
+        let rules = rules::access_rules(settings)?;
+        Ok(AccessSettings { token_keys, server_keys, rules, policy: policy(settings), warnings })
+    }
+}
+
+/// The machine's clock, in seconds since 1970.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn policy(settings: &Settings) -> Policy {
+    let texts = |values: &[String]| values.iter().map(|value| value.as_str().into()).collect();
+    // Both are checked to fit.
+    let seconds = |time: throng_units::Time| u32::try_from(time.0.as_secs()).unwrap_or(u32::MAX);
+    Policy {
+        audiences: texts(&settings.token_audience.0),
+        issuers: texts(&settings.token_issuer.0),
+        leeway_s: seconds(settings.token_leeway),
+        max_age_s: seconds(settings.max_token_age),
+    }
+}

@@ -1,0 +1,133 @@
+//! What both planes share to control access, made from the settings.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, Result, anyhow};
+use throng_access::authenticator::Authenticator;
+use throng_access::keys::{KeySet, KeySources, Published, SourceId};
+use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
+use throng_access::revocation::{FileStorage, RevocationLog, Revocations};
+use throng_access::session::Tagger;
+use throng_access::{AccessControl, Authority};
+
+use super::{AccessSettings, token_keys};
+use crate::settings::{Settings, SettingsError, TokenKeyTable};
+
+/// Access control of a server, and its keys that can be read again.
+pub(crate) struct ServerAccess {
+    /// What both planes share.
+    pub(crate) control: Arc<AccessControl>,
+    /// The keys of `[[token-keys]]`; `None` if there are none, and no URL of keys either.
+    pub(crate) token_keys: Option<ConfiguredKeys>,
+}
+
+impl ServerAccess {
+    /// Access control of a server with these settings.
+    ///
+    /// # Errors
+    ///
+    /// The file of revocations cannot be used, or the system gives no random bytes.
+    pub(crate) fn new(access: AccessSettings, settings: &Settings) -> Result<ServerAccess> {
+        let policy = policy(&access, settings);
+        if !settings.has_keys() {
+            let control = Arc::new(AccessControl::open(policy));
+            return Ok(ServerAccess { control, token_keys: None });
+        }
+        let revocations = Arc::new(Revocations::default());
+        let log = match &settings.revocations_file.0 {
+            Some(path) => Some(open_log(path, &revocations, &access, settings)?),
+            None => None,
+        };
+        let token_keys = if settings.has_token_keys() {
+            Some(ConfiguredKeys::new(&access, revocations, settings)?)
+        } else {
+            None
+        };
+        let control = AccessControl {
+            policy,
+            tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
+            server_keys: access.server_keys,
+            revocations: Mutex::new(log),
+            tagger: Tagger::random().ok_or_else(|| anyhow!("the system has no random bytes"))?,
+            token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
+        };
+        Ok(ServerAccess { control: Arc::new(control), token_keys })
+    }
+}
+
+/// Who may do what. Without server keys, the admin listener has no other protection than its
+/// address, and trusts every client.
+fn policy(access: &AccessSettings, settings: &Settings) -> Arc<dyn Access> {
+    let rules = access.rules.clone();
+    match (settings.has_keys(), settings.clients_publish.0) {
+        (false, true) => Arc::new(AllowAll),
+        (false, false) => Arc::new(ReadOnlyClients(AllowAll)),
+        (true, _) if access.server_keys.is_empty() => readable(TrustAdmin(rules), settings),
+        (true, _) => readable(rules, settings),
+    }
+}
+
+fn readable(policy: impl Access + 'static, settings: &Settings) -> Arc<dyn Access> {
+    if settings.clients_publish.0 { Arc::new(policy) } else { Arc::new(ReadOnlyClients(policy)) }
+}
+
+fn open_log(
+    path: &Path,
+    revocations: &Arc<Revocations>,
+    access: &AccessSettings,
+    settings: &Settings,
+) -> Result<RevocationLog<FileStorage>> {
+    let shown = path.display();
+    let storage = FileStorage::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            anyhow!("another server uses the revocations-file {shown}; give each its own")
+        }
+        _ => anyhow!("cannot open the revocations-file {shown}: {error}"),
+    })?;
+    let (set, most) = (Arc::clone(revocations), settings.max_revocations.0);
+    RevocationLog::open(storage, set, &access.policy, most, super::now_s())
+        .with_context(|| format!("the revocations-file {shown}"))
+}
+
+/// The keys of `[[token-keys]]` in a running server.
+pub(crate) struct ConfiguredKeys {
+    authenticator: Arc<Authenticator>,
+    source: SourceId,
+    tables: Vec<TokenKeyTable>,
+}
+
+impl ConfiguredKeys {
+    fn new(
+        access: &AccessSettings,
+        revocations: Arc<Revocations>,
+        settings: &Settings,
+    ) -> Result<ConfiguredKeys> {
+        let published = Published::new(KeySet::default());
+        let mut sources = KeySources::new(Arc::clone(&published));
+        let source = sources.add();
+        sources.replace(source, access.token_keys.clone())?;
+        let policy = access.policy.clone();
+        let authority =
+            Authority::new(published, policy, revocations, settings.max_cached_tokens.0);
+        let authenticator = Arc::new(Authenticator::new(authority, sources, || {}));
+        Ok(ConfiguredKeys { authenticator, source, tables: settings.token_keys.clone() })
+    }
+
+    /// Reads the files of keys again. Returns what to log: how the keys changed, and what should be
+    /// changed.
+    ///
+    /// # Errors
+    ///
+    /// One sentence; then all keys stay as they were.
+    pub(crate) fn read_again(&self) -> Result<(&'static str, Vec<String>), SettingsError> {
+        let mut warnings = Vec::new();
+        let keys = token_keys::read(&self.tables, &mut warnings)?;
+        let has_changed = self
+            .authenticator
+            .replace(self.source, keys)
+            .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))?;
+        let outcome = if has_changed { "they have changed" } else { "they are the same" };
+        Ok((outcome, warnings))
+    }
+}
