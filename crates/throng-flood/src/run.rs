@@ -3,7 +3,7 @@
 use crate::agents::coordinator::Coordinator;
 use crate::clients::ClientPool;
 use crate::machine::{self, Machine, is_loopback};
-use crate::plan::{Plan, show};
+use crate::plan::Plan;
 use crate::publish::{PublisherSettings, Publishers};
 use crate::report::{Environment, Report, RunDescription, VERSION};
 use crate::runner::{Observer, RunContext, run_phases};
@@ -77,7 +77,7 @@ fn describe(plan: &Plan) -> RunDescription {
         profile: plan.profile.name().to_owned(),
         clients: plan.clients_max() as u64,
         command: String::new(),
-        plan: show::show(&plan.without_secrets()),
+        plan: plan.without_secrets().toml(),
     }
 }
 

@@ -14,8 +14,7 @@ use crate::agents::AgentsError;
 use crate::agents::agent::{self, AgentEnd};
 use crate::agents::coordinator::{self, Coordinator};
 use crate::agents::split::AgentShare;
-use crate::plan::show;
-use crate::plan::{Plan, file};
+use crate::plan::{Options, Plan, file};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint, sanitized};
 
@@ -60,7 +59,8 @@ pub(super) fn gather(
 
 /// The plan for agents, without what concerns the coordinator's machine only.
 pub(super) fn plan_for_others(plan: &Plan) -> String {
-    show::show(&Plan { server_pids: Vec::new(), assertions: Vec::new(), ..plan.clone() })
+    let options = Options { server_pid: None, assertions: None, ..plan.options.clone() };
+    Plan { options, ..plan.clone() }.toml()
 }
 
 /// This machine's part of a plan, if the machine allows it.

@@ -5,20 +5,6 @@ use super::error::{CommandError, EXIT_PLAN, EXIT_USAGE};
 use crate::plan::file::{self, PlanFile};
 use crate::plan::{Options, Plan, PlanError};
 
-/// The flags for options of a phase; `--clients` for the others.
-const PHASE_FLAGS: [(&str, &str); 10] = [
-    ("publish.rate", "--publish"),
-    ("publish.count", "--count"),
-    ("publish.size", "--size"),
-    ("publish.to", "--to"),
-    ("publish", "--publish"),
-    ("time", "--hold"),
-    ("timeout", "--storm"),
-    ("share", "--slow"),
-    ("rate", "--rate"),
-    ("in-flight", "--in-flight"),
-];
-
 /// The plan, checked.
 pub(super) fn plan(run: &RunArguments) -> Result<Plan, CommandError> {
     let (options, file) = match &run.plan {
@@ -59,19 +45,17 @@ fn describe(error: &PlanError, flags: &Options, file: Option<&PlanFile>) -> Stri
     }
 }
 
-/// The flag of the option with this path of keys, or of one that it is a part of.
+/// The flag of the option with this path of keys, or of one that it is a part of; `--clients` for
+/// what no other flag of a phase sets.
 fn flag(key: &str) -> Option<String> {
-    if let Some(phase) = key.strip_prefix("phases.") {
-        let option = phase.split_once('.').map_or("", |(_, option)| option);
-        let found = PHASE_FLAGS.iter().find(|(name, _)| *name == option);
-        return Some(found.map_or("--clients", |(_, flag)| *flag).to_owned());
-    }
-    let mut key = Some(key);
-    while let Some(path) = key {
-        if let Some(flag) = Options::flag(path) {
+    let of_phase = key.strip_prefix("phases.").and_then(|phase| phase.split_once('.'));
+    let option = of_phase.map(|(_number, option)| format!("phases.{option}"));
+    let mut path = Some(option.as_deref().unwrap_or(key));
+    while let Some(key) = path {
+        if let Some(flag) = Options::flag(key) {
             return Some(flag);
         }
-        key = path.rsplit_once('.').map(|(around, _)| around);
+        path = key.rsplit_once('.').map(|(around, _)| around);
     }
-    None
+    key.starts_with("phases").then(|| "--clients".to_owned())
 }

@@ -8,7 +8,7 @@ use super::arguments::{CompareArguments, ResultArguments, RunArguments};
 use super::error::{CommandError, EXIT_FAILED, EXIT_USAGE};
 use super::interrupts::{Interrupts, interrupts};
 use super::{agents, allowance, plan};
-use crate::plan::{Plan, show};
+use crate::plan::Plan;
 use crate::redact::command_line;
 use crate::report::live::{Live, Moment};
 use crate::report::summary::most_frequent_first;
@@ -126,7 +126,7 @@ fn is_standard(path: &Option<PathBuf>) -> bool {
 
 fn dry_run(plan: &Plan) -> ExitCode {
     let allowance = allowance::allowance(plan);
-    let mut text = show::show(plan);
+    let mut text = plan.toml();
     text.push_str(&format!("\n# {}\n", allowance.summary()));
     for warning in allowance.warnings() {
         text.push_str(&format!("# {warning}\n"));

@@ -168,11 +168,11 @@ fn a_shown_plan_can_be_read_again() {
         &["http://h:1", "--keep", "--seed=7", "--publish-refused=\"error\":"],
     ] {
         let plan = plan(line).unwrap_or_else(|failure| panic!("{line:?}: {failure:?}"));
-        let text = crate::plan::show::show(&plan);
+        let text = plan.toml();
         let (options, _) = parse("shown.toml".as_ref(), text.clone())
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let again = options.into_plan().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
-        assert_eq!(crate::plan::show::show(&again), text, "{line:?}");
+        assert_eq!(again.toml(), text, "{line:?}");
         // What the profile filled in is written out, so the profile is custom now.
         let again = Plan { profile: plan.profile, ..again };
         let json = |plan: &Plan| serde_json::to_value(plan).unwrap();

@@ -122,6 +122,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
         assertions: Vec::new(),
         server_pids: Vec::new(),
         deadline: DEADLINE,
+        options: crate::plan::Options::default(),
     }
 }
 

@@ -14,13 +14,13 @@ use super::option_table::Table;
 use super::options::{Options, PublishOptions, SourceOptions, TargetOptions};
 use super::phases;
 
-use super::toml_reader::{Positions, TomlReader};
+use super::toml_reader::{KnownTables, TomlReader, position};
 
 /// The key of the list of phases.
 const PHASES: &str = "phases";
 
 /// All tables, to say where a misplaced key belongs.
-const KNOWN: &[(&str, &[&str])] = &[
+const KNOWN: KnownTables = &[
     ("", Options::KEYS),
     ("", &[PHASES]),
     ("[target]", TargetOptions::KEYS),
@@ -29,12 +29,11 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("[[phases]]", phases::KEYS),
 ];
 
-/// A plan file that was read, with the positions of its keys.
+/// A plan file that was read.
 #[derive(Debug)]
 pub(crate) struct PlanFile {
     path: PathBuf,
     text: String,
-    positions: Positions,
 }
 
 /// A file that is not a plan: one line per error.
@@ -64,42 +63,38 @@ pub(crate) fn load(path: &Path) -> Result<(Options, PlanFile), FileError> {
 
 /// Reads the options in the text of a file. Other files named in it are relative to `path`.
 pub(crate) fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), FileError> {
-    let file = PlanFile { path: path.to_owned(), text, positions: Positions::new() };
+    let file = PlanFile { path: path.to_owned(), text };
     let refuse = |errors: &[(usize, String)]| {
         FileError(errors.iter().map(|(position, message)| file.at(*position, message)).collect())
     };
-    let table = DeTable::parse(&file.text).map_err(|error| {
+    let document = DeTable::parse(&file.text).map_err(|error| {
         let position = error.span().map_or(0, |span| span.start);
         refuse(&[toml_error::explain(&file.text, position, error.message())])
     })?;
+    let table = document.get_ref();
     let reader = TomlReader::new(KNOWN, path.parent().unwrap_or(Path::new("")));
-    let section =
-        reader.section(String::new(), table.get_ref(), &[Options::KEYS, &[PHASES]].concat());
+    let section = reader.section(table, &[Options::KEYS, &[PHASES]].concat());
     let mut options = Options::read(&section);
     if options.target.urls.is_some() && options.target.data.is_some() {
         let message = "urls: there is a file of data already; give it a column of URLs instead";
-        reader.error_at_key("target.urls", message);
+        reader.error(position(table, "target.urls").unwrap_or_default(), message);
     }
     options.phases = phases::read(&section, PHASES, options.target.streams());
-    let positions = reader.finish().map_err(|errors| refuse(&errors))?;
-    drop(table);
-    Ok((options, PlanFile { positions, ..file }))
+    let errors = reader.errors();
+    if errors.is_empty() { Ok((options, file)) } else { Err(refuse(&errors)) }
 }
 
 impl PlanFile {
     /// The error with its line and column, or with those of the closest table around it.
     pub(crate) fn describe(&self, error: &PlanError) -> String {
-        let mut key = error.key.as_str();
-        loop {
-            if let Some(&position) = self.positions.get(key) {
+        // The text was parsed before.
+        let document = DeTable::parse(&self.text).ok();
+        match document.and_then(|document| position(document.get_ref(), &error.key)) {
+            Some(position) => {
                 let name = error.key.rsplit('.').find(|part| part.parse::<usize>().is_err());
-                let message = format!("{}: {}", name.unwrap_or_default(), error.message);
-                return self.at(position, &message);
+                self.at(position, &format!("{}: {}", name.unwrap_or_default(), error.message))
             }
-            match key.rsplit_once('.') {
-                Some((around, _)) => key = around,
-                None => return format!("{}: {}", self.path.display(), error.message),
-            }
+            None => format!("{}: {}", self.path.display(), error.message),
         }
     }
 

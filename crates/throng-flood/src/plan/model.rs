@@ -3,8 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::options::Options;
+use super::phase::Phase;
+use super::values::{Header, Network, Ping, Profile, Streams, Subscribed, Transport};
 use crate::assertions::Assertion;
 use crate::redact::{REDACTED, is_secret};
 use crate::template::Template;
@@ -38,6 +41,9 @@ pub struct Plan {
     pub server_pids: Vec<u32>,
     /// The run ends after this time in any case.
     pub deadline: Duration,
+    /// What the fields above are made from, with what the profile fills in: the plan as a file.
+    #[serde(skip)]
+    pub options: Options,
 }
 
 impl Plan {
@@ -73,32 +79,14 @@ impl Plan {
                 *value = Template::literal(REDACTED);
             }
         }
+        let Options { target, publish, .. } = &mut plan.options;
+        for Header(name, value) in target.headers.iter_mut().chain(&mut publish.headers).flatten() {
+            if is_secret(name) {
+                *value = REDACTED.to_owned();
+            }
+        }
         plan
     }
-}
-
-/// The kind of server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Throng, on any of its transports.
-    Throng,
-    /// Nchan's locations, on any of its transports.
-    Nchan,
-    /// Centrifugo's JSON protocol over WebSocket.
-    Centrifugo,
-    /// Centrifugo's one-way SSE.
-    CentrifugoSse,
-    /// A Mercure hub of version 1.
-    Mercure,
-    /// A Mercure hub before version 1.
-    Mercure0,
-    /// The Pusher protocol, version 7: Soketi, Reverb, Sockudo and others.
-    Pusher,
-    /// A plain WebSocket server that sends one client's message to all.
-    WebSocket,
-    /// Any server: the options alone say how to speak to it.
-    Custom,
 }
 
 /// The server, and how to speak to it.
@@ -129,46 +117,6 @@ pub struct Target {
     pub publish: Option<PublishTarget>,
     /// The streams that client `i` follows, for the audit.
     pub streams: Streams,
-}
-
-/// How a client receives messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// One message per WebSocket frame.
-    WebSocket,
-    /// Server-sent events, a response of type `text/event-stream`.
-    Sse,
-    /// One message per line of an endless response.
-    Stream,
-    /// One response per request.
-    LongPoll,
-}
-
-impl Transport {
-    /// The response status that confirms a subscription.
-    pub(crate) fn status(self) -> u16 {
-        if self == Transport::WebSocket { 101 } else { 200 }
-    }
-}
-
-/// When a client counts as subscribed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub enum Subscribed {
-    /// With the response head, `101` or `200`.
-    Handshake,
-    /// With the first message, event or line that contains this text.
-    Message(String),
-}
-
-/// An application-level ping: a message, or a line of one, that is exactly `ask` is answered with
-/// `answer`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ping {
-    /// The server's message.
-    pub ask: String,
-    /// The client's answer.
-    pub answer: String,
 }
 
 /// How to publish.
@@ -206,23 +154,6 @@ pub enum PublishBy {
     },
 }
 
-/// The streams that a client follows. A stream carries one sequence of messages: a channel or a
-/// user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Streams {
-    /// All clients follow stream 0.
-    One,
-    /// Client `i` follows stream `i % n`.
-    Spread(u32),
-    /// Client `i` follows only stream `i`.
-    Own,
-    /// Client `i` follows the streams of its friends. The number of followers has a power law.
-    Friends {
-        /// Edges of the graph per client, on average.
-        edges: u32,
-    },
-}
-
 /// Local addresses and ports of the clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sources {
@@ -230,121 +161,6 @@ pub struct Sources {
     pub addresses: Vec<IpAddr>,
     /// The range of local ports to use from each address; `None` if the kernel chooses.
     pub ports: Option<(u16, u16)>,
-}
-
-/// How the clients' connections are carried.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Network {
-    /// Sockets of the kernel.
-    #[default]
-    Sockets,
-    /// User-space TCP over a network device of this machine: a connection to a server on this
-    /// machine costs the kernel the server's half only.
-    Tunnel,
-}
-
-/// One part of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Phase {
-    /// Brings the number of clients to `to`.
-    Ramp {
-        /// Clients at the end.
-        to: usize,
-        /// Connects (or closes) per second; `None` for no limit.
-        rate: Option<f64>,
-        /// Connects in progress at a time, at most.
-        in_flight: usize,
-    },
-    /// Receives, and publishes if `publish` is set.
-    Hold {
-        /// The length of the phase.
-        time: Duration,
-        /// The messages to publish meanwhile.
-        publish: Option<Publishing>,
-    },
-    /// Clients come and go: each second `rate` are closed and as many opened.
-    Churn {
-        /// The length of the phase.
-        time: Duration,
-        /// Clients per second.
-        rate: f64,
-        /// The messages to publish meanwhile.
-        publish: Option<Publishing>,
-    },
-    /// All clients lose their connections at once and reconnect as fast as they can. Ends when all
-    /// are back, or at `timeout`.
-    Storm {
-        /// Time limit for all to be back.
-        timeout: Duration,
-        /// The messages to publish meanwhile.
-        publish: Option<Publishing>,
-    },
-    /// Some of the clients stop reading for a while.
-    Slow {
-        /// The share of the clients, from 0 to 1.
-        share: f64,
-        /// The length of the phase.
-        time: Duration,
-        /// The messages to publish meanwhile.
-        publish: Option<Publishing>,
-    },
-}
-
-/// The messages of a phase: an open loop, each sent at its scheduled time whether or not the one
-/// before has arrived.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Publishing {
-    /// Messages per second.
-    pub rate: f64,
-    /// Stops after this many.
-    pub count: Option<u64>,
-    /// Bytes of each payload, the mark included.
-    pub size: usize,
-    /// The streams that get them.
-    pub to: Pattern,
-}
-
-/// Which streams get messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Pattern {
-    /// Only stream 0.
-    One,
-    /// All streams, in turn.
-    InTurn,
-    /// Uniformly random streams.
-    Random,
-}
-
-impl Pattern {
-    /// The pattern of a plan that names none.
-    pub(super) fn default_for(streams: Streams) -> Pattern {
-        if streams == Streams::One { Pattern::One } else { Pattern::InTurn }
-    }
-}
-
-impl Phase {
-    /// The messages to publish in it, if there are any.
-    pub(crate) fn publishing(&self) -> Option<&Publishing> {
-        match self {
-            Phase::Hold { publish, .. }
-            | Phase::Churn { publish, .. }
-            | Phase::Storm { publish, .. }
-            | Phase::Slow { publish, .. } => publish.as_ref(),
-            Phase::Ramp { .. } => None,
-        }
-    }
-
-    /// Its length; 0 for a ramp, whose length depends on the server.
-    pub(super) fn time(&self) -> Duration {
-        match self {
-            Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. } => {
-                *time
-            }
-            Phase::Storm { timeout, .. } => *timeout,
-            Phase::Ramp { .. } => Duration::ZERO,
-        }
-    }
 }
 
 /// An error in a plan.

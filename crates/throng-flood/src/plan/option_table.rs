@@ -11,6 +11,9 @@ pub(super) trait Table: Default {
     /// Reads the table from a file, and reports errors to the section's reader.
     fn read(section: &Section<'_, '_>) -> Self;
 
+    /// The default of every option that has one.
+    fn defaults() -> Self;
+
     /// These options; where they say nothing, those of `lower`. Some lists are joined.
     fn or(self, lower: Self) -> Self;
 
@@ -84,6 +87,14 @@ macro_rules! options {
                         .map(|table| <$table_type>::read(&table))
                         .unwrap_or_default(), )*
                     $( $other: Default::default(), )*
+                }
+            }
+
+            fn defaults() -> $name {
+                $name {
+                    $( $( $( $field: $default.parse().ok(), )? )* )*
+                    $( $table: Table::defaults(), )*
+                    ..$name::default()
                 }
             }
 

@@ -5,11 +5,13 @@ use std::str::FromStr;
 
 use throng_units::{Count, Ports, Rate, Size, Switch, Time};
 
-use super::model::{Network, Pattern, Ping, Profile, Streams, Subscribed, Transport};
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
-use super::values::{Header, PortRange, PublishTransport, Share, UrlTable, ValueTable};
+use super::values::{
+    Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
+    Subscribed, Transport, UrlTable, ValueTable,
+};
 use crate::assertions::Assertion;
 
 /// The value of an option.
@@ -178,14 +180,16 @@ impl Value for Vec<Header> {
 
 impl Value for Vec<Ping> {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<Ping>> {
-        let read = |(position, ping): (usize, Section<'_, '_>)| {
+        let reader = section.reader();
+        let read = |(position, table)| {
+            let ping = reader.section(table, &["ask", "answer"]);
             let ping = ping.text("ask").zip(ping.text("answer"));
             if ping.is_none() {
-                section.reader().error(position, "pings: each has an `ask` and an `answer`");
+                reader.error(position, "pings: each has an `ask` and an `answer`");
             }
             ping.map(|(ask, answer)| Ping { ask, answer })
         };
-        Some(section.tables(key, &["ask", "answer"])?.into_iter().filter_map(read).collect())
+        Some(section.tables(key)?.into_iter().filter_map(read).collect())
     }
 
     fn toml(&self) -> String {

@@ -5,13 +5,16 @@
 
 use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
 
-use super::model::{Network, Pattern, Phase, Ping, Profile, Streams, Subscribed, Transport};
 use super::option_table::{Table, options};
 use super::option_value::Value;
+use super::phase::Phase;
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
-use super::values::{Header, PortRange, PublishTransport, Share, UrlTable, ValueTable};
+use super::values::{
+    Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
+    Subscribed, Transport, UrlTable, ValueTable,
+};
 use crate::assertions::Assertion;
 
 options! {
@@ -144,46 +147,45 @@ options! {
 
 options! {
     /// The phases that flags can ask for: steps of clients, each held, then perhaps a storm. A file
-    /// lists its phases instead.
-    LoadOptions, path "load."
+    /// lists its phases instead. An option has the key of what it sets in them.
+    LoadOptions, path "phases."
     in "Load" {
-        "clients" clients: Count = "1000",
+        "to" clients: Count = "1000",
             [long = "clients", short = 'n', value_name = "N", conflicts_with = "plan"],
             "Clients";
         "steps" steps: Vec<Count>,
             [long = "steps", value_name = "N,N…", value_delimiter = ',',
-             conflicts_with_all = ["plan", "load.clients"]],
+             conflicts_with_all = ["plan", "phases.to"]],
             "Clients in steps, up or down; each is held";
         "rate" rate: Rate,
-
             [long = "rate", value_name = "RATE", value_parser = positive_rate,
              conflicts_with = "plan"],
             "Connects per second; unlimited by default";
         "in-flight" in_flight: Count = "256",
             [long = "in-flight", value_name = "N", conflicts_with = "plan"],
             "Connects in progress at a time, at most";
-        "hold" hold: Time = "10s", [long = "hold", value_name = "TIME", conflicts_with = "plan"],
+        "time" hold: Time = "10s", [long = "hold", value_name = "TIME", conflicts_with = "plan"],
             "How long to hold the clients";
         "churn" churn: Rate,
-
             [long = "churn", value_name = "RATE", value_parser = positive_rate,
              conflicts_with = "plan"],
             "Clients per second that leave, and as many that join, while the others are held";
-        "slow" slow: Share,
-            [long = "slow", value_name = "SHARE", conflicts_with_all = ["plan", "load.churn"]],
+        "share" slow: Share,
+            [long = "slow", value_name = "SHARE", conflicts_with_all = ["plan", "phases.churn"]],
             "Share of the clients that stop reading while they are held, like 10%";
-        "storm" storm: Time, [long = "storm", value_name = "TIME", conflicts_with = "plan"],
+        "timeout" storm: Time, [long = "storm", value_name = "TIME", conflicts_with = "plan"],
             "At the end all lose their connections at once; all must be back within this time";
     }
     in "Publishing" {
         "publish" publish: Rate, [long = "publish", value_name = "RATE", conflicts_with = "plan"],
             "Messages per second while clients are held, each sent at its scheduled time whether \
              or not the one before has arrived; 1 by default, 0 for none";
-        "size" size: Size = "128", [long = "size", value_name = "SIZE", conflicts_with = "plan"],
+        "publish.size" size: Size = "128",
+            [long = "size", value_name = "SIZE", conflicts_with = "plan"],
             "Bytes of each message, at least 50";
-        "count" count: Count, [long = "count", value_name = "N", conflicts_with = "plan"],
+        "publish.count" count: Count, [long = "count", value_name = "N", conflicts_with = "plan"],
             "Messages in each step, at most";
-        "to" to: Pattern, [long = "to", value_name = "WHICH", conflicts_with = "plan"],
+        "publish.to" to: Pattern, [long = "to", value_name = "WHICH", conflicts_with = "plan"],
             "Streams that get messages: one, in-turn or random; in turn by default";
     }
     tables {}

@@ -1,12 +1,14 @@
 //! Phases: those that a file lists, and those that flags ask for.
 
 use throng_units::{Count, Rate, Size, Time};
+use toml::de::DeTable;
 
-use super::model::{Pattern, Phase, Publishing, Streams, Target};
+use super::model::Target;
 use super::option_value::{Value, quoted};
 use super::options::LoadOptions;
-use super::toml_reader::{RawTable, Section, TomlReader};
-use super::values::{Share, hint};
+use super::phase::{Phase, Publishing};
+use super::toml_reader::{Section, TomlReader};
+use super::values::{Pattern, Share, Streams, hint};
 
 /// The keys of all kinds of phases.
 pub(super) const KEYS: &[&str] =
@@ -25,14 +27,18 @@ const PUBLISHING_KEYS: &[&str] = &["rate", "count", "size", "to"];
 
 /// Reads the phases of a file; `None` if it lists none.
 pub(super) fn read(plan: &Section<'_, '_>, key: &str, streams: Streams) -> Option<Vec<Phase>> {
-    let tables = plan.raw_tables(key)?.into_iter();
-    Some(tables.filter_map(|table| read_phase(plan.reader(), table, streams)).collect())
+    let read = |(position, table)| read_phase(plan.reader(), position, table, streams);
+    Some(plan.tables(key)?.into_iter().filter_map(read).collect())
 }
 
-fn read_phase(reader: &TomlReader, raw: RawTable<'_>, streams: Streams) -> Option<Phase> {
-    let (kind, keys) = read_kind(reader, &raw)?;
-    let RawTable { path, position, table } = raw;
-    let section = reader.section(path, table, keys);
+fn read_phase(
+    reader: &TomlReader,
+    position: usize,
+    table: &DeTable<'_>,
+    streams: Streams,
+) -> Option<Phase> {
+    let (kind, keys) = read_kind(reader, position, table)?;
+    let section = reader.section(table, keys);
     // Whatever else is missing is reported, too.
     let required = |keys: &[&str]| {
         for key in keys.iter().filter(|key| !section.has(key)) {
@@ -74,12 +80,13 @@ fn read_phase(reader: &TomlReader, raw: RawTable<'_>, streams: Streams) -> Optio
 
 fn read_kind(
     reader: &TomlReader,
-    raw: &RawTable<'_>,
+    position: usize,
+    table: &DeTable<'_>,
 ) -> Option<(&'static str, &'static [&'static str])> {
     let names = || KINDS.iter().map(|(name, _)| *name);
-    let Some(written) = raw.table.get("do") else {
+    let Some(written) = table.get("do") else {
         let known = names().collect::<Vec<_>>().join(", ");
-        reader.error(raw.position, format!("a phase says what to do: do = one of {known}"));
+        reader.error(position, format!("a phase says what to do: do = one of {known}"));
         return None;
     };
     let name = written.get_ref().as_str().unwrap_or_default();

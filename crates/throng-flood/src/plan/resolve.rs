@@ -1,36 +1,53 @@
-//! Options become a plan: the profile makes the target, and options override what it says.
+//! Options become a plan: laid over those of the profile and the defaults, then compiled.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_host::proc;
-use throng_units::url;
+use throng_units::Time;
 
 use super::check;
-use super::model::{Phase, Plan, PlanError, PublishBy, PublishTarget, Sources, Target};
-use super::options::{Options, PublishOptions};
-use super::profile::{ProfileError, ProfileInput};
+use super::model::{Plan, PlanError, PublishBy, PublishTarget, Sources, Target};
+use super::option_table::Table;
+use super::options::{Options, PublishOptions, TargetOptions};
+use super::phase::Phase;
+use super::phases;
 use super::server_process::{ServerProcess, listeners};
-use super::values::{Header, PublishTransport};
+use super::values::{Header, Profile, PublishTransport, with_scheme};
 use crate::template::{ColumnTable, Template};
 
 /// What a run may take beyond its phases before the default deadline ends it.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(600);
 
+impl Plan {
+    /// The plan as a file. What its profile has filled in is written out.
+    pub(crate) fn toml(&self) -> String {
+        let mut text = String::new();
+        self.options.write(&mut text);
+        self.phases.iter().for_each(|phase| phases::write(phase, &mut text));
+        text
+    }
+}
+
 impl Options {
     /// The plan, checked; or all errors in it.
     pub fn into_plan(self) -> Result<Plan, Vec<PlanError>> {
-        let options = self.with_url_of_table();
-        let mut errors = Vec::new();
-        let Some(target) = options.target(&mut errors) else { return Err(errors) };
+        let profile = self.target.profile();
+        let options = self.filled().map_err(|error| vec![error])?;
+        let mut templates = Templates { columns: options.columns(), errors: Vec::new() };
+        let target = options.compiled_target(&mut templates);
+        let mut errors = templates.errors;
+        let (Some(target), true) = (target, errors.is_empty()) else { return Err(errors) };
         let phases = options.phases.clone().unwrap_or_else(|| options.load.phases(&target));
+        let server_pids = options.server_pids(&target).unwrap_or_else(|message| {
+            errors.push(PlanError::new("server-pid", message));
+            Vec::new()
+        });
         let addresses = options.sources.addresses.iter().flatten();
         let plan = Plan {
             name: options.name(),
-            profile: options.target.profile(),
+            profile,
             deadline: options.deadline.map_or_else(|| default_deadline(&phases), |time| time.0),
-            server_pids: options.server_pids(&target, &mut errors),
-            target,
             sources: Sources {
                 addresses: addresses.flat_map(|addresses| addresses.0.clone()).collect(),
                 ports: options.sources.ports.map(|range| range.0),
@@ -39,152 +56,123 @@ impl Options {
             threads: options.threads.map(|count| count.0),
             keep: options.keep.is_some_and(|keep| keep.0),
             seed: options.seed().0 as u64,
+            assertions: options.assertions.clone().unwrap_or_default(),
+            options: options.shown(&phases, &server_pids),
+            server_pids,
+            target,
             phases,
-            assertions: options.assertions.unwrap_or_default(),
         };
         errors.extend(check::errors(&plan));
         if errors.is_empty() { Ok(plan) } else { Err(errors) }
     }
 
-    fn target(&self, errors: &mut Vec<PlanError>) -> Option<Target> {
-        let options = &self.target;
-        let Some(given_url) = &options.url else {
+    /// These options, with what the profile fills in and the defaults.
+    fn filled(self) -> Result<Options, PlanError> {
+        let mut given = self.with_url_of_table();
+        if given.target.url.is_none() {
             let message = "no URL is given: which server is the target?";
-            errors.push(PlanError::new("target.url", message));
-            return None;
-        };
-        let choice = ProfileInput {
-            url: &with_scheme(given_url),
-            table: self.table(),
-            transport: options.transport,
-            channel: options.channel.as_deref(),
-            streams: options.streams(),
-        };
-        let mut target = match options.profile().target(&choice) {
-            Ok(target) => target,
-            Err(error) => {
-                let key = match error {
-                    ProfileError::Template(_) | ProfileError::Url(_) => "target.url",
-                    ProfileError::Transport { .. } => "target.transport",
-                    ProfileError::Channel(_) => "target.channel",
-                };
-                errors.push(PlanError::new(key, error));
-                return None;
-            }
-        };
-        let given_ports = options.ports.iter().flatten();
-        target.ports = given_ports.flat_map(|ports| ports.0.clone()).collect();
-        target.headers.extend(self.headers("target.headers", &options.headers, errors));
-        target.subprotocol = options.subprotocol.clone().or(target.subprotocol);
-        if let Some(hello) = &options.hello {
-            let template = |text: &String| self.template("target.hello", text, errors);
-            target.hello = hello.iter().filter_map(template).collect();
+            return Err(PlanError::new("target.url", message));
         }
-        target.subscribed = options.subscribed.clone().unwrap_or(target.subscribed);
-        target.refused = options.refused.clone().unwrap_or(target.refused);
-        target.pings = options.pings.clone().unwrap_or(target.pings);
-        target.handshake_timeout = options.handshake_timeout().0;
-        target.publish = self.publish_target(target.publish.take(), errors);
-        Some(target)
-    }
-
-    /// How to publish: as the profile does, unless options say otherwise.
-    fn publish_target(
-        &self,
-        of_profile: Option<PublishTarget>,
-        errors: &mut Vec<PlanError>,
-    ) -> Option<PublishTarget> {
-        let options = &self.publish;
-        let is_given = options.by.is_some() || options.url.is_some() || options.headers.is_some();
+        let profile = given.target.profile();
+        let mut filled = profile.options(&given.target, given.columns())?;
+        let publish = &mut given.publish;
+        let is_given = publish.by.is_some() || publish.url.is_some() || publish.headers.is_some();
         // A profile that needs a key or token cannot publish unless one is given.
-        let needs = self.target.profile().publish_needs();
-        let of_profile = of_profile.filter(|_| is_given || needs.is_none());
-        let refused = of_profile.as_ref().and_then(|publish| publish.refused.clone());
-        let by = self.publish_by(of_profile.map(|publish| publish.by), options, errors)?;
-        Some(PublishTarget {
-            by,
-            connections: options.connections().0,
-            pipeline: options.pipeline().0,
-            refused: options.refused.clone().or(refused),
-        })
-    }
-
-    fn publish_by(
-        &self,
-        of_profile: Option<PublishBy>,
-        options: &PublishOptions,
-        errors: &mut Vec<PlanError>,
-    ) -> Option<PublishBy> {
-        let mut headers = self.headers("publish.headers", &options.headers, errors);
-        let mut template = |key, text: &str| self.template(key, text, errors);
-        let mut body = options.body.as_ref().and_then(|text| template("publish.body", text));
-        let given_url = options.url.as_deref().map(with_scheme);
-        let mut url = given_url.and_then(|text| template("publish.url", &text));
-        let by = match (options.by, &url, &of_profile) {
-            (Some(by), ..) => by,
-            (None, None, Some(PublishBy::WebSocket { .. })) => PublishTransport::WebSocket,
-            (None, None, None) => return None,
-            _ => PublishTransport::Http,
-        };
-        match (by, of_profile) {
-            (
-                PublishTransport::Http,
-                Some(PublishBy::Http { url: default_url, headers: first, body: default, .. }),
-            ) => {
-                url.get_or_insert(default_url);
-                body.get_or_insert(default);
-                headers.splice(0..0, first);
-            }
-            (PublishTransport::WebSocket, Some(PublishBy::WebSocket { frame })) => {
-                body.get_or_insert(frame);
-            }
-            _ => {}
+        if profile.publish_needs().is_some() && !is_given {
+            filled.publish = PublishOptions::default();
         }
-        let body = match body {
-            Some(body) => body,
-            None => template("publish.body", "{payload}")?,
-        };
-        let message = match (by, url) {
-            (PublishTransport::WebSocket, None) => {
-                return Some(PublishBy::WebSocket { frame: body });
+        publish.url = publish.url.take().map(|url| with_scheme(&url));
+        let by_url = publish.url.as_ref().map(|_| PublishTransport::Http);
+        publish.by = publish.by.or(by_url).or(filled.publish.by);
+        if publish.by != filled.publish.by {
+            let refused = filled.publish.refused;
+            filled.publish = PublishOptions { refused, ..PublishOptions::default() };
+        }
+        match publish.by {
+            Some(by) => {
+                filled.publish.body.get_or_insert_with(|| "{payload}".to_owned());
+                if by == PublishTransport::WebSocket {
+                    (publish.method, publish.headers) = (None, None);
+                }
             }
-            (PublishTransport::Http, Some(url)) => {
-                return Some(PublishBy::Http { method: options.method(), url, headers, body });
-            }
-            (PublishTransport::WebSocket, Some(_)) => {
-                "a WebSocket publisher connects like a subscriber, to the same URL"
-            }
-            (PublishTransport::Http, None) => "no URL to publish at is given",
-        };
-        errors.push(PlanError::new("publish.url", message));
-        None
+            None => given.publish = PublishOptions::default(),
+        }
+        // The profile has completed the URL.
+        given.target.url = filled.target.url.take();
+        Ok(given.or(filled))
     }
 
-    fn headers(
-        &self,
-        key: &str,
-        headers: &Option<Vec<Header>>,
-        errors: &mut Vec<PlanError>,
-    ) -> Vec<(String, Template)> {
-        let read = |Header(name, value): &Header| {
-            Some((name.clone(), self.template(&format!("{key}.{name}"), value, errors)?))
+    /// These complete options as a file that makes the same plan wherever it is read.
+    fn shown(&self, phases: &[Phase], server_pids: &[u32]) -> Options {
+        let mut shown = self.clone().or(Options::defaults());
+        shown.deadline.get_or_insert_with(|| Time(default_deadline(phases)));
+        let is_known = !server_pids.is_empty();
+        shown.server_pid = is_known.then(|| ServerProcess::Ids(server_pids.to_vec()));
+        shown.target = TargetOptions {
+            profile: Some(Profile::Custom),
+            channel: None,
+            urls: None,
+            data: None,
+            ..shown.target
         };
-        headers.iter().flatten().filter_map(read).collect()
+        match self.publish.by {
+            Some(PublishTransport::Http) => {}
+            Some(PublishTransport::WebSocket) => shown.publish.method = None,
+            None => shown.publish = PublishOptions::default(),
+        }
+        shown
     }
 
-    fn template(&self, key: &str, text: &str, errors: &mut Vec<PlanError>) -> Option<Template> {
-        Template::with_table(text, self.table())
-            .map_err(|error| errors.push(PlanError::new(key, error)))
-            .ok()
-    }
-
-    fn table(&self) -> Option<&Arc<ColumnTable>> {
+    fn columns(&self) -> Option<&Arc<ColumnTable>> {
         let urls = self.target.urls.as_ref().map(|urls| &urls.0);
         urls.or(self.target.data.as_ref().map(|data| &data.0))
     }
 
-    fn server_pids(&self, target: &Target, errors: &mut Vec<PlanError>) -> Vec<u32> {
-        let found = match &self.server_pid {
+    /// The target of options that are complete; `None` after an error.
+    fn compiled_target(&self, templates: &mut Templates<'_>) -> Option<Target> {
+        let options = self.target.clone();
+        let hello = options.hello.iter().flatten();
+        Some(Target {
+            transport: options.transport?,
+            url: templates.read("target.url", options.url.as_deref()?)?,
+            ports: options.ports.into_iter().flatten().flat_map(|ports| ports.0).collect(),
+            headers: templates.headers("target.headers", &options.headers),
+            hello: hello.filter_map(|text| templates.read("target.hello", text)).collect(),
+            handshake_timeout: self.target.handshake_timeout().0,
+            publish: self.compiled_publish(templates),
+            streams: self.target.streams(),
+            subprotocol: options.subprotocol,
+            subscribed: options.subscribed?,
+            refused: options.refused.unwrap_or_default(),
+            pings: options.pings.unwrap_or_default(),
+        })
+    }
+
+    fn compiled_publish(&self, templates: &mut Templates<'_>) -> Option<PublishTarget> {
+        let options = &self.publish;
+        let body = templates.read("publish.body", options.body.as_deref()?)?;
+        let by = match (options.by?, options.url.as_deref()) {
+            (PublishTransport::WebSocket, None) => PublishBy::WebSocket { frame: body },
+            (PublishTransport::Http, Some(url)) => PublishBy::Http {
+                method: options.method(),
+                url: templates.read("publish.url", url)?,
+                headers: templates.headers("publish.headers", &options.headers),
+                body,
+            },
+            (PublishTransport::WebSocket, Some(_)) => {
+                let message = "a WebSocket publisher connects like a subscriber, to the same URL";
+                return templates.refuse("publish.url", message);
+            }
+            (PublishTransport::Http, None) => {
+                return templates.refuse("publish.url", "no URL to publish at is given");
+            }
+        };
+        let (connections, pipeline) = (options.connections().0, options.pipeline().0);
+        Some(PublishTarget { by, connections, pipeline, refused: options.refused.clone() })
+    }
+
+    fn server_pids(&self, target: &Target) -> Result<Vec<u32>, String> {
+        match &self.server_pid {
             None => Ok(Vec::new()),
             Some(ServerProcess::Ids(pids)) => match pids.iter().find(|&&pid| !proc::exists(pid)) {
                 Some(pid) => Err(format!("there is no process {pid} on this machine")),
@@ -192,14 +180,34 @@ impl Options {
             },
             Some(ServerProcess::Auto) => {
                 let port = target.ports.first().copied().or_else(|| check::port(target));
-                port.ok_or_else(|| "the URL names no port".to_owned())
-                    .and_then(|port| listeners(port).map_err(|error| error.to_string()))
+                listeners(port.ok_or("the URL names no port")?).map_err(|error| error.to_string())
             }
+        }
+    }
+}
+
+/// Compiles texts that may use the columns of a file, and collects the errors.
+struct Templates<'a> {
+    columns: Option<&'a Arc<ColumnTable>>,
+    errors: Vec<PlanError>,
+}
+
+impl Templates<'_> {
+    fn read(&mut self, key: &str, text: &str) -> Option<Template> {
+        let template = Template::with_table(text, self.columns);
+        template.map_err(|error| self.errors.push(PlanError::new(key, error))).ok()
+    }
+
+    fn headers(&mut self, key: &str, headers: &Option<Vec<Header>>) -> Vec<(String, Template)> {
+        let read = |Header(name, value): &Header| {
+            Some((name.clone(), self.read(&format!("{key}.{name}"), value)?))
         };
-        found.unwrap_or_else(|message| {
-            errors.push(PlanError::new("server-pid", message));
-            Vec::new()
-        })
+        headers.iter().flatten().filter_map(read).collect()
+    }
+
+    fn refuse<T>(&mut self, key: &str, message: impl ToString) -> Option<T> {
+        self.errors.push(PlanError::new(key, message));
+        None
     }
 }
 
@@ -215,9 +223,4 @@ fn default_deadline(phases: &[Phase]) -> Duration {
     });
     let times = phases.iter().map(Phase::time);
     DEADLINE_MARGIN + 2 * (ramps.sum::<Duration>() + times.sum::<Duration>())
-}
-
-/// The URL of an address such as `:8080`. Any other text, which may be a template, stays as it is.
-fn with_scheme(text: &str) -> String {
-    url(text).unwrap_or_else(|_| text.to_owned())
 }

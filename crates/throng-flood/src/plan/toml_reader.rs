@@ -1,7 +1,6 @@
-//! Reads TOML tables, and records the position of every key and error.
+//! Reads TOML tables, and collects the errors with their positions.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,69 +11,55 @@ use toml::de::{DeTable, DeValue};
 use throng_units::Switch;
 use throng_units::suggest::nearest;
 
-/// Where the value of each key starts, in bytes, by its path of keys.
-pub(super) type Positions = BTreeMap<String, usize>;
+/// Tables with their keys.
+pub(super) type KnownTables = &'static [(&'static str, &'static [&'static str])];
 
-/// The errors and positions found in one file so far.
+/// The errors found in one file so far.
 pub(super) struct TomlReader {
     errors: RefCell<Vec<(usize, String)>>,
-    positions: RefCell<Positions>,
     /// Where files named in the text are looked for.
     directory: PathBuf,
     /// All tables and their keys, for suggestions.
-    known: &'static [(&'static str, &'static [&'static str])],
+    known: KnownTables,
 }
 
 /// A table of the file.
 pub(super) struct Section<'r, 't> {
     reader: &'r TomlReader,
-    path: String,
     table: &'t DeTable<'t>,
 }
 
+/// A value of the file.
+type Value<'t> = Spanned<DeValue<'t>>;
+
 impl TomlReader {
-    pub(super) fn new(
-        known: &'static [(&'static str, &'static [&'static str])],
-        directory: &Path,
-    ) -> TomlReader {
-        let directory = directory.to_owned();
-        TomlReader { errors: RefCell::default(), positions: RefCell::default(), directory, known }
+    pub(super) fn new(known: KnownTables, directory: &Path) -> TomlReader {
+        TomlReader { errors: RefCell::default(), directory: directory.to_owned(), known }
     }
 
-    /// The positions of all keys, or the errors in the order of the file.
-    pub(super) fn finish(self) -> Result<Positions, Vec<(usize, String)>> {
+    /// The errors, in the order of the file.
+    pub(super) fn errors(self) -> Vec<(usize, String)> {
         let mut errors = self.errors.into_inner();
         errors.sort();
-        if errors.is_empty() { Ok(self.positions.into_inner()) } else { Err(errors) }
+        errors
     }
 
     pub(super) fn error(&self, position: usize, message: impl Display) {
         self.errors.borrow_mut().push((position, message.to_string()));
     }
 
-    /// Reports an error in the value with this path of keys.
-    pub(super) fn error_at_key(&self, key: &str, message: impl Display) {
-        let position = self.positions.borrow().get(key).copied().unwrap_or_default();
-        self.error(position, message);
-    }
-
     /// A table that may have these keys; others are errors.
     pub(super) fn section<'r, 't>(
         &'r self,
-        path: String,
         table: &'t DeTable<'t>,
         keys: &[&'static str],
     ) -> Section<'r, 't> {
-        for (key, value) in table {
-            let name = key.get_ref().as_ref();
-            let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-            self.positions.borrow_mut().insert(path, value.span().start);
-            if !keys.contains(&name) {
-                let hint = self.hint(name, keys);
-                self.error(key.span().start, format!("unknown key {name:?}; {hint}"));
-            }
+        for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
+            let name = key.get_ref();
+            let hint = self.hint(name, keys);
+            self.error(key.span().start, format!("unknown key {name:?}; {hint}"));
         }
-        Section { reader: self, path, table }
+        Section { reader: self, table }
     }
 
     fn hint(&self, name: &str, keys: &[&'static str]) -> String {
@@ -94,168 +79,126 @@ impl TomlReader {
     }
 }
 
-impl<'t> Section<'_, 't> {
-    fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
-        self.table.get(key)
-    }
-
+impl<'r, 't> Section<'r, 't> {
     /// Whether the key is there.
     pub(super) fn has(&self, key: &str) -> bool {
-        self.value(key).is_some()
-    }
-
-    /// The path of a key.
-    fn path(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        self.table.contains_key(key)
     }
 
     /// Reports an error in the value of a key.
     pub(super) fn error_at(&self, key: &str, message: impl Display) {
-        let position = self.value(key).map_or(0, |value| value.span().start);
+        let position = self.table.get(key).map_or(0, |value| value.span().start);
         self.reader.error(position, format!("{key}: {message}"));
     }
 
+    /// What `read` makes of the value of a key.
+    fn value<T, E: Display>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&'t DeValue<'t>) -> Result<T, E>,
+    ) -> Option<T> {
+        let value = self.table.get(key)?;
+        read(value.get_ref()).map_err(|error| self.error_at(key, error)).ok()
+    }
+
     /// Parses a text or number.
-    pub(super) fn read<T>(&self, key: &str) -> Option<T>
-    where
-        T: FromStr,
-        T::Err: Display,
-    {
-        let value = self.value(key)?;
-        let Some(text) = plain(value.get_ref()) else {
-            self.error_at(key, "is a single value: a text or a number");
-            return None;
-        };
-        text.parse().map_err(|error| self.error_at(key, error)).ok()
+    pub(super) fn read<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
+        let text =
+            self.value(key, |value| plain(value).ok_or("is a single value: a text or a number"))?;
+        self.value(key, |_| text.parse())
     }
 
     /// Reads a boolean, or parses a text or number as one.
     pub(super) fn switch(&self, key: &str) -> Option<Switch> {
-        match self.value(key)?.get_ref() {
+        match self.table.get(key)?.get_ref() {
             DeValue::Boolean(is_on) => Some(Switch(*is_on)),
             _ => self.read(key),
         }
     }
 
     /// Parses the path of a file, relative to the directory of the plan.
-    pub(super) fn read_file<T>(&self, key: &str) -> Option<T>
-    where
-        T: FromStr,
-        T::Err: Display,
-    {
+    pub(super) fn read_file<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
         let path = self.reader.directory.join(self.text(key)?);
-        path.to_string_lossy().parse().map_err(|error| self.error_at(key, error)).ok()
+        self.value(key, |_| path.to_string_lossy().parse())
     }
 
     /// Reads a text; a number is an error.
     pub(super) fn text(&self, key: &str) -> Option<String> {
-        let value = self.value(key)?;
-        let text = value.get_ref().as_str().map(str::to_owned);
-        if text.is_none() {
-            self.error_at(key, "is a text, in quotation marks");
-        }
-        text
+        let text = |value: &DeValue<'_>| value.as_str().map(str::to_owned);
+        self.value(key, |value| text(value).ok_or("is a text, in quotation marks"))
     }
 
     /// Parses one text or number, or an array of them.
-    pub(super) fn list<T>(&self, key: &str) -> Option<Vec<T>>
-    where
-        T: FromStr,
-        T::Err: Display,
-    {
-        let value = self.value(key)?;
-        let single = std::slice::from_ref(value);
-        let items: Vec<&Spanned<DeValue<'_>>> = match value.get_ref() {
+    pub(super) fn list<T: FromStr<Err: Display>>(&self, key: &str) -> Option<Vec<T>> {
+        let value = self.table.get(key)?;
+        let items: Vec<&Value<'_>> = match value.get_ref() {
             DeValue::Array(items) => items.iter().collect(),
-            _ => single.iter().collect(),
+            _ => vec![value],
         };
-        let mut list = Vec::new();
-        for (number, item) in items.into_iter().enumerate() {
-            let position = item.span().start;
-            let path = format!("{}.{number}", self.path(key));
-            self.reader.positions.borrow_mut().insert(path, position);
-            match plain(item.get_ref()).map(|text| text.parse()) {
-                Some(Ok(value)) => list.push(value),
-                Some(Err(error)) => self.reader.error(position, format!("{key}: {error}")),
-                None => self.reader.error(position, format!("{key}: is a text or a list of texts")),
-            }
-        }
-        Some(list)
+        let read = |item: &Value<'_>| {
+            let text = plain(item.get_ref()).ok_or("is a text or a list of texts".to_owned());
+            text.and_then(|text| text.parse().map_err(|error: T::Err| error.to_string()))
+        };
+        let read = |item: &Value<'_>| self.reported(item, key, read(item));
+        Some(items.into_iter().filter_map(read).collect())
     }
 
     /// Reads a table of names and texts.
     pub(super) fn pairs(&self, key: &str) -> Option<Vec<(String, String)>> {
-        let Some(table) = self.value(key)?.get_ref().as_table() else {
-            self.error_at(key, format!("is a table, like {key} = {{ Authorization = \"…\" }}"));
-            return None;
+        let message = || format!("is a table, like {key} = {{ Authorization = \"…\" }}");
+        let table = self.value(key, |value| value.as_table().ok_or_else(message))?;
+        let read = |(name, value): (&Spanned<_>, &Value<'_>)| {
+            let name = AsRef::<str>::as_ref(name.get_ref()).to_owned();
+            let text = plain(value.get_ref()).ok_or("is a text".to_owned());
+            Some((self.reported(value, &name, text)?, name)).map(|(text, name)| (name, text))
         };
-        let mut pairs = Vec::new();
-        for (name, value) in table {
-            let name = name.get_ref().to_string();
-            let (path, position) = (format!("{}.{name}", self.path(key)), value.span().start);
-            self.reader.positions.borrow_mut().insert(path, position);
-            match plain(value.get_ref()) {
-                Some(text) => pairs.push((name, text)),
-                None => self.reader.error(position, format!("{name}: is a text")),
-            }
-        }
-        Some(pairs)
+        Some(table.iter().filter_map(read).collect())
     }
 
     /// A table within this one.
-    pub(super) fn table<'s>(&'s self, key: &str, keys: &[&'static str]) -> Option<Section<'s, 't>> {
-        let value = self.value(key)?;
-        match value.get_ref().as_table() {
-            Some(table) => Some(self.reader.section(self.path(key), table, keys)),
-            None => {
-                self.error_at(key, format!("is a table: [{}]", self.path(key)));
-                None
-            }
-        }
+    pub(super) fn table(&self, key: &str, keys: &[&'static str]) -> Option<Section<'r, 't>> {
+        let message = || format!("is a table: [{key}]");
+        let table = self.value(key, |value| value.as_table().ok_or_else(message))?;
+        Some(self.reader.section(table, keys))
     }
 
-    /// The tables of an array, each with its position.
-    pub(super) fn raw_tables(&self, key: &str) -> Option<Vec<RawTable<'t>>> {
-        let value = self.value(key)?;
-        let message = format!("is a list of tables: [[{}]]", self.path(key));
-        let Some(items) = value.get_ref().as_array() else {
-            self.error_at(key, message);
-            return None;
+    /// The tables of an array, each with its position. Their keys are not checked yet, because one
+    /// of them may decide which others there may be.
+    pub(super) fn tables(&self, key: &str) -> Option<Vec<(usize, &'t DeTable<'t>)>> {
+        let message = || format!("is a list of tables: [[{key}]]");
+        let items = self.value(key, |value| value.as_array().ok_or_else(message))?;
+        let read = |item: &'t Value<'t>| {
+            let table = item.get_ref().as_table().ok_or_else(message);
+            Some((item.span().start, self.reported(item, key, table)?))
         };
-        let mut tables = Vec::new();
-        for (number, item) in items.iter().enumerate() {
-            let (path, position) = (format!("{}.{number}", self.path(key)), item.span().start);
-            self.reader.positions.borrow_mut().insert(path.clone(), position);
-            match item.get_ref().as_table() {
-                Some(table) => tables.push(RawTable { path, position, table }),
-                None => self.reader.error(position, format!("{key}: {message}")),
-            }
-        }
-        Some(tables)
+        Some(items.iter().filter_map(read).collect())
     }
 
-    /// The tables of an array, which may have these keys, each with its position.
-    pub(super) fn tables(
-        &self,
-        key: &str,
-        keys: &[&'static str],
-    ) -> Option<Vec<(usize, Section<'_, 't>)>> {
-        let tables = self.raw_tables(key)?.into_iter();
-        let section =
-            |raw: RawTable<'t>| (raw.position, self.reader.section(raw.path, raw.table, keys));
-        Some(tables.map(section).collect())
+    /// What was read; the error is reported at the value.
+    fn reported<T>(&self, at: &Value<'_>, key: &str, read: Result<T, String>) -> Option<T> {
+        let report = |error| self.reader.error(at.span().start, format!("{key}: {error}"));
+        read.map_err(report).ok()
     }
 
-    pub(super) fn reader(&self) -> &TomlReader {
+    pub(super) fn reader(&self) -> &'r TomlReader {
         self.reader
     }
 }
 
-/// A table whose keys are not checked yet, because one of them decides which others there may be.
-pub(super) struct RawTable<'t> {
-    pub(super) path: String,
-    pub(super) position: usize,
-    pub(super) table: &'t DeTable<'t>,
+/// Where the value with this path of keys starts, or else the closest table around it; `None` if
+/// not even the first key is there.
+pub(super) fn position(table: &DeTable<'_>, path: &str) -> Option<usize> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let mut value = table.get(first)?;
+    for key in rest.split('.').filter(|key| !key.is_empty()) {
+        let inner = match key.parse::<usize>() {
+            Ok(number) => value.get_ref().get(number),
+            Err(_) => value.get_ref().get(key),
+        };
+        let Some(inner) = inner else { break };
+        value = inner;
+    }
+    Some(value.span().start)
 }
 
 /// A text or number as written; nothing else is a single value.

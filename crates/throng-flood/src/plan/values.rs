@@ -5,15 +5,24 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use throng_units::suggest::nearest;
-use throng_units::{Count, Invalid, decimal, range};
+use throng_units::{Count, Invalid, decimal, range, url};
 
-use super::model::{Network, Pattern, Ping, Profile, Streams, Subscribed, Transport};
 use crate::template::{ColumnTable, TableError};
 
-/// Gives an enum one word per variant, in any case. `$invalid` makes the error for another word.
+/// Defines an enum with one word for each variant, in any case. `$invalid` makes the error for
+/// another word.
 macro_rules! words {
-    ($type:ident, $invalid:expr, $($word:literal => $value:ident),+ $(,)?) => {
+    (
+        $(#[$doc:meta])*
+        $type:ident, $invalid:expr;
+        $( $(#[$value_doc:meta])* $word:literal => $value:ident, )+
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $type { $( $(#[$value_doc])* $value, )+ }
+
         impl $type {
             const WORDS: &'static [(&'static str, $type)] = &[$(($word, $type::$value)),+];
 
@@ -34,24 +43,97 @@ macro_rules! words {
 
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
+                f.pad(self.name())
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.name())
             }
         }
     };
 }
 
-words!(Transport, not("a transport: websocket, sse, stream or long-poll"),
-    "websocket" => WebSocket, "sse" => Sse, "stream" => Stream, "long-poll" => LongPoll);
-words!(Network, not("what carries the clients' connections: sockets or tunnel"),
-    "sockets" => Sockets, "tunnel" => Tunnel);
-words!(Pattern, not("where messages go: one, in-turn or random"),
-    "one" => One, "in-turn" => InTurn, "random" => Random);
-words!(PublishTransport, not("a way to publish: http or websocket"),
-    "http" => Http, "websocket" => WebSocket);
-words!(Profile, unknown_profile,
-    "throng" => Throng, "nchan" => Nchan, "centrifugo" => Centrifugo,
-    "centrifugo-sse" => CentrifugoSse, "mercure" => Mercure, "mercure-0" => Mercure0,
-    "pusher" => Pusher, "websocket" => WebSocket, "custom" => Custom);
+words! {
+    /// The kind of server.
+    Profile, unknown_profile;
+    /// Throng, on any of its transports.
+    "throng" => Throng,
+    /// Nchan's locations, on any of its transports.
+    "nchan" => Nchan,
+    /// Centrifugo's JSON protocol over WebSocket.
+    "centrifugo" => Centrifugo,
+    /// Centrifugo's one-way SSE.
+    "centrifugo-sse" => CentrifugoSse,
+    /// A Mercure hub of version 1.
+    "mercure" => Mercure,
+    /// A Mercure hub before version 1.
+    "mercure-0" => Mercure0,
+    /// The Pusher protocol, version 7: Soketi, Reverb, Sockudo and others.
+    "pusher" => Pusher,
+    /// A plain WebSocket server that sends one client's message to all.
+    "websocket" => WebSocket,
+    /// Any server: the options alone say how to speak to it.
+    "custom" => Custom,
+}
+
+words! {
+    /// How a client receives messages.
+    Transport, not("a transport: websocket, sse, stream or long-poll");
+    /// One message per WebSocket frame.
+    "websocket" => WebSocket,
+    /// Server-sent events, a response of type `text/event-stream`.
+    "sse" => Sse,
+    /// One message per line of an endless response.
+    "stream" => Stream,
+    /// One response per request.
+    "long-poll" => LongPoll,
+}
+
+words! {
+    /// How the clients' connections are carried.
+    Network, not("what carries the clients' connections: sockets or tunnel");
+    /// Sockets of the kernel.
+    "sockets" => Sockets,
+    /// User-space TCP over a network device of this machine: a connection to a server on this
+    /// machine costs the kernel the server's half only.
+    "tunnel" => Tunnel,
+}
+
+words! {
+    /// Which streams get messages.
+    Pattern, not("where messages go: one, in-turn or random");
+    /// Only stream 0.
+    "one" => One,
+    /// All streams, in turn.
+    "in-turn" => InTurn,
+    /// Uniformly random streams.
+    "random" => Random,
+}
+
+words! {
+    /// How messages are published.
+    PublishTransport, not("a way to publish: http or websocket");
+    /// By HTTP requests.
+    "http" => Http,
+    /// By frames on a connection like a subscriber's.
+    "websocket" => WebSocket,
+}
+
+impl Transport {
+    /// The response status that confirms a subscription.
+    pub(crate) fn status(self) -> u16 {
+        if self == Transport::WebSocket { 101 } else { 200 }
+    }
+}
+
+impl Pattern {
+    /// The pattern of a plan that names none.
+    pub(super) fn default_for(streams: Streams) -> Pattern {
+        if streams == Streams::One { Pattern::One } else { Pattern::InTurn }
+    }
+}
 
 /// The error for a word that is not `expected`.
 fn not(expected: &'static str) -> impl Fn(&str) -> Invalid {
@@ -71,13 +153,21 @@ pub(super) fn hint<'a>(written: &str, names: impl Iterator<Item = &'a str> + Clo
     }
 }
 
-/// How messages are published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PublishTransport {
-    /// By HTTP requests.
-    Http,
-    /// By frames on a connection like a subscriber's.
-    WebSocket,
+/// The streams that a client follows. A stream carries one sequence of messages: a channel or a
+/// user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Streams {
+    /// All clients follow stream 0.
+    One,
+    /// Client `i` follows stream `i % n`.
+    Spread(u32),
+    /// Client `i` follows only stream `i`.
+    Own,
+    /// Client `i` follows the streams of its friends. The number of followers has a power law.
+    Friends {
+        /// Edges of the graph per client, on average.
+        edges: u32,
+    },
 }
 
 impl FromStr for Streams {
@@ -109,6 +199,15 @@ impl fmt::Display for Streams {
     }
 }
 
+/// When a client counts as subscribed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Subscribed {
+    /// With the response head, `101` or `200`.
+    Handshake,
+    /// With the first message, event or line that contains this text.
+    Message(String),
+}
+
 /// The word for [`Subscribed::Handshake`]; any other text is [`Subscribed::Message`].
 const HANDSHAKE: &str = "handshake";
 
@@ -130,6 +229,16 @@ impl fmt::Display for Subscribed {
             Subscribed::Message(text) => f.write_str(text),
         }
     }
+}
+
+/// An application-level ping: a message, or a line of one, that is exactly `ask` is answered with
+/// `answer`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ping {
+    /// The server's message.
+    pub ask: String,
+    /// The client's answer.
+    pub answer: String,
 }
 
 /// In a flag, a ping is `ASK=ANSWER`.
@@ -159,6 +268,11 @@ impl FromStr for Header {
             .ok_or_else(|| Invalid::new(text, "a header, like 'Authorization: Bearer abc'"))?;
         Ok(Header(name.trim().to_owned(), value.trim().to_owned()))
     }
+}
+
+/// The URL of an address such as `:8080`. Any other text, which may be a template, stays as it is.
+pub(super) fn with_scheme(text: &str) -> String {
+    url(text).unwrap_or_else(|_| text.to_owned())
 }
 
 /// A range of ports, `FROM-TO`.

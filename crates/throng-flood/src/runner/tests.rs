@@ -168,6 +168,7 @@ fn run(fake: &Fake, phases: Vec<Phase>, observer: &mut TestObserver) -> Report {
         assertions: Vec::new(),
         server_pids: Vec::new(),
         deadline: Duration::from_secs(20),
+        options: crate::plan::Options::default(),
     };
     let setting = PublisherSettings {
         target: &plan.target,

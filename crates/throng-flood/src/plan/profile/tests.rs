@@ -3,19 +3,33 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::plan::model::{Profile, PublishBy, Streams, Subscribed, Transport};
-use crate::template::{ColumnTable, Template, TemplateValues};
+use crate::plan::UrlTable;
+use crate::plan::model::{Plan, PublishBy, Target};
 
-fn input(url: &str) -> ProfileInput<'_> {
-    ProfileInput { url, table: None, transport: None, channel: None, streams: Streams::One }
+fn input(url: &str) -> TargetOptions {
+    TargetOptions { url: Some(url.to_owned()), ..TargetOptions::default() }
 }
 
 const VALUES: TemplateValues<'static> =
     TemplateValues { client: 3, run: 0xab, stream: 5, streams: &[5, 6], payload: b"~mark~" };
 
+/// A publisher's header, without which some profiles do not publish.
+const KEY: &str = "X-Key";
+
+/// The plan, whether or not it can be run.
+fn compiled(profile: Profile, input: &TargetOptions) -> Target {
+    let target = TargetOptions { profile: Some(profile), ..input.clone() };
+    let publish = profile.publish_needs().filter(|_| profile != Profile::Custom);
+    let headers = publish.map(|_| vec![header(KEY, "k")]);
+    let publish = PublishOptions { headers, ..PublishOptions::default() };
+    let options = Options { target, publish, ..Options::default() };
+    let Plan { target, .. } = options.into_plan().unwrap_or_else(|errors| panic!("{errors:?}"));
+    target
+}
+
 /// What subscribers and publishers send, in lines.
-fn show(profile: Profile, input: &ProfileInput<'_>) -> Vec<String> {
-    let target = profile.target(input).unwrap_or_else(|error| panic!("{error}"));
+fn show(profile: Profile, input: &TargetOptions) -> Vec<String> {
+    let target = compiled(profile, input);
     let mut lines = vec![target.url.rendered(&VALUES)];
     let header =
         |(name, value): &(String, Template)| format!("{name}: {}", value.rendered(&VALUES));
@@ -24,7 +38,7 @@ fn show(profile: Profile, input: &ProfileInput<'_>) -> Vec<String> {
     match target.publish.map(|publish| publish.by) {
         Some(PublishBy::Http { method, url, headers, body }) => {
             lines.push(format!("{method} {}", url.rendered(&VALUES)));
-            lines.extend(headers.iter().map(header));
+            lines.extend(headers.iter().filter(|(name, _)| name != KEY).map(header));
             lines.push(body.rendered(&VALUES));
         }
         Some(PublishBy::WebSocket { frame }) => lines.push(frame.rendered(&VALUES)),
@@ -33,8 +47,8 @@ fn show(profile: Profile, input: &ProfileInput<'_>) -> Vec<String> {
     lines
 }
 
-fn refusal(profile: Profile, input: &ProfileInput<'_>) -> String {
-    profile.target(input).map(|_| "a target").unwrap_err().to_string()
+fn refusal(profile: Profile, input: &TargetOptions) -> String {
+    profile.options(input, None).map(|_| "a target").unwrap_err().message
 }
 
 #[test]
@@ -48,13 +62,16 @@ fn throng() {
             "~mark~"
         ]
     );
-    let poll =
-        ProfileInput { transport: Some(Transport::LongPoll), channel: Some("a"), ..input(url) };
+    let poll = TargetOptions {
+        transport: Some(Transport::LongPoll),
+        channel: Some("a".to_owned()),
+        ..input(url)
+    };
     assert_eq!(
         show(Profile::Throng, &poll)[..2],
         [&format!("{url}/channels/a"), "Prefer: wait=60"]
     );
-    let friends = ProfileInput { streams: Streams::Friends { edges: 2 }, ..input(url) };
+    let friends = TargetOptions { streams: Some(Streams::Friends { edges: 2 }), ..input(url) };
     assert_eq!(
         show(Profile::Throng, &friends)[..2],
         [
@@ -74,13 +91,13 @@ fn throng() {
 fn a_file_of_urls() {
     let urls =
         Arc::new(ColumnTable::urls("u", "http://h:1/channels/a\nhttp://h:1/channels/b").unwrap());
-    let input = ProfileInput { table: Some(&urls), ..input("{url}") };
+    let input = TargetOptions { urls: Some(UrlTable(urls)), ..input("{url}") };
     assert_eq!(show(Profile::Throng, &input), ["http://h:1/channels/b"]);
 }
 
 #[test]
 fn nchan() {
-    let stream = ProfileInput { transport: Some(Transport::Stream), ..input("http://h:1/") };
+    let stream = TargetOptions { transport: Some(Transport::Stream), ..input("http://h:1/") };
     assert_eq!(
         show(Profile::Nchan, &stream),
         [
@@ -98,7 +115,7 @@ fn nchan() {
 
 #[test]
 fn centrifugo() {
-    let given = ProfileInput { channel: Some("news:{stream}"), ..input("ws://h:8000") };
+    let given = TargetOptions { channel: Some("news:{stream}".to_owned()), ..input("ws://h:8000") };
     assert_eq!(
         show(Profile::Centrifugo, &given),
         [
@@ -110,7 +127,7 @@ fn centrifugo() {
             r#"{"channel":"news:5","data":{"flood":"~mark~"}}"#
         ]
     );
-    let target = Profile::Centrifugo.target(&given).unwrap();
+    let target = compiled(Profile::Centrifugo, &given);
     let answer = r#"{"id":2,"subscribe":{}}"#;
     assert!(matches!(target.subscribed, Subscribed::Message(text) if answer.contains(&text)));
     assert_eq!(target.pings, [crate::plan::Ping { ask: "{}".into(), answer: "{}".into() }]);
@@ -120,12 +137,12 @@ fn centrifugo() {
     let sse = show(Profile::CentrifugoSse, &given);
     let query = "cf_connect=%7B%22subs%22%3A%7B%22news:5%22%3A%7B%7D%7D%7D";
     assert_eq!(sse[0], format!("ws://h:8000/connection/uni_sse?{query}"));
-    let target = Profile::CentrifugoSse.target(&given).unwrap();
+    let target = compiled(Profile::CentrifugoSse, &given);
     let Subscribed::Message(joined) = target.subscribed else { panic!("at once") };
     assert!(r#"{"connect":{"client":"c","subs":{"news:5":{}},"ping":25}}"#.contains(&joined));
     let alone = r#"{"connect":{"client":"c","ping":25}}"#;
     assert!(!alone.contains(&joined) && target.refused.iter().any(|text| alone.contains(text)));
-    let quoted = ProfileInput { channel: Some("a\"b"), ..given };
+    let quoted = TargetOptions { channel: Some("a\"b".to_owned()), ..given };
     assert!(refusal(Profile::Centrifugo, &quoted).contains("escaped in JSON"));
 }
 
@@ -172,7 +189,7 @@ fn plain_websocket_and_custom() {
     assert_eq!(lines, ["ws://h:1/", "~mark~"]);
     assert_eq!(show(Profile::Custom, &input("ws://h:1/x?y={i}")), ["ws://h:1/x?y=3"]);
     assert!(refusal(Profile::Custom, &input("http://h")).contains("say how messages come"));
-    let sse = ProfileInput { transport: Some(Transport::Sse), ..input("http://h/e") };
+    let sse = TargetOptions { transport: Some(Transport::Sse), ..input("http://h/e") };
     assert_eq!(show(Profile::Custom, &sse), ["http://h/e"]);
 }
 
@@ -188,9 +205,9 @@ fn says_what_is_wrong() {
         let refusal = refusal(Profile::Throng, &input(url));
         assert!(refusal.starts_with(expected), "{url}: {refusal}");
     }
-    let stream = ProfileInput { transport: Some(Transport::Stream), ..input("http://h") };
+    let stream = TargetOptions { transport: Some(Transport::Stream), ..input("http://h") };
     assert_eq!(refusal(Profile::Mercure, &stream), "mercure has no transport stream; it has sse");
-    let named = ProfileInput { channel: Some("a"), ..input("http://h/channels/b") };
+    let named = TargetOptions { channel: Some("a".to_owned()), ..input("http://h/channels/b") };
     assert!(refusal(Profile::Throng, &named).starts_with("the URL has a path"));
     let error = "centrifuge".parse::<Profile>().unwrap_err().to_string();
     assert_eq!(error, "there is no profile \"centrifuge\"; did you mean \"centrifugo\"?");
