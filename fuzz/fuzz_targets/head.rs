@@ -6,8 +6,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use throng_wire::credential::{self, Credential, TOKEN_BYTES_MAX};
 use throng_wire::head::{HEADERS_MAX, Limits, Parsed, parse};
 use throng_wire::subscribe::{Route, route};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 const LIMITS: Limits = Limits { max_head_bytes: 2048 };
 
@@ -24,6 +26,24 @@ fn check_prefix(bytes: &[u8], cut: usize, whole: &Result<Option<usize>, String>)
     match outcome(&bytes[..cut]) {
         Ok(None) => assert!(!matches!(whole, Ok(Some(length)) if *length <= cut)),
         decided => assert_eq!(&decided, whole, "cut at {cut}"),
+    }
+}
+
+/// A credential is bounded, and neither it nor an error shows it.
+fn check_credential(found: Result<Option<Credential<'_>>, ErrorResponse>) {
+    match found {
+        Ok(None) => {}
+        Ok(Some(credential)) => {
+            let token = credential.text();
+            assert!((1..=TOKEN_BYTES_MAX).contains(&token.len()));
+            assert!(token.bytes().all(|byte| byte.is_ascii_graphic()));
+            let shown = format!("{credential:?}");
+            assert!(token.len() < 32 || !shown.contains(token));
+        }
+        Err(error) => {
+            assert!(matches!(error.code, ErrorCode::InvalidToken | ErrorCode::BadRequest));
+            assert!(error.message.len() < 100);
+        }
     }
 }
 
@@ -46,5 +66,7 @@ fuzz_target!(|data: &[u8]| {
         for target in &request.targets {
             assert_eq!(throng_wire::check_name(&target.name, target.kind.noun()), Ok(()));
         }
+        check_credential(credential::of_subscription(&head, &request, Some("token")));
     }
+    check_credential(credential::of_request(|name| head.headers(name), Some("token")));
 });

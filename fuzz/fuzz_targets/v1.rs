@@ -5,9 +5,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
+use throng_wire::credential::TOKEN_BYTES_MAX;
 use throng_wire::envelope::{self, Data, Envelope};
 use throng_wire::v1::{self, Command, Publication, Received};
-use throng_wire::{Target, batch, check_name, chunk, sse};
+use throng_wire::{ErrorCode, Target, batch, check_name, chunk, sse};
 
 fn check_line(write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = Vec::new();
@@ -51,6 +52,8 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     check_line(|out| v1::subscribed(out, target, "e-1", Some("e-2"), Some(true), reference));
     check_line(|out| v1::presence(out, target, 1, &users, false, reference));
     check_line(|out| v1::presence_body(out, target, 1, &users, false));
+    let error = ErrorCode::Forbidden.into();
+    check_line(|out| v1::revoked(out, target, &error));
     check_line(|out| v1::published(out, target, "e-1", 1, true, reference));
 }
 
@@ -76,7 +79,16 @@ fuzz_target!(|data: &[u8]| {
             | Command::History { target, .. }
             | Command::Presence { target, .. },
         ) => check_target(&target, reference),
+        Ok(Command::Auth { token }) => {
+            assert!(token.text().len() <= TOKEN_BYTES_MAX);
+            assert_eq!(format!("{token:?}"), "Token(..)");
+            check_line(|out| v1::expiring(out, 1));
+            check_line(|out| v1::authenticated(out, Some(token.text()), 1, reference));
+        }
         Ok(Command::Ping) => check_line(|out| v1::pong(out, reference)),
-        Err(error) => check_line(|out| v1::error(out, &error, reference)),
+        Err(error) => {
+            check_line(|out| v1::error(out, &error, reference));
+            check_line(|out| v1::closed(out, error.code.name(), 4002, &error.message));
+        }
     }
 });

@@ -58,6 +58,8 @@ def proxy():
             for old, new in [
                 ("server 127.0.0.1:8080;", f"server {server.host}:{server.port};"),
                 ("listen 80;", f"listen unix:{path};"),
+                ("/var/log/nginx/throng.log", f"{directory}/access.log"),
+                ("/var/log/nginx/throng-error.log", f"{directory}/error.log"),
             ]:
                 assert configuration.count(old) == 1, old
                 configuration = configuration.replace(old, new)
@@ -131,6 +133,21 @@ def test_the_public_reads_through_the_printed_block(serve, proxy, channel):
     assert ask(path, "GET", "/throng.js").status == 200
     for hidden in ("/status", "/status.json", "/status/stream", "/metrics", "/chat", "/"):
         assert ask(path, "GET", hidden).status == 404, hidden
+
+
+def test_the_printed_block_logs_no_token(serve, proxy, channel):
+    server = serve(*FLAGS)
+    path = proxy(printed()[0], server)
+    target = f"/channels/{channel}?history=1&wait=0&token=s3cret"
+    referrer = {"Referer": f"http://{HOST}{target}"}
+    assert ask(path, "GET", target, referrer).status == 204
+    assert ask(path, "POST", target, referrer, b"x").status == 403
+    server.stop()
+    assert ask(path, "GET", target, referrer).status == 502
+    access = path.with_name("access.log")
+    eventually(lambda: access.read_text().count(f"/channels/{channel}") == 3, "three lines")
+    for log in (access, path.with_name("error.log")):
+        assert "s3cret" not in log.read_text(), log
 
 
 def test_websockets_only_read_with_the_printed_settings(serve, proxy, channel):

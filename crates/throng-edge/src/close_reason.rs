@@ -120,9 +120,13 @@ mod tests {
             CloseReason::Violation(Violation::NotUtf8),
             CloseReason::Violation(Violation::TooLarge),
             CloseReason::Refused(ErrorCode::Forbidden),
+            CloseReason::Refused(ErrorCode::Unauthorized),
+            CloseReason::Refused(ErrorCode::TokenRevoked),
+            CloseReason::Refused(ErrorCode::TooManyRequests),
         ];
         let mut sent: Vec<u16> =
             reasons.iter().filter_map(|reason| Some(reason.close_frame()?.0)).collect();
+        sent.extend(ErrorCode::Forbidden.subscription_close_code());
         sent.sort_unstable();
         assert_eq!(sent, close_code::ALL);
     }

@@ -83,8 +83,11 @@ pub(crate) struct Client {
     /// the protocol.
     expected_close: Option<u16>,
     is_refused: bool,
-    /// Whether its subscription was refused in the form of its transport, with a time to reconnect.
+    /// Whether its subscription was refused in the form of its transport: with a time to reconnect,
+    /// unless `is_denied`.
     must_reconnect: bool,
+    /// A WebSocket was opened only to say that its subscription is not allowed.
+    is_denied: bool,
     /// Whether its first request was complete when it was accepted.
     pub(crate) is_prompt: bool,
     has_last_chunk: bool,
@@ -154,6 +157,7 @@ impl Client {
             expected_close: None,
             is_refused: false,
             must_reconnect: false,
+            is_denied: false,
             is_prompt: false,
             has_last_chunk: false,
             has_retry: false,

@@ -108,6 +108,7 @@ const INTERESTING: &[&str] = &[
     "v1: unsubscribed",
     "decision: command denied",
     "decision: request denied",
+    "decision: WebSocket denied",
     "expired: WebSocket",
     "expired: stream",
     "wait: WebSocket closed",

@@ -15,10 +15,19 @@ pub(crate) fn push_date(out: &mut Vec<u8>, date: Option<Date>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Lets pages of this origin read the response.
-pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>) {
+/// Forbids browsers to tell others the URL.
+pub(crate) fn push_no_referrer(out: &mut Vec<u8>) {
+    push_header(out, "Referrer-Policy", "no-referrer");
+}
+
+/// Lets pages of this origin read the response, also of requests with cookies if
+/// `allow_credentials`.
+pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>, allow_credentials: bool) {
     let Some(origin) = allow_origin else { return };
     push_header(out, "Access-Control-Allow-Origin", origin);
+    if allow_credentials {
+        push_header(out, "Access-Control-Allow-Credentials", "true");
+    }
     out.extend_from_slice(
         b"Vary: Origin\r\n\
         Access-Control-Expose-Headers: \

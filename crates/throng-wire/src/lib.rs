@@ -7,6 +7,7 @@
 //! | [`name`] | names of channels and users |
 //! | [`head`] | HTTP request heads: parsing and strict checks |
 //! | [`subscribe`] | requests that subscribe: channels, start, transport |
+//! | [`credential`] | where a request shows a token, and when a cookie counts as one |
 //! | [`origin`] | the policy for `Origin` and `Host` |
 //! | [`error`] | the errors that clients see: codes, messages, responses |
 //! | [`response`] | response heads of subscriptions; their refusal for now |
@@ -26,6 +27,7 @@
 
 pub mod batch;
 pub mod chunk;
+pub mod credential;
 pub mod date;
 pub mod envelope;
 pub mod error;

@@ -48,11 +48,10 @@ impl OriginPolicy<'_> {
         if self.origins.iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(origin)) {
             return true;
         }
-        let Some(origin) = Origin::parse(origin) else { return false };
-        let mut listed = self.origins.iter().filter_map(|entry| Origin::parse(entry));
-        if listed.any(|entry| entry.equals(&origin)) {
+        if self.lists_origin(origin) {
             return true;
         }
+        let Some(origin) = Origin::parse(origin) else { return false };
         let Some((host, port)) = host.and_then(split_authority) else { return false };
         let port = port.or(origin.default_port());
         if is_loopback(host) {
@@ -60,6 +59,16 @@ impl OriginPolicy<'_> {
         }
         let is_same_origin = is_same_name(origin.host, host) && origin.port == port;
         is_same_origin && (is_address(host) || self.lists_host(host))
+    }
+
+    /// Whether the settings list this origin itself. Neither `*` nor `null`, the origin of every
+    /// sandboxed page, lists one.
+    pub(crate) fn lists_origin(&self, origin: &str) -> bool {
+        let Some(origin) = Origin::parse(origin) else { return false };
+        self.origins
+            .iter()
+            .filter_map(|entry| Origin::parse(entry))
+            .any(|entry| entry.equals(&origin))
     }
 
     /// Whether the server answers requests without an origin under this host name. The hosts of

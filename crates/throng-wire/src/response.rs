@@ -11,7 +11,10 @@
 
 use crate::date::Date;
 use crate::error::RetryAfter;
-use crate::header::{push_connection, push_cors, push_date, push_header, push_nosniff};
+use crate::header::{
+    push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
+};
+use crate::subscribe::Subprotocol;
 
 mod for_subscriber;
 
@@ -30,6 +33,10 @@ pub struct SubscriptionHeaders<'a> {
     pub connection: Option<&'a str>,
     /// The request's origin, if it is allowed.
     pub allow_origin: Option<&'a str>,
+    /// Whether pages of this origin may send cookies.
+    pub allow_credentials: bool,
+    /// Whether browsers must not tell others the URL, because it contains a token.
+    pub no_referrer: bool,
     /// The header `Date`.
     pub date: Option<Date>,
 }
@@ -47,16 +54,16 @@ pub struct PollBody<'a> {
 pub fn websocket(
     out: &mut Vec<u8>,
     accept: &[u8; 28],
-    is_v1: bool,
+    subprotocol: Option<Subprotocol>,
     headers: &SubscriptionHeaders<'_>,
 ) {
-    push_upgrade(out, accept, is_v1);
+    push_upgrade(out, accept, subprotocol);
     push_subscription(out, headers);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the status line and the headers that every `101` has.
-pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool) {
+pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], subprotocol: Option<Subprotocol>) {
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\n\
         Upgrade: websocket\r\n\
@@ -65,8 +72,8 @@ pub(crate) fn push_upgrade(out: &mut Vec<u8>, accept: &[u8; 28], is_v1: bool) {
     );
     out.extend_from_slice(accept);
     out.extend_from_slice(b"\r\n");
-    if is_v1 {
-        out.extend_from_slice(b"Sec-WebSocket-Protocol: throng.v1\r\n");
+    if let Some(subprotocol) = subprotocol {
+        push_header(out, "Sec-WebSocket-Protocol", subprotocol.name());
     }
 }
 
@@ -142,7 +149,10 @@ fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
     if let Some(connection) = headers.connection {
         push_header(out, "Throng-Connection", connection);
     }
-    push_cors(out, headers.allow_origin);
+    if headers.no_referrer {
+        push_no_referrer(out);
+    }
+    push_cors(out, headers.allow_origin, headers.allow_credentials);
 }
 
 /// Whether browsers render this type as a page that may contain scripts.
@@ -161,6 +171,8 @@ mod tests {
         recovered: Some(true),
         connection: Some("c1"),
         allow_origin: Some("http://a"),
+        allow_credentials: false,
+        no_referrer: false,
         date: None,
     };
 
@@ -179,16 +191,15 @@ mod tests {
     fn a_websocket_response_is_a_101() {
         let accept = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
         assert_eq!(
-            written(|out| websocket(out, accept, false, &SubscriptionHeaders::default())),
+            written(|out| websocket(out, accept, None, &SubscriptionHeaders::default())),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
         );
-        let text = written(|out| websocket(out, accept, true, &HEADERS));
-        assert!(
-            text.ends_with(&format!(
-                "=\r\nSec-WebSocket-Protocol: throng.v1\r\n{HEADER_LINES}\r\n"
-            ))
-        );
+        for subprotocol in [Subprotocol::V1, Subprotocol::Plain] {
+            let text = written(|out| websocket(out, accept, Some(subprotocol), &HEADERS));
+            let line = format!("\r\nSec-WebSocket-Protocol: {}\r\n", subprotocol.name());
+            assert!(text.ends_with(&format!("={line}{HEADER_LINES}\r\n")), "{text}");
+        }
     }
 
     #[test]
@@ -233,6 +244,19 @@ mod tests {
             "HTTP/1.1 204 No Content\r\nCache-Control: no-store\r\nRetry-After: 2\r\n\
             Connection: close\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn a_url_with_a_token_stays_here() {
+        let headers = SubscriptionHeaders { no_referrer: true, allow_credentials: true, ..HEADERS };
+        let line = "\r\nReferrer-Policy: no-referrer\r\n";
+        let credentials = "\r\nAccess-Control-Allow-Credentials: true\r\n";
+        for text in [
+            written(|out| sse(out, true, &headers)),
+            written(|out| poll(out, None, true, None, &headers)),
+        ] {
+            assert!(text.contains(line) && text.contains(credentials), "{text}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::head::{Head, Version};
 use crate::name::{Kind, NameError, STATUS, Target, check_name};
 use crate::percent::{decode_query, decode_segment};
 
+pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
 pub use self::query::HISTORY_MAX;
 
@@ -49,6 +50,8 @@ pub struct Request {
     pub is_http10: bool,
     /// Whether the connection stays open after a long-poll.
     pub keep_alive: bool,
+    /// Whether the query contains a token, which the referrer of a page would give away.
+    pub has_query_token: bool,
     /// The header `Origin`, which only browsers send.
     pub origin: Option<String>,
     /// The host and port that the request is for.
@@ -102,7 +105,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     let query = Query::parse(query)?;
     let transport = negotiate::transport(head, &query)?;
     let targets = targets(endpoint, &query)?;
-    if targets.is_empty() && !matches!(transport, Transport::WebSocket { is_v1: true, .. }) {
+    if targets.is_empty() && !transport.is_v1() {
         return Err(ErrorResponse::bad_parameter(
             "name at least one `channel`, or a `user`; only with `throng.v1` may both be missing",
         ));
@@ -116,6 +119,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         welcome: query.welcome,
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
+        has_query_token: query.token.is_some(),
         origin: origin(head)?,
         host: head.host().map(str::to_owned),
     })))
@@ -134,6 +138,7 @@ fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
         welcome: Some(false),
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
+        has_query_token: false,
         origin: origin(head)?,
         host: head.host().map(str::to_owned),
     })

@@ -8,6 +8,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE,
+    WWW_AUTHENTICATE,
 };
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
@@ -134,6 +135,9 @@ impl Refusals {
         if let Some(retry_after) = self.retry_after(code) {
             headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.seconds()));
         }
+        if let Some(challenge) = code.challenge() {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
         if code == ErrorCode::UpgradeRequired {
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         }
@@ -157,6 +161,8 @@ impl Refusals {
         let options = ResponseOptions {
             keep_alive: false,
             allow_origin,
+            allow_credentials: false,
+            no_referrer: false,
             retry_after: self.retry_after(error.code),
             date: Some(Date::at_ms(clock::wall_ms(clock::now_ms()))),
         };

@@ -84,6 +84,7 @@ const IS_FINAL: u8 = 1 << 3;
 const HAS_ORIGIN: u8 = 1;
 const HAS_RECOVERED: u8 = 1 << 1;
 const IS_RECOVERED: u8 = 1 << 2;
+const NO_REFERRER: u8 = 1 << 3;
 
 /// A byte of facts, of which only `known` ones may be set.
 fn facts(decoder: &mut Decoder<'_>, known: u8) -> Result<u8, ThawError> {
@@ -338,17 +339,18 @@ fn decode_outbound(decoder: &mut Decoder<'_>) -> Result<OutboundRest, ThawError>
 fn encode_long_poll(long_poll: &LongPoll, encoder: &mut Encoder) {
     encoder.u8(bit(HAS_ORIGIN, long_poll.origin.is_some())
         | bit(HAS_RECOVERED, long_poll.is_recovered.is_some())
-        | bit(IS_RECOVERED, long_poll.is_recovered == Some(true)));
+        | bit(IS_RECOVERED, long_poll.is_recovered == Some(true))
+        | bit(NO_REFERRER, long_poll.no_referrer));
     if let Some(origin) = &long_poll.origin {
         encoder.bytes(origin.as_bytes());
     }
 }
 
 fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
-    let facts = facts(decoder, HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED)?;
+    let facts = facts(decoder, HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED | NO_REFERRER)?;
     let origin = if facts & HAS_ORIGIN == 0 { None } else { Some(decoder.text()?.to_owned()) };
     let is_recovered = (facts & HAS_RECOVERED != 0).then_some(facts & IS_RECOVERED != 0);
-    Ok(LongPoll { origin, is_recovered })
+    Ok(LongPoll { origin, no_referrer: facts & NO_REFERRER != 0, is_recovered })
 }
 
 #[cfg(test)]
@@ -401,7 +403,11 @@ mod tests {
                 deliveries: vec![(3, 1), (9, 2)],
                 progress: Progress { since: 1100, left: Left { here: 9, in_kernel: 4 } },
             }),
-            long_poll: Some(LongPoll { origin: Some("origin".into()), is_recovered: Some(true) }),
+            long_poll: Some(LongPoll {
+                origin: Some("origin".into()),
+                no_referrer: true,
+                is_recovered: Some(true),
+            }),
         };
         FrozenConnection {
             flags: parked().flags.with(Flags::BLOCKED, true),

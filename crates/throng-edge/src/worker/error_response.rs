@@ -23,6 +23,8 @@ impl<N: Net> Worker<N> {
         ResponseOptions {
             keep_alive: false,
             allow_origin,
+            allow_credentials: false,
+            no_referrer: false,
             retry_after: self.retry_after(code),
             date: Some(self.clock.date()),
         }

@@ -26,10 +26,17 @@ impl Client {
         check_upgrade(head, plan)?;
         ensure!(plan.transport != Transport::Stream, "a stream is refused with {head:?}");
         ensure!(head.header("throng-id").is_none(), "refused with an id: {head:?}");
+        self.is_denied = head.header("retry-after").is_none();
         let is_full = view.terms.is_scarce || view.has_stopped_accepting;
-        ensure!(is_full || view.may_be_late(), "refused with {head:?}");
-        if !is_full {
-            view.notes.saw("wait: request refused");
+        if self.is_denied {
+            let is_secret = plan.targets.iter().any(|&topic| view.is_secret(topic));
+            let is_websocket = plan.transport != Transport::Sse;
+            ensure!(is_secret && is_websocket, "denied with {head:?}");
+        } else {
+            ensure!(is_full || view.may_be_late(), "refused with {head:?}");
+            if !is_full {
+                view.notes.saw("wait: request refused");
+            }
         }
         if plan.transport == Transport::Sse {
             let is_last = head.header("connection") == Some("close");
@@ -51,7 +58,7 @@ impl Client {
         self.check_reconnect_ms(ms.ok_or_else(|| format!("refused: {text}"))?, view)
     }
 
-    /// Checks the end of a connection that was refused with a time to reconnect.
+    /// Checks the end of a connection that was refused with a time to reconnect, or denied.
     pub(super) fn check_end_of_refused(&self, end: End, view: View<'_>) -> Check {
         // The server gives up what the socket does not take: when the worker ends, when its reserve
         // is full, or when the client reads nothing.
@@ -67,6 +74,11 @@ impl Client {
             ensure!(is_given_up, "refused without a close frame");
             return Ok(());
         };
+        if self.is_denied {
+            ensure!(*code == 4005 && !reason.is_empty(), "denied with {code} `{reason}`");
+            view.notes.saw("decision: WebSocket denied");
+            return Ok(());
+        }
         ensure!(matches!(code, 1012 | 1013), "refused with {code}");
         ensure!(*code == 1013 || view.has_stopped_accepting, "refused with {code}");
         let ms = reconnect_ms_of(reason).ok_or_else(|| format!("the reason `{reason}`"))?;

@@ -77,13 +77,19 @@ error_codes! {
     BadUtf8 "bad_utf8" 400 "the text is not UTF-8", close INVALID_PAYLOAD;
     /// An invalid WebSocket handshake.
     BadHandshake "bad_handshake" 400 "the WebSocket handshake is malformed";
-    /// An action that needs a token, or a token that is not valid.
-    Unauthorized "unauthorized" 401 "this needs a token", close POLICY_VIOLATION;
+    /// A request that needs a token or a key and has neither.
+    Unauthorized "unauthorized" 401 "this needs a token", close UNAUTHORIZED;
+    /// A token or key that is malformed, forged, or not for this server.
+    InvalidToken "invalid_token" 401 "the token is not valid", close UNAUTHORIZED;
+    /// A token after its expiry.
+    TokenExpired "token_expired" 401 "the token has expired", close EXPIRED;
+    /// A token that was revoked.
+    TokenRevoked "token_revoked" 401 "the token is revoked", close REVOKED;
     /// A page whose origin may not use the server.
     OriginRefused "origin_refused" 403 "pages of this origin may not use this server";
     /// A `Host` under which the server does not answer.
     HostRefused "host_refused" 403 "this server does not answer under this host name";
-    /// An action that the settings do not allow.
+    /// An action that the settings or the client's token do not allow.
     Forbidden "forbidden" 403 "this is not allowed", close POLICY_VIOLATION;
     /// A path that does not exist.
     NotFound "not_found" 404 "there is nothing at this path";
@@ -101,6 +107,9 @@ error_codes! {
     UriTooLong "uri_too_long" 414 "the request line is too long";
     /// A transport that needs an upgrade which the request does not ask for.
     UpgradeRequired "upgrade_required" 426 "a WebSocket needs an upgrade to version 13";
+    /// More than an address, a user or a key may have or do at a time.
+    TooManyRequests "too_many_requests" 429 "this is more than one client may do at a time",
+        close LIMIT, retry Retry::LIMIT;
     /// Headers over the limit of the head, or too many of them.
     HeadTooLarge "head_too_large" 431 "the request line and headers are too large";
     /// A transfer coding other than `chunked`.
@@ -135,6 +144,27 @@ impl ErrorCode {
     /// is closed for.
     pub const fn close_code(self) -> Option<u16> {
         self.row().close_code
+    }
+
+    /// The close code of a WebSocket that is opened only to say why its subscription is refused,
+    /// because a page cannot read the status; `None` if the status is the response.
+    pub const fn subscription_close_code(self) -> Option<u16> {
+        match self {
+            // The connection is closed, not a single frame refused.
+            ErrorCode::Forbidden => Some(close_code::FORBIDDEN),
+            _ if self.status() == 401 || self.retry().is_some() => self.close_code(),
+            _ => None,
+        }
+    }
+
+    /// The header `WWW-Authenticate` of the response (RFC 6750, section 3). A request without
+    /// credentials gets no `error`.
+    pub const fn challenge(self) -> Option<&'static str> {
+        match self {
+            ErrorCode::Unauthorized => Some("Bearer"),
+            _ if self.status() == 401 => Some("Bearer error=\"invalid_token\""),
+            _ => None,
+        }
     }
 
     /// When the client may try again; `None` if trying again does not help.
@@ -190,9 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn every_503_and_nothing_else_may_be_retried() {
+    fn every_429_and_503_and_nothing_else_may_be_retried() {
         for code in ErrorCode::ALL {
-            assert_eq!(code.retry().is_some(), code.status() == 503, "{code}");
+            assert_eq!(code.retry().is_some(), matches!(code.status(), 429 | 503), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_closed_for_what_its_page_must_know() {
+        for &code in ErrorCode::ALL {
+            let is_for_credentials = matches!(code.status(), 401) || code == ErrorCode::Forbidden;
+            let is_closed = is_for_credentials || code.retry().is_some();
+            assert_eq!(code.subscription_close_code().is_some(), is_closed, "{code}");
+            assert_eq!(code.challenge().is_some(), code.status() == 401, "{code}");
         }
     }
 

@@ -5,7 +5,9 @@ use std::fmt;
 
 use super::{ErrorCode, RetryAfter};
 use crate::date::Date;
-use crate::header::{push_connection, push_cors, push_date, push_header, push_nosniff};
+use crate::header::{
+    push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
+};
 use crate::json::write_json_string;
 
 /// Why a request, a command or a line of a batch is refused, as the client is told.
@@ -24,6 +26,10 @@ pub struct ResponseOptions<'a> {
     pub keep_alive: bool,
     /// The request's origin, if its pages may read the response.
     pub allow_origin: Option<&'a str>,
+    /// Whether these pages may send cookies.
+    pub allow_credentials: bool,
+    /// Whether browsers must not tell others the URL, because it contains a token.
+    pub no_referrer: bool,
     /// When the client may try again: for exactly the codes that have a [`Retry`](super::Retry).
     pub retry_after: Option<RetryAfter>,
     /// When the response is made.
@@ -118,7 +124,13 @@ impl ErrorResponse {
             push_header(out, "Upgrade", "websocket");
             push_header(out, "Sec-WebSocket-Version", "13");
         }
-        push_cors(out, options.allow_origin);
+        if let Some(challenge) = self.code.challenge() {
+            push_header(out, "WWW-Authenticate", challenge);
+        }
+        if options.no_referrer {
+            push_no_referrer(out);
+        }
+        push_cors(out, options.allow_origin, options.allow_credentials);
         push_connection(out, options.keep_alive);
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&body);
@@ -153,6 +165,7 @@ fn reason_phrase(status: u16) -> &'static str {
         413 => "Content Too Large",
         414 => "URI Too Long",
         426 => "Upgrade Required",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
         503 => "Service Unavailable",
@@ -194,7 +207,7 @@ mod tests {
             keep_alive: true,
             allow_origin: Some("http://a"),
             retry_after: Some(RetryAfter::from_ms(6_001)),
-            date: None,
+            ..Default::default()
         };
         let text = written(&ErrorCode::Full.into(), &options);
         assert!(!text.contains("close"));
@@ -206,6 +219,34 @@ mod tests {
     fn a_missing_upgrade_is_named() {
         let text = written(&ErrorCode::UpgradeRequired.into(), &ResponseOptions::default());
         assert!(text.contains("\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"));
+    }
+
+    #[test]
+    fn a_missing_token_and_a_bad_one_have_different_challenges() {
+        let challenge = |code: ErrorCode| {
+            let text = written(&code.into(), &ResponseOptions::default());
+            let (_, rest) = text.split_once("\r\nWWW-Authenticate: ")?;
+            Some(rest.lines().next().expect("a value").to_owned())
+        };
+        assert_eq!(challenge(ErrorCode::Unauthorized).as_deref(), Some("Bearer"));
+        let bad = Some("Bearer error=\"invalid_token\"".to_owned());
+        assert_eq!(challenge(ErrorCode::InvalidToken), bad);
+        assert_eq!(challenge(ErrorCode::TokenExpired), bad);
+        assert_eq!(challenge(ErrorCode::TokenRevoked), bad);
+        assert_eq!(challenge(ErrorCode::Forbidden), None);
+    }
+
+    #[test]
+    fn only_listed_pages_may_send_cookies() {
+        let options = ResponseOptions {
+            allow_origin: Some("http://a"),
+            allow_credentials: true,
+            ..Default::default()
+        };
+        let text = written(&ErrorCode::Forbidden.into(), &options);
+        assert!(text.contains("\r\nAccess-Control-Allow-Credentials: true\r\n"));
+        let options = ResponseOptions { allow_origin: None, ..options };
+        assert!(!written(&ErrorCode::Forbidden.into(), &options).contains("Access-Control"));
     }
 
     #[test]

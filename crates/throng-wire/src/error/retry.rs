@@ -23,6 +23,9 @@ impl Retry {
     /// waits no longer than this.
     pub(super) const FULL: Retry = Retry::Within { min_ms: 1_000, max_ms: 10_000 };
 
+    /// Where the limit that was reached knows no moment of its own.
+    pub(super) const LIMIT: Retry = Retry::Within { min_ms: 1_000, max_ms: 5_000 };
+
     /// An overload passes sooner.
     pub(super) const BUSY: Retry = Retry::Within { min_ms: 1_000, max_ms: 5_000 };
 

@@ -1,13 +1,19 @@
-//! The response to a subscription that is refused for now: the server is full, busy or draining.
+//! The response to a subscription that is refused: for now, because the server is full, busy or
+//! draining or a limit is reached; or because of the client's token.
 //!
-//! A client must be able to tell such a error from one for good. An `EventSource` gives up for
-//! ever on any status but 200, and a page cannot read why a WebSocket was not opened. So both are
-//! opened, told when to try again, and ended; everything else is answered `503`. For clients that
-//! read headers, `Retry-After` tells each of these from the beginning of a subscription.
+//! A client must be able to tell an error for now from one for good. An `EventSource` gives up for
+//! ever on any status but 200, and a page cannot read why a WebSocket was not opened. So for an
+//! error for now both are opened, told when to try again, and ended. For clients that read
+//! headers, `Retry-After` tells each of these from the beginning of a subscription. A token that
+//! is missing, bad or not enough closes a WebSocket that is opened only to say so. An
+//! `EventSource` gets the status: it must not come back with the same token. Everything else is
+//! answered with the status.
 
 use super::push_upgrade;
 use crate::error::{ErrorResponse, ResponseOptions, RetryAfter};
-use crate::header::{push_connection, push_cors, push_date, push_header, push_nosniff};
+use crate::header::{
+    push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
+};
 use crate::sse;
 use crate::subscribe::{Request, Transport};
 use crate::websocket::write_close;
@@ -21,14 +27,16 @@ impl ErrorResponse {
         request: &Request,
         options: &ResponseOptions<'_>,
     ) {
-        match (&request.transport, options.retry_after, self.code.close_code()) {
-            (Transport::WebSocket { accept, is_v1 }, Some(retry_after), Some(close_code)) => {
-                push_upgrade(out, accept, *is_v1);
-                push_date(out, options.date);
-                push_header(out, "Retry-After", &retry_after.seconds().to_string());
-                push_cors(out, options.allow_origin);
+        let options = &ResponseOptions { no_referrer: request.has_query_token, ..*options };
+        match (&request.transport, options.retry_after, self.code.subscription_close_code()) {
+            (Transport::WebSocket { accept, subprotocol }, retry_after, Some(close_code)) => {
+                push_upgrade(out, accept, *subprotocol);
+                push_headers(out, options);
                 out.extend_from_slice(b"\r\n");
-                write_close(out, close_code, &retry_after.close_reason());
+                match retry_after {
+                    Some(retry_after) => write_close(out, close_code, &retry_after.close_reason()),
+                    None => write_close(out, close_code, &self.message),
+                }
             }
             (Transport::Sse, Some(retry_after), _) => self.write_events(out, retry_after, options),
             _ => self.write_response(out, options),
@@ -49,13 +57,23 @@ impl ErrorResponse {
         push_header(out, "Content-Length", &body.len().to_string());
         push_header(out, "Cache-Control", "no-store");
         push_nosniff(out);
-        push_date(out, options.date);
-        push_header(out, "Retry-After", &retry_after.seconds().to_string());
-        push_cors(out, options.allow_origin);
+        push_headers(out, options);
         push_connection(out, false);
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&body);
     }
+}
+
+/// Appends the headers that do not depend on the transport.
+fn push_headers(out: &mut Vec<u8>, options: &ResponseOptions<'_>) {
+    push_date(out, options.date);
+    if let Some(retry_after) = options.retry_after {
+        push_header(out, "Retry-After", &retry_after.seconds().to_string());
+    }
+    if options.no_referrer {
+        push_no_referrer(out);
+    }
+    push_cors(out, options.allow_origin, options.allow_credentials);
 }
 
 #[cfg(test)]
@@ -66,7 +84,11 @@ mod tests {
     use crate::subscribe::{Route, route};
 
     fn refused(code: ErrorCode, fields: &str) -> Vec<u8> {
-        let text = format!("GET /channels/a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        refused_at("/channels/a", code, fields)
+    }
+
+    fn refused_at(target: &str, code: ErrorCode, fields: &str) -> Vec<u8> {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let Ok(Parsed::Complete { head, .. }) =
             head::parse(text.as_bytes(), Limits { max_head_bytes: 1000 })
         else {
@@ -78,7 +100,7 @@ mod tests {
             keep_alive: false,
             allow_origin: Some("http://a"),
             retry_after: code.retry().map(|_| RetryAfter::from_ms(2345)),
-            date: None,
+            ..ResponseOptions::default()
         };
         ErrorResponse::from(code).write_for_subscriber(&mut out, &request, &options);
         out
@@ -96,24 +118,69 @@ mod tests {
         assert!(body.starts_with(": full: ") && body.ends_with("\nretry: 2345\n\n"), "{body}");
     }
 
+    const UPGRADE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+    /// Splits a response into its head and what follows.
+    fn split(out: &[u8]) -> (&str, &[u8]) {
+        let at = out.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+        (str::from_utf8(&out[..at]).unwrap(), &out[at..])
+    }
+
     #[test]
     fn a_websocket_opens_and_closes_with_the_retry() {
-        let fields = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
-            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
         let v1 = "Sec-WebSocket-Protocol: throng.v1\r\n";
-        for (error, code) in
-            [(ErrorCode::Full, 1013u16), (ErrorCode::Busy, 1013), (ErrorCode::Draining, 1012)]
-        {
-            let out = refused(error, &format!("{fields}{v1}"));
-            let at = out.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
-            let head = str::from_utf8(&out[..at]).unwrap();
+        for (error, code) in [
+            (ErrorCode::Full, 1013u16),
+            (ErrorCode::Busy, 1013),
+            (ErrorCode::Draining, 1012),
+            (ErrorCode::TooManyRequests, 4006),
+        ] {
+            let out = refused(error, &format!("{UPGRADE}{v1}"));
+            let (head, frames) = split(&out);
             assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
             assert!(head.contains("\r\nSec-WebSocket-Protocol: throng.v1\r\n"), "{head}");
             assert!(head.contains("\r\nRetry-After: 3\r\n"), "{head}");
             let mut frame = Vec::new();
             write_close(&mut frame, code, "reconnect in 2345 ms");
-            assert_eq!(out[at..], frame);
+            assert_eq!(frames, frame);
         }
+    }
+
+    #[test]
+    fn a_websocket_opens_and_closes_with_what_is_wrong_with_its_token() {
+        let plain = "Sec-WebSocket-Protocol: throng.token.abc, throng.plain\r\n";
+        for (error, code) in [
+            (ErrorCode::Unauthorized, 4003u16),
+            (ErrorCode::InvalidToken, 4003),
+            (ErrorCode::TokenExpired, 4002),
+            (ErrorCode::TokenRevoked, 4004),
+            (ErrorCode::Forbidden, 4005),
+        ] {
+            let out = refused(error, &format!("{UPGRADE}{plain}"));
+            let (head, frames) = split(&out);
+            assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+            assert!(head.contains("\r\nSec-WebSocket-Protocol: throng.plain\r\n"), "{head}");
+            assert!(!head.contains("\r\nRetry-After:"), "{head}");
+            let mut frame = Vec::new();
+            write_close(&mut frame, code, error.message());
+            assert_eq!(frames, frame);
+        }
+        let text = refused(ErrorCode::OriginRefused, UPGRADE);
+        assert!(text.starts_with(b"HTTP/1.1 403 "));
+    }
+
+    #[test]
+    fn an_event_source_with_a_bad_token_gets_the_status() {
+        let events = "Accept: text/event-stream\r\n";
+        let text = refused_at("/channels/a?token=abc", ErrorCode::TokenExpired, events);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 401 "), "{text}");
+        assert!(text.contains("\r\nReferrer-Policy: no-referrer\r\n"), "{text}");
+        assert!(text.contains("{\"error\":\"token_expired\""), "{text}");
+        let text = refused(ErrorCode::TooManyRequests, events);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("\nretry: 2345\n"), "{text}");
     }
 
     #[test]

@@ -10,15 +10,44 @@ use crate::websocket::{ACCEPT_BYTES, accept_key};
 /// The length of a decoded `Sec-WebSocket-Key`.
 const KEY_BYTES: usize = 16;
 
-/// The sub-protocol, as `Sec-WebSocket-Protocol` names it.
-const PROTOCOL_V1: &[u8] = b"throng.v1";
+/// The protocol of a WebSocket that the client offers in `Sec-WebSocket-Protocol` and the server
+/// selects. Without one it is plain too, but a browser closes a WebSocket whose page offers
+/// something, such as a token, and gets nothing selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subprotocol {
+    /// The bodies of messages, `throng.plain`.
+    Plain,
+    /// Commands and envelopes, `throng.v1`.
+    V1,
+}
+
+impl Subprotocol {
+    /// From the preferred one.
+    const ALL: [Subprotocol; 2] = [Subprotocol::V1, Subprotocol::Plain];
+
+    /// The name in `Sec-WebSocket-Protocol`, case-sensitive.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subprotocol::Plain => "throng.plain",
+            Subprotocol::V1 => "throng.v1",
+        }
+    }
+
+    fn selected(head: &Head<'_>) -> Option<Subprotocol> {
+        let is_offered = |subprotocol: &Subprotocol| {
+            let name = subprotocol.name().as_bytes();
+            head.items("sec-websocket-protocol").any(|item| item == name)
+        };
+        Subprotocol::ALL.into_iter().find(is_offered)
+    }
+}
 
 /// A valid handshake.
 pub(super) struct Handshake {
     /// The value of `Sec-WebSocket-Accept`.
     pub accept: [u8; ACCEPT_BYTES],
-    /// Whether the client offers `throng.v1`.
-    pub is_v1: bool,
+    /// What the server selects.
+    pub subprotocol: Option<Subprotocol>,
 }
 
 /// Checks the handshake of a request with `Upgrade: websocket`.
@@ -35,10 +64,9 @@ pub(super) fn read(head: &Head<'_>) -> Result<Handshake, ErrorResponse> {
     }
     let mut keys = head.headers("sec-websocket-key");
     match (keys.next(), keys.next()) {
-        (Some(key), None) if is_key(key) => Ok(Handshake {
-            accept: accept_key(key),
-            is_v1: head.items("sec-websocket-protocol").any(|item| item == PROTOCOL_V1),
-        }),
+        (Some(key), None) if is_key(key) => {
+            Ok(Handshake { accept: accept_key(key), subprotocol: Subprotocol::selected(head) })
+        }
         _ => Err(bad_handshake(
             "a WebSocket needs one header `Sec-WebSocket-Key`, 16 bytes in base64",
         )),

@@ -1,7 +1,7 @@
 //! Transport negotiation: the query parameter, otherwise the headers, in the order of the
 //! reference.
 
-use super::handshake::{self, Handshake};
+use super::handshake::{self, Handshake, Subprotocol};
 use super::query::{NamedTransport, Query, WAIT_S_MAX, parse_seconds};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
@@ -18,8 +18,8 @@ pub enum Transport {
     WebSocket {
         /// The value of `Sec-WebSocket-Accept`.
         accept: [u8; ACCEPT_BYTES],
-        /// Whether the client offers `throng.v1`.
-        is_v1: bool,
+        /// The selected sub-protocol, if the client offers one that the server knows.
+        subprotocol: Option<Subprotocol>,
     },
     /// A stream of server-sent events.
     Sse,
@@ -30,6 +30,13 @@ pub enum Transport {
         /// How long to wait for a message, in milliseconds.
         wait_ms: u32,
     },
+}
+
+impl Transport {
+    /// Whether it is a WebSocket with the commands of `throng.v1`.
+    pub fn is_v1(&self) -> bool {
+        matches!(self, Transport::WebSocket { subprotocol: Some(Subprotocol::V1), .. })
+    }
 }
 
 pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
@@ -53,8 +60,8 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
 }
 
 fn websocket(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
-    let Handshake { accept, is_v1 } = handshake::read(head)?;
-    Ok(Transport::WebSocket { accept, is_v1 })
+    let Handshake { accept, subprotocol } = handshake::read(head)?;
+    Ok(Transport::WebSocket { accept, subprotocol })
 }
 
 fn accepts_events(head: &Head<'_>) -> bool {

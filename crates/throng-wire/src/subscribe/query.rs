@@ -14,8 +14,8 @@ pub const HISTORY_MAX: u32 = 100_000;
 pub(crate) const WAIT_S_MAX: u32 = 300;
 
 /// The known parameters.
-const KNOWN: [&str; 8] =
-    ["channel", "user", "since", "history", "wait", "envelope", "welcome", "transport"];
+const KNOWN: [&str; 9] =
+    ["channel", "user", "since", "history", "wait", "envelope", "welcome", "transport", "token"];
 
 /// The values of `?transport=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Query<'a> {
     pub envelope: Option<bool>,
     pub welcome: Option<bool>,
     pub transport: Option<NamedTransport>,
+    /// The parameter, still percent-encoded; [`credential`](crate::credential) reads it.
+    pub token: Option<&'a str>,
 }
 
 impl<'a> Query<'a> {
@@ -63,6 +65,7 @@ impl<'a> Query<'a> {
             "envelope" => once("envelope", &mut self.envelope, read_bool("envelope", value)?)?,
             "welcome" => once("welcome", &mut self.welcome, read_bool("welcome", value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
+            "token" => once("token", &mut self.token, value)?,
             _ => refuse_unknown(key, value, &KNOWN)?,
         }
         Ok(())

@@ -111,6 +111,7 @@ fn a_subscription_without_parameters() {
             welcome: None,
             is_http10: false,
             keep_alive: true,
+            has_query_token: false,
             origin: None,
             host: Some("push.example".to_owned()),
         }
@@ -343,7 +344,7 @@ fn the_query_overrules_the_headers() {
 
 #[test]
 fn a_websocket_is_answered_with_the_hash_of_its_key() {
-    let plain = Transport::WebSocket { accept: *ACCEPT, is_v1: false };
+    let plain = Transport::WebSocket { accept: *ACCEPT, subprotocol: None };
     assert_eq!(transport("/channels/a", HANDSHAKE), plain);
     assert_eq!(
         transport("/channels/a", &format!("Accept: text/event-stream\r\n{HANDSHAKE}")),
@@ -353,15 +354,19 @@ fn a_websocket_is_answered_with_the_hash_of_its_key() {
         .replace("Upgrade: websocket", "upgrade: foo, WebSocket")
         .replace("Connection: Upgrade", "connection: keep-alive, upgrade");
     assert_eq!(transport("/channels/a", &browser), plain);
-    for (protocols, is_v1) in [
-        ("Sec-WebSocket-Protocol: throng.v1\r\n", true),
-        ("Sec-WebSocket-Protocol: chat, throng.v1\r\n", true),
-        ("Sec-WebSocket-Protocol: chat\r\nsec-websocket-protocol: throng.v1\r\n", true),
-        ("Sec-WebSocket-Protocol: throng.v10, Throng.v1\r\n", false),
+    let (v1, plain) = (Some(Subprotocol::V1), Some(Subprotocol::Plain));
+    for (protocols, subprotocol) in [
+        ("Sec-WebSocket-Protocol: throng.v1\r\n", v1),
+        ("Sec-WebSocket-Protocol: chat, throng.v1\r\n", v1),
+        ("Sec-WebSocket-Protocol: chat\r\nsec-websocket-protocol: throng.v1\r\n", v1),
+        ("Sec-WebSocket-Protocol: throng.plain, throng.token.a.b.c, throng.v1\r\n", v1),
+        ("Sec-WebSocket-Protocol: throng.token.a.b.c, throng.plain\r\n", plain),
+        ("Sec-WebSocket-Protocol: throng.token.a.b.c\r\n", None),
+        ("Sec-WebSocket-Protocol: throng.v10, Throng.v1\r\n", None),
     ] {
         assert_eq!(
             transport("/channels/a", &format!("{HANDSHAKE}{protocols}")),
-            Transport::WebSocket { accept: *ACCEPT, is_v1 },
+            Transport::WebSocket { accept: *ACCEPT, subprotocol },
             "{protocols}"
         );
     }

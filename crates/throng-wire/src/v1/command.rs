@@ -4,12 +4,13 @@ use serde_json::value::RawValue;
 
 use super::fields::{Fields, boolean, messages, owned, string};
 use super::publication::Publication;
+use crate::credential::Token;
 use crate::error::ErrorResponse;
 use crate::name::Target;
 use crate::unknown;
 
 /// The commands and their fields.
-const COMMANDS: [(&str, &[&str]); 6] = [
+const COMMANDS: [(&str, &[&str]); 7] = [
     ("subscribe", &["type", "ref", "channel", "user", "since", "history"]),
     ("unsubscribe", &["type", "ref", "channel", "user"]),
     (
@@ -18,6 +19,7 @@ const COMMANDS: [(&str, &[&str]); 6] = [
     ),
     ("history", &["type", "ref", "channel", "user", "limit", "before", "after"]),
     ("presence", &["type", "ref", "channel", "user", "limit"]),
+    ("auth", &["type", "ref", "token"]),
     ("ping", &["type", "ref"]),
 ];
 
@@ -64,6 +66,11 @@ pub enum Command {
         target: Target,
         /// The largest number of users, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
+    },
+    /// Shows a newer token of the same user.
+    Auth {
+        /// The newer token, not verified yet.
+        token: Token,
     },
     /// Asks for a pong.
     Ping,
@@ -118,6 +125,7 @@ impl Command {
                 after: owned(fields.after, "after")?,
             },
             "presence" => Command::Presence { target: fields.target()?, limit: fields.limit()? },
+            "auth" => Command::Auth { token: fields.token()? },
             _ => Command::Ping,
         })
     }

@@ -8,6 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::credential::Token;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::name::{Kind, Target, check_name};
 use crate::subscribe::HISTORY_MAX;
@@ -64,6 +65,7 @@ fields! {
     encoding "encoding",
     content_type "content_type",
     key "key",
+    token "token",
 }
 
 /// A JSON string, borrowed if it has no escapes.
@@ -156,6 +158,13 @@ impl<'a> Fields<'a> {
             }
             limit => Ok(limit),
         }
+    }
+
+    pub(super) fn token(&self) -> Result<Token, ErrorResponse> {
+        let Some(value) = self.token else {
+            return Err(ErrorResponse::bad_request("the field `token` is missing"));
+        };
+        Token::new(&decoded_string(value, "token")?)
     }
 
     pub(crate) fn exclude(&self) -> Result<Option<String>, ErrorResponse> {

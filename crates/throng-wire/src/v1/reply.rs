@@ -138,6 +138,42 @@ pub fn unsubscribed(out: &mut Vec<u8>, target: &Target, reference: Option<&RawVa
     Object::typed(out, "unsubscribed").target(target).end_with(reference);
 }
 
+/// Reports a subscription that the server has ended: the client's newer token, or a newer
+/// decision, does not allow it any more.
+pub fn revoked(out: &mut Vec<u8>, target: &Target, error: &ErrorResponse) {
+    let object = Object::typed(out, "unsubscribed").target(target);
+    error_fields(object, error).end();
+}
+
+/// Confirms a newer token: of which user, if it names one, and for how long it holds.
+pub fn authenticated(
+    out: &mut Vec<u8>,
+    user: Option<&str>,
+    expires_in_s: u64,
+    reference: Option<&RawValue>,
+) {
+    let mut object = Object::typed(out, "authenticated");
+    if let Some(user) = user {
+        object = object.string("user", user);
+    }
+    object.number("expires_in", expires_in_s).end_with(reference);
+}
+
+/// Reports that the connection will be closed, unless it shows a newer token by then.
+pub fn expiring(out: &mut Vec<u8>, expires_in_s: u64) {
+    Object::typed(out, "expiring").number("expires_in", expires_in_s).end();
+}
+
+/// The last event of a stream that the server ends, with what a WebSocket's close frame says. The
+/// code is that of an error, or `disconnected` for the application's close codes.
+pub fn closed(out: &mut Vec<u8>, code: &str, close_code: u16, message: &str) {
+    Object::typed(out, "closed")
+        .string("code", code)
+        .number("close_code", u64::from(close_code))
+        .string("message", message)
+        .end();
+}
+
 /// Confirms a publication.
 pub fn published(
     out: &mut Vec<u8>,
@@ -179,10 +215,11 @@ pub fn gap(out: &mut Vec<u8>, target: &Target, missed: Option<u64>, id: &str) {
 
 /// Refuses a command.
 pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawValue>) {
-    Object::typed(out, "error")
-        .string("code", error.code.name())
-        .string("message", &error.message)
-        .end_with(reference);
+    error_fields(Object::typed(out, "error"), error).end_with(reference);
+}
+
+fn error_fields<'o>(object: Object<'o>, error: &ErrorResponse) -> Object<'o> {
+    object.string("code", error.code.name()).string("message", &error.message)
 }
 
 /// Replies to a ping.

@@ -81,6 +81,27 @@ fn every_command_of_the_reference_is_parsed() {
 }
 
 #[test]
+fn a_token_is_a_bounded_string_that_nothing_shows() {
+    let text = r#"{"type":"auth","token":"eyJ.s3cret.x","ref":"r"}"#;
+    let received = parse(text);
+    assert!(!format!("{received:?}").contains("s3cret"), "{received:?}");
+    let Ok(Command::Auth { token }) = received.command else { panic!("{received:?}") };
+    assert_eq!(token.text(), "eyJ.s3cret.x");
+    for (field, code) in [
+        (r#""ref":1"#.to_owned(), "bad_request"),
+        (r#""token":["s3cret"]"#.to_owned(), "bad_request"),
+        (r#""token":"s3cret","channel":"a""#.to_owned(), "bad_request"),
+        (r#""token":"""#.to_owned(), "invalid_token"),
+        (r#""token":"s3cret\n""#.to_owned(), "invalid_token"),
+        (format!(r#""token":"{}""#, "s3cret".repeat(20_000)), "invalid_token"),
+    ] {
+        let (refused, message) = refused(&format!(r#"{{"type":"auth",{field}}}"#));
+        assert_eq!(refused, code, "{message}");
+        assert!(!message.contains("s3cret"), "{message}");
+    }
+}
+
+#[test]
 fn null_is_ignored() {
     let text = r#"{"type":"subscribe","channel":"a","user":null,"since":null}"#;
     let expected = Command::Subscribe { target: channel("a"), since: None, history: None };
@@ -112,7 +133,7 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"nope"}"#),
         "the value of `type` is not a command; `subscribe`, `unsubscribe`, `publish`, `history`, \
-         `presence` and `ping` are known"
+         `presence`, `auth` and `ping` are known"
     );
     for text in [
         r#"{"type":"ping","a b secret":1}"#,
@@ -284,6 +305,30 @@ fn replies_match_the_reference() {
     assert_eq!(
         answer(|out| gap(out, &a, Some(12), "k-9")),
         r#"{"type":"gap","channel":"a","missed":12,"id":"k-9"}"#
+    );
+    let ungranted = ErrorResponse::new(ErrorCode::Forbidden, "the token does not grant this");
+    assert_eq!(
+        answer(|out| revoked(out, &a, &ungranted)),
+        concat!(
+            r#"{"type":"unsubscribed","channel":"a","code":"forbidden","#,
+            r#""message":"the token does not grant this"}"#
+        )
+    );
+    assert_eq!(
+        answer(|out| authenticated(out, Some("an\"n"), 900, Some(&raw("1")))),
+        r#"{"type":"authenticated","user":"an\"n","expires_in":900,"ref":1}"#
+    );
+    assert_eq!(
+        answer(|out| authenticated(out, None, 0, None)),
+        r#"{"type":"authenticated","expires_in":0}"#
+    );
+    assert_eq!(answer(|out| expiring(out, 90)), r#"{"type":"expiring","expires_in":90}"#);
+    assert_eq!(
+        answer(|out| closed(out, "token_expired", 4002, "the token has expired")),
+        concat!(
+            r#"{"type":"closed","code":"token_expired","close_code":4002,"#,
+            r#""message":"the token has expired"}"#
+        )
     );
     let uncounted = answer(|out| gap(out, &a, None, "k-9"));
     assert_eq!(uncounted, r#"{"type":"gap","channel":"a","id":"k-9"}"#);

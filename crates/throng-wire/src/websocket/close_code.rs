@@ -1,5 +1,8 @@
 //! The close codes that the server sends, but for those that echo a client's own close. Below 4000
 //! they are those of RFC 6455 and its registry.
+//!
+//! From [`DISCONNECTED`] on they are the application's: it closes connections through the control
+//! plane with a code of its own. From [`DISCONNECTED_FOR_GOOD`] on clients do not come back.
 
 /// The client breaks RFC 6455.
 pub const PROTOCOL_ERROR: u16 = 1002;
@@ -19,11 +22,25 @@ pub const TRY_AGAIN_LATER: u16 = 1013;
 pub const LAGGING: u16 = 4000;
 /// The client answered no ping in time.
 pub const PING_TIMEOUT: u16 = 4001;
-/// What the client was allowed to do has ended.
+/// What the client was allowed to do has ended, or its token had expired already.
 pub const EXPIRED: u16 = 4002;
+/// The client's token is missing or bad.
+pub const UNAUTHORIZED: u16 = 4003;
+/// The client's token is revoked.
+pub const REVOKED: u16 = 4004;
+/// The client may not follow what it follows or asks to follow.
+pub const FORBIDDEN: u16 = 4005;
+/// The client's address, user or key has more connections than it may, or does more.
+pub const LIMIT: u16 = 4006;
+/// The application has closed the connection. The client may come back.
+pub const DISCONNECTED: u16 = 4100;
+/// The application has closed the connection. The client should not come back.
+pub const DISCONNECTED_FOR_GOOD: u16 = 4500;
+/// The last code that an application can use.
+pub const LAST: u16 = 4999;
 
-/// All of them.
-pub const ALL: [u16; 10] = [
+/// All codes but the application's.
+pub const ALL: [u16; 14] = [
     PROTOCOL_ERROR,
     UNSUPPORTED_DATA,
     INVALID_PAYLOAD,
@@ -34,6 +51,10 @@ pub const ALL: [u16; 10] = [
     LAGGING,
     PING_TIMEOUT,
     EXPIRED,
+    UNAUTHORIZED,
+    REVOKED,
+    FORBIDDEN,
+    LIMIT,
 ];
 
 #[cfg(test)]

@@ -79,6 +79,8 @@ impl Answer {
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,
             allow_origin: poll.and_then(|poll| poll.origin.as_deref()),
+            allow_credentials: false,
+            no_referrer: poll.is_some_and(|poll| poll.no_referrer),
             date: Some(date),
         };
         let body = self.content_type.as_deref().map(|content_type| PollBody {

@@ -200,7 +200,8 @@ impl<N: Net> Worker<N> {
             .with(Flags::DELIVERY_DEFERRED, connection.has(Flags::DELIVERY_DEFERRED))
             .with(Flags::VIEWER, request.is_status());
         let (encoding, flags) = match request.transport {
-            Transport::WebSocket { is_v1, .. } => {
+            Transport::WebSocket { .. } => {
+                let is_v1 = request.transport.is_v1();
                 let is_envelope = is_v1 || request.envelope;
                 let encoding =
                     if is_envelope { Encoding::WebSocketEnvelope } else { Encoding::WebSocket };
@@ -243,9 +244,11 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
-        if request.origin.is_some() || is_recovered.is_some() {
+        let no_referrer = request.has_query_token;
+        if request.origin.is_some() || is_recovered.is_some() || no_referrer {
             let origin = request.origin.clone();
-            connection.io_mut().long_poll = Some(Box::new(LongPoll { origin, is_recovered }));
+            let long_poll = LongPoll { origin, no_referrer, is_recovered };
+            connection.io_mut().long_poll = Some(Box::new(long_poll));
         }
         // A gap is reported at once, even without a message.
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
@@ -277,13 +280,15 @@ impl<N: Net> Worker<N> {
             recovered: is_recovered,
             connection: Some(&connection_name),
             allow_origin: request.origin.as_deref(),
+            allow_credentials: false,
+            no_referrer: request.has_query_token,
             date: Some(self.clock.date()),
         };
         let mut out = self.buffers.take_output();
         let is_chunked = !request.is_http10;
         match &request.transport {
-            Transport::WebSocket { accept, is_v1 } => {
-                response::websocket(&mut out, accept, *is_v1, &headers);
+            Transport::WebSocket { accept, subprotocol } => {
+                response::websocket(&mut out, accept, *subprotocol, &headers);
             }
             Transport::Sse => response::sse(&mut out, is_chunked, &headers),
             _ => response::stream(&mut out, is_chunked, content_type(request), &headers),

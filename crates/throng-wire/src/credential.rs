@@ -1,0 +1,115 @@
+//! Credentials: the token or the key that a request shows.
+//!
+//! | place | on |
+//! |---|---|
+//! | `Authorization: Bearer TOKEN` | every request |
+//! | `?token=TOKEN` | a `GET` that subscribes: an `EventSource` can set no header |
+//! | the sub-protocol `throng.token.TOKEN` | a WebSocket: a page can set no other header of one |
+//! | a cookie, whose name is a setting | every request, by the rules of [`check_cookie`] |
+//!
+//! Nothing is verified here. A credential is at most [`TOKEN_BYTES_MAX`] visible ASCII characters.
+//!
+//! # Invariants
+//!
+//! * No error and no debug output contains a credential or a part of one.
+//! * A request has at most one credential: of two different ones the client could not know which
+//!   counts, and a proxy could have checked the other.
+
+mod cookie;
+mod find;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::error::{ErrorCode, ErrorResponse};
+
+pub use cookie::{CookieRequest, check_cookie};
+pub use find::{of_request, of_subscription};
+
+/// The longest token or key. A request head has at most 16 KiB unless the settings say otherwise.
+pub const TOKEN_BYTES_MAX: usize = 8 << 10;
+
+/// Where a credential stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The header `Authorization`, with the scheme `Bearer`.
+    Header,
+    /// An item of `Sec-WebSocket-Protocol`.
+    Subprotocol,
+    /// The parameter `token`.
+    Query,
+    /// A cookie. A browser sends it with every request, whatever page makes it.
+    Cookie,
+}
+
+/// The token or key of a request, not verified yet.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential<'a> {
+    text: Cow<'a, str>,
+    place: Place,
+}
+
+impl<'a> Credential<'a> {
+    /// The token or key itself. It must not reach logs, metrics or errors.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Where it stands. Where the same credential stands in several places, the first of
+    /// [`Place`] counts.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    fn new(text: Cow<'a, str>, place: Place) -> Result<Credential<'a>, ErrorResponse> {
+        check(&text)?;
+        Ok(Credential { text, place })
+    }
+}
+
+impl fmt::Debug for Credential<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Credential");
+        debug.field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// The token of a command, not verified yet.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Box<str>);
+
+impl Token {
+    pub(crate) fn new(text: &str) -> Result<Token, ErrorResponse> {
+        check(text)?;
+        Ok(Token(text.into()))
+    }
+
+    /// The token itself. It must not reach logs, metrics or errors.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+fn check(text: &str) -> Result<(), ErrorResponse> {
+    let invalid = |message| Err(ErrorResponse::new(ErrorCode::InvalidToken, message));
+    if text.is_empty() {
+        return invalid("the token is empty");
+    }
+    if text.len() > TOKEN_BYTES_MAX {
+        return invalid("the token is longer than 8 KiB");
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return invalid("the token contains a character that no token has");
+    }
+    Ok(())
+}
+
+const _: () = assert!(TOKEN_BYTES_MAX == 8 << 10, "the sentence names the limit");

@@ -1,0 +1,132 @@
+//! Finds the credential of a request head.
+
+use super::{Credential, Place};
+use crate::error::{ErrorCode, ErrorResponse};
+use crate::head::Head;
+use crate::percent::decode_query;
+use crate::subscribe::{Request, Transport};
+
+/// The scheme of `Authorization`, which is case-insensitive.
+const SCHEME: &[u8] = b"bearer";
+
+/// What precedes the token in a sub-protocol.
+const SUBPROTOCOL_PREFIX: &str = "throng.token.";
+
+/// The credential of a request that subscribes, of which `head` is the head. `cookie` is the name
+/// of the token's cookie, if the settings name one.
+///
+/// # Errors
+///
+/// `bad_request` for two different credentials; `invalid_token` for one that none can be.
+pub fn of_subscription<'a>(
+    head: &Head<'a>,
+    request: &Request,
+    cookie: Option<&str>,
+) -> Result<Option<Credential<'a>>, ErrorResponse> {
+    let mut found = None;
+    authorization(&mut found, head.headers("authorization"))?;
+    if matches!(request.transport, Transport::WebSocket { .. }) {
+        for item in head.items("sec-websocket-protocol") {
+            if let Some(token) = item.strip_prefix(SUBPROTOCOL_PREFIX.as_bytes()) {
+                add(&mut found, token, Place::Subprotocol)?;
+            }
+        }
+    }
+    query(&mut found, head.target)?;
+    cookies(&mut found, head.headers("cookie"), cookie)?;
+    Ok(found)
+}
+
+/// The credential of any other request. `headers` gives all values of a header. `cookie` and the
+/// errors are those of [`of_subscription`].
+pub fn of_request<'a, V: Iterator<Item = &'a [u8]>>(
+    headers: impl Fn(&'static str) -> V,
+    cookie: Option<&str>,
+) -> Result<Option<Credential<'a>>, ErrorResponse> {
+    let mut found = None;
+    authorization(&mut found, headers("authorization"))?;
+    cookies(&mut found, headers("cookie"), cookie)?;
+    Ok(found)
+}
+
+/// Other schemes are not the server's: a proxy in front may use them.
+fn authorization<'a>(
+    found: &mut Option<Credential<'a>>,
+    values: impl Iterator<Item = &'a [u8]>,
+) -> Result<(), ErrorResponse> {
+    for value in values {
+        let value = value.trim_ascii();
+        let end = value.iter().position(|&byte| byte == b' ').unwrap_or(value.len());
+        let (scheme, token) = value.split_at(end);
+        if scheme.eq_ignore_ascii_case(SCHEME) {
+            add(found, token.trim_ascii(), Place::Header)?;
+        }
+    }
+    Ok(())
+}
+
+fn query<'a>(found: &mut Option<Credential<'a>>, target: &'a str) -> Result<(), ErrorResponse> {
+    let Some((_, query)) = target.split_once('?') else { return Ok(()) };
+    for pair in query.split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if decode_query(key).as_deref() != Some("token") {
+            continue;
+        }
+        let Some(token) = decode_query(value) else {
+            let message = "the parameter `token` is not percent-encoded UTF-8";
+            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message));
+        };
+        merge(found, Credential::new(token, Place::Query)?)?;
+    }
+    Ok(())
+}
+
+/// An empty cookie counts as none: that is how many programs delete one.
+fn cookies<'a>(
+    found: &mut Option<Credential<'a>>,
+    values: impl Iterator<Item = &'a [u8]>,
+    name: Option<&str>,
+) -> Result<(), ErrorResponse> {
+    let Some(name) = name else { return Ok(()) };
+    for pair in values.flat_map(|value| value.split(|&byte| byte == b';')) {
+        let pair = pair.trim_ascii();
+        let Some(value) =
+            pair.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+        else {
+            continue;
+        };
+        let unquoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+        let token = unquoted.unwrap_or(value);
+        if !token.is_empty() {
+            add(found, token, Place::Cookie)?;
+        }
+    }
+    Ok(())
+}
+
+fn add<'a>(
+    found: &mut Option<Credential<'a>>,
+    token: &'a [u8],
+    place: Place,
+) -> Result<(), ErrorResponse> {
+    // What is not UTF-8 is not ASCII either, and refused as such.
+    let text = str::from_utf8(token).unwrap_or("\u{fffd}");
+    merge(found, Credential::new(text.into(), place)?)
+}
+
+fn merge<'a>(
+    found: &mut Option<Credential<'a>>,
+    credential: Credential<'a>,
+) -> Result<(), ErrorResponse> {
+    match found {
+        Some(first) if first.text != credential.text => {
+            let message = "the request has two different tokens or keys";
+            Err(ErrorResponse::bad_request(message))
+        }
+        Some(_) => Ok(()),
+        None => {
+            *found = Some(credential);
+            Ok(())
+        }
+    }
+}
