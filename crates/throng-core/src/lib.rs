@@ -23,6 +23,7 @@
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
+//! | [`events`] | what happens to connections and channels, for the application |
 //! | `listener` | the listeners of a server |
 //! | [`later`] | answers that may come later |
 //! | `histogram` | histograms of durations |
@@ -46,6 +47,7 @@ pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod engine;
+pub mod events;
 pub mod frozen;
 pub mod glob;
 mod histogram;

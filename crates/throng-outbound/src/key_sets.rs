@@ -172,7 +172,7 @@ async fn fetch(origin: &Origin, timeout: Duration) -> Result<(Fetched, usize), F
         headers,
         body: Bytes::new(),
         timeout,
-        response_bytes_max: JWKS_BYTES_MAX,
+        max_response_bytes: JWKS_BYTES_MAX,
     };
     let response = origin.send(&request).await?;
     if response.status != StatusCode::OK {

@@ -10,6 +10,8 @@
 //! | `endpoint` | the URLs that may be requested |
 //! | `client` | a client for HTTP/1.1 and TLS |
 //! | `key_sets` | fetches key sets, and keeps them fresh |
+//! | `callouts` | lets the application decide, and notifies it of events |
+//! | `outcomes` | counts what comes of requests |
 //!
 //! # Invariants
 //!
@@ -17,12 +19,18 @@
 //! * No redirect is followed, and no proxy is used.
 //! * Logs name an endpoint without its query.
 
+mod callouts;
 mod client;
 mod endpoint;
 #[cfg(test)]
 mod fake_server;
 mod key_sets;
+mod outcomes;
 
+pub use callouts::{
+    Asks, CalloutMetrics, CalloutSettings, Callouts, Notifies, RunningCallouts, SECRETS_MAX,
+    Secret, SecretError,
+};
 pub use client::{Trust, TrustError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use key_sets::{KeySetMetrics, KeySetTask};

@@ -40,7 +40,7 @@ pub(crate) struct Outgoing {
     /// Until the response is complete.
     pub(crate) timeout: Duration,
     /// The most bytes of the response's body.
-    pub(crate) response_bytes_max: usize,
+    pub(crate) max_response_bytes: usize,
 }
 
 /// A complete response.
@@ -57,7 +57,7 @@ pub(crate) struct Origin {
     trust: Trust,
     idle: Mutex<Vec<Idle>>,
     /// The most connections that are kept.
-    idle_max: usize,
+    max_idle: usize,
 }
 
 /// A connection without a request.
@@ -79,9 +79,9 @@ impl Drop for Connection {
 }
 
 impl Origin {
-    /// Keeps at most `idle_max` connections while they have no request.
-    pub(crate) fn new(endpoint: Endpoint, trust: Trust, idle_max: usize) -> Origin {
-        Origin { endpoint, trust, idle: Mutex::default(), idle_max }
+    /// Keeps at most `max_idle` connections while they have no request.
+    pub(crate) fn new(endpoint: Endpoint, trust: Trust, max_idle: usize) -> Origin {
+        Origin { endpoint, trust, idle: Mutex::default(), max_idle }
     }
 
     /// Where the requests go.
@@ -128,16 +128,16 @@ impl Origin {
         connection.sender.ready().await.map_err(RequestError::Http)?;
         let sent = connection.sender.send_request(self.request(request));
         let (head, body) = sent.await.map_err(RequestError::Http)?.into_parts();
-        let bytes_max = request.response_bytes_max;
-        if content_length(&head.headers).is_some_and(|length| length > bytes_max as u64) {
-            return Err(RequestError::TooLarge(bytes_max));
+        let max_bytes = request.max_response_bytes;
+        if content_length(&head.headers).is_some_and(|length| length > max_bytes as u64) {
+            return Err(RequestError::TooLarge(max_bytes));
         }
-        let collected = Limited::new(body, bytes_max).collect().await;
+        let collected = Limited::new(body, max_bytes).collect().await;
         let body = collected.map_err(|error| match error.downcast::<hyper::Error>() {
             Ok(error) => RequestError::Http(*error),
             Err(error) => {
                 debug_assert!(error.is::<LengthLimitError>(), "{error}");
-                RequestError::TooLarge(bytes_max)
+                RequestError::TooLarge(max_bytes)
             }
         })?;
         self.keep(connection);
@@ -155,7 +155,7 @@ impl Origin {
             headers.insert(HOST, host);
         }
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        if self.idle_max == 0 {
+        if self.max_idle == 0 {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         sent
@@ -173,7 +173,7 @@ impl Origin {
 
     fn keep(&self, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < self.idle_max && !connection.sender.is_closed() {
+        if idle.len() < self.max_idle && !connection.sender.is_closed() {
             idle.push(Idle { connection, since: Instant::now() });
         }
     }

@@ -22,7 +22,7 @@ fn request(timeout: Duration) -> Outgoing {
     let mut headers = HeaderMap::new();
     headers.insert("x-test", HeaderValue::from_static("yes"));
     let body = Bytes::from_static(b"hello");
-    Outgoing { method: Method::POST, headers, body, timeout, response_bytes_max: BYTES_MAX }
+    Outgoing { method: Method::POST, headers, body, timeout, max_response_bytes: BYTES_MAX }
 }
 
 fn origin(url: &str, trust: Trust) -> Origin {

@@ -1,11 +1,11 @@
 //! What the fetching of key sets counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use throng_core::clock;
 
 use super::FetchError;
+use crate::outcomes::Outcomes;
 
 /// The words for what comes of a fetch.
 const OUTCOMES: [&str; 8] =
@@ -14,19 +14,24 @@ const OUTCOMES: [&str; 8] =
 const FETCHED: &str = "fetched";
 
 /// Counts fetches by their outcome, and knows the age of each set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct KeySetMetrics {
-    outcomes: [AtomicU64; OUTCOMES.len()],
+    outcomes: Outcomes<{ OUTCOMES.len() }>,
     /// When each set was fetched last, by the steady clock; its URL's first good fetch is to come
     /// where it is `None`.
     fetched_ms: Mutex<Vec<Option<u64>>>,
 }
 
+impl Default for KeySetMetrics {
+    fn default() -> KeySetMetrics {
+        KeySetMetrics { outcomes: Outcomes::new(&OUTCOMES), fetched_ms: Mutex::default() }
+    }
+}
+
 impl KeySetMetrics {
     /// How many fetches there were, by the word for their outcome.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.outcomes.iter().map(|count| count.load(Ordering::Relaxed));
-        OUTCOMES.into_iter().zip(counts)
+        self.outcomes.get()
     }
 
     /// The time since the oldest of the sets was fetched, in seconds; `None` if one never was. A
@@ -42,19 +47,11 @@ impl KeySetMetrics {
     }
 
     pub(super) fn failed(&self, error: &FetchError) {
-        self.count(error.label());
+        self.outcomes.count(error.label());
     }
 
     pub(super) fn fetched(&self, at: usize, now_ms: u64) {
-        self.count(FETCHED);
+        self.outcomes.count(FETCHED);
         self.fetched_ms.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(now_ms);
-    }
-
-    fn count(&self, outcome: &str) {
-        let at = OUTCOMES.iter().position(|word| *word == outcome);
-        debug_assert!(at.is_some(), "{outcome} is not in the list");
-        if let Some(at) = at {
-            self.outcomes[at].fetch_add(1, Ordering::Relaxed);
-        }
     }
 }

@@ -1,0 +1,36 @@
+//! What happens to connections and channels, for an application that wants to know.
+
+use crate::message::ConnectionName;
+use crate::name::ChannelName;
+
+/// Something that has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A client follows something over a WebSocket or a stream. Long-polls are no connections.
+    Connected {
+        /// The name of the connection.
+        connection: ConnectionName,
+        /// The user that it belongs to.
+        user: Option<&'a str>,
+        /// How it gets its messages.
+        transport: &'static str,
+    },
+    /// Such a connection has ended.
+    Disconnected {
+        /// The name of the connection.
+        connection: ConnectionName,
+        /// Why it has ended: a value of the label `reason` in the metrics.
+        reason: &'static str,
+    },
+    /// A channel or an inbox has its first subscriber.
+    Occupied(&'a ChannelName),
+    /// A channel or an inbox has lost its last subscriber.
+    Vacated(&'a ChannelName),
+}
+
+/// Takes events from workers and engine. Those of one channel come in their order.
+pub trait EventSink: Send + Sync {
+    /// Takes an event at `now_ms`. Must not wait: it is called by workers, and under a lock of the
+    /// engine.
+    fn notify(&self, now_ms: u64, event: Event<'_>);
+}

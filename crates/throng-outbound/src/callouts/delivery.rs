@@ -1,0 +1,125 @@
+//! Delivers events to the application, in batches and in their order: a batch is sent until it
+//! arrives, and only then the next one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde::Serialize;
+use throng_core::clock;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::answer::ANSWER_BYTES_MAX;
+use super::caller::{Caller, new_id};
+use super::events::Queued;
+use super::metrics::CalloutMetrics;
+use super::retry;
+
+/// The most events of a request.
+const BATCH_MAX: usize = 500;
+
+/// How long an event waits for others to share its request.
+const BATCH_WAIT: Duration = Duration::from_millis(50);
+
+/// Delivers the events of one queue.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) caller: Caller,
+    pub(super) events: mpsc::Receiver<Queued>,
+    /// Events that were dropped since the last batch.
+    pub(super) dropped: Arc<AtomicU64>,
+    pub(super) metrics: Arc<CalloutMetrics>,
+    /// Notified when no further events are to be taken.
+    pub(super) stop: Arc<Notify>,
+}
+
+/// The request's body.
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'static str,
+    time: u64,
+    data: Batch<'a>,
+}
+
+#[derive(Serialize)]
+struct Batch<'a> {
+    events: &'a [Queued],
+    /// Events that are missing before these.
+    #[serde(skip_serializing_if = "is_zero")]
+    dropped: u64,
+}
+
+impl Delivery {
+    /// Delivers until it is stopped and nothing is left.
+    pub(super) async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        while self.gather(&mut batch).await {
+            self.deliver(&batch).await;
+            self.metrics.events_waiting.subtract(batch.len() as u64);
+            batch.clear();
+        }
+    }
+
+    /// Waits for events, and a moment longer for further ones. False if there will be none.
+    async fn gather(&mut self, batch: &mut Vec<Queued>) -> bool {
+        let count = tokio::select! {
+            count = self.events.recv_many(batch, BATCH_MAX) => count,
+            () = self.stop.notified() => {
+                self.events.close();
+                self.events.recv_many(batch, BATCH_MAX).await
+            }
+        };
+        let until = Instant::now() + BATCH_WAIT;
+        while (1..BATCH_MAX).contains(&batch.len()) && !self.events.is_closed() {
+            let left = BATCH_MAX - batch.len();
+            match timeout_at(until, self.events.recv_many(batch, left)).await {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        count > 0
+    }
+
+    /// Sends a batch until it arrives or the attempts are used up.
+    async fn deliver(&self, batch: &[Queued]) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        let data = Batch { events: batch, dropped };
+        let body = Body { r#type: "events", time: clock::machine_ms(), data };
+        // Writing texts and numbers to memory does not fail.
+        let body = Bytes::from(serde_json::to_vec(&body).unwrap_or_default());
+        let id = new_id();
+        let endpoint = self.caller.endpoint();
+        for attempt in 1.. {
+            let sent = self.caller.post(&id, body.clone(), ANSWER_BYTES_MAX).await;
+            let Err(error) = sent else {
+                self.metrics.deliveries.count("delivered");
+                return self.metrics.events.add("delivered", batch.len() as u64);
+            };
+            self.metrics.deliveries.count(error.label());
+            let Some(pause_ms) = retry::pause_ms(attempt, random()) else {
+                tracing::warn!("{endpoint} takes no events ({error}): {} dropped", batch.len());
+                break;
+            };
+            if attempt == 1 {
+                tracing::warn!("{endpoint} takes no events for now: {error}");
+            }
+            sleep(Duration::from_millis(pause_ms)).await;
+        }
+        self.metrics.events.add("undeliverable", batch.len() as u64);
+        self.dropped.fetch_add(dropped + batch.len() as u64, Ordering::Relaxed);
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A random number; 0 if the system has none, which only makes pauses shorter.
+fn random() -> u32 {
+    let mut bytes = [0; 4];
+    let _ = SystemRandom::new().fill(&mut bytes);
+    u32::from_le_bytes(bytes)
+}

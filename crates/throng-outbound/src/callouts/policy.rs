@@ -1,0 +1,94 @@
+//! The access policy that asks the application.
+
+use std::fmt;
+use std::sync::Arc;
+
+use throng_access::pattern::Pattern;
+use throng_access::{Access, Action, Asker, Credentials, Decision};
+use throng_core::Listener;
+use throng_core::later::{Answer, Later, Ticket};
+use throng_core::name::{ChannelName, Kind};
+use throng_wire::ErrorCode;
+
+use super::decider::{Decider, Inquiry};
+use super::question::Asks;
+
+/// A decider, and what it decides.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) asks: Vec<Asks>,
+    /// The channels or users that it decides about; `None` for all.
+    pub(super) pattern: Option<Pattern>,
+    pub(super) decider: Arc<Decider>,
+}
+
+/// Lets the application decide what the rules allow. The first route that matches is asked. Server
+/// keys and the admin listener belong to the application, so it is not asked about them, nor about
+/// users who follow their own inbox.
+pub(super) struct CalloutPolicy {
+    /// The rules, which decide at once.
+    pub(super) rules: Arc<dyn Access>,
+    pub(super) routes: Vec<Route>,
+}
+
+impl Access for CalloutPolicy {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        let mut issue = || Ticket::new(drop);
+        let Answer::Now(decision) = self.rules.may(asker, action, Later::new(&mut issue)) else {
+            debug_assert!(false, "the rules decide at once");
+            return Decision::Denied(ErrorCode::Busy.into()).into();
+        };
+        let until_ms = match &decision {
+            Decision::Denied(_) => return decision.into(),
+            Decision::AllowedUntil(ms) => Some(*ms),
+            Decision::Allowed => None,
+        };
+        let Some((asks, name, route)) = self.route(asker, action) else {
+            return decision.into();
+        };
+        let inquiry = Inquiry { asks, name, user: asker.credentials.user(), until_ms };
+        route.decider.decide(inquiry, later)
+    }
+}
+
+impl CalloutPolicy {
+    fn route<'a>(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'a>,
+    ) -> Option<(Asks, &'a ChannelName, &Route)> {
+        let (asks, name) = match action {
+            Action::Subscribe(name) => (Asks::Subscribe, name),
+            Action::Publish(name) => (Asks::Publish, name),
+            // The lines of a batch are asked about one by one.
+            Action::PublishBatch | Action::ReadHistory(_) | Action::ReadPresence(_) => return None,
+        };
+        let is_application = asker.listener == Listener::Admin || is_key(asker.credentials);
+        let is_known = matches!(asker.credentials, Credentials::Known { .. });
+        let is_own = name.kind() == Kind::User && asker.credentials.user() == Some(name.name());
+        let is_own_inbox = asks == Asks::Subscribe && is_known && is_own;
+        if is_application || is_own_inbox || name.kind() == Kind::Internal {
+            return None;
+        }
+        let matches = |route: &&Route| {
+            let pattern = route.pattern.as_ref();
+            route.asks.contains(&asks) && pattern.is_none_or(|pattern| pattern.matches(name, None))
+        };
+        Some((asks, name, self.routes.iter().find(matches)?))
+    }
+}
+
+fn is_key(credentials: Credentials<'_>) -> bool {
+    matches!(credentials, Credentials::Known { grants, .. } if grants.is_of_key())
+}
+
+impl fmt::Debug for CalloutPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CalloutPolicy").field("routes", &self.routes).finish_non_exhaustive()
+    }
+}
