@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod head;
 pub(crate) mod history;
 mod late_answer;
+mod log;
 pub(crate) mod options;
 mod parameters;
 pub(crate) mod presence;

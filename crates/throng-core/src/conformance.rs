@@ -7,13 +7,12 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::engine::{
-    Engine, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published, StartAt,
-};
+use crate::engine::{Engine, Follow, Followed, History, Publication, PublishError, Published};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
+use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{Retention, Rule, Rules};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
@@ -93,13 +92,21 @@ impl Subject {
         (0..=RETAINED).map(|n| self.publish(&name(), &n.to_string()).id).collect()
     }
 
+    /// Waits until a part of a log can be read.
+    fn fetch(&self, channel: &ChannelName, reading: Reading) -> Fetched {
+        let fetched = ask(|later| self.engine.fetch(NOW_MS, channel, reading, later)).recv();
+        fetched.ok().flatten().expect("the engine can read its logs")
+    }
+
     fn follow(&self, channel: &ChannelName, worker: u16, start: StartAt) -> Followed {
+        let _held = self.fetch(channel, Reading::Start(start));
         let local_if_new = LocalId(NonZeroU32::MIN.saturating_add(worker.into()));
         let follow = Follow { channel, worker: WorkerId(worker), local_if_new, start };
         self.engine.follow(NOW_MS, follow)
     }
 
     fn history(&self, query: HistoryQuery, limit: usize) -> History {
+        let _held = self.fetch(&name(), Reading::Page(query, limit));
         self.engine.history(NOW_MS, &name(), query, limit)
     }
 

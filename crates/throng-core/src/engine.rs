@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::id::{ChannelId, LocalId, MessageId, Position, WorkerId};
+use crate::id::{ChannelId, LocalId, MessageId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::presence::{Presence, PresenceBusy, PresenceCache};
+use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::RuleId;
 use crate::worker_queue::Notification;
 
@@ -62,38 +62,6 @@ impl From<PublishError> for ErrorResponse {
     }
 }
 
-/// Where a subscription starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartAt {
-    /// With the next message.
-    Live,
-    /// With this many of the last messages.
-    Last(usize),
-    /// With the messages after this one.
-    After(MessageId),
-}
-
-impl StartAt {
-    /// Where each subscription of a request starts, in the order of its targets.
-    pub fn of_request(request: &Request) -> Result<Vec<StartAt>, ErrorResponse> {
-        let channels = request.targets.len();
-        let Some(since) = &request.since else {
-            let start =
-                request.history.map_or(StartAt::Live, |count| StartAt::Last(count as usize));
-            return Ok(vec![start; channels]);
-        };
-        let Position(ids) = since.parse()?;
-        if ids.len() != channels {
-            let message = format!(
-                "{} ids were given for {channels} channels; give one each, joined by commas",
-                ids.len()
-            );
-            return Err(ErrorResponse::new(ErrorCode::BadId, message));
-        }
-        Ok(ids.into_iter().map(StartAt::After).collect())
-    }
-}
-
 /// A worker's request to follow a channel for one more subscription.
 #[derive(Debug, Clone)]
 pub struct Follow<'a> {
@@ -128,17 +96,6 @@ pub struct Followed {
     pub are_offsets_consecutive: bool,
     /// The messages after the cursor up to the head, oldest first.
     pub backlog: Vec<Arc<Message>>,
-}
-
-/// The part of a channel's history that a page shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HistoryQuery {
-    /// The newest messages.
-    Newest,
-    /// The newest messages before this id.
-    Before(MessageId),
-    /// The oldest messages after this id.
-    After(MessageId),
 }
 
 /// A page of history.
@@ -193,8 +150,25 @@ pub trait Engine: Send + Sync {
     /// of them, in the order of offsets, or none if the publication is refused.
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError>;
 
-    /// Adds a subscription of a worker. No message is missed in between: each is before the cursor,
-    /// in the backlog, or comes as a notification. A notification may repeat a part of the backlog.
+    /// Makes a part of a channel's log readable at once, for [`Engine::follow`] or
+    /// [`Engine::history`]. Answers later if the part has to be fetched from elsewhere. It stays
+    /// readable until what is returned is dropped.
+    ///
+    /// An engine that keeps all logs in memory need not implement it.
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        let _ = (now_ms, channel, reading, later);
+        Fetched::in_memory().into()
+    }
+
+    /// Adds a subscription of a worker. Its start is [fetched](Engine::fetch) before, so that
+    /// following and reading the backlog is one step: each message is before the cursor, in the
+    /// backlog, or comes as a notification. A notification may repeat a part of the backlog.
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed;
 
     /// Removes a subscription of a worker.
@@ -204,7 +178,8 @@ pub trait Engine: Send + Sync {
     /// while it was frozen. Does nothing if the worker does not follow the channel.
     fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32);
 
-    /// A page of a channel's history, of at most `limit` messages.
+    /// A page of a channel's history, of at most `limit` messages. It is [fetched](Engine::fetch)
+    /// before.
     fn history(
         &self,
         now_ms: u64,

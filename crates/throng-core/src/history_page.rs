@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::{History, HistoryQuery};
+use crate::engine::History;
 use crate::message::Message;
+use crate::reading::HistoryQuery;
 
 /// Approximate size of an envelope without the message's body.
 const ENVELOPE_BYTES: usize = 128;

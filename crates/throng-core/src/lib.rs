@@ -18,6 +18,7 @@
 //! | [`rules`] | retention and lag limits, by channel pattern |
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
+//! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
 //! | `conformance` | the tests that every engine passes (feature `conformance`) |
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
@@ -60,6 +61,7 @@ mod memory;
 pub mod message;
 pub mod name;
 mod presence;
+mod reading;
 pub mod retry;
 pub mod rules;
 pub mod slab;
@@ -67,8 +69,8 @@ pub mod subscriptions;
 pub mod worker_queue;
 
 pub use engine::{
-    Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
-    PublishError, Published, StartAt,
+    Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
+    Published,
 };
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, LocalId, MessageId, Position, WorkerId};
@@ -78,6 +80,7 @@ pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
+pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use subscriptions::{SubscriptionId, SubscriptionTable, Waiting};
 pub use worker_queue::{LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue};

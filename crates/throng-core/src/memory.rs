@@ -38,12 +38,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::{
-    Audience, Engine, EngineMetrics, Follow, Followed, History, HistoryQuery, Publication,
-    PublishError, Published,
+    Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
+    Published,
 };
 use crate::id::{ChannelId, Epoch, WorkerId};
 use crate::name::ChannelName;
 use crate::presence::PresenceCache;
+use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use freeze::MemoryThaw;

@@ -13,6 +13,7 @@ use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
 use crate::presence::{Presence, PresenceQuery};
+use crate::reading::Fetched;
 
 /// What engine and control plane tell a worker.
 #[derive(Debug)]
@@ -84,6 +85,8 @@ pub enum LateAnswer {
     Decision(Result<Option<u64>, ErrorResponse>),
     /// Of all workers that follow a channel.
     Presence(Presence),
+    /// Of the engine: a part of a log can be read.
+    Fetched(Fetched),
 }
 
 /// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because

@@ -6,37 +6,37 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_access::{Access, Action, Asker, Decision};
-use throng_core::{Answer, Later, Ticket};
+use throng_core::{Answer, Later};
 
+use crate::late_answers::LateAnswers;
 use crate::random::Random;
 use crate::stamp::Stamp;
 
-/// How often and how a policy answers later.
+/// How often and how policy and engine answer later.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lateness {
-    /// How many of a hundred questions are answered later.
+    /// How many of a hundred questions the policy answers later.
     pub(crate) percent: usize,
+    /// How many of a hundred fetches the engine answers later.
+    pub(crate) fetch_percent: usize,
     /// How many of a hundred subscriptions are allowed for some seconds only.
     pub(crate) brief_percent: usize,
     /// The name of the channel that is denied.
     pub(crate) secret: Option<&'static str>,
 }
 
-/// A question without an answer.
-#[derive(Debug)]
-struct Open {
-    ticket: Ticket<Decision>,
-    decision: Decision,
-    /// It is answered only after all that the asker may wait for.
-    is_never: bool,
-}
-
 #[derive(Debug)]
 struct State {
     random: Random,
-    open: Vec<Open>,
     /// Clients, and until when one of their subscriptions is allowed.
     brief: Vec<(usize, u64)>,
+}
+
+impl Lateness {
+    /// Whether anything is answered later.
+    pub(crate) fn is_possible(self) -> bool {
+        self.percent > 0 || self.fetch_percent > 0
+    }
 }
 
 /// The policy with its open questions.
@@ -44,6 +44,7 @@ struct State {
 pub(crate) struct LatePolicy {
     lateness: Lateness,
     stamp: Arc<Stamp>,
+    answers: LateAnswers,
     state: Mutex<State>,
 }
 
@@ -53,8 +54,9 @@ pub(crate) const SECRET: &str = "this channel is secret";
 impl LatePolicy {
     /// A policy without questions.
     pub(crate) fn new(lateness: Lateness, stamp: &Arc<Stamp>, random: Random) -> Arc<LatePolicy> {
-        let state = Mutex::new(State { random, open: Vec::new(), brief: Vec::new() });
-        Arc::new(LatePolicy { lateness, stamp: Arc::clone(stamp), state })
+        let answers = LateAnswers::new(lateness.percent, random.clone());
+        let state = Mutex::new(State { random, brief: Vec::new() });
+        Arc::new(LatePolicy { lateness, stamp: Arc::clone(stamp), answers, state })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -66,43 +68,9 @@ impl LatePolicy {
         std::mem::take(&mut self.lock().brief)
     }
 
-    /// Answers some of the questions, or gives one up. Returns the number of answers.
-    pub(crate) fn answer_some(&self, random: &mut Random) -> u64 {
-        let mut answered = 0;
-        let open = std::mem::take(&mut self.lock().open);
-        let mut kept = Vec::new();
-        for open in open {
-            // Even what is never answered comes at last, when nothing waits for it.
-            let percent = if open.is_never { 1 } else { 50 };
-            if random.percent(percent) {
-                open.answer();
-                answered += 1;
-            } else {
-                kept.push(open);
-            }
-        }
-        self.lock().open.extend(kept);
-        answered
-    }
-
-    /// Answers all questions, and gives up those that are never answered. Returns how many there
-    /// were.
-    pub(crate) fn answer_all(&self) -> usize {
-        let open = std::mem::take(&mut self.lock().open);
-        let count = open.len();
-        for open in open {
-            // Dropping the ticket says that no answer comes.
-            if !open.is_never {
-                open.answer();
-            }
-        }
-        count
-    }
-}
-
-impl Open {
-    fn answer(self) {
-        self.ticket.answer(self.decision);
+    /// The questions to answer.
+    pub(crate) fn answers(&self) -> &LateAnswers {
+        &self.answers
     }
 }
 
@@ -132,12 +100,7 @@ impl Access for LatePolicy {
             }
             _ => decision,
         };
-        if !state.random.percent(self.lateness.percent) {
-            return decision.into();
-        }
-        let is_never = state.random.percent(10);
-        let (ticket, answer) = later.ticket();
-        state.open.push(Open { ticket, decision, is_never });
-        answer
+        drop(state);
+        self.answers.answer(later, move || decision)
     }
 }

@@ -17,7 +17,8 @@
 //! | `topics` | the channels and their rules |
 //! | `stream_ids` | an engine whose offsets skip, and whose channels have different epochs |
 //! | `recorder` | the engine, with a record of all calls |
-//! | `late` | an access policy that decides later |
+//! | `fetches` | fetches of an engine that keeps its logs elsewhere |
+//! | `late`, `late_answers` | an access policy that decides later; answers that come later |
 //! | `post` | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
 //! | `control` | a fake control plane |
@@ -34,7 +35,9 @@
 mod client;
 mod control;
 mod decode;
+mod fetches;
 mod late;
+mod late_answers;
 mod model;
 pub mod net;
 pub mod notes;

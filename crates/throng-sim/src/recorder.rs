@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use throng_core::engine::EngineMetrics;
 use throng_core::frozen::ThawError;
 use throng_core::{
-    Audience, ChannelId, ChannelName, Engine, Follow, Followed, History, HistoryQuery,
-    MemoryEngine, MemoryThaw, MessageId, Notification, PresenceCache, Publication, PublishError,
-    Published, Rules, StartAt, WorkerId, WorkerQueue,
+    Answer, Audience, ChannelId, ChannelName, Engine, Fetched, Follow, Followed, History,
+    HistoryQuery, Later, MemoryEngine, MemoryThaw, MessageId, Notification, PresenceCache,
+    Publication, PublishError, Published, Reading, Rules, StartAt, WorkerId, WorkerQueue,
 };
 
+use crate::fetches::Fetches;
 use crate::model;
 use crate::post::Post;
 use crate::stamp::Stamp;
@@ -127,6 +128,7 @@ pub(crate) struct Recorder {
     presence: Arc<PresenceCache>,
     stamp: Arc<Stamp>,
     post: Mutex<Post>,
+    fetches: Fetches,
     /// When the last message was published, if each message must have a distinct time.
     last_ms: Option<AtomicU64>,
     records: Mutex<Vec<Record>>,
@@ -140,6 +142,7 @@ impl Recorder {
         parts: Parts,
         stamp: &Arc<Stamp>,
         post: Post,
+        fetches: Fetches,
         has_distinct_times: bool,
     ) -> Recorder {
         Recorder {
@@ -148,6 +151,7 @@ impl Recorder {
             parts,
             stamp: Arc::clone(stamp),
             post: Mutex::new(post),
+            fetches,
             last_ms: has_distinct_times.then(AtomicU64::default),
             records: Mutex::default(),
         }
@@ -156,6 +160,11 @@ impl Recorder {
     /// The calls recorded since the last `take`.
     pub(crate) fn take(&self) -> Vec<Record> {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What workers have fetched, and the fetches that are open.
+    pub(crate) fn fetches(&self) -> &Fetches {
+        &self.fetches
     }
 
     /// Whether the engine can be frozen.
@@ -218,7 +227,18 @@ impl Engine for Recorder {
         result
     }
 
+    fn fetch(
+        &self,
+        _: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        self.fetches.fetch(channel, reading, later)
+    }
+
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        self.fetches.expect_readable(follow.channel, Reading::Start(follow.start));
         let (channel, start) = (follow.channel.clone(), follow.start);
         let followed = self.engine().follow(now_ms, follow);
         self.record(Record::Followed(FollowCall {
@@ -249,6 +269,7 @@ impl Engine for Recorder {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
+        self.fetches.expect_readable(channel, Reading::Page(query, limit));
         let history = self.engine().history(now_ms, channel, query, limit);
         self.record(Record::Paged(HistoryCall {
             now_ms,

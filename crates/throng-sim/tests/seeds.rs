@@ -32,6 +32,8 @@ const INTERESTING: &[&str] = &[
     "drain: throng.v1",
     "drain: too late for some",
     "engine: a channel is forgotten",
+    "fetch: answered later",
+    "freeze: a fetch is open",
     "freeze: a worker",
     "freeze: counters went on",
     "freeze: in the middle of a fan-out",

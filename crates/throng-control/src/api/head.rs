@@ -7,18 +7,19 @@
 //! * For a long-poll with messages `Throng-Id` is the id before the body, not the id after it: the
 //!   client has not seen the body, and continues from this id.
 
+use std::time::Duration;
+
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_access::Action;
-use throng_core::{
-    ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt, clock,
-};
+use throng_core::{ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt};
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::log::{self, FETCH_TIMEOUT};
 use super::parameters::{DECISION_TIMEOUT, permit_user, set_id};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, THRONG_RECOVERED};
@@ -53,11 +54,10 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
         permit_user(&*control.access.policy, head, user, action, &mut wait_left).await?;
     }
     let starts = StartAt::of_request(&request)?;
-    let cursors: Vec<_> = channels
-        .iter()
-        .zip(starts)
-        .map(|(channel, start)| Cursor::find(&*control.engine, channel, start))
-        .collect();
+    let (mut cursors, mut wait_left) = (Vec::new(), FETCH_TIMEOUT);
+    for (channel, start) in channels.iter().zip(starts) {
+        cursors.push(Cursor::find(&*control.engine, channel, start, &mut wait_left).await?);
+    }
     let is_empty = cursors.iter().all(|cursor| !cursor.has_backlog);
     let is_poll = matches!(request.transport, Transport::LongPoll { .. });
     let status = if is_poll && is_empty { StatusCode::NO_CONTENT } else { StatusCode::OK };
@@ -96,14 +96,19 @@ struct Cursor {
 
 impl Cursor {
     /// Finds what [`Engine::follow`] would return, without following.
-    fn find(engine: &dyn Engine, channel: &ChannelName, start: StartAt) -> Cursor {
+    async fn find(
+        engine: &dyn Engine,
+        channel: &ChannelName,
+        start: StartAt,
+        wait_left: &mut Duration,
+    ) -> Result<Cursor, ErrorResponse> {
         let (query, limit) = match start {
             StartAt::Live => (HistoryQuery::Newest, 0),
             StartAt::Last(count) => (HistoryQuery::Newest, count),
             // The oldest message is enough to know where a gap ends.
             StartAt::After(id) => (HistoryQuery::After(id), 1),
         };
-        let history = engine.history(clock::now_ms(), channel, query, limit);
+        let history = log::read(engine, channel, query, limit, wait_left).await?;
         let is_recovered = history.is_recovered;
         let first = history.messages.first();
         let id = match (start, first) {
@@ -111,7 +116,7 @@ impl Cursor {
             (_, Some(first)) => MessageId { offset: first.previous, ..history.head },
             (_, None) => history.head,
         };
-        Cursor { id, has_backlog: first.is_some(), is_recovered }
+        Ok(Cursor { id, has_backlog: first.is_some(), is_recovered })
     }
 }
 

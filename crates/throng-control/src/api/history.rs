@@ -2,9 +2,10 @@
 
 use http::request::Parts;
 use throng_access::Action;
-use throng_core::{HistoryQuery, Kind, clock};
+use throng_core::{HistoryQuery, Kind};
 use throng_wire::v1;
 
+use super::log;
 use super::parameters::{id, limit, permit, set_id};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
@@ -34,7 +35,9 @@ pub(crate) async fn answer(
             return Err(ApiError::parameter("`before` and `after` exclude each other"));
         }
     };
-    let mut history = control.engine.history(clock::now_ms(), &channel, requested, limit(query)?);
+    let (engine, limit) = (&*control.engine, limit(query)?);
+    let mut history =
+        log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     let envelopes = history.encode(requested, PAGE_BYTES_MAX);
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;

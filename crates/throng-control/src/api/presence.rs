@@ -6,6 +6,7 @@ use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::{ErrorCode, v1};
 
 use super::late_answer::within;
+use super::log;
 use super::parameters::{WORKERS_TIMEOUT, limit, permit, set_id};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
@@ -33,6 +34,8 @@ pub(crate) async fn answer(
     v1::presence_body(&mut body, &names::target(&channel), connections, &users, is_cut);
     let reservation = large_answer::reserve(&control.read_answers, body.len())?;
     let mut answer = large_answer::answer(answer::JSON, body, reservation);
-    set_id(&mut answer, control.engine.history(now_ms, &channel, HistoryQuery::Newest, 0).head);
+    let (engine, newest) = (&*control.engine, HistoryQuery::Newest);
+    let history = log::read(engine, &channel, newest, 0, &mut { log::FETCH_TIMEOUT }).await?;
+    set_id(&mut answer, history.head);
     Ok(answer)
 }

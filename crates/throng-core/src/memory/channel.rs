@@ -2,9 +2,10 @@
 
 use super::names::NameRef;
 use super::shared::Shared;
-use crate::engine::{History, HistoryQuery};
+use crate::engine::History;
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::log::{Kept, Log};
+use crate::reading::HistoryQuery;
 use crate::rules::RuleId;
 
 /// The workers that follow a channel.

@@ -12,14 +12,12 @@ use super::idempotency::Idempotency;
 use super::names::Names;
 use super::shared::Shared;
 use crate::ages::Ages;
-use crate::engine::{
-    Audience, Follow, Followed, History, HistoryQuery, Publication, PublishError, Published,
-    StartAt,
-};
+use crate::engine::{Audience, Follow, Followed, History, Publication, PublishError, Published};
 use crate::id::{ChannelId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind};
+use crate::reading::{HistoryQuery, StartAt};
 use crate::slab::Slab;
 use crate::worker_queue::Notification;
 

@@ -3,7 +3,7 @@
 //! What the client sent is kept as it came, and done again from the beginning with the answers at
 //! hand. So nothing is half done while a connection waits, and what it costs is known: the bytes.
 
-use throng_core::Body;
+use throng_core::{Body, Fetched};
 
 /// What a client has asked and is not answered yet.
 #[derive(Debug)]
@@ -39,6 +39,15 @@ pub(crate) enum Stage {
     },
     /// The followers of a channel.
     Presence,
+    /// That the engine can read what the request reads, all of which is allowed.
+    Fetch {
+        /// Parts of logs that are still to come, at least one.
+        left: u32,
+        /// The earliest end of what is allowed, in milliseconds since 1970.
+        until_ms: Option<u64>,
+        /// Keeps those that have come.
+        held: Vec<Fetched>,
+    },
 }
 
 impl Pending {

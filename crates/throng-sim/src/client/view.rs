@@ -59,7 +59,7 @@ pub(crate) struct Terms {
     pub(crate) queue: QueueLimits,
     /// The bytes that all logs together may keep, if it is less than the channels' rules allow.
     pub(crate) max_logs_bytes: Option<usize>,
-    /// How often decisions about access come later, or never.
+    /// How often decisions about access and parts of logs come later, or never.
     pub(crate) lateness: Lateness,
     /// If they are few: places of a worker beyond its maximum of subscribers, for request heads and
     /// for lingering closes.
@@ -73,9 +73,9 @@ impl View<'_> {
         self.terms.held_bytes_floor.is_some_and(|floor| bytes * 2 >= floor)
     }
 
-    /// Whether decisions about access may come later, or never.
+    /// Whether decisions about access, or parts of logs, may come later, or never.
     pub(crate) fn may_be_late(&self) -> bool {
-        self.terms.lateness.percent > 0
+        self.terms.lateness.is_possible()
     }
 
     /// Whether the access policy denies everything about a channel.

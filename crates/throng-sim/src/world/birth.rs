@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use throng_access::{Access, AccessControl};
 use throng_core::{
-    Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, StartAt, WorkerId, WorkerQueue,
+    Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, StartAt, WorkerId,
+    WorkerQueue,
 };
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
 use throng_edge::event_loop::sleep::Sleep;
@@ -20,6 +21,7 @@ use super::{BEGINNING_MS, Kind, World};
 use crate::client::Tamper;
 use crate::client::view::{MESSAGE_BYTES_MAX, Terms};
 use crate::control::Control;
+use crate::fetches::Fetches;
 use crate::late::{LatePolicy, Lateness};
 use crate::model::Model;
 use crate::net::FakeNet;
@@ -109,7 +111,9 @@ impl World {
         let max_logs_bytes = parts.max_logs_bytes;
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let has_distinct_times = terms.max_logs_bytes.is_some();
-        let engine = Recorder::new(engine, parts, &stamp, queues.post(), has_distinct_times);
+        let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
+        let engine =
+            Recorder::new(engine, parts, &stamp, queues.post(), fetches, has_distinct_times);
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
@@ -168,8 +172,10 @@ impl World {
         self.stamp.touch(None);
         for (nth, topic) in self.model.topics.iter().enumerate() {
             if topic.is_pinned {
+                let channel = topic.channel_name();
+                let _held = self.engine.fetches().hold(&channel, Reading::Start(StartAt::Live));
                 let follow = Follow {
-                    channel: &topic.channel_name(),
+                    channel: &channel,
                     worker: self.witness(),
                     local_if_new: LocalId(NonZeroU32::MIN.saturating_add(nth as u32)),
                     start: StartAt::Live,
@@ -227,10 +233,17 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         lateness: match random.below(3) {
             0 => Lateness {
                 percent: random.between(1, 60),
+                fetch_percent: random.pick(&[0, 10, 50]),
                 brief_percent: random.pick(&[0, 0, 5]),
                 secret: random.pick(&[None, Some("closing"), Some("bytes")]),
             },
-            _ => Lateness { percent: 0, brief_percent: random.pick(&[0, 0, 0, 3]), secret: None },
+            1 => Lateness {
+                percent: 0,
+                fetch_percent: random.pick(&[0, 5, 60]),
+                brief_percent: random.pick(&[0, 3]),
+                secret: None,
+            },
+            _ => Lateness { percent: 0, fetch_percent: 0, brief_percent: 0, secret: None },
         },
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),

@@ -31,6 +31,9 @@ impl World {
         }
         (0..self.seats.len()).for_each(|at| self.pass_handoffs(at));
         self.saw_in_fan_out("freeze: in the middle of a fan-out");
+        if self.engine.fetches().answers().open() > 0 {
+            self.notes.saw("freeze: a fetch is open");
+        }
         if self.random.percent(60) || !self.engine.can_freeze() {
             let at = self.random.below(self.seats.len());
             self.notes.trace(format!("freeze worker {at}"));

@@ -124,7 +124,8 @@ impl World {
                 }
             }
             self.control_turn();
-            has_moved |= self.policy.answer_all() > 0;
+            has_moved |= self.policy.answers().answer_all() > 0;
+            has_moved |= self.engine.fetches().answers().answer_all() > 0;
             for at in 0..self.seats.len() {
                 if self.is_busy(at) {
                     self.turn(at, Batch::ALL)?;
@@ -150,6 +151,8 @@ impl World {
             let is_done = self.queues[at].is_empty() && !seat.worker.is_fanning_out();
             ensure!(is_done || seat.worker.is_ended(), "worker {at} sleeps with something to do");
         }
+        let readable = self.engine.fetches().readable();
+        ensure!(readable == 0, "{readable} parts of logs are kept readable for nothing");
         Ok(())
     }
 

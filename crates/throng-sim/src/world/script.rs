@@ -20,10 +20,9 @@ impl World {
             self.clients.len() < self.kind.max_clients || self.stopped_accepting_ms.is_some();
         let arrivals = if has_capacity { 16 } else { 0 };
         let leaving = if self.kind.clients_stay { 0 } else { 2 };
-        let decisions = if self.terms.lateness.percent > 0 { 14 } else { 0 };
+        let answers = if self.terms.lateness.is_possible() { 14 } else { 0 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
-        let weights =
-            [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, decisions, 1];
+        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1];
         match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
@@ -57,8 +56,12 @@ impl World {
             }
             13 => self.stir(),
             15 => {
-                let answered = self.policy.answer_some(&mut self.random);
-                self.notes.trace(format!("{answered} decisions"));
+                let decided = self.policy.answers().answer_some(&mut self.random);
+                let fetched = self.engine.fetches().answers().answer_some(&mut self.random);
+                self.notes.trace(format!("{decided} decisions, {fetched} fetches"));
+                if fetched > 0 {
+                    self.notes.saw("fetch: answered later");
+                }
                 Ok(())
             }
             14 => {
@@ -205,7 +208,7 @@ impl World {
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
         let is_v1 = self.clients[number].plan.transport == Transport::V1;
-        let is_late = self.terms.lateness.percent > 0;
+        let is_late = self.terms.lateness.is_possible();
         let is_unsure = is_late && self.clients[number].awaits_subscription();
         // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);

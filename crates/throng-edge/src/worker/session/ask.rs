@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use throng_access::{Action, Asker, Credentials, Decision};
 use throng_core::{
-    Answer, LateAnswer, Later, Listener, Notification, Presence, QuestionId, Ticket,
+    Answer, ChannelName, Fetched, LateAnswer, Later, Listener, Notification, Presence, QuestionId,
+    Reading, Ticket,
 };
 use throng_wire::ErrorResponse;
 
@@ -26,6 +27,32 @@ pub(in crate::worker) enum Permission {
     Refused(ErrorResponse),
     /// Some of it is not decided yet.
     Later(Wait),
+}
+
+/// What is known when a request or command that has waited is done.
+#[derive(Debug)]
+pub(in crate::worker) enum Known {
+    /// It is allowed, until this time if there is one, in milliseconds since 1970.
+    Allowed(Option<u64>),
+    /// It is allowed, and these follow the channel that it asks about.
+    Presence(Presence),
+    /// It is allowed, and the engine can read what it reads.
+    Fetched {
+        /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
+        until_ms: Option<u64>,
+        /// Keeps it readable.
+        held: Vec<Fetched>,
+    },
+}
+
+impl Known {
+    /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
+    pub(super) fn until_ms(&self) -> Option<u64> {
+        match self {
+            Known::Allowed(until_ms) | Known::Fetched { until_ms, .. } => *until_ms,
+            Known::Presence(_) => None,
+        }
+    }
 }
 
 /// Answers that are to come.
@@ -74,7 +101,7 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn ask_presence(
         &mut self,
         id: ConnectionId,
-        channel: &throng_core::ChannelName,
+        channel: &ChannelName,
         max_users: usize,
     ) -> Result<Result<Presence, Wait>, ErrorResponse> {
         let question = self.next_question(id);
@@ -84,6 +111,35 @@ impl<N: Net> Worker<N> {
             Answer::Now(presence) => Ok(presence),
             Answer::Later(_) => Err(Wait { question: question.number, stage: Stage::Presence }),
         })
+    }
+
+    /// Lets the engine fetch what is read of these channels' logs. Returns what keeps it readable,
+    /// or what to wait for; what is read is allowed until `until_ms`.
+    pub(in crate::worker) fn fetch<'a>(
+        &mut self,
+        id: ConnectionId,
+        until_ms: Option<u64>,
+        readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
+    ) -> Result<Vec<Fetched>, Wait> {
+        let question = self.next_question(id);
+        let (mut left, mut held) = (0, Vec::new());
+        for (part, (channel, reading)) in (0..).zip(readings) {
+            let question = QuestionId { part, ..question };
+            let mut issue = || self.ticket(question, LateAnswer::Fetched);
+            let later = Later::new(&mut issue);
+            match self.engine.fetch(self.clock.unix_ms(), channel, reading, later) {
+                // Of an engine in memory there is nothing to keep, and nothing is allocated.
+                Answer::Now(fetched) => held.extend(Some(fetched).filter(Fetched::is_held)),
+                Answer::Later(_) => left += 1,
+            }
+        }
+        match left {
+            0 => Ok(held),
+            _ => {
+                let stage = Stage::Fetch { left, until_ms, held };
+                Err(Wait { question: question.number, stage })
+            }
+        }
     }
 
     /// Lets the connection wait for answers to what it has `asked`. Until then the worker acts on

@@ -4,13 +4,13 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{
-    Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, StartAt,
+    Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, Reading, StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
-use super::ask::Permission;
+use super::ask::{Known, Permission};
 use super::subscribe::{name_of, write_subscribed};
 use crate::connection::{Asked, ConnectionId};
 use crate::counters::Counter;
@@ -33,25 +33,6 @@ struct Call<'a> {
     text: &'a str,
     /// The client's own name for it, which the answer repeats.
     reference: Option<&'a RawValue>,
-}
-
-/// What is known when a request or command that has waited is done.
-#[derive(Debug)]
-pub(in crate::worker) enum Known {
-    /// It is allowed, until this time if there is one, in milliseconds since 1970.
-    Allowed(Option<u64>),
-    /// It is allowed, and these follow the channel that it asks about.
-    Presence(Presence),
-}
-
-impl Known {
-    /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
-    pub(super) fn until_ms(&self) -> Option<u64> {
-        match self {
-            Known::Allowed(until_ms) => *until_ms,
-            Known::Presence(_) => None,
-        }
-    }
 }
 
 impl<N: Net> Worker<N> {
@@ -127,9 +108,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         match command {
             Command::Subscribe { target, since, history } => {
-                self.subscribe_command(call, &target, since.as_deref(), history)?;
-                self.limit(call.id, known.until_ms());
-                Ok(())
+                self.subscribe_command(call, &target, (since.as_deref(), history), known)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
@@ -137,7 +116,7 @@ impl<N: Net> Worker<N> {
             }
             Command::History { target, limit, before, after } => {
                 let range = (before.as_deref(), after.as_deref());
-                self.history_command(call, &target, range, limit)
+                self.history_command(call, &target, range, limit, known)
             }
             Command::Presence { target, limit } => {
                 self.presence_command(call, &target, limit, known)
@@ -153,12 +132,36 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// What is known once the engine can read what a command reads of a channel's log; `None` if
+    /// the command waits for that.
+    fn fetch_for_command(
+        &mut self,
+        call: Call<'_>,
+        name: &ChannelName,
+        reading: Reading,
+        known: Known,
+    ) -> Option<Known> {
+        if matches!(known, Known::Fetched { .. }) {
+            return Some(known);
+        }
+        let until_ms = known.until_ms();
+        match self.fetch(call.id, until_ms, iter::once((name, reading))) {
+            Ok(held) => Some(Known::Fetched { until_ms, held }),
+            Err(wait) => {
+                self.wait(call.id, wait, Asked::Command(call.text.into()));
+                None
+            }
+        }
+    }
+
+    /// Subscribes to a channel. `begin` is the id after which it starts, or the number of messages
+    /// before the next one.
     fn subscribe_command(
         &mut self,
         call: Call<'_>,
         target: &Target,
-        since: Option<&str>,
-        history: Option<u32>,
+        begin: (Option<&str>, Option<u32>),
+        known: Known,
     ) -> Result<(), ErrorResponse> {
         let id = call.id;
         let name = name_of(target);
@@ -174,11 +177,13 @@ impl<N: Net> Worker<N> {
             let message = "a connection belongs to at most one user";
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
         }
-        let start = match (since, history) {
+        let start = match begin {
             (Some(since), _) => StartAt::After(since.parse::<MessageId>()?),
             (None, Some(count)) => StartAt::Last(count as usize),
             (None, None) => StartAt::Live,
         };
+        let known = self.fetch_for_command(call, &name, Reading::Start(start), known);
+        let Some(known) = known else { return Ok(()) };
         let followed = self.follow(id, &name, start);
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
@@ -189,6 +194,7 @@ impl<N: Net> Worker<N> {
             self.catch_up(id, newest);
             self.subscriptions.trim_channel_of(newest);
         }
+        self.limit(id, known.until_ms());
         Ok(())
     }
 
@@ -250,6 +256,7 @@ impl<N: Net> Worker<N> {
         target: &Target,
         range: (Option<&str>, Option<&str>),
         limit: Option<u32>,
+        known: Known,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
         let query = match range {
@@ -262,6 +269,8 @@ impl<N: Net> Worker<N> {
             (None, None) => HistoryQuery::Newest,
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
+        let known = self.fetch_for_command(call, &name, Reading::Page(query, limit), known);
+        let Some(_held) = known else { return Ok(()) };
         let mut history = self.engine.history(self.clock.unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);
         let page = v1::HistoryPage {
@@ -287,7 +296,9 @@ impl<N: Net> Worker<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let found = match known {
             Known::Presence(presence) => Ok(presence),
-            Known::Allowed(_) => self.ask_presence(call.id, &name_of(target), limit)?,
+            Known::Allowed(_) | Known::Fetched { .. } => {
+                self.ask_presence(call.id, &name_of(target), limit)?
+            }
         };
         match found {
             Ok(Presence { connections, users, is_cut }) => self.reply(call.id, |out| {

@@ -6,8 +6,7 @@ use throng_wire::ErrorResponse;
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 
-use super::ask::earliest;
-use super::command::Known;
+use super::ask::{Known, earliest};
 use super::subscribe::continues;
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
 use crate::counters::Counter;
@@ -40,6 +39,14 @@ impl<N: Net> Worker<N> {
                 Known::Allowed(*until_ms)
             }
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
+            (Some(LateAnswer::Fetched(fetched)), Stage::Fetch { left, until_ms, held }) => {
+                held.push(fetched);
+                *left -= 1;
+                if *left > 0 {
+                    return;
+                }
+                Known::Fetched { until_ms: *until_ms, held: std::mem::take(held) }
+            }
             (Some(answer), stage) => {
                 debug_assert!(false, "{answer:?} does not answer {stage:?}");
                 return;
@@ -82,7 +89,7 @@ impl<N: Net> Worker<N> {
         let Some(pending) = self.end_wait(id) else { return };
         match pending.asked {
             Asked::Head(head) => match self.parse_again(&head) {
-                Some(request) => self.follow_allowed(id, &request, &head, known.until_ms()),
+                Some(request) => self.follow_allowed(id, &request, &head, known),
                 None => self.refuse(id, &ErrorResponse::unanswered(), None),
             },
             Asked::Command(text) => self.resume_command(id, &text, known),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use throng_access::Action;
-use throng_core::{ChannelName, Followed, Message, Position, StartAt};
+use throng_core::{ChannelName, Followed, Message, Position, Reading, StartAt};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
-use super::ask::Permission;
+use super::ask::{Known, Permission};
 use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
 use crate::counters::Counter;
 use crate::encoding::Encoding;
@@ -71,7 +71,7 @@ impl<N: Net> Worker<N> {
         let actions = channels.names.iter().map(Action::Subscribe);
         match self.ask_access(id, request.user(), actions) {
             Permission::Granted(until_ms) => {
-                self.follow_all(id, request, head, Channels { until_ms, ..channels });
+                self.fetch_and_follow(id, request, head, Channels { until_ms, ..channels });
             }
             Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
             Permission::Later(wait) => self.wait(id, wait, Asked::Head(head.into())),
@@ -85,17 +85,20 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         head: &[u8],
-        until_ms: Option<u64>,
+        known: Known,
     ) {
+        let until_ms = known.until_ms();
         let checked = if self.is_too_late(request) {
             Err(ErrorCode::Draining.into())
         } else {
             self.check(id, request)
         };
-        match checked {
-            Ok(channels) => {
-                self.follow_all(id, request, head, Channels { until_ms, ..channels });
+        match checked.map(|channels| (Channels { until_ms, ..channels }, known)) {
+            Ok((channels, Known::Fetched { held, .. })) => {
+                self.follow_all(id, request, head, channels);
+                drop(held);
             }
+            Ok((channels, _)) => self.fetch_and_follow(id, request, head, channels),
             Err(error) => self.refuse_subscriber(id, request, head, &error),
         }
     }
@@ -118,6 +121,23 @@ impl<N: Net> Worker<N> {
         self.refuse_subscription(id, request, error);
     }
 
+    /// Follows the channels once the engine can read what their subscriptions start with.
+    fn fetch_and_follow(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        head: &[u8],
+        channels: Channels,
+    ) {
+        let starts = channels.starts.iter().copied().map(Reading::Start);
+        let fetched = self.fetch(id, channels.until_ms, channels.names.iter().zip(starts));
+        match fetched {
+            Ok(_held) => self.follow_all(id, request, head, channels),
+            Err(wait) => self.wait(id, wait, Asked::Head(head.into())),
+        }
+    }
+
+    /// Follows channels whose starts are fetched, and answers.
     fn follow_all(&mut self, id: ConnectionId, request: &Request, head: &[u8], channels: Channels) {
         let Channels { names, starts, until_ms } = channels;
         self.log_subscription(id, request, head);

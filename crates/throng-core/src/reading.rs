@@ -1,0 +1,87 @@
+//! What is read of a channel's log: where a subscription starts, or a page of history.
+
+use std::fmt;
+
+use throng_wire::subscribe::Request;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::id::{MessageId, Position};
+
+/// Where a subscription starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartAt {
+    /// With the next message.
+    Live,
+    /// With this many of the last messages.
+    Last(usize),
+    /// With the messages after this one.
+    After(MessageId),
+}
+
+impl StartAt {
+    /// Where each subscription of a request starts, in the order of its targets.
+    pub fn of_request(request: &Request) -> Result<Vec<StartAt>, ErrorResponse> {
+        let channels = request.targets.len();
+        let Some(since) = &request.since else {
+            let start =
+                request.history.map_or(StartAt::Live, |count| StartAt::Last(count as usize));
+            return Ok(vec![start; channels]);
+        };
+        let Position(ids) = since.parse()?;
+        if ids.len() != channels {
+            let message = format!(
+                "{} ids were given for {channels} channels; give one each, joined by commas",
+                ids.len()
+            );
+            return Err(ErrorResponse::new(ErrorCode::BadId, message));
+        }
+        Ok(ids.into_iter().map(StartAt::After).collect())
+    }
+}
+
+/// The part of a channel's history that a page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HistoryQuery {
+    /// The newest messages.
+    Newest,
+    /// The newest messages before this id.
+    Before(MessageId),
+    /// The oldest messages after this id.
+    After(MessageId),
+}
+
+/// A part of a channel's log that a call of the engine reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// What a subscription that starts here has to get.
+    Start(StartAt),
+    /// A page of history, of at most this many messages.
+    Page(HistoryQuery, usize),
+}
+
+/// Keeps a part of a log readable at once, until it is dropped.
+#[must_use]
+pub struct Fetched(Option<Box<dyn Send>>);
+
+impl fmt::Debug for Fetched {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Fetched")
+    }
+}
+
+impl Fetched {
+    /// For a part of a log that is in memory anyway. Costs nothing.
+    pub(crate) fn in_memory() -> Fetched {
+        Fetched(None)
+    }
+
+    /// For a part that is in memory as long as `hold` is not dropped.
+    pub fn held_by(hold: impl Send + 'static) -> Fetched {
+        Fetched(Some(Box::new(hold)))
+    }
+
+    /// Whether something has to be kept for the part to stay readable.
+    pub fn is_held(&self) -> bool {
+        self.0.is_some()
+    }
+}
