@@ -48,7 +48,6 @@ mod run;
 mod runner;
 mod streams;
 mod template;
-mod tokens;
 
 pub use clients::{ClientPool, PublishDeliveries};
 pub use counts::ClientCounts;

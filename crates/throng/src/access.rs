@@ -10,10 +10,12 @@
 //! | `token_keys` | `[[token-keys]]` as keys |
 //! | `server_keys` | `[[server-keys]]` as keys |
 //! | `control` | what both planes share, in a running server |
+//! | `offline` | verifies a token without a server |
 //! | `rules` | `[access]` and `[[channels]]` as rules |
 
 mod control;
 mod key_file;
+mod offline;
 mod rules;
 mod server_keys;
 mod token_keys;
@@ -27,8 +29,10 @@ use throng_access::{AccessRules, Policy, ServerKeys};
 use crate::settings::{Settings, SettingsError};
 
 pub(crate) use control::{ConfiguredKeys, ServerAccess};
+pub(crate) use offline::OfflineVerifier;
 pub(crate) use rules::pattern;
 pub(crate) use server_keys::{NAME_BYTES_MAX, is_key_name};
+pub(crate) use token_keys::{read_secret, without_line_end};
 
 /// Everything that the settings say about access, checked.
 #[derive(Debug)]

@@ -11,6 +11,8 @@ use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
 
+use crate::dev::DevKeys;
+
 /// A server with fewer connections tells how to have this many.
 const MANY: u64 = 1_000_000;
 
@@ -39,6 +41,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) allows_anyone: bool,
     /// The keys of the server.
     pub(crate) keys: Keys,
+    /// Those of `--dev`.
+    pub(crate) dev_keys: Option<&'a DevKeys>,
 }
 
 /// The keys of a server.
@@ -52,9 +56,16 @@ pub(crate) enum Keys {
     Server,
 }
 
-/// How curl shows a token or a server key that is in a variable, so that no history has it.
-const WITH_TOKEN: &str = "-H \"Authorization: Bearer $THRONG_TOKEN\" ";
-const WITH_KEY: &str = "-H \"Authorization: Bearer $THRONG_KEY\" ";
+impl Keys {
+    /// How curl shows one of them, from a variable, so that no history of a shell has it.
+    fn shown(self) -> &'static str {
+        match self {
+            Keys::Missing => "",
+            Keys::Tokens => "-H \"Authorization: Bearer $THRONG_TOKEN\" ",
+            Keys::Server => "-H \"Authorization: Bearer $THRONG_KEY\" ",
+        }
+    }
+}
 
 impl Banner<'_> {
     /// The banner, with colours if `paint` has them.
@@ -85,14 +96,15 @@ impl Banner<'_> {
         } else if self.address.ip().to_canonical().is_loopback() {
             writeln!(text, "{}{here}/status", label("status"))?;
         }
-        let [token, key] = match self.keys {
-            Keys::Missing => ["", ""],
-            Keys::Tokens => [WITH_TOKEN, WITH_TOKEN],
-            Keys::Server => [WITH_KEY, WITH_KEY],
-        };
-        writeln!(text, "{}curl -N {token}{here}/channels/news", label("follow"))?;
-        let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
-        writeln!(text, "{}curl -d hello {key}{publish_at}/channels/news", label("publish"))?;
+        if let Some(keys) = self.dev_keys {
+            writeln!(text)?;
+            keys.write(text, &here)?;
+        } else {
+            let with = self.keys.shown();
+            writeln!(text, "{}curl -N {with}{here}/channels/news", label("follow"))?;
+            let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
+            writeln!(text, "{}curl -d hello {with}{publish_at}/channels/news", label("publish"))?;
+        }
         writeln!(text)?;
         self.write_capacity(text, label("capacity"), label(""))?;
         self.write_warnings(text, paint)?;
@@ -221,6 +233,7 @@ mod tests {
             requested,
             allows_anyone: false,
             keys: Keys::Missing,
+            dev_keys: None,
         };
         banner.text(Paint::plain())
     }
@@ -262,6 +275,7 @@ mod tests {
             requested: None,
             allows_anyone: true,
             keys: Keys::Missing,
+            dev_keys: None,
         };
         let text = banner.text(Paint::plain());
         assert!(text.contains("  admin listener on http://0.0.0.0:9090\n"), "{text}");
@@ -322,6 +336,7 @@ mod tests {
                 requested: None,
                 allows_anyone,
                 keys,
+                dev_keys: None,
             };
             let text = banner.text(Paint::plain());
             match expected {

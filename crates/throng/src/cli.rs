@@ -1,14 +1,13 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use throng_units::{Count, Invalid};
 
 use crate::client::ServerUrl;
-use crate::settings::{Options, present_name};
+use crate::settings::{Sources, present_name};
 
 /// The end of `throng --help`.
 const EXAMPLES: &str = "\
@@ -34,19 +33,14 @@ How to write values:
 
 Examples:
   throng serve
+  throng serve --dev
   throng serve --listen :9000 --history-messages 1000
   throng serve --max-connections 1M
   throng serve --config /etc/throng.toml --log warn";
 
-const CHECK_EXAMPLES: &str = "\
-Accepts the flags of `throng serve`, reads the same variables and file, and prints the effective
-settings as a file for --config. Exits with 78 if a setting is wrong.
-
-Examples:
-  throng check
-  throng check --config /etc/throng.toml";
-
 const PUBLISH_EXAMPLES: &str = "\
+THRONG_TOKEN may have a token, or THRONG_KEY a server key, that the server demands.
+
 Examples:
   throng publish news 'hello, everyone'
   throng publish news --json '{\"temperature\":21.5}'
@@ -57,7 +51,8 @@ Examples:
 
 const TAIL_EXAMPLES: &str = "\
 On a terminal, prints each message with its time in UTC. Into a pipe, prints one JSON object per
-message and line. Reconnects and resumes if the connection is lost.
+message and line. Reconnects and resumes if the connection is lost. THRONG_TOKEN may have a token,
+or THRONG_KEY a server key, that the server demands.
 
 Examples:
   throng tail news
@@ -81,12 +76,13 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Sources),
-    /// Check the settings and print them, without starting the server
-    #[command(after_help = CHECK_EXAMPLES)]
-    Check(Sources),
+    Serve(Box<ServeArguments>),
+    /// Check the settings and print them, or say what a client may do
+    Check(Box<crate::check::Arguments>),
     /// Make a key for an application, which shows it to publish
     Key(crate::key::Arguments),
+    /// Make, show or check a token, which a user's client shows
+    Token(crate::token::Arguments),
     /// Publish a message, or each line of standard input
     #[command(after_help = PUBLISH_EXAMPLES, override_usage = "\
         throng publish [OPTIONS] <CHANNEL> [MESSAGE]\n       \
@@ -138,16 +134,16 @@ pub(crate) fn with_present_name(error: clap::Error) -> clap::Error {
     }
 }
 
-/// The sources of settings, except variables.
+/// Arguments of `throng serve`.
 #[derive(Debug, Args)]
-pub(crate) struct Sources {
-    /// Read settings from this file [default: ./throng.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+pub(crate) struct ServeArguments {
+    /// Make keys for this run only, and print a token and commands that use it
+    #[arg(long)]
+    pub(crate) dev: bool,
 
-    /// The settings given as flags.
+    /// File and flags with settings.
     #[command(flatten)]
-    pub(crate) options: Options,
+    pub(crate) sources: Sources,
 }
 
 /// The flag that names the server, for client commands.

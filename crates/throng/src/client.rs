@@ -1,13 +1,16 @@
 //! The HTTP client of `publish` and `tail`: the server's URL, requests and error messages.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::http::header::{AUTHORIZATION, HeaderValue};
+use ureq::http::{Response, StatusCode};
+use ureq::typestate::{WithBody, WithoutBody};
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Time for the server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,8 +31,43 @@ struct ErrorBody {
 #[derive(Debug)]
 pub(crate) struct Client {
     url: String,
-    /// Sends the requests.
-    pub(crate) agent: Agent,
+    agent: Agent,
+    credential: Option<Credential>,
+}
+
+/// The token or key in the environment, as it is sent. There is no flag for it, because every user
+/// of a machine can read the arguments of a program.
+pub(crate) struct Credential(HeaderValue);
+
+impl Credential {
+    /// The one that the environment has, if any.
+    pub(crate) fn from_environment() -> anyhow::Result<Option<Credential>> {
+        let [token, key] = ["THRONG_TOKEN", "THRONG_KEY"]
+            .map(|name| std::env::var_os(name).map(|text| (name, text)));
+        if token.is_some() && key.is_some() {
+            bail!("THRONG_TOKEN and THRONG_KEY are both set; unset one of them");
+        }
+        let Some((name, text)) = token.or(key) else { return Ok(None) };
+        let credential = Credential::new(&text.to_string_lossy());
+        credential.map(Some).ok_or_else(|| {
+            anyhow!("{name} is empty, or has characters that no token and no key has")
+        })
+    }
+
+    fn new(text: &str) -> Option<Credential> {
+        let text = text.trim();
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let mut value = HeaderValue::from_str(&format!("Bearer {text}")).ok()?;
+        value.set_sensitive(true);
+        is_plain.then_some(Credential(value))
+    }
+}
+
+/// Does not show it.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential")
+    }
 }
 
 /// The URL of a server, without a trailing slash.
@@ -55,8 +93,12 @@ impl FromStr for ServerUrl {
 }
 
 impl Client {
-    /// A response ends with an error after `max_silence` without data.
-    pub(crate) fn new(url: &ServerUrl, max_silence: Option<Duration>) -> Client {
+    /// Requests show `credential`. A response ends with an error after `max_silence` without data.
+    pub(crate) fn new(
+        url: &ServerUrl,
+        max_silence: Option<Duration>,
+        credential: Option<Credential>,
+    ) -> Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // The server is often on this machine, where no proxy can reach it.
@@ -68,7 +110,34 @@ impl Client {
             .user_agent(concat!("throng/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
-        Client { url: url.0.clone(), agent }
+        Client { url: url.0.clone(), agent, credential }
+    }
+
+    /// A GET of `url`.
+    pub(crate) fn get(&self, url: String) -> RequestBuilder<WithoutBody> {
+        let request = self.agent.get(url);
+        match &self.credential {
+            Some(Credential(value)) => request.header(AUTHORIZATION, value),
+            None => request,
+        }
+    }
+
+    /// A POST to `path`, which begins with a slash.
+    pub(crate) fn post(&self, path: &str) -> RequestBuilder<WithBody> {
+        let request = self.agent.post(self.at(path));
+        match &self.credential {
+            Some(Credential(value)) => request.header(AUTHORIZATION, value),
+            None => request,
+        }
+    }
+
+    /// The reason for an error response.
+    pub(crate) fn rejection(&self, response: &mut Response<Body>) -> String {
+        let reason = rejection(response);
+        if response.status() == StatusCode::UNAUTHORIZED && self.credential.is_none() {
+            return format!("{reason}; set THRONG_TOKEN to a token, or THRONG_KEY to a server key");
+        }
+        reason
     }
 
     /// The server's URL, without a trailing slash.
@@ -120,7 +189,7 @@ pub(crate) fn escaped(name: &str) -> String {
 }
 
 /// The error for a response with an error status, with the server's message if it has one.
-pub(crate) fn rejection(response: &mut Response<Body>) -> String {
+fn rejection(response: &mut Response<Body>) -> String {
     let status = response.status();
     let text = response.body_mut().read_to_string().unwrap_or_default();
     match serde_json::from_str::<ErrorBody>(&text) {
@@ -135,7 +204,7 @@ mod tests {
 
     #[test]
     fn urls_and_addresses_are_accepted() {
-        let at = |url: &str| url.parse().map(|url| Client::new(&url, None).at("/a"));
+        let at = |url: &str| url.parse().map(|url| Client::new(&url, None, None).at("/a"));
         assert_eq!(at("http://h:1/").unwrap(), "http://h:1/a");
         for address in ["localhost:1", ":1", "1"] {
             assert_eq!(at(address).unwrap(), "http://127.0.0.1:1/a", "{address}");
@@ -150,6 +219,17 @@ mod tests {
             let error = at(bad).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_credential_is_plain_text_and_is_not_shown() {
+        let value = |text| Credential::new(text).map(|credential| credential.0);
+        assert_eq!(value("a.b.c\n").unwrap(), "Bearer a.b.c");
+        for bad in ["", " ", "a b", "a\nb", "é"] {
+            assert!(value(bad).is_none(), "{bad:?}");
+        }
+        assert_eq!(format!("{:?}", Credential::new("hunter2").unwrap()), "Credential");
+        assert!(!format!("{:?}", value("hunter2")).contains("hunter2"));
     }
 
     #[test]

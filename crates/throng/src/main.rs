@@ -9,20 +9,25 @@
 //! | [`settings`] | every setting: flags, variables and the file |
 //! | [`access`] | keys, rules and demands on tokens, from the settings |
 //! | [`serve`] | `throng serve`: start, run, shut down |
+//! | [`dev`] | `throng serve --dev`: keys for one run |
+//! | [`check`] | `throng check`: checks the settings, and what a client may do |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`] | the two client commands |
 //! | [`key`] | `throng key`: makes a key for an application |
+//! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those two |
 //! | [`terminal`] | output, errors, notes, exit codes |
 //! | [`version`] | `throng version`: facts for bug reports |
 
 mod access;
 mod banner;
+mod check;
 mod cli;
 mod client;
+mod dev;
 mod doctor;
 mod key;
 mod planes;
@@ -32,16 +37,17 @@ mod service;
 mod settings;
 mod tail;
 mod terminal;
+mod token;
 mod version;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use access::AccessSettings;
-use cli::{Arguments, Command, Sources};
+use cli::{Arguments, Command, ServeArguments};
+use dev::DevKeys;
 use service::EarlyHangups;
-use settings::{Settings, SettingsError};
+use settings::{Settings, SettingsError, Sources};
 use terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME, EXIT_USAGE};
 
 fn main() -> ExitCode {
@@ -73,16 +79,17 @@ fn explain(error: &clap::Error) -> ExitCode {
 
 fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(sources) => {
+        Command::Serve(arguments) => {
             if is_bound {
                 bind_to_parent()?;
             }
-            serve::serve(|| load(sources), early_hangups)?;
+            serve::serve(|| load(*arguments), early_hangups)?;
         }
-        Command::Check(sources) => check(&load(sources)?)?,
+        Command::Check(arguments) => return check::check(*arguments),
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Key(arguments) => key::key(&arguments)?,
+        Command::Token(arguments) => return token::token(&arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),
@@ -101,14 +108,16 @@ fn bind_to_parent() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn load(sources: Sources) -> Result<Settings, SettingsError> {
-    settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())
-}
-
-/// Checks the settings as the server does, and prints them as a file that `--config` accepts.
-fn check(settings: &Settings) -> anyhow::Result<()> {
-    for warning in AccessSettings::load(settings)?.warnings {
-        terminal::print_note(&warning);
-    }
-    Ok(terminal::print(&toml::to_string(settings)?)?)
+/// Loads the settings, and with `--dev` adds keys to them.
+fn load(arguments: ServeArguments) -> anyhow::Result<(Settings, Option<DevKeys>)> {
+    let ServeArguments { dev, sources: Sources { config, options } } = arguments;
+    let mut keys = None;
+    let settings =
+        settings::load_and(options, std::env::vars_os(), config.as_deref(), |settings| {
+            if dev {
+                keys = Some(DevKeys::add_to(settings)?);
+            }
+            Ok(())
+        })?;
+    Ok((settings, keys))
 }

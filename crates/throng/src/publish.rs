@@ -9,7 +9,7 @@ use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
 
 use crate::cli::{self, PublishArguments};
-use crate::client::{Client, escaped, rejection};
+use crate::client::{Client, Credential, escaped};
 use crate::terminal;
 
 /// A batch with this many bytes is sent. The server's default limit is 8 MiB.
@@ -38,7 +38,7 @@ impl Target {
 
 /// Runs the command.
 pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, None);
+    let client = Client::new(&arguments.server.url, None, Credential::from_environment()?);
     let content_type =
         if arguments.json { Some("application/json".to_owned()) } else { arguments.content_type };
     let (target, message) = match (arguments.user, arguments.channel, arguments.message) {
@@ -69,14 +69,14 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
              add --allow-empty"
         );
     }
-    let mut request = client.agent.post(client.at(&target.path()));
+    let mut request = client.post(&target.path());
     request = request.header("Content-Type", content_type.as_deref().unwrap_or(TEXT));
     if let Some(key) = &arguments.key {
         request = request.header("Idempotency-Key", key);
     }
     let mut response = request.send(&body[..]).map_err(|error| client.unreachable(&error))?;
     if !response.status().is_success() {
-        bail!(rejection(&mut response));
+        bail!(client.rejection(&mut response));
     }
     let text = response.body_mut().read_to_string().context("the response is incomplete")?;
     Ok(terminal::ignore_closed_pipe(print_result(&text))?)
@@ -219,11 +219,11 @@ impl Batches {
 
     /// Sends a batch and prints the results. Returns the number of rejected lines.
     fn send(&self, batch: &[u8], numbers: &[u64]) -> Result<u64> {
-        let request = self.client.agent.post(self.client.at("/publish"));
+        let request = self.client.post("/publish");
         let request = request.header("Content-Type", "application/x-ndjson");
         let mut response = request.send(batch).map_err(|error| self.client.unreachable(&error))?;
         if !response.status().is_success() {
-            bail!(rejection(&mut response));
+            bail!(self.client.rejection(&mut response));
         }
         let results = response.body_mut().with_config().limit(u64::MAX).read_to_string();
         let results = results.context("the response is incomplete")?;
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn batches(is_json: bool) -> Batches {
-        let client = Client::new(&":1".parse().unwrap(), None);
+        let client = Client::new(&":1".parse().unwrap(), None, None);
         Batches { client, target: Target::Channel("a\"b".into()), content_type: None, is_json }
     }
 

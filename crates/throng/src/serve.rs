@@ -36,9 +36,10 @@ use tokio::time::MissedTickBehavior;
 
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
 use crate::banner::{Banner, Keys};
+use crate::dev::DevKeys;
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
-use crate::settings::{self, Settings, SettingsError};
+use crate::settings::{self, Settings};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -53,7 +54,7 @@ const RELEASE_BYTES: u64 = 64 << 20;
 
 /// Runs the server with the settings that `load` returns, until a signal ends it.
 pub(crate) fn serve(
-    load: impl FnOnce() -> Result<Settings, SettingsError>,
+    load: impl FnOnce() -> Result<(Settings, Option<DevKeys>)>,
     early_hangups: &EarlyHangups,
 ) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
@@ -61,7 +62,7 @@ pub(crate) fn serve(
         let _entered = runtime.enter();
         Hangups::catch(early_hangups).context("cannot wait for signals")?
     };
-    let settings = &load()?;
+    let (settings, dev_keys) = &load()?;
     let access = AccessSettings::load(settings)?;
     start_log(settings);
     for warning in &access.warnings {
@@ -83,7 +84,7 @@ pub(crate) fn serve(
         let _entered = runtime.enter();
         Signals::new().context("cannot wait for signals")?
     };
-    let banner = banner(settings, &plan, admin.as_ref())?;
+    let banner = banner(settings, dev_keys.as_ref(), &plan, admin.as_ref())?;
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
     log_send_method(&edge.send_method);
@@ -207,7 +208,12 @@ fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
     preflight::check(&demand)
 }
 
-fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::Result<String> {
+fn banner(
+    settings: &Settings,
+    dev_keys: Option<&DevKeys>,
+    plan: &Plan,
+    admin: Option<&TcpListener>,
+) -> io::Result<String> {
     let banner = Banner {
         address: plan.address(),
         admin: admin.map(TcpListener::local_addr).transpose()?,
@@ -224,6 +230,7 @@ fn banner(settings: &Settings, plan: &Plan, admin: Option<&TcpListener>) -> io::
             (true, true) => Keys::Tokens,
             (true, false) => Keys::Server,
         },
+        dev_keys,
     };
     Ok(banner.text(Paint::on(&io::stdout())))
 }

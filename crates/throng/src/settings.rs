@@ -31,13 +31,27 @@ mod toml_value;
 mod values;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
 
 pub(crate) use channels::ChannelTable;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
 pub(crate) use table::{Options, Settings, SettingsError, present_name};
+
+/// The sources of settings, except variables.
+#[derive(Debug, Args)]
+pub(crate) struct Sources {
+    /// Read settings from this file [default: ./throng.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The settings given as flags.
+    #[command(flatten)]
+    pub(crate) options: Options,
+}
 
 /// Loads and checks the settings. The file is `named`, or else `throng.toml` in the working
 /// directory, if it exists.
@@ -46,9 +60,20 @@ pub(crate) fn load(
     variables: impl Iterator<Item = (OsString, OsString)>,
     named: Option<&Path>,
 ) -> Result<Settings, SettingsError> {
+    load_and(flags, variables, named, |_| Ok(()))
+}
+
+/// As [`load`], but lets `change` change the settings before they are checked.
+pub(crate) fn load_and(
+    flags: Options,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    named: Option<&Path>,
+    change: impl FnOnce(&mut Settings) -> Result<(), SettingsError>,
+) -> Result<Settings, SettingsError> {
     let environment = environment::read(variables)?;
     let file = file::find_and_read(named)?;
-    let settings = flags.or(environment).or(file).resolve();
+    let mut settings = flags.or(environment).or(file).resolve();
+    change(&mut settings)?;
     check::check(&settings)?;
     Ok(settings)
 }

@@ -26,7 +26,7 @@ use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
 use crate::cli::TailArguments;
-use crate::client::{Client, escaped, rejection};
+use crate::client::{Client, Credential, escaped};
 use crate::terminal::print_note;
 use print::Printer;
 use sse::{Event, Events};
@@ -43,7 +43,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, Some(SILENCE_MAX));
+    let client =
+        Client::new(&arguments.server.url, Some(SILENCE_MAX), Credential::from_environment()?);
     if !io::stdout().is_terminal() {
         std::thread::spawn(end_with_reader);
     }
@@ -158,7 +159,7 @@ impl Follower {
         if let (Some(history), None) = (self.history, &self.position) {
             let _ = write!(url, "&history={history}");
         }
-        let mut request = self.client.agent.get(url).header("Accept", "text/event-stream");
+        let mut request = self.client.get(url).header("Accept", "text/event-stream");
         if let Some(position) = &self.position {
             request = request.header("Last-Event-ID", position);
         }
@@ -182,7 +183,7 @@ impl Follower {
         }
         let seconds = header(&response, "Retry-After").and_then(|text| text.parse::<u64>().ok());
         self.retry_ms = seconds.map(|seconds| seconds.saturating_mul(1000));
-        let reason = rejection(&mut response);
+        let reason = self.client.rejection(&mut response);
         let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE
             || status == StatusCode::TOO_MANY_REQUESTS
             || (self.has_followed && status.is_server_error());
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_unless_the_server_names_one() {
         let mut follower = Follower {
-            client: Client::new(&":1".parse().unwrap(), None),
+            client: Client::new(&":1".parse().unwrap(), None, None),
             query: String::new(),
             followed: String::new(),
             history: None,

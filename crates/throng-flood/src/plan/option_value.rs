@@ -5,13 +5,12 @@ use std::str::FromStr;
 
 use throng_units::{Count, Ports, Rate, Size, Switch, Time};
 
-use super::files::{SecretFile, TokenTable, UrlTable, ValueTable};
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
 use super::values::{
     Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
-    Subscribed, TokenPlace, Transport,
+    Subscribed, Transport, UrlTable, ValueTable,
 };
 use crate::assertions::Assertion;
 
@@ -72,7 +71,7 @@ macro_rules! scalars {
 }
 
 scalars!(Count, Network, Pattern, PortRange, Profile, PublishTransport, Rate, ServerProcess);
-scalars!(Share, Size, Streams, Subscribed, Time, TokenPlace, Transport);
+scalars!(Share, Size, Streams, Subscribed, Time, Transport);
 
 impl Value for String {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<String> {
@@ -94,24 +93,22 @@ impl Value for Switch {
     }
 }
 
-/// Files that are loaded. Tables of URLs and values are in no plan that is printed.
+/// Files that are loaded. They are not shown: their values are in no plan that is printed.
 macro_rules! files {
-    ($($type:ty => $toml:expr),+) => { $(
+    ($($type:ty),+) => { $(
         impl Value for $type {
             fn read(section: &Section<'_, '_>, key: &str) -> Option<$type> {
                 section.read_file(key)
             }
 
             fn toml(&self) -> String {
-                $toml(self)
+                quoted("")
             }
         }
     )+ };
 }
 
-files!(UrlTable => |_| quoted(""), ValueTable => |_| quoted(""));
-files!(TokenTable => |file: &TokenTable| quoted(&file.to_string()));
-files!(SecretFile => |file: &SecretFile| quoted(&file.to_string()));
+files!(UrlTable, ValueTable);
 
 impl<T: Item<Err: Display>> Value for Vec<T> {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<T>> {

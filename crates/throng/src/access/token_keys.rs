@@ -174,8 +174,20 @@ fn of_jwks(
     Ok(jwks.keys)
 }
 
+/// The bytes of the secret that a table has or names. To sign with.
+pub(crate) fn read_secret(table: &TokenKeyTable) -> Result<Vec<u8>, SettingsError> {
+    match source(table)? {
+        Source::Secret(secret) => Ok(secret.as_bytes().to_vec()),
+        Source::SecretFile(path) => {
+            let file = key_file::read(&table.at, "secret-file", path)?;
+            Ok(without_line_end(&file.bytes).to_vec())
+        }
+        _ => Err(fault(table, "has no secret")),
+    }
+}
+
 /// A file without the line feed that editors and commands add to its end.
-fn without_line_end(bytes: &[u8]) -> &[u8] {
+pub(crate) fn without_line_end(bytes: &[u8]) -> &[u8] {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
 }

@@ -1,0 +1,291 @@
+//! `throng check`: checks the settings and prints them, or says what a client may do on a channel
+//! and why.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use throng_access::policy::Credentials;
+use throng_access::{ChannelAccess, Denial, Identity, Permission, ServerKey, Who, may};
+use throng_core::ChannelName;
+use throng_core::name::Kind;
+use throng_units::paint::{Ink, Paint, sanitized};
+use throng_wire::name::check_name;
+
+use crate::access::{AccessSettings, OfflineVerifier, now_s};
+use crate::settings::{self, ChannelTable, Settings, Sources};
+use crate::terminal;
+use crate::token::moment;
+
+/// The end of the help.
+const EXAMPLES: &str = "\
+Accepts the flags of `throng serve`, reads the same variables and file, and prints the effective
+settings as a file for --config, without secrets. Exits with 78 if a setting is wrong.
+
+With --channel or --inbox, says instead what a client may do there, and why: a client with --token
+or THRONG_TOKEN, an application with THRONG_KEY, or else a client with neither. Exits with 1 if the
+server refuses the token or key.
+
+Examples:
+  throng check
+  throng check --config /etc/throng.toml
+  throng check --token TOKEN --channel rooms/lobby
+  throng check --inbox ann";
+
+/// Arguments of `throng check`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Say what a client may do on this channel
+    #[arg(long, value_name = "CHANNEL", help_heading = "A client", conflicts_with = "inbox")]
+    channel: Option<String>,
+
+    /// Say what a client may do on the inbox of this user
+    #[arg(long, value_name = "USER", help_heading = "A client")]
+    inbox: Option<String>,
+
+    /// The token of the client
+    #[arg(long, value_name = "TOKEN", help_heading = "A client", env = "THRONG_TOKEN")]
+    #[arg(hide_env_values = true)]
+    token: Option<String>,
+
+    /// File and flags with settings.
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// Runs the command.
+pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
+    let Arguments { channel, inbox, token, sources } = arguments;
+    let settings = settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())?;
+    let access = AccessSettings::load(&settings)?;
+    for warning in &access.warnings {
+        terminal::print_note(warning);
+    }
+    let name = match (&channel, &inbox) {
+        (None, None) => {
+            terminal::print(&toml::to_string(&settings)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (Some(name), _) => (Kind::Channel, name),
+        (None, Some(name)) => (Kind::User, name),
+    };
+    let (kind, text) = name;
+    let what = if kind == Kind::User { "user" } else { "channel" };
+    if let Err(error) = check_name(text, what) {
+        bail!("{} is no name of a {what}: {error}", sanitized(text));
+    }
+    let name = ChannelName::new(kind, text);
+    let client = client(token.as_deref(), &access, &settings)?;
+    let text = explain(&client, &name, &access, &settings);
+    terminal::print(&text.text(Paint::on(&std::io::stdout())))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The client that asks.
+enum Client<'a> {
+    Anonymous,
+    WithToken(Identity),
+    WithKey(&'a ServerKey),
+}
+
+impl Client<'_> {
+    fn credentials(&self) -> Credentials<'_> {
+        match self {
+            Client::Anonymous => Credentials::Anonymous,
+            Client::WithToken(identity) => {
+                Credentials::Known { user: identity.user(), grants: identity.grants() }
+            }
+            Client::WithKey(key) => Credentials::Known { user: None, grants: key.grants() },
+        }
+    }
+
+    fn describe(&self, now_s: u64) -> String {
+        match self {
+            Client::Anonymous => "no token and no key".into(),
+            Client::WithToken(identity) => {
+                let user = identity.user().map_or_else(
+                    || "a token without a user".into(),
+                    |user| format!("user {}", sanitized(user)),
+                );
+                format!("{user}, until {}", moment(identity.expires_s().into(), now_s))
+            }
+            Client::WithKey(key) => format!("the server key {}", key.name()),
+        }
+    }
+}
+
+fn client<'a>(
+    token: Option<&str>,
+    access: &'a AccessSettings,
+    settings: &Settings,
+) -> Result<Client<'a>> {
+    if let Some(token) = token {
+        let now_s = now_s();
+        let verifier = OfflineVerifier::new(access, settings, now_s)?;
+        return match verifier.verify(token.trim(), now_s) {
+            Ok(identity) => Ok(Client::WithToken(identity)),
+            Err(reason) => bail!("the server refuses this token: {reason}"),
+        };
+    }
+    match std::env::var("THRONG_KEY") {
+        Ok(key) => match access.server_keys.find(key.trim()) {
+            Ok(key) => Ok(Client::WithKey(key)),
+            Err(reason) => bail!("the server refuses the key in THRONG_KEY: {reason}"),
+        },
+        Err(_) => Ok(Client::Anonymous),
+    }
+}
+
+/// What a client may do, and why.
+struct Explanation {
+    /// Facts before the table: a label and a text.
+    facts: Vec<(&'static str, String)>,
+    /// For each permission, whether the client has it, and why.
+    rows: Vec<(Permission, Result<String, String>)>,
+}
+
+impl Explanation {
+    fn text(&self, paint: Paint) -> String {
+        let label = |text: &str| paint.ink(Ink::Dim, format!("{text:<11}")).to_string();
+        let facts = self.facts.iter().map(|(name, text)| format!("{}{text}\n", label(name)));
+        let rows = self.rows.iter().map(|(permission, decision)| {
+            let (word, reason) = match decision {
+                Ok(reason) => (paint.ink(Ink::GOOD, "yes"), reason),
+                Err(reason) => (paint.ink(Ink::BAD, "no "), reason),
+            };
+            format!("{}{word}  {reason}\n", label(permission.word()))
+        });
+        facts.chain(rows).collect()
+    }
+}
+
+fn explain(
+    client: &Client<'_>,
+    name: &ChannelName,
+    access: &AccessSettings,
+    settings: &Settings,
+) -> Explanation {
+    let what = if name.kind() == Kind::User { "inbox" } else { "channel" };
+    let facts = vec![
+        ("client", client.describe(now_s())),
+        (what, format!("{}; {}", sanitized(name.name()), rule(name, settings))),
+    ];
+    let rule = access.rules.find(name);
+    let rows = Permission::ALL.map(|permission| {
+        let is_publication = permission == Permission::Publish;
+        let is_key = matches!(client, Client::WithKey(_));
+        let decision = if is_publication && !settings.clients_publish.0 && !is_key {
+            Err("clients may not publish (clients-publish)".into())
+        } else {
+            decide(client, &rule, permission, name)
+        };
+        (permission, decision)
+    });
+    Explanation { facts, rows: rows.into() }
+}
+
+/// The rule that applies to a channel or inbox, as it stands in the settings.
+fn rule(name: &ChannelName, settings: &Settings) -> String {
+    if !settings.has_keys() {
+        return "there are no keys, so that everyone may do everything".into();
+    }
+    let applies = |table: &ChannelTable| {
+        let (kind, pattern) = match (&table.channels, &table.users) {
+            (_, Some(users)) => (Kind::User, users.as_str()),
+            (channels, None) => (Kind::Channel, channels.as_deref().unwrap_or_default()),
+        };
+        let pattern = crate::access::pattern("", kind, pattern).ok()?;
+        pattern.matches(name, None).then(|| sanitized(pattern.text()))
+    };
+    let found = settings.channels.iter().zip(1..).find_map(|(table, nth)| {
+        applies(table).map(|pattern| format!("[[channels]] number {nth} ({pattern}) applies"))
+    });
+    found.unwrap_or_else(|| "no [[channels]] matches, so that [access] applies".into())
+}
+
+fn decide(
+    client: &Client<'_>,
+    rule: &ChannelAccess,
+    permission: Permission,
+    name: &ChannelName,
+) -> Result<String, String> {
+    let credentials = client.credentials();
+    may(rule, credentials, permission, name).map_err(|denial| match denial {
+        Denial::NotGranted => "the token does not grant it".into(),
+        Denial::NeedsToken => "this needs a token".into(),
+        Denial::KeysOnly => "only server keys may".to_owned(),
+        Denial::OutOfScope => "the scopes and patterns of the key do not include it".into(),
+    })?;
+    if let Client::WithKey(key) = client {
+        return Ok(format!("the key {} has the scope", key.name()));
+    }
+    let granted = match credentials {
+        Credentials::Known { user, grants } => grants.matching(permission, name, user),
+        _ => None,
+    };
+    Ok(match (rule.who(permission), granted) {
+        (Who::Anyone, _) => "anyone may".into(),
+        (Who::User, _) => "every client with a valid token may".into(),
+        (Who::Granted, Some(pattern)) => format!("the token grants {}", sanitized(pattern.text())),
+        (Who::Granted | Who::Nobody, _) => "users may always follow their own inbox".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_access::token::Signer;
+
+    use super::*;
+    use crate::settings::read_text;
+
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+    fn ask(settings: &str, grants: Option<&str>, name: ChannelName) -> String {
+        let text = format!("{settings}\n[[token-keys]]\nsecret = '{SECRET}'");
+        let settings = read_text(&text).unwrap();
+        let access = AccessSettings::load(&settings).unwrap();
+        let algorithm = throng_access::algorithm::Algorithm::Hs256;
+        let signer = Signer::new(None, algorithm, SECRET.as_bytes()).unwrap();
+        let token = grants.map(|grants| {
+            let expires_s = now_s() + 60;
+            signer.sign(&format!(r#"{{"sub": "ann", "exp": {expires_s}, "throng": {grants}}}"#))
+        });
+        let client = match &token {
+            Some(token) => client(Some(token), &access, &settings).unwrap(),
+            None => Client::Anonymous,
+        };
+        explain(&client, &name, &access, &settings).text(Paint::plain())
+    }
+
+    #[test]
+    fn each_decision_has_its_reason() {
+        let settings = "
+            access = { publish = 'nobody', presence = 'user' }
+            [[channels]]
+            match = 'rooms/*'
+            publish = 'granted'
+            history = 'anyone'";
+        let grants = Some(r#"{"subscribe": ["rooms/*"]}"#);
+        let text = ask(settings, grants, ChannelName::channel("rooms/a"));
+        assert!(text.starts_with("client     user ann, until "), "{text}");
+        let expected = "channel    rooms/a; [[channels]] number 1 (rooms/*) applies\n\
+                        subscribe  yes  the token grants rooms/*\n\
+                        publish    no   the token does not grant it\n\
+                        history    yes  anyone may\n\
+                        presence   yes  every client with a valid token may\n";
+        assert!(text.ends_with(expected), "{text}");
+        let text = ask(settings, grants, ChannelName::user("ann"));
+        let expected = "inbox      ann; no [[channels]] matches, so that [access] applies\n\
+                        subscribe  yes  users may always follow their own inbox\n\
+                        publish    no   only server keys may\n\
+                        history    no   the token does not grant it\n\
+                        presence   yes  every client with a valid token may\n";
+        assert!(text.ends_with(expected), "{text}");
+        let text = ask(settings, None, ChannelName::channel("rooms/a"));
+        assert!(text.starts_with("client     no token and no key\n"), "{text}");
+        assert!(text.contains("subscribe  no   this needs a token\n"), "{text}");
+        let text = ask("clients-publish = false", None, ChannelName::channel("a"));
+        assert!(text.contains("publish    no   clients may not publish"), "{text}");
+    }
+}

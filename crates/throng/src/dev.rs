@@ -1,0 +1,129 @@
+//! `throng serve --dev`: keys for one run, and commands that use them.
+
+use std::fmt::{self, Write as _};
+
+use throng_access::Scope;
+use throng_access::algorithm::Algorithm;
+use throng_access::server_key::{KeyHash, generate};
+use throng_access::token::Signer;
+use throng_units::Time;
+
+use crate::access::now_s;
+use crate::settings::{Secret, ServerKeyTable, Settings, SettingsError, TokenKeyTable};
+
+/// The user of the token.
+const USER: &str = "ann";
+
+/// The longest life of the token. The setting `max-token-age` may make it shorter.
+const LIFE_S: u64 = 24 * 60 * 60;
+
+/// What the token grants: everything that a token can grant.
+const GRANTS: &str = r#"{
+    "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
+    "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}]
+}"#;
+
+/// A token and a server key that work until the server ends.
+pub(crate) struct DevKeys {
+    token: String,
+    key: String,
+    life: Time,
+}
+
+impl DevKeys {
+    /// Makes keys and adds them to the settings, which must have none.
+    pub(crate) fn add_to(settings: &mut Settings) -> Result<DevKeys, SettingsError> {
+        if settings.has_keys() {
+            return Err(SettingsError(
+                "--dev makes keys of its own, and the settings have keys; remove one or the other"
+                    .into(),
+            ));
+        }
+        let failed = |error: &dyn fmt::Display| SettingsError(format!("--dev: {error}"));
+        // The random characters of a server key are as good a secret as any.
+        let secret = generate().map_err(|error| failed(&error))?;
+        let key = generate().map_err(|error| failed(&error))?;
+        let hash = KeyHash::of(&key).map_err(|error| failed(&error))?;
+        let signer = Signer::new(None, Algorithm::Hs256, secret.as_bytes());
+        let signer = signer.map_err(|error| failed(&error))?;
+        let life_s = LIFE_S.min(settings.max_token_age.0.as_secs());
+        let token = signer.sign(&claims(settings, life_s));
+        settings.token_keys.push(TokenKeyTable {
+            secret: Some(Secret(secret)),
+            at: "--dev".into(),
+            ..TokenKeyTable::default()
+        });
+        settings.server_keys.push(ServerKeyTable {
+            name: Some("dev".into()),
+            hash: Some(hash.to_string()),
+            scopes: Some(Scope::ALL.map(|scope| scope.word().to_owned()).into()),
+            at: "--dev".into(),
+            ..ServerKeyTable::default()
+        });
+        Ok(DevKeys { token, key, life: Time(std::time::Duration::from_secs(life_s)) })
+    }
+
+    /// Writes commands that can be pasted into a shell. `url` is that of the public listener.
+    ///
+    /// Tokens and keys consist of letters, digits, `-`, `_` and `.`, so that no shell changes them.
+    pub(crate) fn write(&self, text: &mut String, url: &str) -> fmt::Result {
+        let DevKeys { token, key, life } = self;
+        writeln!(text, "  --dev: keys for this run only. The token is of user {USER}, who may do")?;
+        writeln!(text, "  everything for {life}; the key is for your application. For a shell:")?;
+        writeln!(text)?;
+        writeln!(text, "  export THRONG_TOKEN={token}")?;
+        writeln!(text, "  DEV_KEY={key}")?;
+        writeln!(text, "  curl -N -H \"Authorization: Bearer $THRONG_TOKEN\" {url}/channels/news")?;
+        writeln!(
+            text,
+            "  curl -d hello -H \"Authorization: Bearer $DEV_KEY\" {url}/channels/news"
+        )?;
+        writeln!(text, "  throng tail --url {url} news")
+    }
+}
+
+/// Shows neither the token nor the key.
+impl fmt::Debug for DevKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DevKeys")
+    }
+}
+
+/// Claims that a server with these settings accepts.
+fn claims(settings: &Settings, life_s: u64) -> String {
+    let now_s = now_s();
+    let mut claims = String::new();
+    let quoted = |text: &String| serde_json::Value::from(text.as_str()).to_string();
+    let _ = write!(claims, "{{\"sub\":\"{USER}\",\"iat\":{now_s},\"exp\":{}", now_s + life_s);
+    for (name, values) in [("aud", &settings.token_audience.0), ("iss", &settings.token_issuer.0)] {
+        if let Some(value) = values.first() {
+            let _ = write!(claims, ",\"{name}\":{}", quoted(value));
+        }
+    }
+    let _ = write!(claims, ",\"throng\":{GRANTS}}}");
+    claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{AccessSettings, OfflineVerifier};
+    use crate::settings::read_text;
+
+    #[test]
+    fn the_server_accepts_what_it_prints() {
+        for text in
+            ["", "token-audience = ['push', 'b']\ntoken-issuer = 'a\"b'\nmax-token-age = 60"]
+        {
+            let mut settings = read_text(text).unwrap();
+            let keys = DevKeys::add_to(&mut settings).unwrap();
+            let access = AccessSettings::load(&settings).unwrap();
+            let verifier = OfflineVerifier::new(&access, &settings, now_s()).unwrap();
+            let identity = verifier.verify(&keys.token, now_s()).unwrap();
+            assert_eq!(identity.user(), Some("ann"));
+            let key = access.server_keys.find(&keys.key).unwrap();
+            assert!(Scope::ALL.iter().all(|scope| key.has(*scope)));
+            assert!(DevKeys::add_to(&mut settings).is_err(), "there are keys now");
+        }
+    }
+}

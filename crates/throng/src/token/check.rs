@@ -1,0 +1,75 @@
+//! `throng token check`: verifies a token as the server does.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use throng_access::{Identity, Permission};
+use throng_core::name::Kind;
+use throng_units::paint::sanitized;
+
+use super::given::GivenToken;
+use super::moment::moment;
+use crate::access::{AccessSettings, OfflineVerifier, now_s};
+use crate::settings::{self, Options};
+use crate::terminal::{self, EXIT_RUNTIME};
+
+/// The end of the help.
+const EXAMPLES: &str = "\
+Reads the settings of the server: throng.toml and the THRONG_* variables. Exits with 1 if the server
+refuses the token. What a token may do on a channel: throng check --token TOKEN --channel CHANNEL
+
+Examples:
+  throng token check --config /etc/throng.toml < token
+  throng token new --user ann | throng token check";
+
+/// Arguments of `throng token check`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    token: GivenToken,
+
+    /// Read settings from this file [default: ./throng.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(super) fn check(arguments: &Arguments) -> Result<ExitCode> {
+    let config = arguments.config.as_deref();
+    let settings = settings::load(Options::default(), std::env::vars_os(), config)?;
+    let access = AccessSettings::load(&settings)?;
+    let token = arguments.token.read()?;
+    let now_s = now_s();
+    match OfflineVerifier::new(&access, &settings, now_s)?.verify(&token, now_s) {
+        Ok(identity) => {
+            terminal::print(&describe(&identity, now_s))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(reason) => {
+            terminal::print_error(&format!("the server refuses this token: {reason}"));
+            Ok(EXIT_RUNTIME.into())
+        }
+    }
+}
+
+/// What a valid token says.
+pub(super) fn describe(identity: &Identity, now_s: u64) -> String {
+    let user = identity
+        .user()
+        .map_or_else(|| "no user".into(), |user| format!("user {}", sanitized(user)));
+    let expires = moment(identity.expires_s().into(), now_s);
+    let mut text = format!("valid: {user}; refused from {expires}\n");
+    for permission in Permission::ALL {
+        let patterns = identity.grants().patterns(permission).map(|pattern| {
+            let kind = if pattern.kind() == Kind::User { "users " } else { "" };
+            format!("{kind}{}", sanitized(pattern.text()))
+        });
+        let patterns: Vec<_> = patterns.collect();
+        let patterns = if patterns.is_empty() { "nothing".into() } else { patterns.join(", ") };
+        text += &format!("  {:<11}{patterns}\n", permission.word());
+    }
+    text
+}

@@ -1,0 +1,156 @@
+//! `throng token new`: signs a token.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use throng_access::Grants;
+use throng_access::pattern::Pattern;
+use throng_core::name::Kind;
+use throng_units::Time;
+
+use super::signing_key::{KeyArguments, SigningKey};
+use crate::access::{AccessSettings, OfflineVerifier, now_s};
+use crate::settings::{self, Options};
+use crate::terminal;
+
+/// The end of the help.
+const EXAMPLES: &str = "\
+Signs with a secret of [[token-keys]] in the settings (throng.toml and the THRONG_* variables), or
+with the key that a flag names. In production your application signs its tokens itself.
+
+In patterns, `*` stands for any text and `{user}` for the user of the token.
+
+Examples:
+  throng token new --user ann --subscribe 'rooms/*' --publish 'rooms/*'
+  throng token new --user ann --subscribe 'private/{user}' --expires-in 15m
+  throng token new --private-key-file login.key --key-id 2026-11 --user ann
+  THRONG_TOKEN=$(throng token new --subscribe '*') throng tail news";
+
+/// Arguments of `throng token new`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The user (`sub`)
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
+    /// Grant to follow the channels that match; may be given several times, as the next three
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    subscribe: Vec<String>,
+
+    /// Grant to publish to the channels that match
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    publish: Vec<String>,
+
+    /// Grant to read the messages that matching channels keep
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    history: Vec<String>,
+
+    /// Grant to see who follows the channels that match
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    presence: Vec<String>,
+
+    /// The whole claim `throng` in JSON, such as {"publish":[{"users":"*"}]}
+    #[arg(long, value_name = "JSON", value_parser = grants)]
+    #[arg(conflicts_with_all = ["subscribe", "publish", "history", "presence"])]
+    grants: Option<Value>,
+
+    /// Time until the token expires (`exp`)
+    #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
+    expires_in: Time,
+
+    /// The id of the token (`jti`), by which it can be revoked
+    #[arg(long, value_name = "ID")]
+    token_id: Option<String>,
+
+    /// The audience (`aud`) [default: the first of the setting token-audience]
+    #[arg(long, value_name = "TEXT")]
+    audience: Option<String>,
+
+    /// The issuer (`iss`) [default: the first of the setting token-issuer]
+    #[arg(long, value_name = "TEXT")]
+    issuer: Option<String>,
+
+    #[command(flatten)]
+    key: KeyArguments,
+
+    /// Read settings from this file [default: ./throng.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+fn pattern(text: &str) -> Result<String, String> {
+    Pattern::new(Kind::Channel, text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn grants(json: &str) -> Result<Value, String> {
+    Grants::from_claim(json).map_err(|error| error.to_string())?;
+    serde_json::from_str(json).map_err(|error| error.to_string())
+}
+
+/// Runs the command.
+pub(super) fn new(arguments: &Arguments) -> Result<()> {
+    let config = arguments.config.as_deref();
+    let settings = settings::load(Options::default(), std::env::vars_os(), config)?;
+    let access = AccessSettings::load(&settings)?;
+    if arguments.expires_in.0.is_zero() {
+        bail!("--expires-in must be more than 0");
+    }
+    let key = SigningKey::find(&arguments.key, &settings)?;
+    let now_s = now_s();
+    let first = |values: &[String]| values.first().cloned();
+    let audience = arguments.audience.clone().or_else(|| first(&settings.token_audience.0));
+    let issuer = arguments.issuer.clone().or_else(|| first(&settings.token_issuer.0));
+    let claims = claims(arguments, audience, issuer, now_s);
+    let token = key.sign(&Value::Object(claims).to_string())?;
+    if settings.has_token_keys()
+        && let Err(reason) = OfflineVerifier::new(&access, &settings, now_s)?.verify(&token, now_s)
+    {
+        terminal::print_note(&format!("a server with these settings refuses this token: {reason}"));
+    }
+    Ok(terminal::print(&format!("{token}\n"))?)
+}
+
+fn claims(
+    arguments: &Arguments,
+    audience: Option<String>,
+    issuer: Option<String>,
+    now_s: u64,
+) -> Map<String, Value> {
+    let mut claims = Map::new();
+    let texts = [
+        ("sub", &arguments.user),
+        ("iss", &issuer),
+        ("aud", &audience),
+        ("jti", &arguments.token_id),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            claims.insert(name.into(), text.as_str().into());
+        }
+    }
+    claims.insert("iat".into(), now_s.into());
+    claims.insert("exp".into(), (now_s + arguments.expires_in.0.as_secs().max(1)).into());
+    if let Some(claim) = throng_claim(arguments) {
+        claims.insert("throng".into(), claim);
+    }
+    claims
+}
+
+/// The claim `throng`; `None` if it grants nothing.
+fn throng_claim(arguments: &Arguments) -> Option<Value> {
+    if arguments.grants.is_some() {
+        return arguments.grants.clone();
+    }
+    let lists = [
+        ("subscribe", &arguments.subscribe),
+        ("publish", &arguments.publish),
+        ("history", &arguments.history),
+        ("presence", &arguments.presence),
+    ];
+    let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();
+    (!claim.is_empty()).then_some(Value::Object(claim))
+}
