@@ -1,6 +1,9 @@
 """`throng flood`: against Throng, against other servers, and against servers that misbehave."""
 
+import base64
+import hmac
 import json
+import re
 import shutil
 import signal
 import socket
@@ -330,6 +333,66 @@ def test_a_target_that_refuses_connections(flood):
     done, report = flood(url, "--clients", "20", "--hold", "1s", "--publish", "0", check=False)
     assert done.returncode == 1
     assert report["total"]["failures"] == {"refused": 20}
+
+
+def verified(token, secret):
+    """The claims of a token, whose HS256 signature must be right."""
+    head, claims, signature = token.split(".")
+
+    def decoded(part):
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+    expected = hmac.digest(secret, f"{head}.{claims}".encode(), "sha256")
+    assert hmac.compare_digest(decoded(signature), expected)
+    assert json.loads(decoded(head))["alg"] == "HS256"
+    return json.loads(decoded(claims))
+
+
+@pytest.mark.parametrize(
+    ("place", "transport", "pattern"),
+    [
+        ("header", "websocket", r"\r\nAuthorization: Bearer (\S+)\r\n"),
+        ("query", "sse", r"^GET /channels/a\?token=(\S+) HTTP"),
+        ("subprotocol", "websocket", r"\r\nSec-WebSocket-Protocol: throng.plain, throng.token.(\S+)\r\n"),
+    ],
+)
+def test_each_client_shows_a_token_of_its_own(flood, misbehave, tmp_path, place, transport, pattern):
+    heads = []
+
+    def record(connection, _):
+        heads.append(connection.recv(4096).decode())
+        connection.sendall(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n")
+        connection.close()
+
+    secret = b"0123456789abcdef0123456789abcdef"
+    (tmp_path / "secret").write_bytes(secret + b"\n")
+    signed = ["--token-secret-file", "secret", "--token-user", "ann-{i}", "--token-in", place]
+    claims = ["--token-claims", '{"aud": "chat"}', "--token-lifetime", "10m"]
+    page = ["--html", tmp_path / "report.html", "--transport", transport, "--clients", "5", "--hold", "0"]
+    url = misbehave(record) + "/channels/a"
+    done, report = flood(url, *signed, *claims, *page, check=False)
+    assert report["total"]["failures"]["status 401"] == 5
+    tokens = [re.search(pattern, head).group(1) for head in heads]
+    found = [verified(token, secret) for token in tokens]
+    assert sorted(each["sub"] for each in found) == [f"ann-{number}" for number in range(5)]
+    assert {(each["aud"], each["exp"] - each["iat"]) for each in found} == {("chat", 600)}
+    shown = done.stdout + done.stderr + json.dumps(report) + (tmp_path / "report.html").read_text()
+    assert not any(part in shown for token in tokens for part in token.split(".")[1:])
+    assert secret.decode() not in shown
+
+
+def test_tokens_of_a_file_are_shown_line_by_line(flood, misbehave, tmp_path):
+    heads = []
+
+    def record(connection, _):
+        heads.append(connection.recv(4096).decode())
+        connection.close()
+
+    (tmp_path / "tokens").write_text("first.a.b\nsecond.c.d\n")
+    done, report = flood(misbehave(record), "--tokens", "tokens", "--clients", "4", "--hold", "0", check=False)
+    shown = [re.search(r"\r\nAuthorization: Bearer (\S+)\r\n", head).group(1) for head in heads]
+    assert sorted(shown) == ["first.a.b", "first.a.b", "second.c.d", "second.c.d"]
+    assert "second.c.d" not in done.stdout + done.stderr + json.dumps(report)
 
 
 def test_a_plan_in_a_file(server, flood, tmp_path):

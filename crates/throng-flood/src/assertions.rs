@@ -57,7 +57,7 @@ const COMPARISONS: [(&str, Comparison); 8] = [
 pub enum AssertionError {
     /// The text has no comparison.
     #[error(
-        "{text:?} is not an assertion: a figure, one of < <= > >= == !=, and a bound, like \
+        "{text:?} is not an assertion: a measurement, one of < <= > >= == !=, and a bound, like \
          \"lost == 0\" or \"p99 < 50ms\""
     )]
     Shape {
@@ -65,7 +65,7 @@ pub enum AssertionError {
         text: String,
     },
     /// No metric has this name.
-    #[error("there is no figure {name:?}; {hint}")]
+    #[error("there is no measurement {name:?}; {hint}")]
     Metric {
         /// The name as written.
         name: String,

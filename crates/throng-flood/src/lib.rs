@@ -48,6 +48,7 @@ mod run;
 mod runner;
 mod streams;
 mod template;
+mod tokens;
 
 pub use clients::{ClientPool, PublishDeliveries};
 pub use counts::ClientCounts;

@@ -12,6 +12,7 @@
 //! | [`options`] | every option: TOML key, flag, default and help; `option_table` makes them |
 //! | `option_value` | how options of each type are read and written as TOML |
 //! | `values` | the types of options, and how their values are parsed and printed |
+//! | `files` | files that options name: tables of URLs, values and tokens; secrets |
 //! | `sources` | local addresses: a list, a network or an interface |
 //! | `server_process` | the server's processes, given or found by their port |
 //! | [`file`](mod@file) | options from TOML, with line and column of each error; `toml_reader` |
@@ -19,10 +20,12 @@
 //! | `phases` | the phases of a file, and those that flags ask for |
 //! | [`profile`] | the options for known servers |
 //! | `resolve` | from options to a plan, and a plan as TOML |
+//! | `tokens` | the tokens that clients show |
 //! | `check` | contradictions in a plan, and what cannot be done |
 
 mod check;
 pub(crate) mod file;
+mod files;
 mod model;
 mod option_table;
 mod option_value;
@@ -33,16 +36,20 @@ mod profile;
 mod resolve;
 mod server_process;
 mod sources;
+mod tokens;
 mod toml_reader;
 mod values;
 
+pub use files::{SecretFile, TokenTable, UrlTable, ValueTable};
 pub use model::*;
-pub use options::{LoadOptions, Options, PublishOptions, SourceOptions, TargetOptions};
+pub use options::{
+    LoadOptions, Options, PublishOptions, SourceOptions, TargetOptions, TokenOptions,
+};
 pub use phase::{Phase, Publishing};
 pub use server_process::ServerProcess;
 pub(crate) use server_process::listeners;
 pub use sources::LocalAddresses;
 pub use values::{
     Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
-    Subscribed, Transport, UrlTable, ValueTable,
+    Subscribed, TokenPlace, Transport,
 };

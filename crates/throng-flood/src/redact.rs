@@ -1,16 +1,19 @@
 //! Secrets of plans and command lines, which reports must not contain.
 
-/// A command line, quoted for a shell, with the values of secret headers redacted.
+/// A command line, quoted for a shell, with tokens and the values of secret headers redacted.
 pub(crate) fn command_line(words: impl IntoIterator<Item = String>) -> String {
-    let mut is_header = false;
+    let mut flag_before = None;
     let redacted = words.into_iter().map(|word| {
         let (flag, value) = match word.split_once('=') {
-            Some((flag, value)) if is_header_flag(flag) => (Some(flag), value),
+            Some((flag, value)) if SecretFlag::of(flag).is_some() => (Some(flag), value),
             _ => (None, word.as_str()),
         };
-        let is_value = std::mem::replace(&mut is_header, is_header_flag(&word)) || flag.is_some();
-        let value = match value.split_once(':') {
-            Some((name, _)) if is_value && is_secret(name) => format!("{name}: {REDACTED}"),
+        let before = std::mem::replace(&mut flag_before, SecretFlag::of(&word));
+        let value = match (flag.map_or(before, SecretFlag::of), value.split_once(':')) {
+            (Some(SecretFlag::Header), Some((name, _))) if is_secret(name) => {
+                format!("{name}: {REDACTED}")
+            }
+            (Some(SecretFlag::Token), _) => REDACTED.to_owned(),
             _ => value.to_owned(),
         };
         flag.map_or_else(|| quoted(&value), |flag| format!("{flag}={}", quoted(&value)))
@@ -28,8 +31,23 @@ pub(crate) fn is_secret(name: &str) -> bool {
     parts.iter().any(|part| name.contains(part))
 }
 
-fn is_header_flag(word: &str) -> bool {
-    matches!(word, "--header" | "--publish-header")
+/// A flag whose value may be a secret.
+#[derive(Clone, Copy)]
+enum SecretFlag {
+    /// A header, secret if its name says so.
+    Header,
+    /// A token, always secret.
+    Token,
+}
+
+impl SecretFlag {
+    fn of(word: &str) -> Option<SecretFlag> {
+        match word {
+            "--header" | "--publish-header" => Some(SecretFlag::Header),
+            "--token" => Some(SecretFlag::Token),
+            _ => None,
+        }
+    }
 }
 
 /// The word, quoted for a shell if necessary.
@@ -57,6 +75,11 @@ mod tests {
             "--header=Authorization: Bearer abc",
             "--header",
             "Origin: http://a",
+            "--token",
+            "abc",
+            "--token=a.b.c",
+            "--token-user",
+            "ann",
             "--assert",
             "it's < 5",
         ];
@@ -64,7 +87,7 @@ mod tests {
             command_line(words.map(str::to_owned)),
             "throng flood 'http://h/?a={i}' --publish-header 'X-API-Key: (left out)' \
              --header='Authorization: (left out)' --header 'Origin: http://a' \
-             --assert 'it'\\''s < 5'"
+             --token '(left out)' --token='(left out)' --token-user ann --assert 'it'\\''s < 5'"
         );
     }
 }

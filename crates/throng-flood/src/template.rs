@@ -33,6 +33,14 @@ pub struct Template {
     text: Arc<str>,
     parts: Arc<[TemplatePart]>,
     table: Option<Arc<ColumnTable>>,
+    /// What is made for each client, behind everything else.
+    made: Option<Arc<dyn PerClient>>,
+}
+
+/// Makes a text for each client, such as a token.
+pub(crate) trait PerClient: fmt::Debug + Send + Sync {
+    /// Appends the text of the client in `values`.
+    fn write(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>);
 }
 
 /// The values of placeholders.
@@ -77,7 +85,24 @@ impl Template {
         let parts = TemplatePart::read_all(text, table.map(Arc::as_ref))?;
         let needs_table = parts.iter().any(TemplatePart::is_of_table);
         let table = table.filter(|_| needs_table).cloned();
-        Ok(Template { text: text.into(), parts: parts.into(), table })
+        Ok(Template { text: text.into(), parts: parts.into(), table, made: None })
+    }
+
+    /// This text, then `before`, then what is made for each client. [`Template::text`] shows that
+    /// as `made_as`.
+    pub(crate) fn followed_by(
+        &self,
+        before: &str,
+        made: Arc<dyn PerClient>,
+        made_as: &str,
+    ) -> Template {
+        let literal = Template::literal(before);
+        Template {
+            text: format!("{}{}{made_as}", self.text, literal.text).into(),
+            parts: self.parts.iter().chain(&*literal.parts).cloned().collect(),
+            table: self.table.clone(),
+            made: Some(made),
+        }
     }
 
     /// A text without placeholders.
@@ -87,7 +112,12 @@ impl Template {
         } else {
             vec![TemplatePart::Text(text.as_bytes().into())]
         };
-        Template { text: text.replace('{', "{{").into(), parts: parts.into(), table: None }
+        Template {
+            text: text.replace('{', "{{").into(),
+            parts: parts.into(),
+            table: None,
+            made: None,
+        }
     }
 
     /// The text, as written.
@@ -98,6 +128,9 @@ impl Template {
     /// Appends the text with all values.
     pub fn render(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
         self.render_parts(&self.parts, values, to);
+        if let Some(made) = &self.made {
+            made.write(values, to);
+        }
     }
 
     fn render_parts(&self, parts: &[TemplatePart], values: &TemplateValues<'_>, to: &mut Vec<u8>) {
@@ -171,6 +204,12 @@ impl Template {
     fn column(&self, client: usize, column: usize) -> &[u8] {
         let row = |table: &Arc<ColumnTable>| client % table.rows();
         self.table.as_ref().map_or(b"", |table| table.cell(row(table), column).as_bytes())
+    }
+}
+
+impl PerClient for Template {
+    fn write(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
+        self.render(values, to);
     }
 }
 

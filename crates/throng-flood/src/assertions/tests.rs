@@ -94,14 +94,17 @@ fn an_empty_distribution_was_not_measured() {
 #[test]
 fn says_what_is_wrong() {
     for (text, expected) in [
-        ("", "\"\" is not an assertion: a figure, one of"),
+        ("", "\"\" is not an assertion: a measurement, one of"),
         ("lost", "\"lost\" is not an assertion"),
         ("lost = 0", "\"lost = 0\" is not an assertion"),
         ("== 0", "\"== 0\" is not an assertion"),
         ("lost ==", "\"lost ==\" is not an assertion"),
-        ("lots == 0", "there is no figure \"lots\"; did you mean \"lost\"?"),
-        ("conect.p99 < 1s", "there is no figure \"conect.p99\"; did you mean \"connect.p99\"?"),
-        ("happiness > 3", "there is no figure \"happiness\"; known are lost"),
+        ("lots == 0", "there is no measurement \"lots\"; did you mean \"lost\"?"),
+        (
+            "conect.p99 < 1s",
+            "there is no measurement \"conect.p99\"; did you mean \"connect.p99\"?",
+        ),
+        ("happiness > 3", "there is no measurement \"happiness\"; known are lost"),
         ("p99 < 50", "\"50\" is not a bound for p99, which is a time, like 50ms"),
         ("p99 < fast", "\"fast\" is not a bound for p99"),
         ("lost < 5ms", "\"5ms\" is not a bound for lost, which is a number"),

@@ -38,17 +38,16 @@ impl Requests {
             Transport::WebSocket => {
                 fixed.push_str("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ");
                 fixed.extend([KEY, "\r\nSec-WebSocket-Version: 13\r\n"]);
-                if let Some(protocol) = &target.subprotocol {
-                    fixed.extend(["Sec-WebSocket-Protocol: ", protocol, "\r\n"]);
-                }
             }
             Transport::Sse if !has("accept") => fixed.push_str("Accept: text/event-stream\r\n"),
             Transport::Sse | Transport::Stream | Transport::LongPoll => {}
         }
+        let subprotocol = target.subprotocol.clone().into_iter();
+        let subprotocol = subprotocol.map(|value| ("Sec-WebSocket-Protocol".to_owned(), value));
         Requests {
             transport: target.transport,
             url: target.url.clone(),
-            headers: target.headers.clone(),
+            headers: subprotocol.chain(target.headers.clone()).collect(),
             fixed,
             has_own_host: has("host"),
             hello: target.hello.clone(),

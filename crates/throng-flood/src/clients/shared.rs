@@ -20,7 +20,7 @@ use super::request::{MASK, Requests, resolve};
 use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
 use crate::marker::Mark;
-use crate::plan::{Network, Plan, Streams, Subscribed, Transport};
+use crate::plan::{Network, Plan, Streams, Subscribed, Target, Transport};
 use crate::streams::{StreamCounters, stream_count};
 use crate::template::TemplateValues;
 use throng_tunnel::Targets;
@@ -122,7 +122,7 @@ impl Shared {
             joined_by,
             refused_by: target.refused.clone(),
             keeps: plan.keep,
-            heartbeat: (target.subprotocol.as_deref() == Some(V1)).then_some(V1_HEARTBEAT),
+            heartbeat: speaks_v1(target).then_some(V1_HEARTBEAT),
             pings: pings.collect(),
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
             counters: Arc::new(StreamCounters::new(stream_count(target.streams, share.total))),
@@ -190,6 +190,12 @@ impl Shared {
             (None, stream) => stream.into_iter().collect(),
         }
     }
+}
+
+/// Whether clients offer Throng's sub-protocol first; a token may follow.
+fn speaks_v1(target: &Target) -> bool {
+    let offered = target.subprotocol.as_ref().and_then(|offered| offered.text().split(',').next());
+    offered == Some(V1)
 }
 
 /// Values that a thread collects before it takes the lock: 24 KiB, little more than a byte per

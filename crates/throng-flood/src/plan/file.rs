@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 use super::model::PlanError;
 use super::option_table::Table;
-use super::options::{Options, PublishOptions, SourceOptions, TargetOptions};
+use super::options::{Options, PublishOptions, SourceOptions, TargetOptions, TokenOptions};
 use super::phases;
 
 use super::toml_reader::{KnownTables, TomlReader, position};
@@ -26,6 +26,7 @@ const KNOWN: KnownTables = &[
     ("[target]", TargetOptions::KEYS),
     ("[publish]", PublishOptions::KEYS),
     ("[sources]", SourceOptions::KEYS),
+    ("[tokens]", TokenOptions::KEYS),
     ("[[phases]]", phases::KEYS),
 ];
 

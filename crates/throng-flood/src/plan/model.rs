@@ -79,7 +79,8 @@ impl Plan {
                 *value = Template::literal(REDACTED);
             }
         }
-        let Options { target, publish, .. } = &mut plan.options;
+        let Options { target, publish, tokens, .. } = &mut plan.options;
+        tokens.template = tokens.template.take().map(|_| REDACTED.to_owned());
         for Header(name, value) in target.headers.iter_mut().chain(&mut publish.headers).flatten() {
             if is_secret(name) {
                 *value = REDACTED.to_owned();
@@ -101,7 +102,7 @@ pub struct Target {
     /// Further request headers.
     pub headers: Vec<(String, Template)>,
     /// The WebSocket sub-protocol to ask for.
-    pub subprotocol: Option<String>,
+    pub subprotocol: Option<Template>,
     /// Messages to send after the handshake, one frame each (WebSocket only).
     pub hello: Vec<Template>,
     /// When a client counts as subscribed.

@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use throng_units::{Count, Ports, Rate, Size, Switch, Time};
 
+use super::files::{SecretFile, TokenTable, UrlTable, ValueTable};
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
 use super::values::{
     Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
-    Subscribed, Transport, UrlTable, ValueTable,
+    Subscribed, TokenPlace, Transport,
 };
 use crate::assertions::Assertion;
 
@@ -71,7 +72,7 @@ macro_rules! scalars {
 }
 
 scalars!(Count, Network, Pattern, PortRange, Profile, PublishTransport, Rate, ServerProcess);
-scalars!(Share, Size, Streams, Subscribed, Time, Transport);
+scalars!(Share, Size, Streams, Subscribed, Time, TokenPlace, Transport);
 
 impl Value for String {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<String> {
@@ -93,22 +94,24 @@ impl Value for Switch {
     }
 }
 
-/// Files that are loaded. They are not shown: their values are in no plan that is printed.
+/// Files that are loaded. Tables of URLs and values are in no plan that is printed.
 macro_rules! files {
-    ($($type:ty),+) => { $(
+    ($($type:ty => $toml:expr),+) => { $(
         impl Value for $type {
             fn read(section: &Section<'_, '_>, key: &str) -> Option<$type> {
                 section.read_file(key)
             }
 
             fn toml(&self) -> String {
-                quoted("")
+                $toml(self)
             }
         }
     )+ };
 }
 
-files!(UrlTable, ValueTable);
+files!(UrlTable => |_| quoted(""), ValueTable => |_| quoted(""));
+files!(TokenTable => |file: &TokenTable| quoted(&file.to_string()));
+files!(SecretFile => |file: &SecretFile| quoted(&file.to_string()));
 
 impl<T: Item<Err: Display>> Value for Vec<T> {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<T>> {

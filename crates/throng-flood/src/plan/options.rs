@@ -5,6 +5,7 @@
 
 use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
 
+use super::files::{SecretFile, TokenTable, UrlTable, ValueTable};
 use super::option_table::{Table, options};
 use super::option_value::Value;
 use super::phase::Phase;
@@ -13,7 +14,7 @@ use super::sources::LocalAddresses;
 use super::toml_reader::Section;
 use super::values::{
     Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
-    Subscribed, Transport, UrlTable, ValueTable,
+    Subscribed, TokenPlace, Transport,
 };
 use crate::assertions::Assertion;
 
@@ -51,6 +52,7 @@ options! {
         "target" target: TargetOptions,
         "publish" publish: PublishOptions,
         "sources" sources: SourceOptions,
+        "tokens" tokens: TokenOptions,
     }
     others {
         /// The phases that flags ask for.
@@ -120,6 +122,10 @@ options! {
             "A header of publish requests, `Name: value`; may be repeated";
         "body" body: String, [long = "publish-body", value_name = "TEXT"],
             "Body of a publish request, or its frame; {payload} is the message";
+        "token-file" token_file: SecretFile,
+            [long = "publish-token-file", value_name = "FILE"],
+            "File with the server key or the token that publishers show; by default they show the \
+             first client's token, if clients have tokens";
         "refused" refused: String, [long = "publish-refused", value_name = "TEXT"],
             "A response whose body contains this rejects the message, whatever its status";
         "connections" connections: Count = "1", [long = "publish-connections", value_name = "N"],
@@ -140,6 +146,35 @@ options! {
              (eth0)";
         "ports" ports: PortRange, [long = "source-ports", value_name = "FROM-TO"],
             "Local ports to connect from";
+    }
+    tables {}
+    others {}
+}
+
+options! {
+    /// The tokens that clients show. One of the first four options says where they come from.
+    TokenOptions, path "tokens."
+    in "Tokens" {
+        "file" file: TokenTable, [long = "tokens", value_name = "FILE"],
+            "File with one token per line: client i shows line i";
+        "template" template: String, [long = "token", value_name = "TEXT"],
+            "The token of a client, like '{jwt}' for a column of --data";
+        "secret-file" secret_file: SecretFile, [long = "token-secret-file", value_name = "FILE"],
+            "Sign a token for each client: HS256, with the secret in this file";
+        "key-file" key_file: SecretFile, [long = "token-key-file", value_name = "FILE"],
+            "Sign a token for each client: ES256, with the private key in this file (PKCS #8, PEM)";
+        "key-id" key_id: String, [long = "token-key-id", value_name = "ID"],
+            "Key id (kid) of signed tokens";
+        "user" user: String = "user-{i}", [long = "token-user", value_name = "NAME"],
+            "User (sub) of signed tokens";
+        "claims" claims: String = "{\"throng\":{\"subscribe\":[\"*\"],\"publish\":[\"*\"]}}",
+            [long = "token-claims", value_name = "JSON"],
+            "Further claims of signed tokens";
+        "lifetime" lifetime: Time = "1h", [long = "token-lifetime", value_name = "TIME"],
+            "How long signed tokens are valid; after half of it clients that connect show new ones";
+        "in" place: TokenPlace = "header", [long = "token-in", value_name = "WHERE"],
+            "Where tokens are shown: header, query (as a browser's EventSource must) or \
+             subprotocol (as its WebSocket must)";
     }
     tables {}
     others {}

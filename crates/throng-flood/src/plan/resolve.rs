@@ -9,7 +9,7 @@ use throng_units::Time;
 use super::check;
 use super::model::{Plan, PlanError, PublishBy, PublishTarget, Sources, Target};
 use super::option_table::Table;
-use super::options::{Options, PublishOptions, TargetOptions};
+use super::options::{Options, PublishOptions, TargetOptions, TokenOptions};
 use super::phase::Phase;
 use super::phases;
 use super::server_process::{ServerProcess, listeners};
@@ -44,7 +44,7 @@ impl Options {
             Vec::new()
         });
         let addresses = options.sources.addresses.iter().flatten();
-        let plan = Plan {
+        let mut plan = Plan {
             name: options.name(),
             profile,
             deadline: options.deadline.map_or_else(|| default_deadline(&phases), |time| time.0),
@@ -63,6 +63,7 @@ impl Options {
             phases,
         };
         errors.extend(check::errors(&plan));
+        errors.extend(options.add_tokens(&mut plan.target).err());
         if errors.is_empty() { Ok(plan) } else { Err(errors) }
     }
 
@@ -76,7 +77,8 @@ impl Options {
         let profile = given.target.profile();
         let mut filled = profile.options(&given.target, given.columns())?;
         let publish = &mut given.publish;
-        let is_given = publish.by.is_some() || publish.url.is_some() || publish.headers.is_some();
+        let has_key = publish.headers.is_some() || publish.token_file.is_some();
+        let is_given = publish.by.is_some() || publish.url.is_some() || has_key;
         // A profile that needs a key or token cannot publish unless one is given.
         if profile.publish_needs().is_some() && !is_given {
             filled.publish = PublishOptions::default();
@@ -115,6 +117,9 @@ impl Options {
             data: None,
             ..shown.target
         };
+        if !self.have_tokens() {
+            shown.tokens = TokenOptions::default();
+        }
         match self.publish.by {
             Some(PublishTransport::Http) => {}
             Some(PublishTransport::WebSocket) => shown.publish.method = None,
@@ -123,7 +128,7 @@ impl Options {
         shown
     }
 
-    fn columns(&self) -> Option<&Arc<ColumnTable>> {
+    pub(super) fn columns(&self) -> Option<&Arc<ColumnTable>> {
         let urls = self.target.urls.as_ref().map(|urls| &urls.0);
         urls.or(self.target.data.as_ref().map(|data| &data.0))
     }
@@ -141,7 +146,9 @@ impl Options {
             handshake_timeout: self.target.handshake_timeout().0,
             publish: self.compiled_publish(templates),
             streams: self.target.streams(),
-            subprotocol: options.subprotocol,
+            subprotocol: options
+                .subprotocol
+                .and_then(|text| templates.read("target.subprotocol", &text)),
             subscribed: options.subscribed?,
             refused: options.refused.unwrap_or_default(),
             pings: options.pings.unwrap_or_default(),

@@ -1,15 +1,11 @@
 //! How the values of options are parsed and printed: the same text in a flag and in a plan file.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use throng_units::suggest::nearest;
 use throng_units::{Count, Invalid, decimal, range, url};
-
-use crate::template::{ColumnTable, TableError};
 
 /// Defines an enum with one word for each variant, in any case. `$invalid` makes the error for
 /// another word.
@@ -119,6 +115,17 @@ words! {
     "http" => Http,
     /// By frames on a connection like a subscriber's.
     "websocket" => WebSocket,
+}
+
+words! {
+    /// Where a client shows its token.
+    TokenPlace, not("where tokens are shown: header, query or subprotocol");
+    /// In the header `Authorization`.
+    "header" => Header,
+    /// In the query of the URL, as the `EventSource` of a browser must.
+    "query" => Query,
+    /// In a sub-protocol, as the `WebSocket` of a browser must.
+    "subprotocol" => Subprotocol,
 }
 
 impl Transport {
@@ -313,30 +320,6 @@ impl FromStr for Share {
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// A CSV file whose first line names its columns, loaded.
-#[derive(Debug, Clone)]
-pub struct ValueTable(pub Arc<ColumnTable>);
-
-impl FromStr for ValueTable {
-    type Err = TableError;
-
-    fn from_str(path: &str) -> Result<ValueTable, TableError> {
-        ColumnTable::read_csv(Path::new(path)).map(|table| ValueTable(Arc::new(table)))
-    }
-}
-
-/// A file with one URL per line, loaded.
-#[derive(Debug, Clone)]
-pub struct UrlTable(pub Arc<ColumnTable>);
-
-impl FromStr for UrlTable {
-    type Err = TableError;
-
-    fn from_str(path: &str) -> Result<UrlTable, TableError> {
-        ColumnTable::read_urls(Path::new(path)).map(|table| UrlTable(Arc::new(table)))
     }
 }
 

@@ -18,6 +18,9 @@ use crate::protocol::url::HttpUrl;
 use crate::random::random;
 use crate::template::TemplateValues;
 
+/// The header that asks for a sub-protocol.
+const SUBPROTOCOL: &str = "Sec-WebSocket-Protocol";
+
 /// The largest frame that is received.
 const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -59,10 +62,9 @@ impl WebSocket {
              Sec-WebSocket-Key: {}\r\nSec-WebSocket-Version: 13\r\n",
             place.path, place.authority, self.key
         );
-        if let Some(subprotocol) = &target.subprotocol {
-            let _ = write!(out, "Sec-WebSocket-Protocol: {subprotocol}\r\n");
-        }
-        for (name, value) in &target.headers {
+        let subprotocol = target.subprotocol.iter().map(|value| (SUBPROTOCOL, value));
+        let headers = target.headers.iter().map(|(name, value)| (name.as_str(), value));
+        for (name, value) in subprotocol.chain(headers) {
             let _ = write!(out, "{name}: ");
             value.render(&values, out);
             out.extend_from_slice(b"\r\n");

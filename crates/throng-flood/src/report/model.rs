@@ -190,7 +190,7 @@ pub struct Cost {
     pub cpu_us_per_delivery: Option<f64>,
     /// Proportional set size at the end.
     pub pss_bytes: Option<u64>,
-    /// Growth of memory per client.
+    /// Growth of memory per client; absent if there are no clients, or the process shrank.
     pub bytes_per_client: Option<f64>,
 }
 

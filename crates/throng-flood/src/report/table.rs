@@ -142,7 +142,7 @@ fn costs(text: &mut String, report: &Report, paint: Paint) {
     }
     process("generator", &total.generator);
     if let Some(kernel) = total.kernel_bytes {
-        let each = (total.active > 0).then(|| kernel as f64 / total.active as f64);
+        let each = (total.active > 0 && kernel >= 0).then(|| kernel as f64 / total.active as f64);
         grid.row([
             "kernel".to_owned(),
             format::bytes_change(kernel),

@@ -156,12 +156,15 @@ fn cost(
     deliveries: u64,
     clients: u64,
 ) -> Cost {
-    let growth = start.zip(end).map(|(start, end)| end as f64 - start as f64);
+    // A process that shrank shows nothing about its clients.
+    let growth = start.zip(end).and_then(|(start, end)| end.checked_sub(start));
     Cost {
         cpu_s,
         cpu_us_per_delivery: (deliveries > 0).then(|| cpu_s * 1e6 / deliveries as f64),
         pss_bytes: end,
-        bytes_per_client: growth.filter(|_| clients > 0).map(|growth| growth / clients as f64),
+        bytes_per_client: growth
+            .filter(|_| clients > 0)
+            .map(|growth| growth as f64 / clients as f64),
     }
 }
 
@@ -186,6 +189,8 @@ mod tests {
         assert_eq!(span.server(1, 1), None);
         assert_eq!(span.kernel_bytes(), Some(0));
         assert_eq!(span.generator(0, 0).bytes_per_client, None);
+        let shrunk = ResourceSpan { start: to, to: start, ..span };
+        assert_eq!(shrunk.generator(1, 100).bytes_per_client, None);
     }
 
     #[test]

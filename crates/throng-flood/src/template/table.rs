@@ -87,6 +87,31 @@ impl ColumnTable {
         table.checked(name)
     }
 
+    /// Reads a file with one token per line, as the column `token`. Empty lines are skipped.
+    pub(crate) fn read_tokens(path: &Path) -> Result<ColumnTable, TableError> {
+        ColumnTable::tokens(&path.display().to_string(), &read(path)?)
+    }
+
+    /// Parses a list of tokens. Errors do not show them.
+    fn tokens(name: &str, text: &str) -> Result<ColumnTable, TableError> {
+        let mut table = ColumnTable {
+            columns: vec!["token".to_owned()],
+            text: String::new(),
+            ends: Vec::new(),
+        };
+        let lines = text.lines().map(str::trim).enumerate();
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            // What a token of RFC 6750 consists of.
+            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+            if !line.bytes().all(is_token) {
+                let what = "is no token: letters, digits, - . _ ~ + / and =";
+                return Err(TableError(format!("{name}, line {}: {what}", number + 1)));
+            }
+            table.push(line);
+        }
+        table.checked(name)
+    }
+
     /// The number of lines, without the header.
     pub fn rows(&self) -> usize {
         self.ends.len() / self.columns.len()
@@ -249,6 +274,16 @@ mod tests {
         }
         let error = ColumnTable::read_csv(Path::new("no/such.csv")).map(|_| ()).unwrap_err();
         assert_eq!(error.to_string(), "there is no file no/such.csv");
+    }
+
+    #[test]
+    fn files_of_tokens_are_parsed() {
+        let table = ColumnTable::tokens("t", "aa.b-_.c\n\n x.y.z \n").unwrap();
+        assert_eq!((table.rows(), table.cell(1, 0)), (2, "x.y.z"));
+        let error = ColumnTable::tokens("t", "a.b.c\nsecret token\n").unwrap_err().to_string();
+        assert!(error.starts_with("t, line 2: is no token"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+        assert!(ColumnTable::tokens("t", "\n").is_err());
     }
 
     #[test]

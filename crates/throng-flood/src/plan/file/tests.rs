@@ -154,7 +154,7 @@ fn an_unknown_key_or_a_wrong_kind_has_its_position_and_a_hint() {
         ("name = 5", "line 1, column 8: name: is a text, in quotation marks"),
         (
             "assertions = ['lost == 0', 'lots == 0']",
-            "line 1, column 28: assertions: there is no figure \"lots\"; did you mean \"lost\"?",
+            "line 1, column 28: assertions: there is no measurement \"lots\"; did you mean",
         ),
     ]);
 }

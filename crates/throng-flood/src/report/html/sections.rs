@@ -140,7 +140,7 @@ pub(super) fn costs(report: &Report) -> String {
     let mut rows: Vec<_> = total.server.iter().map(|cost| process("server", cost)).collect();
     rows.push(process("generator", &total.generator));
     if let Some(kernel) = total.kernel_bytes {
-        let each = (total.active > 0).then(|| kernel as f64 / total.active as f64);
+        let each = (total.active > 0 && kernel >= 0).then(|| kernel as f64 / total.active as f64);
         let dash = || ABSENT.to_owned();
         let grown = format::bytes_change(kernel);
         let name = "kernel, growth".to_owned();
