@@ -22,8 +22,8 @@ use throng_access::server_key::{KeyHash, ServerKey, ServerKeys, generate};
 use throng_access::session::Tagger;
 use throng_access::token::Signer;
 use throng_access::{
-    AccessRules, Authority, ChannelAccess, Credentials, GrantsTable, Permission, Policy, Session,
-    may,
+    AccessRules, Authority, ChannelAccess, Credentials, GrantsTable, Lead, Permission, Policy,
+    Session, may,
 };
 use throng_core::ChannelName;
 
@@ -192,9 +192,9 @@ fn decisions() {
         let id = table.hold(black_box(identity.grants()));
         table.release(id);
     });
-    let session = Session::new(&identity, held, &tagger);
+    let session = Session::new(&identity, held, &tagger, Lead::NONE);
     time("make a session", |_| {
-        black_box(Session::new(&identity, held, &tagger));
+        black_box(Session::new(&identity, held, &tagger, Lead::NONE));
     });
     let wanted = tagger.of_user("bob");
     time("compare a session with a revocation", |_| {
@@ -205,7 +205,7 @@ fn decisions() {
         let name = ChannelName::channel(channel);
         time(&format!("may: subscribe to {channel}"), |_| {
             let asker =
-                Credentials::Known { user: identity.user(), grants: table.get(session.grants) };
+                Credentials::Known { user: identity.user(), grants: table.get(session.grants()) };
             let access = rules.find(&name);
             let _ = black_box(may(&access, asker, Permission::Subscribe, &name));
         });

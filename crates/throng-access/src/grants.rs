@@ -16,6 +16,7 @@ mod table;
 
 pub use claim::GrantsError;
 pub use pool::GrantsPool;
+pub(crate) use table::GRANTS_IDS_MAX;
 pub use table::{GrantsId, GrantsTable};
 
 use throng_core::name::ChannelName;
@@ -60,6 +61,19 @@ impl Grants {
     ) -> Option<&Pattern> {
         let granted = self.list.iter().filter(|grant| grant.permissions.contains(permission));
         granted.map(|grant| &grant.pattern).find(|pattern| pattern.matches(name, user))
+    }
+
+    /// The user for whom a pattern with `{user}` grants `permission` on `name`, if `is_user` says
+    /// of a name that it is the user's: for callers that recognise the user without knowing the
+    /// name. Allocates nothing.
+    pub fn recognise_user<'n>(
+        &self,
+        permission: Permission,
+        name: &'n ChannelName,
+        mut is_user: impl FnMut(&str) -> bool,
+    ) -> Option<&'n str> {
+        let mut patterns = self.patterns(permission);
+        patterns.find_map(|pattern| pattern.matching_user(name, &mut is_user))
     }
 
     /// What a server key allows: each of `permissions` where one of `patterns` matches.

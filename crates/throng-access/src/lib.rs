@@ -90,6 +90,6 @@ pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnl
 pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
 pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};
-pub use session::Session;
+pub use session::{Lead, Session, Tagger};
 pub use token::{Identity, Policy, TokenError};
 pub use verifier::{Authority, Verifier};

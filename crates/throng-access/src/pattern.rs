@@ -113,6 +113,27 @@ impl Pattern {
     }
 }
 
+impl Pattern {
+    /// The user for whom `name` matches, if `is_user` says of a name that it is the user's: for
+    /// callers that recognise the user without knowing the name. `is_user` is asked about the parts
+    /// of `name` that can stand for a user only. Allocates nothing.
+    pub(crate) fn matching_user<'n>(
+        &self,
+        name: &'n ChannelName,
+        mut is_user: impl FnMut(&str) -> bool,
+    ) -> Option<&'n str> {
+        let at = usize::from(self.user_at?);
+        let (before, after) = (&self.text[..at], &self.text[at + USER.len()..]);
+        let is_end = |character: char| {
+            SEPARATORS.contains(&character)
+                || neighbours(before, after).any(|separator| character == separator)
+        };
+        // A user that matches contains no separator, so it is the whole of what stands between two.
+        let parts = name.name().split(is_end).filter(|part| !part.is_empty());
+        parts.into_iter().find(|part| self.matches(name, Some(part)) && is_user(part))
+    }
+}
+
 /// The characters beside `{user}`.
 fn neighbours(before: &str, after: &str) -> impl Iterator<Item = char> {
     before.chars().next_back().into_iter().chain(after.chars().next())
@@ -198,7 +219,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_user_is_recognised_in_a_name() {
+        let found = |text: &str, channel: &str, user: &str| {
+            let name = ChannelName::channel(channel);
+            pattern(text).matching_user(&name, |part| part == user).map(str::to_owned)
+        };
+        assert_eq!(found("private/{user}/*", "private/ann/x", "ann").as_deref(), Some("ann"));
+        assert_eq!(found("{user}", "ann@example.org", "ann@example.org").as_deref(), {
+            Some("ann@example.org")
+        });
+        assert_eq!(found("*/{user}", "a/b/ann", "ann").as_deref(), Some("ann"));
+        assert_eq!(found("*/{user}", "a/b/ann", "b"), None);
+        assert_eq!(found("private/{user}", "private/ann", "bob"), None);
+        assert_eq!(found("private/*", "private/ann", "ann"), None);
+    }
+
     proptest! {
+        /// Recognising a user finds the same as knowing it.
+        #[test]
+        fn a_user_is_recognised_exactly_where_it_matches(
+            before in "([ab/:.*-]{0,4}[/:.-])?", after in "([/:.-][ab/:.*-]{0,4})?",
+            user in "[ab/:.*-]{1,4}", channel in "[ab/:.*-]{1,12}",
+        ) {
+            let pattern = pattern(&format!("{before}{{user}}{after}"));
+            let name = ChannelName::channel(&channel);
+            let found = pattern.matching_user(&name, |part| part == user);
+            prop_assert_eq!(found.is_some(), pattern.matches(&name, Some(&user)));
+        }
+
         /// The security property: no channel belongs to two users by the same pattern.
         #[test]
         fn a_channel_is_of_one_user_only(

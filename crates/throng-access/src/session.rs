@@ -1,9 +1,12 @@
 //! What a connection keeps of its token.
 
+use std::num::NonZeroU32;
+
 use ring::digest::{Context, SHA256};
 use ring::rand::{SecureRandom, SystemRandom};
+use throng_core::WantedTags;
 
-use crate::grants::GrantsId;
+use crate::grants::{GRANTS_IDS_MAX, GrantsId};
 use crate::revocation::Revocation;
 use crate::token::{Identity, TokenId};
 
@@ -15,56 +18,147 @@ const USER_BITS: u32 = 40;
 /// token costs that client a reconnect, where the whole id is compared.
 const TOKEN_BITS: u32 = 64 - USER_BITS;
 
+/// Bits of the place of the grants, plus one, which is never 0: so an `Option` of a session is not
+/// larger.
+const GRANTS_BITS: u32 = 25;
+const _: () = assert!(GRANTS_IDS_MAX < 1 << GRANTS_BITS);
+
 /// What a connection keeps of its token: 16 bytes. The user's name is not among it: a connection
 /// that follows its user's inbox has the name there, and any other is found by the tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// The tags of user and token; 0 where the token names none.
-    tags: u64,
-    /// What the token grants, held in the worker's table.
-    pub grants: GrantsId,
+    /// The tags of user and token, the lower half first; 0 where the token names none. In halves,
+    /// so that a table of sessions has no padding.
+    tags: [u32; 2],
+    /// The place of the grants plus one, and above it the [`Lead`].
+    grants_and_lead: NonZeroU32,
     /// When the connection is closed, in seconds since 1970.
-    pub expires_s: u32,
+    expires_s: u32,
 }
 
-const _: () = assert!(size_of::<Session>() == 16);
+const _: () = assert!(size_of::<Option<Session>>() == 16 && align_of::<Session>() == 4);
+
+/// How long before its end the client of a session is told that it ends. Kept in seven bits, with
+/// three digits of precision: up to 2.8 days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lead(u8);
+
+impl Lead {
+    /// The client is not told, or was told already.
+    pub const NONE: Lead = Lead(0);
+
+    /// The lead of this many seconds, rounded down; at least one.
+    pub fn from_s(seconds: u32) -> Lead {
+        let seconds = seconds.max(1);
+        let exponent = (u32::BITS - seconds.leading_zeros()).saturating_sub(4);
+        if exponent > 14 {
+            return Lead(0x7f);
+        }
+        let digits = seconds >> exponent;
+        if exponent == 0 { Lead(digits as u8) } else { Lead((digits + 8 * exponent) as u8) }
+    }
+
+    /// In seconds; `None` if the client is not told.
+    pub fn seconds(self) -> Option<u32> {
+        match u32::from(self.0) {
+            0 => None,
+            digits @ 1..16 => Some(digits),
+            code => Some((8 + code % 8) << (code / 8 - 1)),
+        }
+    }
+
+    /// The code for frozen state.
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The inverse of [`Lead::code`]; `None` for what no lead has.
+    pub fn from_code(code: u8) -> Option<Lead> {
+        (code < 1 << 7).then_some(Lead(code))
+    }
+}
 
 impl Session {
     /// The session of a connection with a token. `grants` must be released when it ends.
-    pub fn new(identity: &Identity, grants: GrantsId, tagger: &Tagger) -> Session {
+    pub fn new(identity: &Identity, grants: GrantsId, tagger: &Tagger, lead: Lead) -> Session {
         let user = identity.user().map_or(0, |user| tagger.user(user));
         let token = identity.token_id().map_or(0, |id| tagger.token(id));
-        Session { tags: user << TOKEN_BITS | token, grants, expires_s: identity.expires_s() }
+        Session::from_parts(user << TOKEN_BITS | token, grants, identity.expires_s(), lead)
+    }
+
+    /// The session of a connection with a server key, which does not end. `grants` must be released
+    /// when it ends.
+    pub fn of_key(grants: GrantsId) -> Session {
+        Session::from_parts(0, grants, u32::MAX, Lead::NONE)
     }
 
     /// The tags, for a process that takes over the connection and has the same [`Tagger`].
     pub fn tags(&self) -> u64 {
-        self.tags
+        let [low, high] = self.tags;
+        u64::from(high) << 32 | u64::from(low)
     }
 
     /// A session of a connection that was taken over.
-    pub fn from_parts(tags: u64, grants: GrantsId, expires_s: u32) -> Session {
-        Session { tags, grants, expires_s }
+    pub fn from_parts(tags: u64, grants: GrantsId, expires_s: u32, lead: Lead) -> Session {
+        let word = (grants.0 + 1) | (u32::from(lead.0) << GRANTS_BITS);
+        let grants_and_lead = NonZeroU32::new(word).unwrap_or(NonZeroU32::MAX);
+        Session { tags: [tags as u32, (tags >> 32) as u32], grants_and_lead, expires_s }
+    }
+
+    /// What the token grants, held in the worker's table.
+    pub fn grants(&self) -> GrantsId {
+        GrantsId((self.grants_and_lead.get() & ((1 << GRANTS_BITS) - 1)) - 1)
+    }
+
+    /// When the connection is closed, in seconds since 1970.
+    pub fn expires_s(&self) -> u32 {
+        self.expires_s
+    }
+
+    /// How long before its end the client is told.
+    pub fn lead(&self) -> Lead {
+        Lead((self.grants_and_lead.get() >> GRANTS_BITS) as u8)
+    }
+
+    /// The same session, once its client was told that it ends.
+    #[must_use]
+    pub fn told(self) -> Session {
+        Session::from_parts(self.tags(), self.grants(), self.expires_s, Lead::NONE)
+    }
+
+    /// When the session needs attention, in seconds since 1970: the client is to be told that it
+    /// ends, or it ends.
+    pub fn next_s(&self) -> u32 {
+        let lead_s = self.lead().seconds().unwrap_or(0);
+        self.expires_s.saturating_sub(lead_s)
+    }
+
+    /// Whether it is the session of a user.
+    pub fn has_user(&self) -> bool {
+        self.tags() >> TOKEN_BITS != 0
+    }
+
+    /// Whether its user is `name`, but for the probability of two users with the same tag.
+    pub fn is_of_user(&self, name: &str, tagger: &Tagger) -> bool {
+        self.tags() >> TOKEN_BITS == tagger.user(name)
+    }
+
+    /// Whether both are of the same user, or both of none.
+    pub fn has_same_user(&self, other: &Session) -> bool {
+        self.tags() >> TOKEN_BITS == other.tags() >> TOKEN_BITS
     }
 
     /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,
     /// with the probabilities of the tags, and for a user whose token is newer than the revocation:
     /// such a client may come back at once. `false` is always right.
-    pub fn may_match(&self, wanted: &Wanted) -> bool {
-        self.tags & wanted.mask == wanted.tags
+    pub fn may_match(&self, wanted: &WantedTags) -> bool {
+        self.tags() & wanted.mask == wanted.tags
     }
 
-    /// Seconds until `expires_s`; 0 if it is over.
+    /// Seconds until it ends; 0 if it is over.
     pub fn remaining_s(&self, now_s: u64) -> u64 {
         u64::from(self.expires_s).saturating_sub(now_s)
     }
-}
-
-/// Sessions that are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    mask: u64,
-    tags: u64,
 }
 
 /// Makes the tags of users and tokens. All threads of a server need the same one, and so does a
@@ -94,15 +188,15 @@ impl Tagger {
     }
 
     /// The sessions of a user.
-    pub fn of_user(&self, user: &str) -> Wanted {
-        Wanted { mask: u64::MAX << TOKEN_BITS, tags: self.user(user) << TOKEN_BITS }
+    pub fn of_user(&self, user: &str) -> WantedTags {
+        WantedTags { mask: u64::MAX << TOKEN_BITS, tags: self.user(user) << TOKEN_BITS }
     }
 
     /// The sessions that a revocation is about.
-    pub fn of_revocation(&self, revocation: &Revocation) -> Wanted {
+    pub fn of_revocation(&self, revocation: &Revocation) -> WantedTags {
         match revocation {
             Revocation::Token { id, .. } => {
-                Wanted { mask: (1 << TOKEN_BITS) - 1, tags: self.token(*id) }
+                WantedTags { mask: (1 << TOKEN_BITS) - 1, tags: self.token(*id) }
             }
             Revocation::User { user, .. } => self.of_user(user),
         }
@@ -155,7 +249,7 @@ mod tests {
             issued_s: 0,
         };
         let id = GrantsTable::default().hold(identity.grants());
-        Session::new(&identity, id, &tagger())
+        Session::new(&identity, id, &tagger(), Lead::from_s(9))
     }
 
     fn tagger() -> Tagger {
@@ -187,8 +281,46 @@ mod tests {
     fn a_session_ends_with_its_token() {
         let session = session(None, None);
         assert_eq!((session.remaining_s(40), session.remaining_s(101)), (60, 0));
-        let again = Session::from_parts(session.tags(), session.grants, session.expires_s);
+        let (grants, lead) = (session.grants(), session.lead());
+        let again = Session::from_parts(session.tags(), grants, session.expires_s(), lead);
         assert_eq!(again, session);
+        assert_eq!((session.next_s(), session.told().next_s()), (91, 100));
+        assert_eq!(session.told().grants(), grants);
+    }
+
+    #[test]
+    fn a_lead_is_about_what_it_was_made_of() {
+        assert_eq!(Lead::NONE.seconds(), None);
+        for seconds in (1..20_000).chain([100_000, 245_760]) {
+            let kept = Lead::from_s(seconds).seconds().unwrap();
+            assert!(kept <= seconds && kept >= seconds - seconds / 8, "{kept} of {seconds}");
+        }
+        assert_eq!(Lead::from_s(u32::MAX).seconds(), Some(245_760));
+        for code in 0..128 {
+            let lead = Lead::from_code(code).unwrap();
+            assert_eq!(lead.seconds().map_or(Lead::NONE, Lead::from_s), lead, "{code}");
+        }
+        assert_eq!(Lead::from_code(128), None);
+    }
+
+    #[test]
+    fn a_session_keeps_any_place_of_grants_and_any_lead() {
+        for place in [0, 1, GRANTS_IDS_MAX - 1] {
+            for code in [0, 1, 127] {
+                let lead = Lead::from_code(code).unwrap();
+                let session = Session::from_parts(u64::MAX, GrantsId(place), 7, lead);
+                assert_eq!((session.grants(), session.lead()), (GrantsId(place), lead));
+                assert_eq!((session.tags(), session.expires_s()), (u64::MAX, 7));
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_is_recognised() {
+        let session = session(Some("ann"), None);
+        assert!(session.is_of_user("ann", &tagger()) && !session.is_of_user("bob", &tagger()));
+        assert!(session.has_user() && !Session::of_key(session.grants()).has_user());
+        assert!(!session.has_same_user(&Session::of_key(session.grants())));
     }
 
     #[test]

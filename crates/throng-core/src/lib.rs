@@ -25,6 +25,7 @@
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
 //! | [`events`] | what happens to connections and channels, for the application |
+//! | `connection_scan` | finds, lists and closes the connections of a user, a token or a channel |
 //! | `listener` | the listeners of a server |
 //! | [`later`] | answers that may come later |
 //! | `histogram` | histograms of durations |
@@ -47,6 +48,7 @@ mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod connection_scan;
 pub mod engine;
 pub mod events;
 pub mod frozen;
@@ -68,6 +70,10 @@ pub mod slab;
 pub mod subscriptions;
 pub mod worker_queue;
 
+pub use connection_scan::{
+    ConnectionScan, FoundConnection, FoundTransport, ScanAction, ScanClose, ScanTarget, Scanned,
+    WantedTags,
+};
 pub use engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
     Published,

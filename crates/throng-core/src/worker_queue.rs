@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_wire::ErrorResponse;
 
+use crate::connection_scan::ConnectionScan;
 use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
@@ -45,6 +46,8 @@ pub enum Notification {
         /// To be answered in any case.
         ticket: Ticket<bool>,
     },
+    /// Pass all connections, and do what the scan says with those that it is about.
+    Scan(Arc<ConnectionScan>),
     /// The late answer to a question that the worker has asked for one of its connections.
     Answer {
         /// The question that it answers.
@@ -61,7 +64,11 @@ pub enum Notification {
 impl Notification {
     /// Whether the worker takes it before all others, however far delivery lags.
     fn is_urgent(&self) -> bool {
-        matches!(self, Notification::StopAccepting | Notification::Drain)
+        match self {
+            // A revoked token must end its connections within a second.
+            Notification::Scan(_) | Notification::StopAccepting | Notification::Drain => true,
+            _ => false,
+        }
     }
 }
 
@@ -83,6 +90,8 @@ pub enum LateAnswer {
     /// Of the access policy: until when it is allowed, in milliseconds since 1970, if that ends; or
     /// the error for the client.
     Decision(Result<Option<u64>, ErrorResponse>),
+    /// Of the keys that verify tokens: the token can be verified now; or the error for the client.
+    Keys(Result<(), ErrorResponse>),
     /// Of all workers that follow a channel.
     Presence(Presence),
     /// Of the engine: a part of a log can be read.

@@ -27,6 +27,12 @@ pub(crate) enum CloseReason {
     Unanswered,
     /// The time until which the access policy allowed it has come.
     Expired,
+    /// Its token has expired.
+    TokenExpired,
+    /// Its token is revoked.
+    Revoked,
+    /// The application has closed it, with this close code.
+    Disconnected(u16),
     /// Its request head is incomplete and another connection needs the place.
     Evicted,
     /// More pipelined input than one request head may have.
@@ -50,6 +56,9 @@ impl CloseReason {
             CloseReason::Expired => {
                 Some((close_code::EXPIRED, "what this connection was allowed to do has ended"))
             }
+            CloseReason::TokenExpired => of_error(ErrorCode::TokenExpired),
+            CloseReason::Revoked => of_error(ErrorCode::TokenRevoked),
+            CloseReason::Disconnected(code) => Some((code, "")),
             CloseReason::Lagging => {
                 let message =
                     "lag limit exceeded: unread messages are gone; resume with the last id";
@@ -73,6 +82,15 @@ impl CloseReason {
         }
     }
 
+    /// The word for it in the last event of a stream that the server ends.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            CloseReason::TokenExpired => ErrorCode::TokenExpired.name(),
+            CloseReason::Revoked => ErrorCode::TokenRevoked.name(),
+            _ => "disconnected",
+        }
+    }
+
     /// The counter of the reason. [`Counter::Closed`] counts every connection beside it.
     pub(crate) fn counter(self) -> Option<Counter> {
         match self {
@@ -85,7 +103,9 @@ impl CloseReason {
             CloseReason::Draining => Some(Counter::ClosedDraining),
             CloseReason::Overload => Some(Counter::ClosedOverload),
             CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
-            CloseReason::Expired => Some(Counter::ClosedExpired),
+            CloseReason::Expired | CloseReason::TokenExpired => Some(Counter::ClosedExpired),
+            CloseReason::Revoked => Some(Counter::ClosedRevoked),
+            CloseReason::Disconnected(_) => Some(Counter::ClosedDisconnected),
             CloseReason::Evicted => Some(Counter::ClosedEvicted),
             CloseReason::Pipelining
             | CloseReason::Violation(_)

@@ -10,11 +10,14 @@
 //! | `io` | what a connection owns only while something is unfinished |
 //! | `state` | one connection |
 //! | `pending` | a request or command that waits for answers |
+//! | `acceptances` | when connections were accepted |
 //! | `side_table` | what only some connections have |
+//! | `sessions` | the sessions of connections with a token, and what the tokens grant |
 //! | `unfinished_heads` | connections that give way to new ones |
 //! | `places` | the places that connections take, and the reserve |
 //! | `connections` | the table of all connections of a worker |
 
+mod acceptances;
 mod buffers;
 mod connections;
 mod flags;
@@ -24,6 +27,7 @@ mod io;
 mod outbound;
 mod pending;
 mod places;
+mod sessions;
 mod side_table;
 mod state;
 mod unfinished_heads;

@@ -106,6 +106,9 @@ counters! {
     "answers_unawaited_total"
         "Answers that came when their connections had gone, or had been refused."
         { UnawaitedAnswers }
+    "subscriptions_revoked_total"
+        "Subscriptions that ended because a newer token of their client does not grant them."
+        { SubscriptionsRevoked }
     "disconnects_total" "Connections that ended, by reason." by reason {
         ClosedByPeer "peer",
         ClosedBySocketError "socket_error",
@@ -118,6 +121,8 @@ counters! {
         ClosedEvicted "evicted",
         ClosedUnanswered "unanswered",
         ClosedExpired "expired",
+        ClosedRevoked "revoked",
+        ClosedDisconnected "disconnected",
     }
 }
 

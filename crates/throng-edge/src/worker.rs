@@ -18,6 +18,8 @@
 //! | `buffers` | reused memory |
 //! | `delivery/heartbeat/queue` | heartbeats that are written together |
 //! | `delivery/batch`, `delivery/answer`, `delivery/outcome` | parts of a slice of a fan-out |
+//! | `session/client` | who a client is, and what a policy is shown of it |
+//! | `scan/running` | a scan of all connections, and how far it has come |
 //! | `session/questions` | the numbers of questions whose answers may come later |
 //! | `session/presence_scan` | a presence query, and how far it has come |
 //! | [`connection`](crate::connection) | all connections, and the places that they take |
@@ -33,8 +35,9 @@
 //! | `turn` | one slice of the worker's own work, in order |
 //! | `notifications` | acts on notifications of the engine and the control plane |
 //! | `drain` | tells clients when to come back, and closes their connections |
+//! | `scan` | lists and closes the connections of a user, a token or a channel |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
-//! | `expiry` | closes connections that are allowed no longer |
+//! | `expiry` | closes connections that are allowed no longer, and tells clients before |
 //! | `session/presence` | finds the users of a channel |
 //! | `session/resume` | goes on with what has waited for an answer |
 //! | `session/accept` | takes a connection in |
@@ -42,7 +45,9 @@
 //! | `session/receive` | reads, and passes the input to the handler of the connection's state |
 //! | `session/frames` | WebSocket frames |
 //! | `session/command` | the commands of `throng.v1` in them |
+//! | `session/refresh` | the command that shows a newer token |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
+//! | `session/identify` | finds out who a client is |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
 //! | `delivery/heartbeat` | heartbeats and pings |
 //! | `delivery/fan_out` | one slice of the fan-outs: which subscribers it visits |
@@ -78,6 +83,7 @@ mod log;
 mod notifications;
 mod own_metrics;
 mod release;
+mod scan;
 mod send;
 mod session;
 mod shutdown;
@@ -88,7 +94,7 @@ mod turn;
 
 use std::sync::Arc;
 
-use throng_access::AccessControl;
+use throng_access::{AccessControl, Verifier};
 use throng_core::{Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::connection::{ConnectionId, Connections};
@@ -139,6 +145,8 @@ pub struct Worker<N: Net> {
     engine: Arc<dyn Engine>,
     /// Asked before a client subscribes, publishes or reads.
     access: Arc<AccessControl>,
+    /// Verifies tokens; `None` if the server has no keys for tokens.
+    verifier: Option<Verifier>,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
     /// Counts what happens, and says where there is room when this worker is full.
@@ -173,6 +181,7 @@ impl<N: Net> Worker<N> {
         Worker {
             net,
             engine,
+            verifier: access.tokens.as_ref().map(|tokens| tokens.verifier()),
             access,
             queue,
             connections: Connections::new(id, metrics.clone(), limits, generation),

@@ -14,7 +14,10 @@ use super::Grants;
 
 /// The place of grants in a [`GrantsTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GrantsId(u32);
+pub struct GrantsId(pub(crate) u32);
+
+/// Places of grants are below this. A worker has fewer connections, each of which holds one.
+pub(crate) const GRANTS_IDS_MAX: u32 = 1 << 24;
 
 /// Counts how many connections hold each grants, and forgets those that no connection holds.
 #[derive(Debug, Default)]
@@ -44,13 +47,14 @@ impl GrantsTable {
             entries[at].holders += 1;
             return GrantsId(at);
         }
+        debug_assert!(entries.len() + 1 < GRANTS_IDS_MAX as usize);
         let at = entries.insert(Entry { grants: Arc::clone(grants), holders: 1 });
         self.index.insert_unique(hash, at, |&at| self.hasher.hash_one(&entries[at].grants));
         GrantsId(at)
     }
 
     /// The grants with this id, which a holder must still hold.
-    pub fn get(&self, id: GrantsId) -> &Grants {
+    pub fn get(&self, id: GrantsId) -> &Arc<Grants> {
         &self.entries[id.0].grants
     }
 
@@ -113,7 +117,7 @@ mod tests {
                     held.push((table.hold(&grants(number)), number));
                 }
                 for &(id, number) in &held {
-                    prop_assert_eq!(table.get(id), &*grants(number));
+                    prop_assert_eq!(table.get(id), &grants(number));
                 }
                 let different: std::collections::BTreeSet<_> =
                     held.iter().map(|&(_, number)| number).collect();

@@ -10,11 +10,14 @@
 //! * The counts agree with the connections in the table ([`Connections::check_invariants`]), and
 //!   other threads see the counts of the last change.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use throng_access::{Grants, GrantsId, Session};
 use throng_core::slab::Slab;
 use throng_core::{ConnectionName, WorkerId};
 
+use super::acceptances::Acceptances;
 use super::buffers::BufferQuota;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
@@ -38,6 +41,8 @@ pub(crate) struct Connections<S> {
     side: SideTable,
     /// The generation of the newest connection.
     newest_generation: u32,
+    /// When the generations were given.
+    acceptances: Acceptances,
     /// The places that they take.
     places: Places,
     /// The memory that all of them buffer.
@@ -64,6 +69,7 @@ impl<S> Connections<S> {
             table: Slab::default(),
             side: SideTable::default(),
             newest_generation: generation,
+            acceptances: Acceptances::default(),
             places,
             quota,
             unfinished_heads: UnfinishedHeads::default(),
@@ -151,10 +157,17 @@ impl<S> Connections<S> {
         ConnectionId::new(self.scan_index - 1)
     }
 
-    /// Adds a connection that awaits its head until the tick `due`.
-    pub(crate) fn insert(&mut self, socket: S, flags: Flags, due: u32) -> ConnectionId {
+    /// Adds a connection that awaits its head until the tick `due`. It is `now_ms`, in milliseconds
+    /// since 1970.
+    pub(crate) fn insert(
+        &mut self,
+        socket: S,
+        flags: Flags,
+        (due, now_ms): (u32, u64),
+    ) -> ConnectionId {
         let generation = Generation::after(self.newest_generation);
         self.newest_generation = generation.number();
+        self.acceptances.record(generation.number(), now_ms);
         let index = self.table.insert(Connection {
             socket,
             generation,
@@ -184,8 +197,9 @@ impl<S> Connections<S> {
 
     /// Ends a long-poll: the connection awaits its next request until the tick `due`.
     pub(crate) fn await_request(&mut self, id: ConnectionId, due: u32) {
-        let Some(connection) = self.expect_live_mut(id) else { return };
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
         debug_assert!(connection.state == State::LongPolling);
+        self.side.end_session(connection);
         let parked = connection.parked();
         connection.state = State::Head;
         connection.due = due;
@@ -257,6 +271,12 @@ impl<S> Connections<S> {
         self.update_buffered(id);
         self.publish_load();
         Ok(())
+    }
+
+    /// When the connection was accepted, to about a second, in milliseconds since 1970; `None` if
+    /// that is not known any more.
+    pub(crate) fn accepted_ms(&self, connection: &Connection<S>) -> Option<u64> {
+        self.acceptances.at_ms(connection.generation.number(), self.newest_generation)
     }
 
     /// The number of the newest connection's generation.
@@ -391,6 +411,46 @@ impl<S> Connections<S> {
     /// Whether the connection waits, and its deadline is over.
     pub(crate) fn is_wait_over(&self, id: ConnectionId, now: u32) -> bool {
         self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
+    }
+
+    /// Whether a streaming connection has other deadlines than that of its heartbeat.
+    pub(crate) fn has_deadlines(&self, connection: &Connection<S>) -> bool {
+        self.side.has_entry(connection)
+    }
+
+    /// The session of the connection's token; `None` without a token.
+    pub(crate) fn session(&self, id: ConnectionId) -> Option<&Session> {
+        self.side.session(self.get(id)?)
+    }
+
+    /// The session of this connection, which is in the table.
+    pub(crate) fn session_of(&self, connection: &Connection<S>) -> Option<&Session> {
+        self.side.session(connection)
+    }
+
+    /// What the token of a session grants.
+    pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
+        self.side.grants_of(session)
+    }
+
+    /// Begins a session of a parked connection, instead of the one that it has. `session` makes it,
+    /// with the place of `grants`.
+    pub(crate) fn begin_session(
+        &mut self,
+        id: ConnectionId,
+        grants: &Arc<Grants>,
+        session: impl FnOnce(GrantsId) -> Session,
+    ) {
+        // A failed write may have released it.
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        debug_assert!(matches!(connection.state, State::Streaming | State::LongPolling));
+        self.side.begin_session(connection, grants, session);
+    }
+
+    /// The client was told that its session ends.
+    pub(crate) fn note_told(&mut self, id: ConnectionId) {
+        let Some(connection) = self.table.get(id.index()) else { return };
+        self.side.note_told(connection);
     }
 
     /// What a streaming connection may do ends at the tick `expires`, if not earlier.

@@ -62,26 +62,47 @@ impl Token {
     }
 }
 
-/// The index of a connection's entry in the side table.
+/// Where what only some connections have is: see [`side_table`](super::side_table).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SideIndex(u32);
 
+/// What a [`SideIndex`] is the index of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SidePlace {
+    /// The connection has nothing.
+    Nowhere,
+    /// A session, and nothing else.
+    Session(u32),
+    /// An entry of the side table.
+    Entry(u32),
+}
+
 impl SideIndex {
-    /// The index of a connection without an entry.
+    /// The index of a connection that has nothing.
     pub(crate) const NONE: SideIndex = SideIndex(u32::MAX);
 
-    /// The index of an entry. There are fewer than `u32::MAX`.
-    pub(super) fn new(index: u32) -> SideIndex {
-        debug_assert!(index != u32::MAX);
-        SideIndex(index)
+    /// The bit of an index of a session. There are fewer than half of the numbers.
+    const SESSION: u32 = 1 << 31;
+
+    pub(super) fn new(place: SidePlace) -> SideIndex {
+        match place {
+            SidePlace::Nowhere => SideIndex::NONE,
+            SidePlace::Session(index) => SideIndex(index | SideIndex::SESSION),
+            SidePlace::Entry(index) => SideIndex(index),
+        }
     }
 
-    /// The index as a number; only if there is an entry.
-    pub(super) fn index(self) -> u32 {
-        self.0
+    pub(super) fn place(self) -> SidePlace {
+        match self {
+            SideIndex::NONE => SidePlace::Nowhere,
+            SideIndex(index) if index & SideIndex::SESSION != 0 => {
+                SidePlace::Session(index & !SideIndex::SESSION)
+            }
+            SideIndex(index) => SidePlace::Entry(index),
+        }
     }
 
-    /// Whether the connection has an entry.
+    /// Whether the connection has anything.
     pub(crate) fn is_some(self) -> bool {
         self != SideIndex::NONE
     }

@@ -37,6 +37,8 @@ pub(crate) enum Stage {
         /// The earliest end of what was allowed so far, in milliseconds since 1970.
         until_ms: Option<u64>,
     },
+    /// The keys that may verify its token.
+    Keys,
     /// The followers of a channel.
     Presence,
     /// That the engine can read what the request reads, all of which is allowed.

@@ -1,13 +1,18 @@
-//! What only some connections have, beside what each has: a request that waits for answers, and an
-//! end of what it may do.
+//! What only some connections have, beside what each has: the session of its token, a request that
+//! waits for answers, and an end of what the access policy allowed.
 //!
-//! A connection keeps an index of four bytes. Most have no entry, so that a parked connection costs
-//! nothing here. An entry is freed as soon as nothing is left in it, and with its connection.
+//! A connection keeps an index of four bytes. Most have nothing here, so that a parked connection
+//! costs nothing. A session alone costs its 16 bytes. An entry is made for what is rarer, and takes
+//! the session in; it is freed as soon as nothing else is left in it.
 
+use std::sync::Arc;
+
+use throng_access::{Grants, GrantsId, Session};
 use throng_core::slab::Slab;
 
-use super::id::{ConnectionId, SideIndex};
+use super::id::{ConnectionId, SideIndex, SidePlace};
 use super::pending::Pending;
+use super::sessions::Sessions;
 use super::state::{Connection, State};
 
 /// A tick that never comes.
@@ -24,77 +29,172 @@ struct SideEntry {
     pending: Option<Box<Pending>>,
     /// The tick until which it may wait.
     deadline: u32,
-    /// The tick at which what the connection may do ends.
+    /// The tick at which what the access policy allowed ends.
     expires: u32,
+    session: Option<Session>,
 }
 
 impl SideEntry {
-    fn new(owner: ConnectionId, own_due: u32) -> SideEntry {
-        SideEntry { owner, own_due, pending: None, deadline: NEVER, expires: NEVER }
+    fn new(owner: ConnectionId, own_due: u32, session: Option<Session>) -> SideEntry {
+        SideEntry { owner, own_due, pending: None, deadline: NEVER, expires: NEVER, session }
     }
 
-    /// The tick at which the connection needs attention.
+    /// The tick at which the connection needs attention, apart from its session: the timer scan
+    /// looks at sessions themselves, whose times are not ticks.
     fn due(&self) -> u32 {
         self.own_due.min(self.deadline).min(self.expires)
     }
+
+    /// Whether there is more than a session in it.
+    fn is_needed(&self) -> bool {
+        self.pending.is_some() || self.expires != NEVER
+    }
 }
 
-/// The entries of one worker's connections.
+/// The entries and sessions of one worker's connections.
 ///
-/// Invariant: each entry has something in it, and is that of exactly one connection, whose `due` is
-/// the earliest of its own, the deadline and the expiry.
+/// Invariant: each entry has more in it than a session. Each entry and each session is that of
+/// exactly one connection. The `due` of a connection with an entry is the earliest of its own, the
+/// deadline and the expiry.
 #[derive(Debug, Default)]
 pub(super) struct SideTable {
     entries: Slab<SideEntry>,
+    sessions: Sessions,
 }
 
 impl SideTable {
     fn entry<S>(&self, connection: &Connection<S>) -> Option<&SideEntry> {
-        if !connection.side.is_some() {
-            return None;
-        }
-        let entry = self.entries.get(connection.side.index());
+        let SidePlace::Entry(index) = connection.side.place() else { return None };
+        let entry = self.entries.get(index);
         debug_assert!(entry.is_some(), "the index of an entry that is freed");
         entry
     }
 
     fn entry_mut<S>(&mut self, connection: &Connection<S>) -> Option<&mut SideEntry> {
-        if !connection.side.is_some() {
-            return None;
-        }
-        self.entries.get_mut(connection.side.index())
+        let SidePlace::Entry(index) = connection.side.place() else { return None };
+        self.entries.get_mut(index)
     }
 
-    /// Changes the connection's entry, which is made if there is none, and freed if nothing is left
-    /// in it.
+    /// Whether the connection has more than a session.
+    pub(super) fn has_entry<S>(&self, connection: &Connection<S>) -> bool {
+        matches!(connection.side.place(), SidePlace::Entry(_))
+    }
+
+    /// Changes the connection's entry, which is made if there is none, and freed if nothing but a
+    /// session is left in it.
     fn change<S, R>(
         &mut self,
         id: ConnectionId,
         connection: &mut Connection<S>,
         change: impl FnOnce(&mut SideEntry) -> R,
     ) -> Option<R> {
-        if !connection.side.is_some() {
-            let entry = SideEntry::new(id, connection.due);
-            connection.side = SideIndex::new(self.entries.insert(entry));
-        }
-        let entry = self.entries.get_mut(connection.side.index())?;
+        let index = match connection.side.place() {
+            SidePlace::Entry(index) => index,
+            place => {
+                let session = match place {
+                    SidePlace::Session(index) => self.sessions.take(index),
+                    _ => None,
+                };
+                self.entries.insert(SideEntry::new(id, connection.due, session))
+            }
+        };
+        connection.side = SideIndex::new(SidePlace::Entry(index));
+        let entry = self.entries.get_mut(index)?;
         debug_assert_eq!(entry.owner, id);
         let result = change(entry);
         connection.due = entry.due();
-        if entry.pending.is_none() && entry.expires == NEVER {
-            self.entries.remove(connection.side.index());
-            connection.side = SideIndex::NONE;
+        if !entry.is_needed() {
+            let session = entry.session;
+            self.entries.remove(index);
+            let place = session.map(|session| SidePlace::Session(self.sessions.insert(session)));
+            connection.side = SideIndex::new(place.unwrap_or(SidePlace::Nowhere));
         }
         Some(result)
     }
 
     /// Frees what the connection has.
     pub(super) fn free<S>(&mut self, connection: &mut Connection<S>) {
-        if connection.side.is_some() {
-            let removed = self.entries.remove(connection.side.index());
-            debug_assert!(removed.is_some(), "the index of an entry that is freed");
-            connection.side = SideIndex::NONE;
+        let session = match connection.side.place() {
+            SidePlace::Nowhere => return,
+            SidePlace::Session(index) => self.sessions.take(index),
+            SidePlace::Entry(index) => {
+                let removed = self.entries.remove(index);
+                debug_assert!(removed.is_some(), "the index of an entry that is freed");
+                removed.and_then(|entry| entry.session)
+            }
+        };
+        connection.side = SideIndex::NONE;
+        if let Some(session) = session {
+            self.sessions.end(session);
         }
+    }
+
+    /// The session of the connection's token.
+    pub(super) fn session<S>(&self, connection: &Connection<S>) -> Option<&Session> {
+        match connection.side.place() {
+            SidePlace::Nowhere => None,
+            SidePlace::Session(index) => self.sessions.get(index),
+            SidePlace::Entry(_) => self.entry(connection)?.session.as_ref(),
+        }
+    }
+
+    /// What the token of a session grants.
+    pub(super) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
+        self.sessions.grants_of(session)
+    }
+
+    /// Begins a session, instead of the one that the connection has. `session` makes it, with the
+    /// place of `grants`.
+    pub(super) fn begin_session<S>(
+        &mut self,
+        connection: &mut Connection<S>,
+        grants: &Arc<Grants>,
+        session: impl FnOnce(GrantsId) -> Session,
+    ) {
+        let begun = self.sessions.begin(grants, session);
+        let before = self.put_session(connection, Some(begun));
+        if let Some(before) = before {
+            self.sessions.end(before);
+        }
+    }
+
+    /// Ends the session, if the connection has one.
+    pub(super) fn end_session<S>(&mut self, connection: &mut Connection<S>) {
+        if let Some(before) = self.put_session(connection, None) {
+            self.sessions.end(before);
+        }
+    }
+
+    /// The client was told that its session ends.
+    pub(super) fn note_told<S>(&mut self, connection: &Connection<S>) {
+        let session = match connection.side.place() {
+            SidePlace::Nowhere => None,
+            SidePlace::Session(index) => self.sessions.get_mut(index),
+            SidePlace::Entry(_) => {
+                self.entry_mut(connection).and_then(|entry| entry.session.as_mut())
+            }
+        };
+        if let Some(session) = session {
+            *session = session.told();
+        }
+    }
+
+    /// Replaces the session. Returns the one before, which still holds its grants.
+    fn put_session<S>(
+        &mut self,
+        connection: &mut Connection<S>,
+        session: Option<Session>,
+    ) -> Option<Session> {
+        if let Some(entry) = self.entry_mut(connection) {
+            return std::mem::replace(&mut entry.session, session);
+        }
+        let before = match connection.side.place() {
+            SidePlace::Session(index) => self.sessions.take(index),
+            _ => None,
+        };
+        let place = session.map(|session| SidePlace::Session(self.sessions.insert(session)));
+        connection.side = SideIndex::new(place.unwrap_or(SidePlace::Nowhere));
+        before
     }
 
     /// What the connection waits for.
@@ -176,7 +276,7 @@ impl SideTable {
         connection: &mut Connection<S>,
         due: u32,
     ) {
-        if connection.side.is_some() {
+        if let SidePlace::Entry(_) = connection.side.place() {
             self.change(id, connection, |entry| entry.own_due = due);
         } else {
             connection.due = due;
@@ -188,22 +288,31 @@ impl SideTable {
         &self,
         connections: impl Iterator<Item = (ConnectionId, &'a Connection<S>)>,
     ) {
-        let mut entries = 0;
+        let (mut entries, mut stored, mut holders) = (0, 0, 0);
         for (id, connection) in connections {
             let entry = self.entry(connection);
             let waits = entry.is_some_and(|entry| entry.pending.is_some());
+            let session = self.session(connection);
+            holders += usize::from(session.is_some());
             match connection.state {
-                State::Waiting => assert!(waits, "{id:?} waits for nothing"),
+                State::Waiting => assert!(waits && session.is_none(), "{id:?} waits for nothing"),
                 State::Streaming => {}
-                _ => assert!(entry.is_none(), "{id:?} keeps an entry"),
+                State::LongPolling => assert!(entry.is_none(), "{id:?} keeps an entry"),
+                State::Head | State::Closing => {
+                    assert!(!connection.side.is_some(), "{id:?} keeps something");
+                }
             }
-            let Some(entry) = entry else { continue };
+            let Some(entry) = entry else {
+                stored += usize::from(session.is_some());
+                continue;
+            };
             entries += 1;
             assert_eq!(entry.owner, id, "the entry's connection");
             assert_eq!(entry.due(), connection.due, "the earliest moment of {id:?}");
-            assert!(waits || entry.expires != NEVER, "nothing is left in the entry of {id:?}");
+            assert!(entry.is_needed(), "nothing is left in the entry of {id:?}");
             assert_eq!(waits, entry.deadline != NEVER, "the deadline of {id:?}");
         }
         assert_eq!(self.entries.len(), entries, "entries without a connection");
+        self.sessions.check_invariants(stored, holders);
     }
 }

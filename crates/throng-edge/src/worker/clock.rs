@@ -65,6 +65,11 @@ impl Clock {
         self.now.unix_ms
     }
 
+    /// The current time by the machine's clock, in seconds since 1970, for tokens.
+    pub(super) fn wall_s(&self) -> u64 {
+        throng_core::clock::wall_ms(self.now.unix_ms) / 1000
+    }
+
     /// The current tick.
     pub(super) fn tick(&self) -> u32 {
         self.now.tick

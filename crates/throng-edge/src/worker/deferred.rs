@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use super::scan::running::RunningScan;
 use super::session::presence_scan::PresenceScan;
 use crate::connection::{ConnectionId, Connections, Flags, Token};
 
@@ -32,6 +33,7 @@ pub(super) struct Deferred {
     handoffs: VecDeque<Token>,
     closes: Vec<PendingClose>,
     presence_scans: VecDeque<PresenceScan>,
+    scans: VecDeque<RunningScan>,
 }
 
 impl Deferred {
@@ -136,6 +138,27 @@ impl Deferred {
         self.presence_scans.pop_front()
     }
 
+    /// Begins a scan of all connections, after the others.
+    pub(super) fn defer_scan(&mut self, scan: RunningScan) {
+        self.scans.push_back(scan);
+    }
+
+    /// Lets a scan go on in the next slice. They go on one after the other: each is over in less
+    /// than a second.
+    pub(super) fn resume_scan(&mut self, scan: RunningScan) {
+        self.scans.push_front(scan);
+    }
+
+    /// Takes the scan of all connections whose turn it is.
+    pub(super) fn next_scan(&mut self) -> Option<RunningScan> {
+        self.scans.pop_front()
+    }
+
+    /// Whether a scan of all connections waits for its turn.
+    pub(super) fn has_scans(&self) -> bool {
+        !self.scans.is_empty()
+    }
+
     /// Whether a slice has something to do at once. Close frames are answered only while the worker
     /// takes notifications, and the control plane tells by no event when it takes connections.
     pub(super) fn has_work(&self, takes_notifications: bool) -> bool {
@@ -143,6 +166,7 @@ impl Deferred {
             || !self.deliveries.is_empty()
             || (takes_notifications && !self.closes.is_empty())
             || !self.presence_scans.is_empty()
+            || !self.scans.is_empty()
     }
 
     /// Panics unless lists and flags agree. For tests: it visits all connections.
@@ -207,7 +231,7 @@ mod tests {
     fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
         let metrics = Metrics::new([100].into_iter());
         let mut connections = Connections::new(WorkerId(0), metrics, Limits::default(), 0);
-        let ids = (0..count).map(|_| connections.insert((), Flags::default(), 0)).collect();
+        let ids = (0..count).map(|_| connections.insert((), Flags::default(), (0, 0))).collect();
         (connections, ids)
     }
 
@@ -243,7 +267,7 @@ mod tests {
         let mut deferred = Deferred::default();
         deferred.defer_read(ids[0], &mut connections);
         connections.remove(ids[0]);
-        let reused = connections.insert((), Flags::default(), 0);
+        let reused = connections.insert((), Flags::default(), (0, 0));
         assert_eq!(reused, ids[0]);
         deferred.check_invariants(&connections);
         assert_eq!(deferred.next_read(&mut connections), None);

@@ -1,31 +1,84 @@
-//! Closes connections when the time has come until which the access policy allowed what they do.
+//! Closes connections when what they are allowed to do has ended, and tells clients of `throng.v1`
+//! before.
+//!
+//! The end of a token is in its session, which the timer scan looks at. The end of what the access
+//! policy allowed is in the side table.
 
-use throng_wire::chunk;
+use throng_wire::{ErrorCode, ErrorResponse, chunk, v1};
 
 use super::Worker;
 use super::delivery::notice::frame_notice;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags};
+use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 
 /// The notice that ends a stream.
 const EXPIRED: &[u8] = br#"{"type":"expired"}"#;
 
 impl<N: Net> Worker<N> {
-    /// Closes a streaming connection. Its client is told why, so that it does not come back with
-    /// the same permission.
+    /// Closes a streaming connection, as the access policy has decided. Its client is told why, so
+    /// that it does not come back with the same permission.
     pub(super) fn close_expired(&mut self, id: ConnectionId) {
         // A command that was refused a moment ago may have found the client gone.
         let Some(connection) = self.connections.get(id) else { return };
         if connection.has(Flags::WEBSOCKET) {
             return self.close_websocket(id, CloseReason::Expired);
         }
+        self.end_stream(id, CloseReason::Expired, "expired", EXPIRED);
+    }
+
+    /// Acts on a streaming connection whose session needs attention: the client is told that it
+    /// ends, or it has ended.
+    pub(super) fn attend_session(&mut self, id: ConnectionId) {
+        let now_s = self.clock.wall_s();
+        let Some(session) = self.connections.session(id) else { return };
+        let left_s = session.remaining_s(now_s);
+        if left_s == 0 {
+            let error = ErrorResponse::from(ErrorCode::TokenExpired);
+            return self
+                .close_subscriber(id, CloseReason::TokenExpired, &error.message, || error.clone());
+        }
+        self.connections.note_told(id);
+        self.notify(id, "expiring", |json| v1::expiring(json, left_s));
+    }
+
+    /// Closes a subscriber. A WebSocket gets the close code of `reason`, a stream a last event with
+    /// the same, and a long-poll the error that `error` makes.
+    pub(super) fn close_subscriber(
+        &mut self,
+        id: ConnectionId,
+        reason: CloseReason,
+        message: &str,
+        error: impl FnOnce() -> ErrorResponse,
+    ) {
+        // What came before may have released it.
+        let Some(connection) = self.connections.get(id) else { return };
+        if connection.has(Flags::WEBSOCKET) {
+            return self.close_websocket_with(id, reason, message);
+        }
+        if connection.state == State::LongPolling {
+            let origin = connection.io.as_ref().and_then(|io| io.long_poll.as_ref());
+            let origin = origin.and_then(|long_poll| long_poll.origin.clone());
+            let error = error();
+            let mut out = Vec::new();
+            error.write_response(&mut out, &self.response_options(error.code, origin.as_deref()));
+            return self.close_after(id, &out, reason);
+        }
+        let (word, code) = (reason.word(), reason.close_frame().map_or(0, |(code, _)| code));
+        let mut json = Vec::new();
+        v1::closed(&mut json, word, code, message);
+        self.end_stream(id, reason, "closed", &json);
+    }
+
+    /// Ends a stream with a last event.
+    fn end_stream(&mut self, id: ConnectionId, reason: CloseReason, event: &str, json: &[u8]) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut out = Vec::new();
-        frame_notice(&mut out, encoding, is_chunked, "expired", EXPIRED);
+        frame_notice(&mut out, encoding, is_chunked, event, json);
         if is_chunked {
             out.extend_from_slice(chunk::LAST);
         }
-        self.close_after(id, &out, CloseReason::Expired);
+        self.close_after(id, &out, reason);
     }
 }

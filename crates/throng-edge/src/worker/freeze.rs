@@ -32,9 +32,13 @@ impl<N: Net> Worker<N> {
     /// answers go from one to another.
     pub fn prepare_to_freeze(&mut self) {
         self.budget.begin_slice();
-        while !self.queue.is_empty() || self.deferred.has_presence_scans() {
+        while !self.queue.is_empty()
+            || self.deferred.has_presence_scans()
+            || self.deferred.has_scans()
+        {
             self.take_all_notifications();
             self.continue_presence_scans();
+            self.continue_scans();
         }
         self.record_completions();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());

@@ -48,6 +48,7 @@ impl<N: Net> Worker<N> {
                 Notification::Follows { channel, connection, ticket } => {
                     ticket.answer(self.follows(connection, channel));
                 }
+                Notification::Scan(scan) => self.begin_scan(scan),
                 Notification::Answer { question, answer } => self.answered(question, answer),
                 Notification::StopAccepting => self.shutdown.stop_accepting(self.clock.tick()),
                 Notification::Drain => self.start_drain(),

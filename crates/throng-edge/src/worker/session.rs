@@ -2,12 +2,15 @@
 
 mod accept;
 mod ask;
+mod client;
 mod command;
 mod frames;
 mod hand_off;
+mod identify;
 mod presence;
 pub(super) mod presence_scan;
 pub(super) mod questions;
 mod receive;
+mod refresh;
 mod resume;
 mod subscribe;

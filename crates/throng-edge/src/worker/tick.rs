@@ -9,7 +9,7 @@ use super::Worker;
 use super::clock::{TICKS_PER_S, ticks};
 use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, Io, State};
+use crate::connection::{Connection, ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
 use crate::net::Net;
 
@@ -28,6 +28,7 @@ impl<N: Net> Worker<N> {
         // Deliveries go before heartbeats.
         let deferred_ticks =
             if self.subscriptions.is_fanning_out() { DEFERRED_TICKS_MAX } else { 0 };
+        let now_s = self.clock.wall_s();
         let extent = self.connections.extent();
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
@@ -36,15 +37,24 @@ impl<N: Net> Worker<N> {
             let Some(connection) = self.connections.get(id) else { continue };
             let is_parked = connection.state == State::Streaming;
             // Only heartbeats are deferred, not the end of a wait.
-            let is_deferred = is_parked && !connection.side.is_some();
+            let is_deferred = is_parked && !self.connections.has_deadlines(connection);
             let delay = if is_deferred { deferred_ticks } else { 0 };
-            if connection.due.saturating_add(delay) <= self.clock.tick() {
+            let is_session_due = is_parked && self.is_session_due(connection, now_s);
+            if is_session_due {
+                self.attend_session(id);
+            } else if connection.due.saturating_add(delay) <= self.clock.tick() {
                 self.due(id);
             } else if is_parked && connection.io.is_some() {
                 self.check_busy(id);
             }
         }
         self.send_heartbeats();
+    }
+
+    /// Whether the client is to be told that its session ends, or it has ended.
+    fn is_session_due(&self, connection: &Connection<N::Socket>, now_s: u64) -> bool {
+        let session = self.connections.session_of(connection);
+        session.is_some_and(|session| u64::from(session.next_s()) <= now_s)
     }
 
     /// Acts on a connection whose deadline is over.
@@ -54,7 +64,7 @@ impl<N: Net> Worker<N> {
         }
         let Some(connection) = self.connections.expect_live(id) else { return };
         match connection.state {
-            State::Streaming if connection.side.is_some() => self.due_beside(id),
+            State::Streaming if self.connections.has_deadlines(connection) => self.due_beside(id),
             State::Streaming => self.heartbeat(id),
             State::Waiting => self.time_out_waiting(id),
             State::LongPolling => self.answer_long_poll_empty(id, None),

@@ -15,6 +15,7 @@ impl<N: Net> Worker<N> {
         self.continue_deliveries();
         let has_taken_all = self.take_notifications();
         self.continue_presence_scans();
+        self.continue_scans();
         if may_fan_out {
             self.fan_out();
         }

@@ -9,4 +9,6 @@ mod names;
 mod poll;
 mod presence;
 mod rig;
+mod scan;
+mod tokens;
 mod waiting;

@@ -15,6 +15,7 @@ use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker};
 use throng_edge::{Counter, Metrics, Settings};
+use throng_wire::websocket::{Opcode, write_masked_frame};
 
 const ROOM: u32 = 100_000;
 
@@ -95,8 +96,12 @@ pub(crate) struct Client(Rc<RefCell<Pipe>>);
 impl Client {
     /// What has come since the last call.
     pub(crate) fn received(&self) -> String {
-        let bytes = std::mem::take(&mut self.0.borrow_mut().to_client);
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&self.received_bytes()).into_owned()
+    }
+
+    /// The bytes that have come since the last call.
+    pub(crate) fn received_bytes(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.borrow_mut().to_client)
     }
 }
 
@@ -120,6 +125,10 @@ impl Rig {
     }
 
     pub(crate) fn with_access(settings: Settings, access: Arc<dyn Access>) -> Rig {
+        Rig::with_control(settings, Arc::new(AccessControl::open(access)))
+    }
+
+    pub(crate) fn with_control(settings: Settings, access: Arc<AccessControl>) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(Rules::default());
         let queues = vec![Arc::clone(&queue)];
@@ -133,7 +142,7 @@ impl Rig {
             id: WorkerId(0),
             settings: Arc::new(settings),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
-            access: Arc::new(AccessControl::open(access)),
+            access,
             rules,
             queue: Arc::clone(&queue),
             metrics: metrics.clone(),
@@ -193,9 +202,9 @@ impl Rig {
 
     /// The client sends a frame with this text.
     pub(crate) fn send_frame(&mut self, client: &Client, text: &str) {
-        let length = u8::try_from(text.len()).ok().filter(|&length| length < 126);
-        let frame = [&[0x81, 0x80 | length.expect("a short one"), 0, 0, 0, 0], text.as_bytes()];
-        self.send(client, &frame.concat());
+        let mut frame = Vec::new();
+        write_masked_frame(&mut frame, Opcode::Text, text.as_bytes(), [0; 4]);
+        self.send(client, &frame);
     }
 
     /// The client sends these bytes.

@@ -150,6 +150,7 @@ impl World {
                 Notification::Presence { query, .. } => query.answer([], false),
                 Notification::Follows { .. }
                 | Notification::Answer { .. }
+                | Notification::Scan(_)
                 | Notification::StopAccepting
                 | Notification::Drain => {
                     return Err("the witness got a notification that is not for it".into());

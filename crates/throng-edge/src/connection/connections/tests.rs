@@ -18,7 +18,7 @@ fn limits() -> Limits {
 }
 
 fn insert(connections: &mut Connections<()>) -> ConnectionId {
-    let id = connections.insert((), Flags::default(), 0);
+    let id = connections.insert((), Flags::default(), (0, 0));
     connections.check_invariants();
     id
 }

@@ -1,5 +1,6 @@
 //! Notices: JSON that the server sends a subscriber beside messages.
 
+use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{chunk, sse};
 
 use crate::connection::{ConnectionId, Flags};
@@ -23,6 +24,15 @@ impl<N: Net> Worker<N> {
         frame_notice(&mut out, connection.encoding(), connection.has(Flags::CHUNKED), event, &json);
         self.send(id, &out);
     }
+
+    /// Writes one JSON text as a frame.
+    pub(in crate::worker) fn reply(&mut self, id: ConnectionId, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut json = Vec::new();
+        write(&mut json);
+        let mut frame = Vec::with_capacity(json.len() + 8);
+        write_frame(&mut frame, Opcode::Text, &json);
+        self.send(id, &frame);
+    }
 }
 
 /// Appends a JSON notice as a text frame, a named event, or a line.
@@ -33,7 +43,6 @@ pub(in crate::worker) fn frame_notice(
     event: &str,
     json: &[u8],
 ) {
-    use throng_wire::websocket::{Opcode, write_frame};
     let mut inner = Vec::with_capacity(json.len() + 32);
     match encoding {
         Encoding::WebSocket | Encoding::WebSocketEnvelope => {

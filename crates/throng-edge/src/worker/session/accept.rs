@@ -61,7 +61,7 @@ impl<N: Net> Worker<N> {
             return self.refuse_without_place(&socket);
         }
         let due = self.clock.deadline(self.settings.head_timeout);
-        let id = self.connections.insert(socket, flags, due);
+        let id = self.connections.insert(socket, flags, (due, self.clock.unix_ms()));
         let Some(connection) = self.connections.expect_live(id) else { return };
         let token = connection.token(id);
         if !bytes.is_empty() {

@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use throng_access::{Action, Asker, Credentials, Decision};
+use throng_access::{Action, Asker, Decision};
 use throng_core::{
-    Answer, ChannelName, Fetched, LateAnswer, Later, Listener, Notification, Presence, QuestionId,
-    Reading, Ticket,
+    Answer, ChannelName, Engine, Fetched, LateAnswer, Later, Listener, Notification, Presence,
+    QuestionId, Reading, Ticket, WorkerId,
 };
 use throng_wire::ErrorResponse;
 
+use super::client::Client;
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
 use crate::counters::Counter;
 use crate::net::Net;
@@ -36,6 +37,8 @@ pub(in crate::worker) enum Known {
     Allowed(Option<u64>),
     /// It is allowed, and these follow the channel that it asks about.
     Presence(Presence),
+    /// The keys that may verify its token have been read.
+    Keys,
     /// It is allowed, and the engine can read what it reads.
     Fetched {
         /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
@@ -50,7 +53,7 @@ impl Known {
     pub(super) fn until_ms(&self) -> Option<u64> {
         match self {
             Known::Allowed(until_ms) | Known::Fetched { until_ms, .. } => *until_ms,
-            Known::Presence(_) => None,
+            Known::Presence(_) | Known::Keys => None,
         }
     }
 }
@@ -61,22 +64,34 @@ pub(in crate::worker) struct Wait {
     stage: Stage,
 }
 
+impl Wait {
+    pub(super) fn new(question: QuestionId, stage: Stage) -> Wait {
+        Wait { question: question.number, stage }
+    }
+}
+
 impl<N: Net> Worker<N> {
-    /// Asks whether a connection of `user` may do all of `actions`.
+    /// Asks whether a connection of `client` may do all of `actions`.
     pub(in crate::worker) fn ask_access<'a>(
         &mut self,
         id: ConnectionId,
-        user: Option<&str>,
+        client: &Client,
         actions: impl Iterator<Item = Action<'a>>,
     ) -> Permission {
-        let credentials = user.map_or(Credentials::Anonymous, |user| Credentials::Claimed { user });
-        let asker = Asker { listener: Listener::Public, credentials };
+        if let Client::Viewer = client {
+            return Permission::Granted(None);
+        }
+        let asker = Asker { listener: Listener::Public, credentials: client.credentials() };
         let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
         let (mut left, mut until_ms) = (0, None);
         for (part, action) in (0..).zip(actions) {
+            if let Err(error) = client.check_user(action) {
+                return Permission::Refused(error);
+            }
             let question = QuestionId { part, ..question };
             let mut issue = || {
-                self.ticket(question, |decision: Decision| {
+                ticket(engine, worker, question, |decision: Decision| {
                     LateAnswer::Decision(decision.allowed_until_ms())
                 })
             };
@@ -90,10 +105,7 @@ impl<N: Net> Worker<N> {
         }
         match left {
             0 => Permission::Granted(until_ms),
-            _ => Permission::Later(Wait {
-                question: question.number,
-                stage: Stage::Access { left, until_ms },
-            }),
+            _ => Permission::Later(Wait::new(question, Stage::Access { left, until_ms })),
         }
     }
 
@@ -105,11 +117,12 @@ impl<N: Net> Worker<N> {
         max_users: usize,
     ) -> Result<Result<Presence, Wait>, ErrorResponse> {
         let question = self.next_question(id);
-        let mut issue = || self.ticket(question, LateAnswer::Presence);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Presence);
         let later = Later::new(&mut issue);
         Ok(match self.engine.presence(self.clock.unix_ms(), channel, max_users, later)? {
             Answer::Now(presence) => Ok(presence),
-            Answer::Later(_) => Err(Wait { question: question.number, stage: Stage::Presence }),
+            Answer::Later(_) => Err(Wait::new(question, Stage::Presence)),
         })
     }
 
@@ -122,10 +135,11 @@ impl<N: Net> Worker<N> {
         readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
     ) -> Result<Vec<Fetched>, Wait> {
         let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
         let (mut left, mut held) = (0, Vec::new());
         for (part, (channel, reading)) in (0..).zip(readings) {
             let question = QuestionId { part, ..question };
-            let mut issue = || self.ticket(question, LateAnswer::Fetched);
+            let mut issue = || ticket(engine, worker, question, LateAnswer::Fetched);
             let later = Later::new(&mut issue);
             match self.engine.fetch(self.clock.unix_ms(), channel, reading, later) {
                 // Of an engine in memory there is nothing to keep, and nothing is allocated.
@@ -135,10 +149,7 @@ impl<N: Net> Worker<N> {
         }
         match left {
             0 => Ok(held),
-            _ => {
-                let stage = Stage::Fetch { left, until_ms, held };
-                Err(Wait { question: question.number, stage })
-            }
+            _ => Err(Wait::new(question, Stage::Fetch { left, until_ms, held })),
         }
     }
 
@@ -153,21 +164,26 @@ impl<N: Net> Worker<N> {
         self.connections.begin_wait(id, pending, deadline);
     }
 
-    fn next_question(&mut self, id: ConnectionId) -> QuestionId {
+    pub(super) fn next_question(&mut self, id: ConnectionId) -> QuestionId {
         let name = self.connections.name(id);
         debug_assert!(name.is_some(), "{id:?} asks and has been removed");
         let connection = name.unwrap_or(throng_core::ConnectionName(u64::MAX));
         QuestionId { connection, number: self.questions.next(), part: 0 }
     }
+}
 
-    /// A ticket for one late answer, which is posted to this worker.
-    fn ticket<T: 'static>(&self, question: QuestionId, wrap: fn(T) -> LateAnswer) -> Ticket<T> {
-        let (engine, worker) = (Arc::clone(&self.engine), self.metrics.worker());
-        Ticket::new(move |answer: Option<T>| {
-            let answer = answer.map(|answer| Box::new(wrap(answer)));
-            engine.post(worker, Notification::Answer { question, answer });
-        })
-    }
+/// A ticket for one late answer, which is posted to the worker.
+pub(super) fn ticket<T: 'static>(
+    engine: &Arc<dyn Engine>,
+    worker: WorkerId,
+    question: QuestionId,
+    wrap: fn(T) -> LateAnswer,
+) -> Ticket<T> {
+    let engine = Arc::clone(engine);
+    Ticket::new(move |answer: Option<T>| {
+        let answer = answer.map(|answer| Box::new(wrap(answer)));
+        engine.post(worker, Notification::Answer { question, answer });
+    })
 }
 
 /// The earlier of two times that may be none.

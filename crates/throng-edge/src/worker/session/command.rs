@@ -7,10 +7,10 @@ use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, Reading, StartAt,
 };
 use throng_wire::v1::{self, Command, RawValue};
-use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::{Known, Permission};
+use super::identify::Unidentified;
 use super::subscribe::{name_of, write_subscribed};
 use crate::connection::{Asked, ConnectionId};
 use crate::counters::Counter;
@@ -88,9 +88,8 @@ impl<N: Net> Worker<N> {
             Command::Presence { .. } => Action::ReadPresence(&name),
             _ => Action::Subscribe(&name),
         };
-        let user = self.user_of(call.id);
-        let user = user.as_ref().map(ChannelName::name);
-        match self.ask_access(call.id, user, iter::once(action)) {
+        let client = self.client(call.id, action);
+        match self.ask_access(call.id, &client, iter::once(action)) {
             Permission::Granted(until_ms) => self.execute(call, command, Known::Allowed(until_ms)),
             Permission::Refused(error) => Err(error),
             Permission::Later(wait) => {
@@ -121,10 +120,18 @@ impl<N: Net> Worker<N> {
             Command::Presence { target, limit } => {
                 self.presence_command(call, &target, limit, known)
             }
-            Command::Auth { .. } => {
-                let message = "this server has no keys, so it checks no tokens";
-                Err(ErrorResponse::new(ErrorCode::BadRequest, message))
-            }
+            Command::Auth { token } => match self.refresh(call.id, &token, call.reference) {
+                Ok(()) => Ok(()),
+                Err(Unidentified::Refused(error)) => Err(error),
+                // It has waited for keys before.
+                Err(Unidentified::Later(_)) if matches!(known, Known::Keys) => {
+                    Err(ErrorResponse::unanswered())
+                }
+                Err(Unidentified::Later(wait)) => {
+                    self.wait(call.id, wait, Asked::Command(call.text.into()));
+                    Ok(())
+                }
+            },
             Command::Ping => {
                 self.reply(call.id, |out| v1::pong(out, call.reference));
                 Ok(())
@@ -296,7 +303,7 @@ impl<N: Net> Worker<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let found = match known {
             Known::Presence(presence) => Ok(presence),
-            Known::Allowed(_) | Known::Fetched { .. } => {
+            Known::Allowed(_) | Known::Keys | Known::Fetched { .. } => {
                 self.ask_presence(call.id, &name_of(target), limit)?
             }
         };
@@ -307,14 +314,5 @@ impl<N: Net> Worker<N> {
             Err(wait) => self.wait(call.id, wait, Asked::Command(call.text.into())),
         }
         Ok(())
-    }
-
-    /// Writes one JSON text as a frame.
-    pub(in crate::worker) fn reply(&mut self, id: ConnectionId, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut json = Vec::new();
-        write(&mut json);
-        let mut frame = Vec::with_capacity(json.len() + 8);
-        write_frame(&mut frame, Opcode::Text, &json);
-        self.send(id, &frame);
     }
 }

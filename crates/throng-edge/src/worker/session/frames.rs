@@ -5,7 +5,7 @@ use std::iter;
 use throng_access::Action;
 use throng_core::{Body, ChannelName, Kind, Publication, PublishError};
 use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::ask::Permission;
 use crate::close_reason::CloseReason;
@@ -127,9 +127,9 @@ impl<N: Net> Worker<N> {
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
             return self.close_websocket_with(id, reason, message);
         };
-        let user = self.user_of(id);
-        let user = user.as_ref().map(ChannelName::name);
-        match self.ask_access(id, user, iter::once(Action::Publish(&name))) {
+        let action = Action::Publish(&name);
+        let client = self.client(id, action);
+        match self.ask_access(id, &client, iter::once(action)) {
             Permission::Granted(_) => self.publish_to(id, name, body),
             Permission::Refused(error) => self.refuse_message(id, &error),
             Permission::Later(wait) => self.wait(id, wait, Asked::Message(body)),
@@ -145,8 +145,14 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Refuses a plain frame. Only a close can say so.
+    /// Refuses a plain frame. A client whose token does not allow it is told so, and stays: it may
+    /// follow the channel. Without keys, only a close says so.
     pub(in crate::worker) fn refuse_message(&mut self, id: ConnectionId, error: &ErrorResponse) {
+        let is_about_token = matches!(error.code, ErrorCode::Forbidden | ErrorCode::Unauthorized);
+        if is_about_token && self.access.has_keys() {
+            self.count(Counter::RefusedCommand);
+            return self.reply(id, |out| v1::error(out, error, None));
+        }
         if error.code.retry().is_some() {
             self.close_for_now(
                 id,

@@ -1,7 +1,7 @@
 //! Reads, and passes the input to the handler of the connection's state.
 
 use throng_wire::head::{self, Head, Limits, Parsed};
-use throng_wire::subscribe::{self, Route};
+use throng_wire::subscribe::{self, Request, Route};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
@@ -209,6 +209,10 @@ impl<N: Net> Worker<N> {
             }
         };
         match route {
+            Ok(Route::Subscribe(request)) if self.belongs_to_control(id, &request) => {
+                self.hand_off_to_control(id, bytes);
+                bytes.len()
+            }
             Ok(Route::Subscribe(request)) => {
                 if self.subscribe(id, &request, bytes, length) {
                     length
@@ -227,6 +231,13 @@ impl<N: Net> Worker<N> {
                 bytes.len()
             }
         }
+    }
+
+    /// Whether the control plane has to check first whether the request is allowed: it asks for the
+    /// status samples, and the server has keys. The control plane hands it back as a viewer.
+    fn belongs_to_control(&self, id: ConnectionId, request: &Request) -> bool {
+        let is_viewer = self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER));
+        request.is_status() && self.access.has_keys() && !is_viewer
     }
 
     /// The origin of the request, if its pages may read an error.

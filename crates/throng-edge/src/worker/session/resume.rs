@@ -38,6 +38,10 @@ impl<N: Net> Worker<N> {
                 }
                 Known::Allowed(*until_ms)
             }
+            (Some(LateAnswer::Keys(Err(error))), Stage::Keys) => {
+                return self.refuse_waiting(id, error);
+            }
+            (Some(LateAnswer::Keys(Ok(()))), Stage::Keys) => Known::Keys,
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
             (Some(LateAnswer::Fetched(fetched)), Stage::Fetch { left, until_ms, held }) => {
                 held.push(fetched);
@@ -89,7 +93,7 @@ impl<N: Net> Worker<N> {
         let Some(pending) = self.end_wait(id) else { return };
         match pending.asked {
             Asked::Head(head) => match self.parse_again(&head) {
-                Some(request) => self.follow_allowed(id, &request, &head, known),
+                Some(request) => self.follow_after_wait(id, &request, &head, known),
                 None => self.refuse(id, &ErrorResponse::unanswered(), None),
             },
             Asked::Command(text) => self.resume_command(id, &text, known),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use throng_access::Action;
-use throng_core::{ChannelName, Followed, Message, Position, Reading, StartAt};
+use throng_core::{ChannelName, Followed, Message, Position, Reading, StartAt, clock};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
 use super::ask::{Known, Permission};
+use super::client::Client;
+use super::identify::Unidentified;
 use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
 use crate::counters::Counter;
 use crate::encoding::Encoding;
@@ -68,19 +70,37 @@ impl<N: Net> Worker<N> {
         // One that waits has its place already: there are as many as may wait.
         self.connections.admit_subscriber(id, is_in_reserve);
         let head = &bytes[..length];
-        let actions = channels.names.iter().map(Action::Subscribe);
-        match self.ask_access(id, request.user(), actions) {
-            Permission::Granted(until_ms) => {
-                self.fetch_and_follow(id, request, head, Channels { until_ms, ..channels });
-            }
-            Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
-            Permission::Later(wait) => self.wait(id, wait, Asked::Head(head.into())),
+        match self.identify(id, request, head) {
+            Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
+            Err(Unidentified::Refused(error)) => self.refuse_subscriber(id, request, head, &error),
+            Err(Unidentified::Later(wait)) => self.wait(id, wait, Asked::Head(head.into())),
         }
         true
     }
 
-    /// Does what a request asks that has waited, and is allowed.
-    pub(in crate::worker) fn follow_allowed(
+    /// Follows the channels of a request if the access policy allows its client to, or lets it wait
+    /// until that is decided.
+    fn follow_if_allowed(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        head: &[u8],
+        (client, channels): (&Client, Channels),
+    ) {
+        let actions = channels.names.iter().map(Action::Subscribe);
+        match self.ask_access(id, client, actions) {
+            Permission::Granted(until_ms) => {
+                let channels = Channels { until_ms, ..channels };
+                self.fetch_and_follow(id, request, head, (client, channels));
+            }
+            Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
+            Permission::Later(wait) => self.wait(id, wait, Asked::Head(head.into())),
+        }
+    }
+
+    /// Goes on with a request that has waited, with what is known now. The token is verified again:
+    /// it may have been revoked meanwhile.
+    pub(in crate::worker) fn follow_after_wait(
         &mut self,
         id: ConnectionId,
         request: &Request,
@@ -93,13 +113,30 @@ impl<N: Net> Worker<N> {
         } else {
             self.check(id, request)
         };
-        match checked.map(|channels| (Channels { until_ms, ..channels }, known)) {
-            Ok((channels, Known::Fetched { held, .. })) => {
-                self.follow_all(id, request, head, channels);
+        let channels = match checked {
+            Ok(channels) => Channels { until_ms, ..channels },
+            Err(error) => return self.refuse_subscriber(id, request, head, &error),
+        };
+        let client = match self.identify(id, request, head) {
+            Ok(client) => client,
+            Err(Unidentified::Refused(error)) => {
+                return self.refuse_subscriber(id, request, head, &error);
+            }
+            // It has waited for keys before.
+            Err(Unidentified::Later(_)) => {
+                let error = ErrorResponse::unanswered();
+                return self.refuse_subscriber(id, request, head, &error);
+            }
+        };
+        match known {
+            Known::Fetched { held, .. } => {
+                self.follow_all(id, request, head, (&client, channels));
                 drop(held);
             }
-            Ok((channels, _)) => self.fetch_and_follow(id, request, head, channels),
-            Err(error) => self.refuse_subscriber(id, request, head, &error),
+            Known::Allowed(_) => self.fetch_and_follow(id, request, head, (&client, channels)),
+            Known::Keys | Known::Presence(_) => {
+                self.follow_if_allowed(id, request, head, (&client, channels));
+            }
         }
     }
 
@@ -127,21 +164,28 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         head: &[u8],
-        channels: Channels,
+        (client, channels): (&Client, Channels),
     ) {
         let starts = channels.starts.iter().copied().map(Reading::Start);
         let fetched = self.fetch(id, channels.until_ms, channels.names.iter().zip(starts));
         match fetched {
-            Ok(_held) => self.follow_all(id, request, head, channels),
+            Ok(_held) => self.follow_all(id, request, head, (client, channels)),
             Err(wait) => self.wait(id, wait, Asked::Head(head.into())),
         }
     }
 
     /// Follows channels whose starts are fetched, and answers.
-    fn follow_all(&mut self, id: ConnectionId, request: &Request, head: &[u8], channels: Channels) {
+    fn follow_all(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        head: &[u8],
+        (client, channels): (&Client, Channels),
+    ) {
         let Channels { names, starts, until_ms } = channels;
         self.log_subscription(id, request, head);
         self.set_up(id, request);
+        self.begin_session(id, client);
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
         // Whether all subscriptions that resume have recovered; `None` if none resumes.
@@ -158,6 +202,21 @@ impl<N: Net> Worker<N> {
             _ => self.start_stream(id, request, &followed, is_recovered),
         }
         self.limit(id, until_ms);
+        if let Client::Token(identity) = client {
+            self.limit_poll(id, identity.expires_s());
+        }
+    }
+
+    /// Lets a long-poll end with its token: it is answered, and its client asks again. A stream is
+    /// ended by its session.
+    fn limit_poll(&mut self, id: ConnectionId, expires_s: u32) {
+        let expires_ms = clock::from_wall_ms(u64::from(expires_s) * 1000);
+        let expires = self.clock.tick_at(expires_ms);
+        // A failed write may have released it.
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.state == State::LongPolling {
+            connection.due = connection.due.min(expires);
+        }
     }
 
     /// Ends what the connection may do at this time, in milliseconds since 1970, if not earlier: a

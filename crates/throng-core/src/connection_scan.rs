@@ -1,0 +1,196 @@
+//! Scans of all connections of the server: to list those of a user, to close them, or to close
+//! those whose tokens are revoked.
+//!
+//! The server keeps no list of a user's connections. The control plane posts a scan to every
+//! worker, which passes all of its connections, some in each slice, and the last worker answers.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::later::Ticket;
+use crate::message::ConnectionName;
+use crate::name::ChannelName;
+
+/// The connections that a scan is about. It acts on those that were there when it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScanTarget {
+    /// Connections with a token whose tags match any of these.
+    Sessions(Vec<WantedTags>),
+    /// The connections of a user: those with a token of the user, and without keys those that
+    /// follow the user's inbox.
+    User {
+        /// The user's inbox.
+        inbox: ChannelName,
+        /// The tags of the user's tokens.
+        tags: WantedTags,
+    },
+    /// The connection with this name.
+    Connection(ConnectionName),
+    /// All connections that follow a channel.
+    Channel(ChannelName),
+}
+
+/// The tags of sessions that are looked for: a session matches if its tags have these values in the
+/// bits of the mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedTags {
+    /// The bits that count.
+    pub mask: u64,
+    /// The values of these bits.
+    pub tags: u64,
+}
+
+/// What a scan does with the connections that it finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScanAction {
+    /// Lists them, at most this many in all.
+    List {
+        /// The maximum number of connections in the answer.
+        limit: usize,
+    },
+    /// Closes them: their tokens are revoked.
+    Revoke,
+    /// Closes them for the application.
+    Close(ScanClose),
+}
+
+/// How a scan closes connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanClose {
+    /// The close code of a WebSocket. Clients obey the ranges of the application's codes.
+    pub code: u16,
+    /// The reason, at most 123 bytes.
+    pub reason: Box<str>,
+    /// Whether the clients may come back: a long-poll gets an empty answer then, and otherwise an
+    /// error.
+    pub may_return: bool,
+}
+
+/// How a connection gets its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundTransport {
+    /// Over a WebSocket.
+    WebSocket,
+    /// As server-sent events.
+    Sse,
+    /// As an HTTP stream.
+    Stream,
+    /// By a long-poll.
+    LongPoll,
+}
+
+impl FoundTransport {
+    /// The word for it in answers and requests.
+    pub fn word(self) -> &'static str {
+        match self {
+            FoundTransport::WebSocket => "websocket",
+            FoundTransport::Sse => "sse",
+            FoundTransport::Stream => "stream",
+            FoundTransport::LongPoll => "poll",
+        }
+    }
+}
+
+/// A connection that a scan has listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundConnection {
+    /// The name of the connection.
+    pub name: ConnectionName,
+    /// How it gets its messages.
+    pub transport: FoundTransport,
+    /// When it was accepted, to about a second, in milliseconds since 1970; `None` if that is too
+    /// long ago to be known.
+    pub since_ms: Option<u64>,
+    /// The address that it comes from, if the system still knows it.
+    pub address: Option<SocketAddr>,
+}
+
+/// What a scan has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scanned {
+    /// How many connections it was about.
+    pub count: u64,
+    /// Those that it lists.
+    pub connections: Vec<FoundConnection>,
+}
+
+/// A scan on its way through the workers.
+#[derive(Debug)]
+pub struct ConnectionScan {
+    /// Which connections it is about.
+    pub target: ScanTarget,
+    /// What it does with them.
+    pub action: ScanAction,
+    found: Mutex<Scanned>,
+    unanswered: AtomicUsize,
+    ticket: Mutex<Option<Ticket<Scanned>>>,
+}
+
+impl ConnectionScan {
+    /// A scan by `workers` workers, at least one. The last of them answers with the ticket. If a
+    /// worker ends before it has answered, there is no answer.
+    pub fn new(
+        target: ScanTarget,
+        action: ScanAction,
+        workers: usize,
+        ticket: Ticket<Scanned>,
+    ) -> Arc<ConnectionScan> {
+        debug_assert!(workers > 0);
+        Arc::new(ConnectionScan {
+            target,
+            action,
+            found: Mutex::default(),
+            unanswered: AtomicUsize::new(workers),
+            ticket: Mutex::new(Some(ticket)),
+        })
+    }
+
+    /// Adds what one worker has found.
+    pub fn answer(&self, count: u64, connections: Vec<FoundConnection>) {
+        let limit = match self.action {
+            ScanAction::List { limit } => limit,
+            ScanAction::Revoke | ScanAction::Close(_) => 0,
+        };
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.count += count;
+        let left = limit.saturating_sub(found.connections.len());
+        found.connections.extend(connections.into_iter().take(left));
+        if self.unanswered.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let scanned = std::mem::take(&mut *found);
+        drop(found);
+        if let Some(ticket) = self.ticket.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            ticket.answer(scanned);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn found(number: u32) -> FoundConnection {
+        FoundConnection {
+            name: ConnectionName(number.into()),
+            transport: FoundTransport::Sse,
+            since_ms: None,
+            address: None,
+        }
+    }
+
+    #[test]
+    fn the_last_worker_answers_with_what_all_have_found() {
+        let (sender, answer) = mpsc::channel();
+        let ticket = Ticket::new(move |scanned| drop(sender.send(scanned)));
+        let target = ScanTarget::Channel(ChannelName::channel("a"));
+        let scan = ConnectionScan::new(target, ScanAction::List { limit: 3 }, 2, ticket);
+        scan.answer(2, vec![found(1), found(2)]);
+        assert!(answer.try_recv().is_err());
+        scan.answer(2, vec![found(3), found(4)]);
+        let scanned = answer.try_recv().unwrap().unwrap();
+        assert_eq!((scanned.count, scanned.connections.len()), (4, 3));
+    }
+}

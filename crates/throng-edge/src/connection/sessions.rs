@@ -1,0 +1,72 @@
+//! The sessions of one worker's connections, and the grants that they hold.
+
+use std::sync::Arc;
+
+use throng_access::{Grants, GrantsId, GrantsTable, Session};
+use throng_core::slab::Slab;
+
+/// Sessions, and what their tokens grant.
+///
+/// Invariant: a session holds its grants from [`Sessions::hold`] until [`Sessions::end`], whether
+/// it is in the slab or with its connection's entry in the side table.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    slab: Slab<Session>,
+    grants: GrantsTable,
+    /// Sessions that hold grants.
+    holders: usize,
+}
+
+// The slab adds nothing: it uses a niche.
+const _: () = assert!(Slab::<Session>::ENTRY_BYTES == 16);
+
+impl Sessions {
+    /// Begins a session, which holds `grants`.
+    pub(super) fn begin(
+        &mut self,
+        grants: &Arc<Grants>,
+        session: impl FnOnce(GrantsId) -> Session,
+    ) -> Session {
+        self.holders += 1;
+        session(self.grants.hold(grants))
+    }
+
+    /// Ends a session.
+    pub(super) fn end(&mut self, session: Session) {
+        debug_assert!(self.holders > 0);
+        self.holders -= 1;
+        self.grants.release(session.grants());
+    }
+
+    /// Stores a session. Returns its index.
+    pub(super) fn insert(&mut self, session: Session) -> u32 {
+        self.slab.insert(session)
+    }
+
+    /// The session with this index.
+    pub(super) fn get(&self, index: u32) -> Option<&Session> {
+        self.slab.get(index)
+    }
+
+    /// The session with this index.
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Session> {
+        self.slab.get_mut(index)
+    }
+
+    /// Takes a session out, which goes on elsewhere.
+    pub(super) fn take(&mut self, index: u32) -> Option<Session> {
+        self.slab.remove(index)
+    }
+
+    /// What the token of a session grants.
+    pub(super) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
+        self.grants.get(session.grants())
+    }
+
+    /// Panics unless there are `stored` sessions in the slab, and `holders` in all. For tests.
+    pub(super) fn check_invariants(&self, stored: usize, holders: usize) {
+        assert_eq!(self.slab.len(), stored, "sessions without a connection");
+        assert_eq!(self.holders, holders, "sessions that hold grants");
+        assert!(self.grants.len() <= holders, "grants that no session holds");
+    }
+}

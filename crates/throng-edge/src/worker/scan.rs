@@ -1,0 +1,174 @@
+//! Scans of all connections: lists those of a user, and closes those that the application or a
+//! revocation names.
+//!
+//! A slice passes a bounded number of places, so that a scan of a million connections delays no
+//! fan-out by more than a slice.
+
+pub(super) mod running;
+
+use std::sync::Arc;
+
+use throng_core::{
+    ChannelId, ChannelName, ConnectionScan, FoundConnection, FoundTransport, ScanAction, ScanClose,
+    ScanTarget, clock,
+};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::Worker;
+use crate::close_reason::CloseReason;
+use crate::connection::{Connection, ConnectionId, State};
+use crate::counters::Parked;
+use crate::net::Net;
+use running::RunningScan;
+
+/// Places that one slice passes: at some 20 ns for each, less than a tenth of a millisecond; of
+/// connections with many channels, less than a millisecond.
+const PLACES_PER_SLICE: u32 = 4096;
+
+/// Connections that one slice closes. Each takes a few system calls.
+const CLOSED_PER_SLICE: u32 = 64;
+
+/// A target of a scan, with what was looked up for the slice.
+struct Wanted<'s> {
+    target: &'s ScanTarget,
+    /// The channel that the target names, if this worker follows it.
+    channel: Option<ChannelId>,
+}
+
+impl<N: Net> Worker<N> {
+    /// Begins a scan.
+    pub(super) fn begin_scan(&mut self, scan: Arc<ConnectionScan>) {
+        self.deferred.defer_scan(RunningScan::new(scan, self.connections.newest_generation()));
+    }
+
+    /// Goes on with the scans for one slice, in turn.
+    pub(super) fn continue_scans(&mut self) {
+        let (mut places, mut closes) = (PLACES_PER_SLICE, CLOSED_PER_SLICE);
+        while places > 0
+            && closes > 0
+            && let Some(mut running) = self.deferred.next_scan()
+        {
+            // What a short scan costs beside its places.
+            places = places.saturating_sub(16);
+            if self.advance_scan(&mut running, &mut places, &mut closes) {
+                running.finish();
+            } else {
+                self.deferred.resume_scan(running);
+            }
+        }
+    }
+
+    /// Passes places until the slice's are used up. Returns whether all were passed.
+    fn advance_scan(
+        &mut self,
+        running: &mut RunningScan,
+        places: &mut u32,
+        closes: &mut u32,
+    ) -> bool {
+        let scan = Arc::clone(running.scan());
+        let channel = match &scan.target {
+            ScanTarget::Sessions(_) | ScanTarget::Connection(_) => None,
+            ScanTarget::User { inbox: name, .. } | ScanTarget::Channel(name) => {
+                self.followed_channel(name)
+            }
+        };
+        let wanted = Wanted { target: &scan.target, channel };
+        while *places > 0 && *closes > 0 {
+            *places -= 1;
+            let Some(id) = running.next_place(self.connections.extent()) else { return true };
+            let Some(connection) = self.connections.get(id) else { continue };
+            let is_old = running.is_about(connection.generation.number());
+            if !is_old || !self.is_wanted(id, connection, &wanted) {
+                continue;
+            }
+            running.count();
+            match &scan.action {
+                ScanAction::List { .. } => running.list(|| self.describe(id, connection)),
+                ScanAction::Revoke => {
+                    *closes -= 1;
+                    self.close_revoked(id);
+                }
+                ScanAction::Close(close) => {
+                    *closes -= 1;
+                    self.close_for_application(id, close);
+                }
+            }
+        }
+        false
+    }
+
+    /// The id of a channel, if this worker follows it.
+    fn followed_channel(&self, name: &ChannelName) -> Option<ChannelId> {
+        let followers = self.engine.audience(name).workers;
+        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics.worker());
+        own.map(|(_, _, channel)| channel)
+    }
+
+    /// Whether a scan is about the connection. One that still waits for what its request needs is
+    /// verified again when it goes on.
+    fn is_wanted(
+        &self,
+        id: ConnectionId,
+        connection: &Connection<N::Socket>,
+        wanted: &Wanted<'_>,
+    ) -> bool {
+        if !matches!(connection.state, State::Streaming | State::LongPolling) {
+            return false;
+        }
+        let session = self.connections.session_of(connection);
+        let follows = || {
+            let is_of = |subscription| {
+                let followed = self.subscriptions.channel(subscription);
+                followed.map(|(followed, _)| followed) == wanted.channel
+            };
+            wanted.channel.is_some() && self.subscriptions(id).any(is_of)
+        };
+        match wanted.target {
+            ScanTarget::Sessions(tags) => {
+                session.is_some_and(|session| tags.iter().any(|tags| session.may_match(tags)))
+            }
+            ScanTarget::User { tags, .. } => match session {
+                Some(session) => session.may_match(tags),
+                None => !self.access.has_keys() && follows(),
+            },
+            ScanTarget::Connection(name) => self.connections.name_of(id, connection) == *name,
+            ScanTarget::Channel(_) => follows(),
+        }
+    }
+
+    fn describe(&self, id: ConnectionId, connection: &Connection<N::Socket>) -> FoundConnection {
+        let transport = match connection.parked() {
+            Some(Parked::WebSocket) => FoundTransport::WebSocket,
+            Some(Parked::Sse | Parked::Status) => FoundTransport::Sse,
+            Some(Parked::Poll) => FoundTransport::LongPoll,
+            Some(Parked::Stream) | None => FoundTransport::Stream,
+        };
+        let since_ms = self.connections.accepted_ms(connection);
+        FoundConnection {
+            name: self.connections.name_of(id, connection),
+            transport,
+            since_ms: since_ms.map(clock::wall_ms),
+            address: self.net.peer(&connection.socket),
+        }
+    }
+
+    /// Closes a connection whose token is revoked.
+    fn close_revoked(&mut self, id: ConnectionId) {
+        let error = ErrorResponse::from(ErrorCode::TokenRevoked);
+        self.close_subscriber(id, CloseReason::Revoked, &error.message, || error.clone());
+    }
+
+    /// Closes a connection for the application.
+    fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
+        let ScanClose { code, reason, may_return } = close;
+        let is_poll =
+            self.connections.get(id).is_some_and(|found| found.state == State::LongPolling);
+        if is_poll && *may_return {
+            return self.answer_long_poll_empty(id, None);
+        }
+        let message = reason.to_string();
+        self.close_subscriber(id, CloseReason::Disconnected(*code), reason, || {
+            ErrorResponse::new(ErrorCode::Forbidden, message)
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! Who a connection is: what its request has shown, or what its session keeps of that.
+
+use std::sync::Arc;
+
+use throng_access::{Action, Credentials, Grants, Identity, Permission};
+use throng_core::{ChannelName, Kind};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+/// Who a client is, after its token or key was checked.
+#[derive(Debug, Clone)]
+pub(in crate::worker) enum Client {
+    /// The server has no keys: it is the user that it says.
+    Unchecked {
+        /// The user that it has named.
+        user: Option<ChannelName>,
+    },
+    /// The control plane has checked that it may follow the status samples.
+    Viewer,
+    /// It has shown nothing.
+    Anonymous,
+    /// It has shown a token with its request, or in a command.
+    Token(Arc<Identity>),
+    /// It has shown a server key with its request.
+    Key(Arc<Grants>),
+    /// It has shown a token or a key before.
+    Session {
+        /// The user, if it is known here: a session does not keep the name.
+        user: Option<Box<str>>,
+        /// What the token or key allows.
+        grants: Arc<Grants>,
+    },
+}
+
+impl Client {
+    /// What an access policy is shown of it.
+    pub(in crate::worker) fn credentials(&self) -> Credentials<'_> {
+        match self {
+            Client::Unchecked { user: Some(user) } => Credentials::Claimed { user: user.name() },
+            Client::Unchecked { user: None } | Client::Viewer | Client::Anonymous => {
+                Credentials::Anonymous
+            }
+            Client::Token(identity) => {
+                Credentials::Known { user: identity.user(), grants: identity.grants() }
+            }
+            Client::Key(grants) => Credentials::Known { user: None, grants },
+            Client::Session { user, grants } => {
+                Credentials::Known { user: user.as_deref(), grants }
+            }
+        }
+    }
+
+    /// Fails if `action` is to follow the inbox of a user who the client is not. A token may grant
+    /// it explicitly; no rule by channel does.
+    pub(in crate::worker) fn check_user(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
+        let Action::Subscribe(name) = action else { return Ok(()) };
+        if name.kind() != Kind::User {
+            return Ok(());
+        }
+        match self.credentials() {
+            _ if matches!(self, Client::Unchecked { .. } | Client::Viewer) => Ok(()),
+            Credentials::Known { user, .. } if user == Some(name.name()) => Ok(()),
+            Credentials::Known { user, grants }
+                if grants.allow(Permission::Subscribe, name, user) =>
+            {
+                Ok(())
+            }
+            Credentials::Known { .. } => {
+                let message = "the token is of another user than the request";
+                Err(ErrorResponse::new(ErrorCode::Forbidden, message))
+            }
+            _ => Err(ErrorResponse::new(ErrorCode::Unauthorized, "a user needs a token")),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Finds out who a client is, by the token or key that it shows.
+
+use std::sync::Arc;
+
+use throng_access::authenticator::Now;
+use throng_access::server_key::PREFIX;
+use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, TokenError};
+use throng_core::{Answer, ChannelName, LateAnswer, Later};
+use throng_wire::credential::{CookieRequest, Credential, Place, check_cookie, of_subscription};
+use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::subscribe::{Request, Transport};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::ask::{Wait, ticket};
+use super::client::Client;
+use crate::connection::{ConnectionId, Flags, Stage};
+use crate::net::Net;
+use crate::worker::Worker;
+
+/// A client is told that its session ends, within the last tenth of the life of its token: early
+/// enough for a third of that to be left.
+const LEAD_PART: u32 = 10;
+
+/// 2^32 divided by the golden ratio: its multiples modulo 2^32 are spread evenly.
+const GOLDEN: u32 = 0x9e37_79b9;
+
+/// Why it is not known who a client is.
+pub(in crate::worker) enum Unidentified {
+    /// The request or command is refused.
+    Refused(ErrorResponse),
+    /// The key that verifies its token is being fetched.
+    Later(Wait),
+}
+
+impl From<ErrorResponse> for Unidentified {
+    fn from(error: ErrorResponse) -> Unidentified {
+        Unidentified::Refused(error)
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Who asks for a subscription. `head` begins with the head of its request.
+    pub(in crate::worker) fn identify(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        head: &[u8],
+    ) -> Result<Client, Unidentified> {
+        if self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER)) {
+            return Ok(Client::Viewer);
+        }
+        if !self.access.has_keys() {
+            let user = request.user().map(ChannelName::user);
+            return Ok(Client::Unchecked { user });
+        }
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
+        let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
+            debug_assert!(false, "the head of a request was parsed before");
+            return Err(ErrorResponse::from(ErrorCode::BadRequest).into());
+        };
+        let cookie = self.access.token_cookie.as_deref();
+        let Some(credential) = of_subscription(&head, request, cookie)? else {
+            return Ok(Client::Anonymous);
+        };
+        self.check_place(&credential, request, &head)?;
+        if credential.text().starts_with(PREFIX) {
+            return Ok(self.find_key(credential.text())?);
+        }
+        self.verify(id, credential.text()).map(Client::Token)
+    }
+
+    /// Fails if the credential does not count where it stands.
+    fn check_place(
+        &self,
+        credential: &Credential<'_>,
+        request: &Request,
+        head: &Head<'_>,
+    ) -> Result<(), ErrorResponse> {
+        let is_key = credential.text().starts_with(PREFIX);
+        if is_key && credential.place() != Place::Header {
+            let message = "a server key counts in the header `Authorization` only";
+            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message));
+        }
+        if is_key && request.origin.is_some() {
+            let message = "a server key must not be in a page: give pages tokens";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+        }
+        if credential.place() == Place::Cookie {
+            let cookie_request = CookieRequest {
+                origin: request.origin.as_deref(),
+                fetch_site: head.header("sec-fetch-site"),
+                is_read: !matches!(request.transport, Transport::WebSocket { .. }),
+            };
+            check_cookie(&self.settings.origin_policy(), cookie_request)?;
+        }
+        Ok(())
+    }
+
+    fn find_key(&self, text: &str) -> Result<Client, ErrorResponse> {
+        match self.access.server_keys.find(text) {
+            Ok(key) => Ok(Client::Key(Arc::clone(key.grants()))),
+            Err(error) => Err(ErrorResponse::new(ErrorCode::InvalidToken, error.to_string())),
+        }
+    }
+
+    /// What a token says that a connection shows.
+    pub(in crate::worker) fn verify(
+        &mut self,
+        id: ConnectionId,
+        token: &str,
+    ) -> Result<Arc<Identity>, Unidentified> {
+        let question = self.next_question(id);
+        let now = Now { steady_ms: self.clock.unix_ms(), unix_s: self.clock.wall_s() };
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let (Some(tokens), Some(verifier)) = (&self.access.tokens, &mut self.verifier) else {
+            let message = "this server has no keys that verify tokens";
+            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
+        };
+        let mut issue = || {
+            ticket(engine, worker, question, |verdict: Result<Arc<Identity>, Refusal>| {
+                // It is verified again, which costs little: it is in the cache now.
+                LateAnswer::Keys(verdict.map(drop).map_err(|refusal| refused(&refusal)))
+            })
+        };
+        match tokens.verify(verifier, token, now, Later::new(&mut issue)) {
+            Answer::Now(Ok(identity)) => Ok(identity),
+            Answer::Now(Err(refusal)) => Err(refused(&refusal).into()),
+            Answer::Later(_) => Err(Unidentified::Later(Wait::new(question, Stage::Keys))),
+        }
+    }
+
+    /// Who the connection is, for `action`. The user is known where the connection follows the
+    /// user's inbox, and where what the token grants, or the channel itself, shows the name.
+    pub(in crate::worker) fn client(&self, id: ConnectionId, action: Action<'_>) -> Client {
+        let Some(session) = self.connections.session(id) else {
+            return if self.access.has_keys() {
+                Client::Anonymous
+            } else {
+                Client::Unchecked { user: self.user_of(id) }
+            };
+        };
+        let grants = Arc::clone(self.connections.grants_of(session));
+        let user = self.user_of_session(id, session, action, &grants);
+        Client::Session { user, grants }
+    }
+
+    fn user_of_session(
+        &self,
+        id: ConnectionId,
+        session: &Session,
+        action: Action<'_>,
+        grants: &throng_access::Grants,
+    ) -> Option<Box<str>> {
+        if !session.has_user() {
+            return None;
+        }
+        let is_user = |name: &str| session.is_of_user(name, &self.access.tagger);
+        if let Some(inbox) = self.user_of(id)
+            && is_user(inbox.name())
+        {
+            return Some(inbox.name().into());
+        }
+        let (permission, name): (Permission, _) = action.permission()?;
+        if name.kind() == throng_core::Kind::User && is_user(name.name()) {
+            return Some(name.name().into());
+        }
+        grants.recognise_user(permission, name, is_user).map(Into::into)
+    }
+
+    /// Begins the session of a connection that has just been parked.
+    pub(in crate::worker) fn begin_session(&mut self, id: ConnectionId, client: &Client) {
+        match client {
+            Client::Unchecked { .. }
+            | Client::Viewer
+            | Client::Anonymous
+            | Client::Session { .. } => {}
+            Client::Key(grants) => self.connections.begin_session(id, grants, Session::of_key),
+            Client::Token(identity) => {
+                let lead = self.lead(id, identity);
+                let tagger = &self.access.tagger;
+                self.connections.begin_session(id, identity.grants(), |place| {
+                    Session::new(identity, place, tagger, lead)
+                });
+            }
+        }
+    }
+
+    /// How long before its end the client is told. The times of many clients that came together are
+    /// spread. Only `throng.v1` has a word for it, and a way to show a newer token.
+    fn lead(&self, id: ConnectionId, identity: &Identity) -> Lead {
+        let Some(connection) = self.connections.get(id).filter(|found| found.has(Flags::V1)) else {
+            return Lead::NONE;
+        };
+        let now_s = u32::try_from(self.clock.wall_s()).unwrap_or(u32::MAX);
+        // Without a time of issue its life begins now.
+        let from_s = if identity.issued_s() == 0 { now_s } else { identity.issued_s().min(now_s) };
+        let window_s = identity.expires_s().saturating_sub(from_s) / LEAD_PART;
+        let spread = u64::from(connection.generation.number().wrapping_mul(GOLDEN));
+        let spread_s = (u64::from(window_s * 2 / 3) * spread) >> 32;
+        Lead::from_s(window_s - spread_s as u32)
+    }
+}
+
+/// The error for a client whose token is refused.
+fn refused(refusal: &Refusal) -> ErrorResponse {
+    let code = match refusal {
+        Refusal::Token(TokenError::Expired) => ErrorCode::TokenExpired,
+        Refusal::Token(TokenError::Revoked) => ErrorCode::TokenRevoked,
+        Refusal::Token(_) => ErrorCode::InvalidToken,
+        Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting => ErrorCode::Busy,
+    };
+    ErrorResponse::new(code, refusal.to_string())
+}

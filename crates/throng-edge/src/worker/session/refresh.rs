@@ -1,0 +1,91 @@
+//! The command of `throng.v1` that shows a newer token.
+
+use throng_access::Action;
+use throng_access::server_key::PREFIX;
+use throng_core::SubscriptionId;
+use throng_wire::credential::Token;
+use throng_wire::v1::{self, RawValue};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::ask::Permission;
+use super::client::Client;
+use super::identify::Unidentified;
+use crate::connection::ConnectionId;
+use crate::counters::Counter;
+use crate::net::Net;
+use crate::worker::Worker;
+
+impl<N: Net> Worker<N> {
+    /// Takes a newer token for the connection's, whose user stays the same. Subscriptions that it
+    /// does not cover end, and the client is told.
+    ///
+    /// # Errors
+    ///
+    /// The connection keeps its token if the new one is refused, or is of another user.
+    pub(in crate::worker) fn refresh(
+        &mut self,
+        id: ConnectionId,
+        token: &Token,
+        reference: Option<&RawValue>,
+    ) -> Result<(), Unidentified> {
+        if !self.access.has_keys() {
+            let message = "this server has no keys, so it checks no tokens";
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
+        }
+        if token.text().starts_with(PREFIX) {
+            let message = "a server key counts in the header `Authorization` only";
+            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
+        }
+        let identity = self.verify(id, token.text())?;
+        let tagger = &self.access.tagger;
+        let is_same_user = match (self.connections.session(id), identity.user()) {
+            (Some(session), Some(user)) => session.is_of_user(user, tagger),
+            (Some(session), None) => !session.has_user(),
+            (None, user) => user.is_none(),
+        };
+        if !is_same_user {
+            let message = "the token is of another user than the connection";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
+        }
+        let left_s = u64::from(identity.expires_s()).saturating_sub(self.clock.wall_s());
+        let user = identity.user().map(str::to_owned);
+        let client = Client::Token(identity);
+        self.begin_session(id, &client);
+        self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
+        self.end_uncovered(id, &client);
+        Ok(())
+    }
+
+    /// Ends the subscriptions that the client may not have any more.
+    fn end_uncovered(&mut self, id: ConnectionId, client: &Client) {
+        for subscription in self.subscriptions_in_order(id) {
+            // A failed write has released the connection, and with it its subscriptions.
+            if self.connections.get(id).is_none() {
+                return;
+            }
+            if let Some(error) = self.denial(id, client, subscription) {
+                let Some(target) = self.target_of(subscription) else { continue };
+                self.unfollow(id, subscription);
+                self.count(Counter::SubscriptionsRevoked);
+                self.reply(id, |out| v1::revoked(out, &target, &error));
+            }
+        }
+    }
+
+    /// Why the client may not have a subscription any more; `None` if it may, and if the policy has
+    /// to ask elsewhere: that was asked when the subscription began, and does not depend on the
+    /// token.
+    fn denial(
+        &mut self,
+        id: ConnectionId,
+        client: &Client,
+        subscription: SubscriptionId,
+    ) -> Option<ErrorResponse> {
+        let (channel, _) = self.subscriptions.channel(subscription)?;
+        let name = self.engine.name(channel)?;
+        match self.ask_access(id, client, std::iter::once(Action::Subscribe(&name))) {
+            Permission::Refused(error) => Some(error),
+            Permission::Granted(_) | Permission::Later(_) => None,
+        }
+    }
+}
