@@ -491,9 +491,16 @@ function connect() {
   events.onerror = () => {
     lost(newest?.time_ms);
     if (events.readyState === EventSource.CLOSED) {
-      setTimeout(connect, RETRY_MS + Math.random() * RETRY_MS);
+      setTimeout(reconnect, RETRY_MS + Math.random() * RETRY_MS);
     }
   };
+}
+
+/** Connects again, unless the login is over: then the server has the login page for this URL. */
+async function reconnect() {
+  const response = await fetch("status.json", { cache: "no-store" }).catch(() => null);
+  if (response?.status === 401) location.reload();
+  else connect();
 }
 
 setInterval(() => {

@@ -30,6 +30,7 @@
 //! | [`grants`] | what a token grants; one copy for everybody with the same claim |
 //! | [`rule`] | who has which permission on a channel, and the decision |
 //! | [`server_key`] | keys for servers, with scopes |
+//! | `refusal` | why a credential is refused, as the client's response |
 //! | [`revocation`] | tokens that are refused although they have not expired |
 //! | [`session`] | what a connection keeps of its token |
 //! | [`limit`] | rates and numbers per address, user and key |
@@ -74,6 +75,7 @@ pub mod limit;
 pub mod pattern;
 pub mod permission;
 pub mod policy;
+mod refusal;
 pub mod revocation;
 pub mod rule;
 pub mod server_key;
@@ -87,6 +89,7 @@ pub use cache::CacheCounts;
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};
+pub use refusal::KeyRefusal;
 pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
 pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};

@@ -3,8 +3,8 @@
 pub(crate) mod batch;
 pub(crate) mod head;
 pub(crate) mod history;
-mod late_answer;
 mod log;
+pub(crate) mod login;
 pub(crate) mod options;
 mod parameters;
 pub(crate) mod presence;

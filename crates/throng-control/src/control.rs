@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_access::AccessControl;
+use throng_access::{Access, AccessControl};
 use throng_core::Engine;
 
+use crate::authentication::Authentication;
 use crate::drain::Drain;
 use crate::edge::Edge;
 use crate::http::answer::Refusals;
@@ -20,7 +21,9 @@ pub struct Control {
     /// The logs: publishing, history and presence go through it.
     pub(crate) engine: Arc<dyn Engine>,
     /// Decides which actions clients may do.
-    pub(crate) access: Arc<AccessControl>,
+    pub(crate) policy: Arc<dyn Access>,
+    /// Checks the credentials of clients.
+    pub(crate) authentication: Authentication,
     /// The workers, which take subscriptions back and whose counters are shown.
     pub(crate) edge: Arc<dyn Edge>,
     /// Limits and timeouts. They do not change while the server runs.
@@ -59,7 +62,8 @@ impl Control {
     ) -> Control {
         Control {
             engine,
-            access,
+            policy: Arc::clone(&access.policy),
+            authentication: Authentication::new(access),
             edge,
             metrics: HttpMetrics::default(),
             drain: Drain::default(),

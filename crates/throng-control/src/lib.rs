@@ -12,11 +12,13 @@
 //! |---|---|
 //! | `serve` | accepts the sockets of both listeners, limits their number, shuts down |
 //! | `service` | routes each request to its endpoint |
-//! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS` |
+//! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS`, the login |
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
 //! | `status` | the samples behind the status page |
 //! | `socket` | the life of a control connection |
 //! | `control` | the state that all connections share |
+//! | `authentication` | who sends a request, and who is an operator |
+//! | `late_answer` | waits for answers that may come later |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
@@ -35,10 +37,12 @@
 //!   are published, responses until clients have read them.
 
 mod api;
+mod authentication;
 mod control;
 mod drain;
 mod edge;
 mod http;
+mod late_answer;
 mod memory_quota;
 mod metrics;
 mod pages;

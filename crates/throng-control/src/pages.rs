@@ -16,13 +16,14 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{Method, StatusCode};
+use http_body_util::Either;
 use throng_core::Listener;
 use throng_wire::ErrorCode;
 
+use crate::authentication::Operation;
 use crate::control::Control;
-use crate::http::answer::ApiError;
+use crate::http::answer::{Answer, ApiError};
 use crate::http::caller::Caller;
-use crate::http::origin;
 use files::File;
 
 /// The methods of all pages.
@@ -94,7 +95,7 @@ fn serve_demo(control: &Control, file: &'static File, head: &Parts) -> Response 
 /// The chat page. It links the status page only for clients that may see it.
 async fn chat_page(State(control): State<Arc<Control>>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    let may_see_status = origin::check_status(&control.settings, &head).is_ok();
+    let may_see_status = check(&control, &head, Operation::Status).is_ok();
     let file = if may_see_status { &files::CHAT_WITH_STATUS } else { &files::CHAT_WITHOUT_STATUS };
     serve_demo(&control, file, &head)
 }
@@ -110,10 +111,29 @@ async fn root(State(control): State<Arc<Control>>, request: Request) -> Response
 
 async fn status_page(State(control): State<Arc<Control>>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    match origin::check_status(&control.settings, &head) {
-        Ok(()) => files::serve(&files::STATUS, &head.headers),
+    let needs_login = control.authentication.demands_key(Caller::of(&head).listener);
+    match check(&control, &head, Operation::Status) {
+        Ok(()) if needs_login => files::serve(&files::STATUS_WITH_LOGIN, &head.headers),
+        Ok(()) => files::serve(&files::STATUS_WITHOUT_LOGIN, &head.headers),
+        Err(error) if error.error.code == ErrorCode::Unauthorized => {
+            let mut answer = refuse(&control, error);
+            files::into_login_page(&mut answer, None);
+            answer
+        }
         Err(error) => refuse(&control, error),
     }
+}
+
+/// The response to a login that is refused: the login page, which says why.
+pub(crate) fn refused_login(control: &Control, error: ApiError) -> Answer {
+    let message = error.error.message.clone();
+    let mut answer = refuse(control, error);
+    files::into_login_page(&mut answer, Some(&message));
+    answer.map(Either::Right)
+}
+
+fn check(control: &Control, head: &Parts, operation: Operation) -> Result<(), ApiError> {
+    control.authentication.check_operator(&control.settings, head, operation)
 }
 
 async fn health(State(control): State<Arc<Control>>) -> Response {
@@ -130,7 +150,7 @@ async fn health(State(control): State<Arc<Control>>) -> Response {
 
 async fn metrics_page(State(control): State<Arc<Control>>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    if let Err(error) = origin::check_metrics(&control.settings, &head) {
+    if let Err(error) = check(&control, &head, Operation::Metrics) {
         return refuse(&control, error);
     }
     let mut response = plain(StatusCode::OK, metrics::text(&control));

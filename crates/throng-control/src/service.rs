@@ -10,10 +10,11 @@ use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_core::clock;
-use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
+use throng_wire::{ErrorCode, ErrorResponse};
 use tower_service::Service as _;
 
+use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::caller::Caller;
@@ -48,7 +49,12 @@ impl Service {
         let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));
         answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if let Some(origin) = origin {
-            origin::expose(&mut answer, origin);
+            let allows_cookies = control.authentication.allows_cookies(
+                &control.settings,
+                Caller::of(&head).listener,
+                &origin,
+            );
+            origin::expose(&mut answer, origin, allows_cookies);
         }
         // A request with chunks is the connection's last: see `socket::request_boundary`.
         let is_last = answer.headers().contains_key(CONNECTION)
@@ -109,16 +115,20 @@ async fn answer_api(
         Resource::Log(kind, name, Part::Itself)
             if head.method == Method::POST || head.method == Method::PUT =>
         {
-            api::publish::answer(control, head, body, kind, name).await
+            let client = client(control, head).await?;
+            api::publish::answer(control, (head, &client), body, kind, name).await
         }
         Resource::Publish if head.method == Method::POST => {
-            api::batch::answer(control, head, body).await
+            let client = client(control, head).await?;
+            api::batch::answer(control, head, &client, body).await
         }
         Resource::Log(kind, name, Part::History) if is_read => {
-            api::history::answer(control, head, kind, name).await
+            let client = client(control, head).await?;
+            api::history::answer(control, head, &client, kind, name).await
         }
         Resource::Log(kind, name, Part::Presence) if is_read => {
-            api::presence::answer(control, head, kind, name).await
+            let client = client(control, head).await?;
+            api::presence::answer(control, head, &client, kind, name).await
         }
         // A `GET` of these does not get here: it closes the request boundary.
         Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
@@ -126,6 +136,14 @@ async fn answer_api(
         {
             api::head::answer(control, head).await
         }
+        Resource::Login if head.method == Method::POST => {
+            Ok(api::login::log_in(control, head, body).await)
+        }
+        Resource::Logout if head.method == Method::POST => Ok(api::login::log_out()),
         _ => Err(ApiError::method(resource.methods())),
     }
+}
+
+async fn client<'a>(control: &'a Control, head: &Parts) -> Result<Client<'a>, ErrorResponse> {
+    control.authentication.client(&control.settings, head).await
 }

@@ -48,4 +48,4 @@ pub mod websocket;
 pub use date::{CurrentDate, Date};
 pub use error::{ErrorCode, ErrorResponse, RetryAfter};
 pub use name::{Kind, NameError, Target, check_name};
-pub use origin::{OriginPolicy, is_local};
+pub use origin::{OriginPolicy, is_local, is_loopback_origin};

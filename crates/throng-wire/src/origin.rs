@@ -63,7 +63,7 @@ impl OriginPolicy<'_> {
 
     /// Whether the settings list this origin itself. Neither `*` nor `null`, the origin of every
     /// sandboxed page, lists one.
-    pub(crate) fn lists_origin(&self, origin: &str) -> bool {
+    pub fn lists_origin(&self, origin: &str) -> bool {
         let Some(origin) = Origin::parse(origin) else { return false };
         self.origins
             .iter()
@@ -120,6 +120,11 @@ fn host_refused(host: &str) -> ErrorResponse {
 pub fn is_local(host: Option<&str>, listen: IpAddr) -> bool {
     let host = host.and_then(split_authority);
     listen.to_canonical().is_loopback() && host.is_some_and(|(host, _)| is_loopback(host))
+}
+
+/// Whether a page of this origin was loaded from the machine that shows it.
+pub fn is_loopback_origin(origin: &str) -> bool {
+    Origin::parse(origin).is_some_and(|origin| is_loopback(origin.host))
 }
 
 /// A parsed origin, `scheme://host[:port]`.

@@ -11,8 +11,9 @@ use throng_core::{Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::parameters::{DECISION_TIMEOUT, permit, permit_user};
+use super::parameters::{DECISION_TIMEOUT, permit, permit_within};
 use super::publish;
+use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::{body, large_answer, query};
@@ -32,10 +33,11 @@ const LINES_PER_TURN: usize = 64;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
+    client: &Client<'_>,
     body: &mut Incoming,
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
-    permit(&*control.access.policy, head, Action::PublishBatch).await?;
+    permit(control, head, client, Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -60,7 +62,7 @@ pub(crate) async fn answer(
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        match publish_line(control, head, line, &mut wait_left).await {
+        match publish_line(control, (head, client), line, &mut wait_left).await {
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(error) => {
                 control.refusals.record(error.code);
@@ -80,7 +82,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 async fn publish_line(
     control: &Control,
-    head: &Parts,
+    (head, client): (&Parts, &Client<'_>),
     line: &[u8],
     wait_left: &mut Duration,
 ) -> Result<Published, ErrorResponse> {
@@ -88,7 +90,8 @@ async fn publish_line(
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit_user(&*control.access.policy, head, None, Action::Publish(&channel), wait_left).await?;
+    let (credentials, action) = (client.credentials(), Action::Publish(&channel));
+    permit_within(control, head, credentials, action, wait_left).await?;
     let max_bytes = control.settings.max_message_bytes;
     if item.publication.body.len() > max_bytes {
         return Err(ErrorResponse::message_too_large(max_bytes));

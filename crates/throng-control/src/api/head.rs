@@ -14,13 +14,15 @@ use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_access::Action;
 use throng_core::{ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt};
-use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::credential;
+use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::log::{self, FETCH_TIMEOUT};
-use super::parameters::{DECISION_TIMEOUT, permit_user, set_id};
+use super::parameters::{DECISION_TIMEOUT, permit_within, set_id};
+use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, THRONG_RECOVERED};
 use crate::http::caller::Caller;
@@ -36,11 +38,12 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     if control.is_draining() {
         return Err(ErrorCode::Draining.into());
     }
-    let request = as_get(head)?;
+    let bytes = as_get(head);
+    let (get, request) = parse(&bytes)?;
     if request.is_status() {
-        origin::check_status(&control.settings, head)?;
+        control.authentication.check_operator(&control.settings, head, Operation::Status)?;
     } else if Caller::of(head).listener == Listener::Admin {
-        origin::check_viewer(&control.settings, &request)?;
+        origin::check_viewer(&control.settings, Listener::Admin, &request)?;
     }
     let max = control.settings.max_channels_per_connection;
     if request.targets.len() > max {
@@ -48,10 +51,15 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     }
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
-    let mut wait_left = DECISION_TIMEOUT;
-    for channel in &channels {
-        let (user, action) = (request.user(), Action::Subscribe(channel));
-        permit_user(&*control.access.policy, head, user, action, &mut wait_left).await?;
+    if !request.is_status() {
+        let find = |cookie: Option<&str>| credential::of_subscription(&get, &request, cookie);
+        let client = control.authentication.client_by(&control.settings, head, find).await?;
+        let credentials = control.authentication.credentials(&client, request.user());
+        let mut wait_left = DECISION_TIMEOUT;
+        for channel in &channels {
+            let action = Action::Subscribe(channel);
+            permit_within(control, head, credentials, action, &mut wait_left).await?;
+        }
     }
     let starts = StartAt::of_request(&request)?;
     let (mut cursors, mut wait_left) = (Vec::new(), FETCH_TIMEOUT);
@@ -120,9 +128,9 @@ impl Cursor {
     }
 }
 
-/// The subscription that the same request with `GET` asks for. The head is serialized again for the
-/// parser that the workers use, so that both planes refuse the same requests.
-fn as_get(head: &Parts) -> Result<Box<Request>, ApiError> {
+/// The head of the same request with `GET`, for the parser that the workers use, so that both
+/// planes refuse the same requests.
+fn as_get(head: &Parts) -> Vec<u8> {
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     let version = if head.version == Version::HTTP_10 { "1.0" } else { "1.1" };
     let mut bytes = format!("GET {target} HTTP/{version}\r\n").into_bytes();
@@ -133,9 +141,14 @@ fn as_get(head: &Parts) -> Result<Box<Request>, ApiError> {
         bytes.extend_from_slice(b"\r\n");
     }
     bytes.extend_from_slice(b"\r\n");
-    match head::parse(&bytes, LIMITS)? {
+    bytes
+}
+
+/// The head and the subscription that it asks for.
+fn parse(bytes: &[u8]) -> Result<(Head<'_>, Box<Request>), ApiError> {
+    match head::parse(bytes, LIMITS)? {
         Parsed::Complete { head, .. } => match subscribe::route(&head)? {
-            Route::Subscribe(request) => Ok(request),
+            Route::Subscribe(request) => Ok((head, request)),
             Route::Other => Err(ErrorCode::NotFound.into()),
         },
         Parsed::Incomplete => {

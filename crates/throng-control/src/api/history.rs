@@ -7,6 +7,7 @@ use throng_wire::v1;
 
 use super::log;
 use super::parameters::{id, limit, permit, set_id};
+use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{large_answer, names, query};
@@ -20,11 +21,12 @@ const FRAME_BYTES: usize = 512;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
+    client: &Client<'_>,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access.policy, head, Action::ReadHistory(&channel)).await?;
+    permit(control, head, client, Action::ReadHistory(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit", "before", "after"])?;
     let requested = match (id(query, "before")?, id(query, "after")?) {

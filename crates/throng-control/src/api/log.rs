@@ -3,10 +3,9 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use crate::late_answer::within;
 use throng_core::{ChannelName, Engine, History, HistoryQuery, Later, Reading, clock};
 use throng_wire::ErrorResponse;
-
-use super::late_answer::within;
 
 /// How long a request waits for the engine to fetch what it reads before it is refused with `busy`.
 pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::request::Parts;
-use throng_access::{Access, Action, Asker, Credentials};
+use throng_access::{Action, Asker, Credentials};
 use throng_core::id::IdError;
 use throng_core::{Later, MessageId};
 use throng_wire::ErrorResponse;
 
-use super::late_answer::within;
+use crate::authentication::Client;
+use crate::control::Control;
 use crate::http::answer::{Answer, ApiError, THRONG_ID};
 use crate::http::caller::Caller;
 use crate::http::query;
+use crate::late_answer::within;
 
 /// How long an endpoint waits for the workers to answer a query before it gives up with `busy`.
 pub(super) const WORKERS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,27 +29,27 @@ const LIMIT: usize = 100;
 /// How long a request waits for the access policy to decide before it is refused with `busy`.
 pub(super) const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fails unless the client may do this. The request names no user that it comes from.
+/// Fails unless the client may do this.
 pub(super) async fn permit(
-    access: &dyn Access,
+    control: &Control,
     head: &Parts,
+    client: &Client<'_>,
     action: Action<'_>,
 ) -> Result<(), ErrorResponse> {
-    permit_user(access, head, None, action, &mut { DECISION_TIMEOUT }).await
+    permit_within(control, head, client.credentials(), action, &mut { DECISION_TIMEOUT }).await
 }
 
-/// Fails unless the client, whose connection belongs to `user`, may do this. The decision may take
-/// `wait_left`, from which the time that it takes is subtracted.
-pub(super) async fn permit_user(
-    access: &dyn Access,
+/// Fails unless a client with these credentials may do this. The decision may take `wait_left`,
+/// from which the time that it takes is subtracted.
+pub(super) async fn permit_within(
+    control: &Control,
     head: &Parts,
-    user: Option<&str>,
+    credentials: Credentials<'_>,
     action: Action<'_>,
     wait_left: &mut Duration,
 ) -> Result<(), ErrorResponse> {
-    let credentials = user.map_or(Credentials::Anonymous, |user| Credentials::Claimed { user });
     let asker = Asker { listener: Caller::of(head).listener, credentials };
-    let ask = |later: Later<'_, _>| Ok::<_, Infallible>(access.may(&asker, action, later));
+    let ask = |later: Later<'_, _>| Ok::<_, Infallible>(control.policy.may(&asker, action, later));
     let started = Instant::now();
     let Ok(decision) = within(*wait_left, ask).await;
     *wait_left = wait_left.saturating_sub(started.elapsed());

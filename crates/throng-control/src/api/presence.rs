@@ -5,21 +5,23 @@ use throng_access::Action;
 use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::{ErrorCode, v1};
 
-use super::late_answer::within;
 use super::log;
 use super::parameters::{WORKERS_TIMEOUT, limit, permit, set_id};
+use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{large_answer, names, query};
+use crate::late_answer::within;
 
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
+    client: &Client<'_>,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access.policy, head, Action::ReadPresence(&channel)).await?;
+    permit(control, head, client, Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit"])?;
     let max_users = limit(query)?;

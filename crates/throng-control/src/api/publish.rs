@@ -13,23 +13,24 @@ use throng_core::{
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::late_answer::within;
 use super::parameters::{WORKERS_TIMEOUT, permit};
+use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
 use crate::http::{body, names, query};
+use crate::late_answer::within;
 use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
     control: &Control,
-    head: &Parts,
+    (head, client): (&Parts, &Client<'_>),
     body: &mut Incoming,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
     let channel = names::from_segment(kind, segment)?;
-    permit(&*control.access.policy, head, Action::Publish(&channel)).await?;
+    permit(control, head, client, Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;

@@ -28,6 +28,10 @@ pub(crate) enum Resource<'a> {
     StatusStream,
     /// `/publish`: a batch of messages.
     Publish,
+    /// `/status/login`: the login of the status page.
+    Login,
+    /// `/status/logout`: its end.
+    Logout,
 }
 
 impl<'a> Resource<'a> {
@@ -38,12 +42,7 @@ impl<'a> Resource<'a> {
         } else if let Some(rest) = path.strip_prefix("/users/") {
             (Kind::User, rest)
         } else {
-            return match path {
-                "/subscribe" => Some(Resource::Subscribe),
-                "/status/stream" => Some(Resource::StatusStream),
-                "/publish" => Some(Resource::Publish),
-                _ => None,
-            };
+            return Resource::of_other(path);
         };
         match rest.split_once('/') {
             None => Some(Resource::Log(kind, rest, Part::Itself)),
@@ -53,14 +52,26 @@ impl<'a> Resource<'a> {
         }
     }
 
+    /// A resource that is neither a channel nor a user.
+    fn of_other(path: &'a str) -> Option<Resource<'a>> {
+        match path {
+            "/subscribe" => Some(Resource::Subscribe),
+            "/status/stream" => Some(Resource::StatusStream),
+            "/publish" => Some(Resource::Publish),
+            "/status/login" => Some(Resource::Login),
+            "/status/logout" => Some(Resource::Logout),
+            _ => None,
+        }
+    }
+
     /// The methods that it takes, in the form of the header `Allow`.
     pub(crate) fn methods(self) -> &'static str {
         match self {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
-            Resource::Publish => "OPTIONS, POST",
-            Resource::Log(..) | Resource::Subscribe | Resource::StatusStream => {
-                "GET, HEAD, OPTIONS"
-            }
+            Resource::Publish | Resource::Login | Resource::Logout => "OPTIONS, POST",
+            Resource::Log(_, _, Part::History | Part::Presence)
+            | Resource::Subscribe
+            | Resource::StatusStream => "GET, HEAD, OPTIONS",
         }
     }
 }
@@ -96,7 +107,7 @@ mod tests {
         assert_eq!(Resource::of("/users/u"), Some(user));
         assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
         assert_eq!(Resource::of("/subscribe"), Some(Resource::Subscribe));
-        for path in ["/", "/channels", "/channels/a/", "/channels/a/b", "/subscribe/", "*"] {
+        for path in ["/", "*", "/channels", "/channels/a/", "/channels/a/b", "/subscribe/"] {
             assert_eq!(Resource::of(path), None, "{path}");
         }
     }

@@ -2,12 +2,15 @@
 
 use std::net::Ipv4Addr;
 
+use http::Method;
 use http::header::{
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, HOST, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
+    HOST, HeaderValue, ORIGIN, VARY,
 };
 use http::request::Parts;
 use http::uri::Authority;
 use throng_core::Listener;
+use throng_wire::credential::{self, CookieRequest};
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse, OriginPolicy, is_local};
 
@@ -51,14 +54,22 @@ fn policy(settings: &Settings, listener: Listener) -> OriginPolicy<'_> {
     }
 }
 
-/// Checks a subscription on the admin listener. Only the status stream is allowed there.
-pub(crate) fn check_viewer(settings: &Settings, request: &Request) -> Result<(), ApiError> {
+/// Checks a subscription to the status on either listener, or any on the admin listener, which
+/// serves no others.
+pub(crate) fn check_viewer(
+    settings: &Settings,
+    listener: Listener,
+    request: &Request,
+) -> Result<(), ApiError> {
     if !request.is_status() {
         let message = "the admin listener serves no subscriptions to channels; subscribe at the \
             public listener";
         return Err(ApiError::new(ErrorCode::NotFound, message));
     }
-    let policy = policy(settings, Listener::Admin);
+    if listener == Listener::Public && settings.has_admin_listener {
+        return Err(ErrorResponse::not_local().into());
+    }
+    let policy = policy(settings, listener);
     Ok(policy.check(request.origin.as_deref(), request.host.as_deref())?)
 }
 
@@ -69,7 +80,7 @@ fn host(head: &Parts) -> Option<&str> {
     host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok()))
 }
 
-/// Refuses a request that may not see the status. Call it after [`check`].
+/// Refuses a request that may not see the status of a server without keys. Call it after [`check`].
 pub(crate) fn check_status(settings: &Settings, head: &Parts) -> Result<(), ApiError> {
     let is_shown = match Caller::of(head).listener {
         Listener::Admin => true,
@@ -78,7 +89,8 @@ pub(crate) fn check_status(settings: &Settings, head: &Parts) -> Result<(), ApiE
     if is_shown { Ok(()) } else { Err(ErrorResponse::not_local().into()) }
 }
 
-/// Refuses a request that may not see the metrics. Call it after [`check`].
+/// Refuses a request that may not see the metrics of a server without keys. Call it after
+/// [`check`].
 pub(crate) fn check_metrics(settings: &Settings, head: &Parts) -> Result<(), ApiError> {
     let is_shown = match Caller::of(head).listener {
         Listener::Admin => true,
@@ -106,10 +118,29 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     Ok(origin.cloned())
 }
 
-/// Lets pages of `origin` read the response.
-pub(crate) fn expose(answer: &mut Answer, origin: HeaderValue) {
+/// Refuses a request whose credential is a cookie, unless it comes from a page that may send one.
+pub(crate) fn check_cookie(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
+    let text = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+    let request = CookieRequest {
+        origin: text(ORIGIN.as_str()).map(|origin| str::from_utf8(origin).unwrap_or_default()),
+        fetch_site: text("sec-fetch-site"),
+        is_read: head.method == Method::GET || head.method == Method::HEAD,
+    };
+    credential::check_cookie(&policy(settings, Caller::of(head).listener), request)
+}
+
+/// Whether pages of `origin` may send cookies: `*` in the settings lists no origin.
+pub(crate) fn lists(settings: &Settings, listener: Listener, origin: &str) -> bool {
+    policy(settings, listener).lists_origin(origin)
+}
+
+/// Lets pages of `origin` read the response, and send cookies if `allows_cookies`.
+pub(crate) fn expose(answer: &mut Answer, origin: HeaderValue, allows_cookies: bool) {
     let headers = answer.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    if allows_cookies {
+        headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    }
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     // A file has a `Vary` of its own, which includes the origin.
     headers.entry(VARY).or_insert(HeaderValue::from_static("Origin"));

@@ -101,10 +101,11 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 11] = [
+pub(super) static FILES: [File; 12] = [
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
+    file!("/login.js", JAVASCRIPT, "../../../../web/login.js"),
     client("/throng.js", REVALIDATE),
     client(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE),
     file!("/status.css", CSS, "../../../../web/status.css"),
@@ -129,8 +130,48 @@ const fn client(path: &'static str, cache_control: &'static str) -> File {
     }
 }
 
-/// The status page. The files that it loads are in `FILES`.
-pub(super) static STATUS: File = file!("/status", HTML, "../../../../web/status.html");
+/// The status page as written, with a button that ends a login.
+const STATUS: &str = include_str!("../../../../web/status.html");
+
+/// The lines of the status page that end a login.
+const LOG_OUT: &str = r#"
+      <form method="post" action="status/logout"><button class="quiet">Log out</button></form>"#;
+
+/// The status page of a server where operators log in. The files that it loads are in `FILES`.
+pub(super) static STATUS_WITH_LOGIN: File = File {
+    path: "/status",
+    content_type: HTML,
+    cache_control: REVALIDATE,
+    content: LazyLock::new(|| Content::new(STATUS.into())),
+};
+
+/// The same where they need not.
+pub(super) static STATUS_WITHOUT_LOGIN: File = File {
+    path: "/status",
+    content_type: HTML,
+    cache_control: REVALIDATE,
+    content: LazyLock::new(|| Content::new(STATUS.replace(LOG_OUT, "").into())),
+};
+
+/// The login page, with a place for the sentence that says why a login was refused.
+const LOGIN: &str = include_str!("../../../../web/login.html");
+
+/// The place on the login page.
+const REFUSAL: &str = r#"<p id="refusal" class="refusal" role="alert" hidden></p>"#;
+
+/// Turns the response to a request that needs a login into the login page. The page says `refusal`.
+pub(super) fn into_login_page(answer: &mut Response, refusal: Option<&str>) {
+    let shown = refusal.map_or(REFUSAL.to_owned(), |refusal| {
+        let text = refusal.replace('&', "&amp;").replace('<', "&lt;");
+        REFUSAL.replace(" hidden></p>", &format!(">{text}</p>"))
+    });
+    *answer.body_mut() = LOGIN.replace(REFUSAL, &shown).into();
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(HTML));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+}
 
 fn etag(bytes: &[u8]) -> HeaderValue {
     let mut hasher = DefaultHasher::new();
@@ -202,6 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn the_status_page_ends_a_login_where_there_are_logins() {
+        assert_eq!(STATUS.matches(LOG_OUT).count(), 1);
+        assert_eq!(STATUS_WITHOUT_LOGIN.content.bytes.len(), STATUS.len() - LOG_OUT.len());
+    }
+
+    #[test]
+    fn the_login_page_says_why_a_login_was_refused() {
+        assert_eq!(LOGIN.matches(REFUSAL).count(), 1);
+        let page = |refusal| {
+            let mut answer = Response::new(Body::empty());
+            into_login_page(&mut answer, refusal);
+            answer.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().len()
+        };
+        assert_eq!(page(None), page(Some("<b>&")));
+    }
+
+    #[test]
     fn gzip_is_used_only_if_it_is_accepted() {
         for (value, expected) in [
             ("gzip", true),
@@ -214,7 +272,7 @@ mod tests {
             let mut request = HeaderMap::new();
             request.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
             assert_eq!(accepts_gzip(&request), expected, "{value}");
-            let response = serve(&FILES[2], &request);
+            let response = serve(&FILES[3], &request);
             assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{value}");
         }
     }
@@ -222,10 +280,10 @@ mod tests {
     #[test]
     fn a_known_file_is_not_sent_again_whatever_its_encoding() {
         let mut request = HeaderMap::new();
-        let etag = serve(&FILES[2], &request).headers()[ETAG].clone();
+        let etag = serve(&FILES[3], &request).headers()[ETAG].clone();
         assert!(etag.as_bytes().starts_with(b"W/\""));
         request.insert(IF_NONE_MATCH, etag);
         request.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        assert_eq!(serve(&FILES[2], &request).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(serve(&FILES[3], &request).status(), StatusCode::NOT_MODIFIED);
     }
 }

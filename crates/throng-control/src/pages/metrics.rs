@@ -102,6 +102,12 @@ fn http(page: &mut Page, control: &Control) {
         let labels = format!("{{code=\"{}\"}}", code.name());
         page.sample("http_refused_total", &labels, control.refusals.count(code));
     }
+    let help = "Tokens and server keys that the control plane refused, by reason.";
+    page.describe("http_credentials_refused_total", help, "counter");
+    for (reason, count) in control.authentication.refused().by_reason() {
+        let labels = format!("{{reason=\"{reason}\"}}");
+        page.sample("http_credentials_refused_total", &labels, count);
+    }
     page.histogram(
         "http_request_duration_seconds",
         "Time from the head of a request to the control plane to its complete response.",

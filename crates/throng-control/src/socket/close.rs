@@ -51,8 +51,8 @@ enum Next {
     Close,
     /// Respond with an error and close.
     Refuse(ErrorResponse),
-    /// Hand it off to a worker.
-    HandOff,
+    /// Hand it off to a worker, which treats it as a connection of this listener.
+    HandOff(Listener),
 }
 
 /// Ends a connection after hyper's part. An error means that the client has disconnected.
@@ -64,7 +64,7 @@ pub(super) async fn finish(
 ) -> io::Result<()> {
     let error = match next(control, listener, &mut boundary, end) {
         Next::Drop => return Ok(()),
-        Next::HandOff => return hand_off(control, listener, boundary).await,
+        Next::HandOff(listener) => return hand_off(control, listener, boundary).await,
         Next::Close => None,
         Next::Refuse(error) => Some(error),
     };
@@ -100,14 +100,15 @@ fn subscribe(
     if control.is_draining() && (is_first || control.edge.has_ended()) {
         return Next::Refuse(ErrorCode::Draining.into());
     }
-    if listener == Listener::Admin {
-        if let Some(error) = error {
-            return Next::Refuse(error);
-        }
-        return match inspect::check_viewer(&control.settings, boundary.unread()) {
-            Ok(()) => Next::HandOff,
-            Err(error) => Next::Refuse(error.error),
-        };
+    if listener == Listener::Admin
+        && let Some(error) = error
+    {
+        return Next::Refuse(error);
+    }
+    match inspect::check_viewer(control, listener, boundary.unread()) {
+        Some(Ok(())) => return Next::HandOff(Listener::Admin),
+        Some(Err(error)) => return Next::Refuse(error.error),
+        None => {}
     }
     if is_first {
         // A worker handed this request off because it did not see a subscription. Handing it back
@@ -117,7 +118,7 @@ fn subscribe(
             ErrorResponse::new(ErrorCode::BadRequest, message)
         }));
     }
-    Next::HandOff
+    Next::HandOff(listener)
 }
 
 /// Responds `full` to the request that begins `bytes`, and closes the socket without lingering.

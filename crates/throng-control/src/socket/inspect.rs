@@ -15,6 +15,7 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::control::Control;
 use crate::http::answer::ApiError;
 use crate::http::origin;
 use crate::settings::Settings;
@@ -81,16 +82,29 @@ pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
     Inspection::Request { head_bytes, body: Body::Length(length) }
 }
 
-/// Checks a request of the admin listener, which begins `bytes`: may it be handed off to a worker?
-pub(super) fn check_viewer(settings: &Settings, bytes: &[u8]) -> Result<(), ApiError> {
-    let limits = Limits { max_head_bytes: settings.max_head_bytes };
-    match head::parse(bytes, limits)? {
-        Parsed::Complete { head, .. } => match subscribe::route(&head)? {
-            Route::Subscribe(request) => origin::check_viewer(settings, &request),
-            Route::Other => Err(ErrorCode::NotFound.into()),
-        },
-        Parsed::Incomplete => Err(ErrorCode::NotFound.into()),
+/// Checks a request that subscribes, which begins `bytes`: may it be handed off to a worker as one
+/// that sees the status? `None` if the worker decides: it is for channels, at the public listener,
+/// or for the status of a server without keys.
+pub(super) fn check_viewer(
+    control: &Control,
+    listener: Listener,
+    bytes: &[u8],
+) -> Option<Result<(), ApiError>> {
+    let limits = Limits { max_head_bytes: control.settings.max_head_bytes };
+    let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else { return None };
+    let Ok(Route::Subscribe(request)) = subscribe::route(&head) else { return None };
+    let demands_key = control.authentication.demands_key(listener);
+    if listener == Listener::Public && !(request.is_status() && demands_key) {
+        return None;
     }
+    let check = || {
+        origin::check_viewer(&control.settings, listener, &request)?;
+        if demands_key {
+            control.authentication.operator(|name| head.headers(name))?;
+        }
+        Ok(())
+    };
+    Some(check())
 }
 
 /// What the error response to the request that begins `bytes` depends on: the origin, if its pages

@@ -11,9 +11,10 @@ use http::request::Parts;
 use throng_wire::ErrorCode;
 
 use super::history::{SAMPLES_MAX, StatusHistory};
+use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{large_answer, origin, query};
+use crate::http::{large_answer, query};
 
 /// The route of `/status.json`.
 pub(crate) fn route(history: Arc<StatusHistory>) -> Router<Arc<Control>> {
@@ -28,7 +29,7 @@ pub(crate) fn route(history: Arc<StatusHistory>) -> Router<Arc<Control>> {
 
 /// Answers `GET /status.json?history=N`.
 fn answer(control: &Control, history: &StatusHistory, head: &Parts) -> Result<Answer, ApiError> {
-    origin::check_status(&control.settings, head)?;
+    control.authentication.check_operator(&control.settings, head, Operation::Status)?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["history"])?;
     let count = query::find(query, "history")?;

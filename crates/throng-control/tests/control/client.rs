@@ -146,7 +146,7 @@ impl Answer {
         let message = json["message"].as_str().unwrap();
         assert!(message.len() > 10 && !message.contains('\n'), "{message:?}");
         assert_eq!(json.as_object().unwrap().len(), 2);
-        assert_eq!(self.field("retry-after").is_some(), self.status == 503);
+        assert_eq!(self.field("retry-after").is_some(), matches!(self.status, 429 | 503));
         assert_eq!(self.field("cache-control"), Some("no-store"));
         (self.status, json["error"].as_str().unwrap().to_owned())
     }

@@ -61,10 +61,23 @@ impl Server {
         Server::prepared(settings, access, |_| ())
     }
 
+    /// A server with keys.
+    pub(crate) fn controlled(settings: Settings, access: AccessControl) -> Server {
+        Server::prepared_with(settings, access, |_| ())
+    }
+
     /// A server whose engine `prepare` uses before the control plane starts.
     pub(crate) fn prepared(
         settings: Settings,
         access: Arc<dyn Access>,
+        prepare: impl FnOnce(&MemoryEngine),
+    ) -> Server {
+        Server::prepared_with(settings, AccessControl::open(access), prepare)
+    }
+
+    fn prepared_with(
+        settings: Settings,
+        access: AccessControl,
         prepare: impl FnOnce(&MemoryEngine),
     ) -> Server {
         let (wake, woken) = mpsc::channel();
@@ -87,7 +100,7 @@ impl Server {
         let (drain, draining) = oneshot::channel();
         let control = Control::new(
             Arc::clone(&engine) as _,
-            Arc::new(AccessControl::open(access)),
+            Arc::new(access),
             Arc::clone(&edge) as _,
             settings,
         );
@@ -240,13 +253,19 @@ pub(crate) struct FakeEdge {
     pub is_full: AtomicBool,
     /// Connections of the worker.
     pub connections: AtomicU64,
-    give: mpsc::Sender<(TcpStream, Vec<u8>)>,
-    handed_off: Mutex<mpsc::Receiver<(TcpStream, Vec<u8>)>>,
+    give: mpsc::Sender<(Listener, TcpStream, Vec<u8>)>,
+    handed_off: Mutex<mpsc::Receiver<(Listener, TcpStream, Vec<u8>)>>,
 }
 
 impl FakeEdge {
     /// Waits for the next connection that is handed off to the worker.
     pub(crate) fn handed_off(&self) -> (TcpStream, Vec<u8>) {
+        let (_, stream, bytes) = self.handed_off_by();
+        (stream, bytes)
+    }
+
+    /// The same, with the listener whose rules it has passed.
+    pub(crate) fn handed_off_by(&self) -> (Listener, TcpStream, Vec<u8>) {
         self.handed_off.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
@@ -256,11 +275,16 @@ impl FakeEdge {
 }
 
 impl Edge for FakeEdge {
-    fn hand_off(&self, _: Listener, stream: TcpStream, bytes: &[u8]) -> Result<(), TcpStream> {
+    fn hand_off(
+        &self,
+        listener: Listener,
+        stream: TcpStream,
+        bytes: &[u8],
+    ) -> Result<(), TcpStream> {
         if self.is_full.load(Ordering::SeqCst) {
             return Err(stream);
         }
-        self.give.send((stream, bytes.to_vec())).unwrap();
+        self.give.send((listener, stream, bytes.to_vec())).unwrap();
         Ok(())
     }
 

@@ -1,0 +1,205 @@
+//! Who sends a request: checks the token or the server key that it shows.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `client` | the sender of a request, after the check |
+//! | `operator` | who may see the status and the metrics |
+//! | `verification` | verifies tokens without holding up other connections |
+//! | `refused` | counts what is refused, by reason |
+//!
+//! # Invariants
+//!
+//! * On a server without keys nothing that a request shows is looked at, because a proxy in front
+//!   may have a use of its own for it.
+//! * A login counts for the status only, so that no page can publish or revoke by it.
+//! * No response and no line of the log contains a credential or a part of one.
+
+mod client;
+mod operator;
+mod refused;
+mod verification;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::{HeaderValue, ORIGIN};
+use http::request::Parts;
+use throng_access::{AccessControl, Credentials, KeyRefusal, ServerKey};
+use throng_core::Listener;
+use throng_wire::credential::{self, Credential, Place};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::http::answer::ApiError;
+use crate::http::caller::Caller;
+use crate::http::origin;
+use crate::settings::Settings;
+pub(crate) use client::Client;
+use operator::{LoginDesk, require_scope};
+pub(crate) use operator::{Operation, logged_out};
+pub(crate) use refused::RefusedCredentials;
+use verification::Verification;
+
+/// Checks the credentials of all requests, and counts those that it refuses.
+pub(crate) struct Authentication {
+    access: Arc<AccessControl>,
+    verification: Verification,
+    /// Logs operators in to the status page.
+    desk: LoginDesk,
+    refused: RefusedCredentials,
+}
+
+impl Authentication {
+    pub(crate) fn new(access: Arc<AccessControl>) -> Authentication {
+        Authentication {
+            verification: Verification::new(access.tokens.clone()),
+            desk: LoginDesk::new(),
+            refused: RefusedCredentials::default(),
+            access,
+        }
+    }
+
+    /// What was refused so far.
+    pub(crate) fn refused(&self) -> &RefusedCredentials {
+        &self.refused
+    }
+
+    /// The sender of a request that does not subscribe.
+    pub(crate) async fn client(
+        &self,
+        settings: &Settings,
+        head: &Parts,
+    ) -> Result<Client<'_>, ErrorResponse> {
+        let find = |cookie: Option<&str>| {
+            credential::of_request(|name| values(&head.headers, name), cookie)
+        };
+        self.client_by(settings, head, find).await
+    }
+
+    /// The sender of a request whose credential `find` finds. It gets the name of the cookie that
+    /// may have a token.
+    pub(crate) async fn client_by<'a>(
+        &self,
+        settings: &Settings,
+        head: &Parts,
+        find: impl FnOnce(Option<&str>) -> Result<Option<Credential<'a>>, ErrorResponse>,
+    ) -> Result<Client<'_>, ErrorResponse> {
+        if !self.access.has_keys() {
+            return Ok(Client::Anonymous);
+        }
+        let Some(credential) = find(self.access.token_cookie.as_deref())? else {
+            return Ok(Client::Anonymous);
+        };
+        if credential.place() == Place::Cookie {
+            origin::check_cookie(settings, head)?;
+        }
+        let has_origin = head.headers.contains_key(ORIGIN);
+        match self.access.server_key(&credential, has_origin) {
+            Some(Ok(key)) => Ok(Client::Key(key)),
+            Some(Err(refusal)) => Err(self.refuse_key(refusal)),
+            None => match self.verification.verify(credential.text()).await {
+                Ok(identity) => Ok(Client::Token(identity)),
+                Err(refusal) => {
+                    self.refused.count(refusal.label());
+                    Err(refusal.into())
+                }
+            },
+        }
+    }
+
+    /// What a client that subscribes is, if it says that it is `user`. On a server without keys it
+    /// is believed; otherwise the policy decides about the inbox of that user.
+    pub(crate) fn credentials<'a>(
+        &self,
+        client: &'a Client<'_>,
+        user: Option<&'a str>,
+    ) -> Credentials<'a> {
+        match user {
+            Some(user) if !self.access.has_keys() => Credentials::Claimed { user },
+            _ => client.credentials(),
+        }
+    }
+
+    /// Whether pages of `origin` may send the cookie that has a token.
+    pub(crate) fn allows_cookies(
+        &self,
+        settings: &Settings,
+        listener: Listener,
+        origin: &HeaderValue,
+    ) -> bool {
+        self.access.token_cookie.is_some()
+            && origin.to_str().is_ok_and(|origin| origin::lists(settings, listener, origin))
+    }
+
+    /// Whether operators need a server key at this listener. Without server keys the admin listener
+    /// trusts everyone who reaches it. A server without any keys decides by its addresses.
+    pub(crate) fn demands_key(&self, listener: Listener) -> bool {
+        match listener {
+            Listener::Admin => !self.access.server_keys.is_empty(),
+            Listener::Public => self.access.has_keys(),
+        }
+    }
+
+    /// Fails unless the sender of a request may do this. Call it after the check of the origin.
+    pub(crate) fn check_operator(
+        &self,
+        settings: &Settings,
+        head: &Parts,
+        operation: Operation,
+    ) -> Result<(), ApiError> {
+        let listener = Caller::of(head).listener;
+        if listener == Listener::Public && settings.has_admin_listener {
+            return Err(ErrorResponse::not_local().into());
+        }
+        if !self.demands_key(listener) {
+            return match operation {
+                Operation::Metrics => origin::check_metrics(settings, head),
+                Operation::Status => origin::check_status(settings, head),
+            };
+        }
+        self.operator(|name| values(&head.headers, name))?;
+        Ok(())
+    }
+
+    /// The server key by which a request with these headers comes from an operator.
+    pub(crate) fn operator<'a, V: Iterator<Item = &'a [u8]>>(
+        &self,
+        headers: impl Fn(&'static str) -> V,
+    ) -> Result<&ServerKey, ErrorResponse> {
+        if let Some(credential) = credential::of_request(&headers, None)? {
+            let has_origin = headers("origin").next().is_some();
+            let key = self.access.server_key(&credential, has_origin).ok_or_else(|| {
+                ErrorResponse::new(ErrorCode::Forbidden, "only server keys may do this")
+            })?;
+            return require_scope(key.map_err(|refusal| self.refuse_key(refusal))?);
+        }
+        let key = self.desk.find(&self.access, headers)?.ok_or_else(|| {
+            let message = "this needs a server key with the scope `administration`";
+            ErrorResponse::new(ErrorCode::Unauthorized, message)
+        })?;
+        require_scope(key)
+    }
+
+    /// The header `Set-Cookie` for an operator who has shown `key` on the login page, as
+    /// [`LoginDesk::log_in`] makes it.
+    pub(crate) fn log_in(
+        &self,
+        key: &str,
+        address: Option<IpAddr>,
+        is_secure: bool,
+    ) -> Result<String, ErrorResponse> {
+        self.desk.log_in(&self.access, key, address, is_secure)
+    }
+
+    fn refuse_key(&self, refusal: KeyRefusal) -> ErrorResponse {
+        self.refused.count(refusal.label());
+        refusal.into()
+    }
+}
+
+/// All values of a header, as the wire formats take them.
+fn values<'a>(headers: &'a HeaderMap, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+    headers.get_all(name).iter().map(HeaderValue::as_bytes)
+}

@@ -1,0 +1,112 @@
+//! Who may see the status and the metrics.
+//!
+//! On a server with keys that is who shows a server key with the scope `administration`. A browser
+//! shows it once, on the login page, and has a cookie from then on.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use throng_access::limit::{LimitKeys, Rate, RateLimiter};
+use throng_access::server_key::{LOGIN_S, Logins};
+use throng_access::{AccessControl, Scope, ServerKey};
+use throng_core::clock;
+use throng_wire::credential::of_request;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::verification::now_s;
+
+/// The cookie of a login.
+const COOKIE: &str = "throng-status";
+
+/// Failed logins of one address. A key cannot be guessed: the limit is for what guessing costs.
+const FAILED_LOGINS: Rate = Rate { per_second: 1, burst: 5 };
+
+/// Addresses whose failed logins are remembered.
+const FAILED_ADDRESSES_MIN: usize = 1024;
+
+/// What an operator asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// To see the status.
+    Status,
+    /// To read the metrics.
+    Metrics,
+}
+
+/// Logs operators in.
+pub(super) struct LoginDesk {
+    /// `None` if the system has no random bytes.
+    logins: Option<Logins>,
+    failed: Mutex<RateLimiter>,
+    addresses: LimitKeys,
+}
+
+impl LoginDesk {
+    pub(super) fn new() -> LoginDesk {
+        LoginDesk {
+            logins: Logins::random(),
+            failed: Mutex::new(RateLimiter::new(FAILED_LOGINS, FAILED_ADDRESSES_MIN)),
+            addresses: LimitKeys::default(),
+        }
+    }
+
+    /// The header `Set-Cookie` for an operator who has shown `key` on the login page. `is_secure`
+    /// keeps the browser from ever sending it without TLS.
+    pub(super) fn log_in(
+        &self,
+        access: &AccessControl,
+        key: &str,
+        address: Option<IpAddr>,
+        is_secure: bool,
+    ) -> Result<String, ErrorResponse> {
+        let address = match address {
+            Some(address) => self.addresses.address(address),
+            None => self.addresses.name(""),
+        };
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ms = clock::now_ms();
+        if failed.check(address, 1, now_ms).is_err() {
+            let message = "too many logins have failed; try again in a few seconds";
+            return Err(ErrorResponse::new(ErrorCode::TooManyRequests, message));
+        }
+        let found = access.server_keys.find(key).map_err(|error| {
+            failed.charge(address, 1, now_ms);
+            ErrorResponse::new(ErrorCode::InvalidToken, error.to_string())
+        });
+        drop(failed);
+        let key = require_scope(found?)?;
+        let no_random = || ErrorResponse::new(ErrorCode::Busy, "the system has no random bytes");
+        let login = self.logins.as_ref().ok_or_else(no_random)?.issue(key, now_s());
+        let secure = if is_secure { "; Secure" } else { "" };
+        Ok(format!(
+            "{COOKIE}={login}; Max-Age={LOGIN_S}; Path=/; HttpOnly; SameSite=Strict{secure}"
+        ))
+    }
+
+    /// The server key of the login among these headers.
+    pub(super) fn find<'a, 'k, V: Iterator<Item = &'a [u8]>>(
+        &self,
+        access: &'k AccessControl,
+        headers: impl Fn(&'static str) -> V,
+    ) -> Result<Option<&'k ServerKey>, ErrorResponse> {
+        // No header but the cookie is left to find: the caller has looked for keys.
+        let login = of_request(headers, Some(COOKIE))?;
+        let logins = self.logins.as_ref().zip(login.as_ref());
+        Ok(logins
+            .and_then(|(logins, login)| logins.find(login.text(), &access.server_keys, now_s())))
+    }
+}
+
+/// The header `Set-Cookie` that makes a browser forget its login.
+pub(crate) fn logged_out() -> String {
+    format!("{COOKIE}=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict")
+}
+
+/// The key, if it has the scope of operators.
+pub(super) fn require_scope(key: &ServerKey) -> Result<&ServerKey, ErrorResponse> {
+    if key.has(Scope::Administration) {
+        return Ok(key);
+    }
+    let message = "this server key does not have the scope `administration`";
+    Err(ErrorResponse::new(ErrorCode::Forbidden, message))
+}

@@ -1,0 +1,131 @@
+//! Verifies tokens without holding up other connections.
+//!
+//! Most verifications take some microseconds: the token was verified lately, or has an HMAC. They
+//! run where they are asked for. A signature with ES384 takes a millisecond, in which a thread of
+//! the runtime would serve nothing else, so that those few algorithms go to other threads, not more
+//! than a few at a time: else forged tokens would take all cores from the workers.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throng_access::authenticator::Now;
+use throng_access::{Authenticator, Identity, Refusal, Verdict, Verifier};
+use throng_core::{Later, clock};
+use throng_wire::{ErrorCode, ErrorResponse};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::late_answer::{Asked, ask};
+
+/// How long a request waits until its token is verified, before it is refused with `busy`. The key
+/// set that has the token's key may have to be fetched.
+const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of slow verifications at a time.
+const SLOW_MAX: usize = 2;
+
+/// The reasons for which no verdict on a token was reached.
+pub(super) const UNVERIFIED: [&str; 3] = ["no_token_keys", "keys_unavailable", "unanswered"];
+
+/// Why a request has no valid token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unverified {
+    /// It is refused, or the keys that could verify it are not known now.
+    Refused(Refusal),
+    /// The server has no keys for tokens.
+    NoTokenKeys,
+    /// No verdict came in time.
+    Unanswered,
+}
+
+impl Unverified {
+    /// A short word for counters.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Unverified::Refused(Refusal::Token(error)) => error.label(),
+            Unverified::Refused(Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting) => {
+                "keys_unavailable"
+            }
+            Unverified::NoTokenKeys => "no_token_keys",
+            Unverified::Unanswered => "unanswered",
+        }
+    }
+}
+
+impl From<Unverified> for ErrorResponse {
+    fn from(refusal: Unverified) -> ErrorResponse {
+        match refusal {
+            Unverified::Refused(refusal) => refusal.into(),
+            Unverified::NoTokenKeys => {
+                let message = "this server has no keys for tokens; it accepts server keys only";
+                ErrorResponse::new(ErrorCode::InvalidToken, message)
+            }
+            Unverified::Unanswered => ErrorResponse::unanswered(),
+        }
+    }
+}
+
+/// Verifies the tokens of all connections of the control plane.
+pub(super) struct Verification {
+    tokens: Option<Arc<Authenticator>>,
+    /// Verifiers that no request uses now: as many as there were requests at the same moment.
+    idle: Mutex<Vec<Verifier>>,
+    slow: Arc<Semaphore>,
+}
+
+impl Verification {
+    pub(super) fn new(tokens: Option<Arc<Authenticator>>) -> Verification {
+        let slow = Arc::new(Semaphore::new(SLOW_MAX));
+        Verification { tokens, idle: Mutex::default(), slow }
+    }
+
+    /// What a token says.
+    pub(super) async fn verify(&self, token: &str) -> Result<Arc<Identity>, Unverified> {
+        let Some(tokens) = &self.tokens else { return Err(Unverified::NoTokenKeys) };
+        let verdict = match self.verify_here(tokens, token) {
+            Some(asked) => asked.within(VERIFICATION_TIMEOUT).await,
+            None => {
+                let verifying = self.verify_elsewhere(Arc::clone(tokens), token.into());
+                timeout(VERIFICATION_TIMEOUT, verifying).await.ok().flatten()
+            }
+        };
+        verdict.ok_or(Unverified::Unanswered)?.map_err(Unverified::Refused)
+    }
+
+    /// Verifies a token on this thread; `None` if that takes long.
+    fn verify_here(&self, tokens: &Authenticator, token: &str) -> Option<Asked<Verdict>> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verifier = idle().pop().unwrap_or_else(|| tokens.verifier());
+        let takes_long = verifier.takes_long(token);
+        let asked = (!takes_long).then(|| verify(tokens, &mut verifier, token));
+        idle().push(verifier);
+        asked
+    }
+
+    /// Verifies a token on a thread that serves no connections; `None` if no verdict will come.
+    async fn verify_elsewhere(
+        &self,
+        tokens: Arc<Authenticator>,
+        token: Box<str>,
+    ) -> Option<Verdict> {
+        let permit = Arc::clone(&self.slow).acquire_owned().await.ok()?;
+        let verifying = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            verify(&tokens, &mut tokens.verifier(), &token)
+        });
+        verifying.await.ok()?.within(VERIFICATION_TIMEOUT).await
+    }
+}
+
+fn verify(tokens: &Authenticator, verifier: &mut Verifier, token: &str) -> Asked<Verdict> {
+    let now = Now { steady_ms: clock::now_ms(), unix_s: now_s() };
+    let Ok(asked) =
+        ask(|later: Later<'_, _>| Ok::<_, Infallible>(tokens.verify(verifier, token, now, later)));
+    asked
+}
+
+/// The time by which tokens and logins are judged, in seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    clock::machine_ms() / 1000
+}

@@ -1,0 +1,103 @@
+//! Waits for an answer that may come later: of the access policy, of the engine, of workers.
+
+use std::time::Duration;
+
+use throng_core::{Answer, Later, Ticket};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// A question that was asked.
+#[derive(Debug)]
+pub(crate) enum Asked<T> {
+    /// The answer was there at once.
+    Answered(T),
+    /// The answer is on its way. The sender is dropped if there will be none.
+    Waits(oneshot::Receiver<T>),
+}
+
+/// Asks a question. Does not wait.
+pub(crate) fn ask<T, E>(
+    question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
+) -> Result<Asked<T>, E>
+where
+    T: Send + 'static,
+{
+    let (sender, receiver) = oneshot::channel();
+    let mut sender = Some(sender);
+    let mut issue = || {
+        let sender = sender.take();
+        Ticket::new(move |answer| {
+            // Sending fails only if the client has gone or has been refused.
+            let _ = sender.zip(answer).map(|(sender, answer)| sender.send(answer));
+        })
+    };
+    match question(Later::new(&mut issue))? {
+        Answer::Now(answer) => Ok(Asked::Answered(answer)),
+        Answer::Later(_) => Ok(Asked::Waits(receiver)),
+    }
+}
+
+impl<T> Asked<T> {
+    /// The answer; `None` if it does not come within `max_wait`, or not at all.
+    pub(crate) async fn within(self, max_wait: Duration) -> Option<T> {
+        match self {
+            Asked::Answered(answer) => Some(answer),
+            Asked::Waits(receiver) => timeout(max_wait, receiver).await.ok().and_then(Result::ok),
+        }
+    }
+}
+
+/// The answer to a question; `None` if it does not come within `max_wait`, or not at all.
+pub(crate) async fn within<T, E>(
+    max_wait: Duration,
+    question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
+) -> Result<Option<T>, E>
+where
+    T: Send + 'static,
+{
+    Ok(ask(question)?.within(max_wait).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(1);
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn ask_and_wait(
+        max_wait: Duration,
+        question: impl FnOnce(Later<'_, u32>) -> Result<Answer<u32>, &'static str>,
+    ) -> Result<Option<u32>, &'static str> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(within(max_wait, question))
+    }
+
+    #[test]
+    fn an_answer_is_awaited_whenever_it_comes() {
+        assert_eq!(ask_and_wait(LONG, |_| Ok(7.into())), Ok(Some(7)));
+        assert_eq!(ask_and_wait(LONG, |_| Err("refused")), Err("refused"));
+        let later = ask_and_wait(LONG, |later| {
+            let (ticket, answer) = later.ticket();
+            std::thread::spawn(|| ticket.answer(7));
+            Ok(answer)
+        });
+        assert_eq!(later, Ok(Some(7)));
+    }
+
+    #[test]
+    fn no_answer_ends_the_wait() {
+        assert_eq!(
+            ask_and_wait(LONG, |later| Ok(later.ticket().1)),
+            Ok(None),
+            "the ticket is dropped"
+        );
+        let mut kept = None;
+        let late = ask_and_wait(SOON, |later| {
+            let (ticket, answer) = later.ticket();
+            kept = Some(ticket);
+            Ok(answer)
+        });
+        assert_eq!(late, Ok(None), "the ticket is kept for too long");
+    }
+}
