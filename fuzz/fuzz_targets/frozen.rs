@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use throng_core::frozen::ThawError;
+use throng_core::frozen::{RecordKind, ThawError};
 use throng_access::AccessControl;
 use throng_core::{
     Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw,
@@ -124,6 +124,17 @@ fn engine(rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> Arc<dyn Engine> 
     Arc::new(engine)
 }
 
+/// Whether it is a connection at a high index: the table would have millions of places, and each
+/// check of the invariants visits all of them.
+fn is_far(record: &[u8]) -> bool {
+    match record {
+        [kind, a, b, c, d, ..] if *kind == RecordKind::Connection as u8 => {
+            u32::from_le_bytes([*a, *b, *c, *d]) > 10_000
+        }
+        _ => false,
+    }
+}
+
 fn try_worker(records: &[&[u8]]) {
     let rules = Arc::new(Rules::default());
     let queues = queues();
@@ -141,7 +152,7 @@ fn try_worker(records: &[&[u8]]) {
     let mut worker = Worker::new(setup, Sockets);
     worker.set_now(Now { unix_ms: NOW_MS, tick: 0 });
     let mut thaw = WorkerThaw::new(worker);
-    for record in records {
+    for record in records.iter().filter(|record| !is_far(record)) {
         // An error of a connection leaves the others.
         let _ = thaw.record(record, Some(()));
     }

@@ -199,6 +199,11 @@ impl FrozenConnection {
             && (is_parked || self.subscriptions.is_empty())
             && (self.state == State::Streaming || self.expires.is_none())
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
+            && (!is_parked || self.flags.has(Flags::SERVED))
+            && (!self.flags.has(Flags::AWAITS_CONTROL) || self.state == State::Head)
+            && (!self.flags.has(Flags::PEER_ENDED) || self.flags.has(Flags::BLOCKED))
+            && (!self.flags.has(Flags::V1) || self.flags.has(Flags::WEBSOCKET))
+            && (!self.flags.has(Flags::WEBSOCKET) || reads_frames || is_closing)
             && (!has_output || self.flags.has(Flags::BLOCKED))
             && (!self.flags.has(Flags::BLOCKED) || may_be_blocked)
             && (!self.flags.has(Flags::FINISHED) || (is_closing && !has_output))
@@ -453,15 +458,25 @@ mod tests {
         assert!(is_refused(FrozenConnection { state: State::Head, ..parked() }));
         let twice = vec![subscription(3), subscription(3)];
         assert!(is_refused(FrozenConnection { subscriptions: twice, ..parked() }));
-        let polls = FrozenConnection { state: State::LongPolling, ..parked() };
+        let polls =
+            FrozenConnection { state: State::LongPolling, flags: Flags::SERVED, ..parked() };
         assert!(!is_refused(polls.clone()));
         assert!(is_refused(FrozenConnection { expires: Some(5000), ..polls }));
         let in_reserve = Flags::IN_RESERVE;
         assert!(is_refused(FrozenConnection { flags: in_reserve, ..parked() }));
+        // It subscribes, but has no place.
+        let unserved = Flags::WEBSOCKET;
+        assert!(is_refused(FrozenConnection { flags: unserved, ..parked() }));
+        for flag in [Flags::AWAITS_CONTROL, Flags::PEER_ENDED] {
+            let flags = parked().flags.with(flag, true);
+            assert!(is_refused(FrozenConnection { flags, ..parked() }), "{flag:?}");
+        }
+        let v1 = Flags::SERVED.with(Flags::V1, true);
+        assert!(is_refused(FrozenConnection { flags: v1, ..parked() }));
         // Output that nothing would ever write.
         assert!(is_refused(FrozenConnection { flags: parked().flags, ..busy() }));
         // An answer that is not read, and has no deadline.
-        let blocked = parked().flags.with(Flags::BLOCKED, true);
+        let blocked = Flags::SERVED.with(Flags::BLOCKED, true);
         assert!(!is_refused(FrozenConnection { flags: blocked, ..parked() }));
         for state in [State::Head, State::LongPolling, State::Closing] {
             let subscriptions = Vec::new();
