@@ -27,8 +27,20 @@ export interface Message<Data = unknown> {
 
 /** An unknown option throws a `TypeError` that suggests the nearest one. */
 export interface ThrongOptions {
-  /** The user of the connection, shown by `presence`. The client may follow this user's inbox. */
+  /**
+   * The user of the connection, shown by `presence`. The client may follow this user's inbox. With
+   * a token it must be the token's user, and may be left out.
+   */
   user?: string;
+  /** A token for servers with access control. The client stops when it expires. */
+  token?: string;
+  /**
+   * Returns a token: called before the first request, before the token expires, and after the
+   * server has refused one, never twice at a time. If it fails, or takes longer than
+   * `requestTimeoutMs`, it is called again after a backoff. `null` stops the client, with the error
+   * `no_token`. Excludes `token`.
+   */
+  getToken?: () => string | null | undefined | Promise<string | null | undefined>;
   /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
   transports?: readonly Transport[];
   /** A WebSocket class, such as that of the package `ws`. Node before 22 has none. */
@@ -137,7 +149,10 @@ export interface SubscriptionEvents<Data = unknown> {
   recovered: Place;
   /** Messages are missing here; `missed` is their number if the server knows it. */
   gap: Place & { id?: string; missed?: number };
-  /** The server refused the subscription, which ended. Without a listener: `console.error`. */
+  /**
+   * The server refused the subscription, or a newer token does not grant it; it has ended.
+   * Without a listener: `console.error`.
+   */
   error: ThrongError;
 }
 
@@ -166,7 +181,8 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
 }
 
 /**
- * `code` is the server's, or `closed`, `timeout`, `queue_full`, `unreachable`, `close_…`, `http_…`.
+ * `code` is the server's, or `closed`, `timeout`, `queue_full`, `unreachable`, `no_token`,
+ * `token_failed`, `disconnected`, `close_…`, `http_…`.
  */
 export declare class ThrongError extends Error {
   constructor(code: string, message: string, status?: number);

@@ -127,6 +127,7 @@ export class Connection {
     return {
       ...client.options,
       url: client.url,
+      tokens: client.tokens,
       cursors: this.cursors,
       request: (path, init) => client.request(path, init),
       opened: (link) => this.#opened(link),
@@ -160,9 +161,19 @@ export class Connection {
     this.#setState("connecting");
     queueMicrotask(() => {
       if (generation !== this.#generation) return;
-      this.link = new LINKS[this.transport](this.#host);
-      this.link.open();
+      const { tokens } = this.#client;
+      if (tokens.isReady) return this.#start();
+      const isCurrent = () => generation === this.#generation;
+      tokens.get().then(
+        () => isCurrent() && this.#start(),
+        (error) => isCurrent() && this.#retry(new Loss(error.message)),
+      );
     });
+  }
+
+  #start() {
+    this.link = new LINKS[this.transport](this.#host);
+    this.link.open();
   }
 
   #release() {
@@ -195,7 +206,7 @@ export class Connection {
     this.#release();
     if (loss.error) return this.#client.fail(loss.error);
     // A refusal with a time to retry shows neither that the transport fails nor that it works.
-    const isFailure = !link.isOpen && loss.hintMs === undefined;
+    const isFailure = !link.isOpen && loss.hintMs === undefined && !loss.isAnswer;
     if (isFailure) this.#failures += 1;
     const hasNext = this.#transport + 1 < this.#client.options.transports.length;
     if (hasNext && isFailure && (loss.isUnusable || this.#failures >= FAILURES_MAX)) {
@@ -210,12 +221,15 @@ export class Connection {
         return;
       }
     }
-    const { hintMs } = loss;
+    this.#retry(loss);
+  }
+
+  #retry({ hintMs, message }) {
     const { random } = this.#client.options;
     const delayMs = hintMs === undefined ? backoffMs(this.#attempt, random) : boundedMs(hintMs);
     this.#attempt += 1;
     this.#timer = setTimeout(() => this.#open(), delayMs);
-    this.#setState("waiting", { delayMs, reason: loss.message });
+    this.#setState("waiting", { delayMs, reason: message });
     this.#client.outbox.flush();
   }
 }

@@ -12,12 +12,14 @@ export class ThrongError extends Error {
 
 /** Why a link ended, and what to do next. Users see only its message, as the reason of a state. */
 export class Loss extends Error {
-  constructor(message, { hintMs, isUnusable = false, error } = {}) {
+  constructor(message, { hintMs, isUnusable = false, isAnswer = false, error } = {}) {
     super(message);
     /** The server's time to retry in ms; undefined if it named none. */
     this.hintMs = hintMs;
     /** The transport does not work here, so a retry will not help. */
     this.isUnusable = isUnusable;
+    /** The transport works: the server has refused the token, or there is none for now. */
+    this.isAnswer = isAnswer;
     /** Set if no transport will work: the client reports it and closes. */
     this.error = error;
   }

@@ -8,9 +8,11 @@
  * server.
  */
 
-import { Loss } from "./errors.js";
+import { lossOf } from "./close.js";
+import { Loss, ThrongError } from "./errors.js";
 import { EventStreamParser } from "./event-stream.js";
-import { aborted, isTemporary, orAborted, readText, retryAfterMs, toError } from "./http.js";
+import { aborted, isOfToken, isTemporary, orAborted } from "./http.js";
+import { readText, retryAfterMs, toError } from "./http.js";
 import { keyOf, pathOf } from "./message.js";
 import { Cursor } from "./subscription.js";
 
@@ -56,7 +58,8 @@ export class HttpLink {
       } catch (error) {
         const cause = round.signal.aborted ? round.signal.reason : error;
         if (this.isClosed || cause === this) continue;
-        const loss = cause instanceof Loss ? cause : new Loss(String(cause));
+        const isAnswer = isOfToken(cause);
+        const loss = cause instanceof Loss ? cause : new Loss(String(cause), { isAnswer });
         this.host.lost(this, loss);
         return;
       } finally {
@@ -141,6 +144,11 @@ export class HttpLink {
     this.receivedAt = Date.now();
     if (response.ok) return response;
     const error = await toError(response, this.round.signal);
+    // A newer token may be better.
+    const isRenewed = response.status === 401 && this.host.tokens.canRenew;
+    if (isRenewed && error.code !== "token_revoked") {
+      throw new Loss(error.message, { isAnswer: true });
+    }
     if (FINAL_STATUSES.has(response.status)) throw new Loss(error.message, { error });
     const hintMs = retryAfterMs(response, this.host.random);
     throw new Loss(error.message, { hintMs, isUnusable: !isTemporary(response) });
@@ -158,8 +166,27 @@ export class HttpLink {
         this.host.learn(Math.ceil(cursors.length / 2));
         return undefined;
       }
+      if (error.code === "forbidden" && (await this.#dropForbidden(cursors))) return undefined;
     }
     return this.check(response);
+  }
+
+  /** Ends the channels that the server does not allow any more. False if it allows each. */
+  async #dropForbidden(cursors) {
+    const { signal } = this.round;
+    const isDropped = async (cursor) => {
+      const answer = await this.#head(cursor, signal);
+      // The response has no body.
+      if (answer.status !== 403 || cursor === this.#inbox) return false;
+      this.host.dropped(cursor, new ThrongError("forbidden", "this is not allowed any more", 403));
+      return true;
+    };
+    return (await Promise.all(cursors.map(isDropped))).includes(true);
+  }
+
+  /** The head of a subscription: whether it is allowed, and where it would start. */
+  #head({ target }, signal) {
+    return this.host.request(`${pathOf(target)}?transport=sse`, { method: "HEAD", signal });
   }
 
   deliver(cursors, envelope) {
@@ -181,9 +208,10 @@ export class HttpLink {
       const limit = cursor.position ? 1 : Math.max(1, cursor.history);
       const path = `${pathOf(cursor.target)}/history?limit=${limit}`;
       const answer = await this.host.request(path, { signal });
-      if (CHANNEL_STATUSES.has(answer.status) && cursor !== this.#inbox) {
+      if (CHANNEL_STATUSES.has(answer.status)) {
         const error = await toError(answer.clone(), signal);
-        if (error.code !== "origin_refused") return this.host.dropped(cursor, error);
+        if (error.code === "forbidden" && (await this.#settleWithoutHistory(cursor, signal))) return;
+        if (cursor !== this.#inbox && error.code !== "origin_refused") return this.host.dropped(cursor, error);
       }
       const response = await this.check(answer);
       const { id, messages } = JSON.parse(await this.text(response));
@@ -198,6 +226,20 @@ export class HttpLink {
     };
     this.watch(this.host.requestTimeoutMs, new Loss("the server did not answer in time"));
     await Promise.all(cursors.filter((cursor) => cursor.needsStart).map(settle));
+  }
+
+  /**
+   * Gives a channel a position whose history the token does not grant. False if it does not grant
+   * the channel either.
+   */
+  async #settleWithoutHistory(cursor, signal) {
+    const answer = await this.#head(cursor, signal);
+    const id = answer.headers.get("Throng-Id");
+    if (!answer.ok || !id) return false;
+    if (signal.aborted || cursor.isClosed) return true;
+    cursor.head = id;
+    if (!cursor.position) cursor.follow({ id, head: id });
+    return true;
   }
 }
 
@@ -214,6 +256,8 @@ export class StreamLink extends HttpLink {
     const path = this.url(cursors, { transport: "sse" });
     const headers = { Accept: "text/event-stream" };
     const answer = await this.host.request(path, { signal, headers });
+    const { tokens } = this.host;
+    const token = tokens.current;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
     const type = response.headers.get("Content-Type") ?? "";
@@ -234,6 +278,7 @@ export class StreamLink extends HttpLink {
       const silence = new Loss("the server fell silent");
       this.watch(heartbeatMs > 0 ? heartbeatMs + requestTimeoutMs : 0, silence);
       for (const { event, data } of parser.push(value)) {
+        if (event === "closed") throw lossOf(JSON.parse(data), tokens, token);
         await this.#take(event, JSON.parse(data), cursors, response, signal);
         if (signal.aborted) return;
       }

@@ -35,6 +35,11 @@ export function isTemporary({ status }) {
   return status === 408 || status === 429 || status >= 500;
 }
 
+/** Whether a request was not sent, because there is no token for it. */
+export function isOfToken({ code }) {
+  return code === "no_token" || code === "token_failed";
+}
+
 /**
  * Whether a request failed because there was no connection, so that nothing of it was sent. Always
  * false in browsers, which give no reason.

@@ -18,7 +18,7 @@ const TIME_MAX = {
 
 const OPTIONS = [
   ...["user", "transports", "WebSocket", "fetch", "random", "heartbeatMs", "openTimeoutMs"],
-  ...["requestTimeoutMs", "publishTimeoutMs", "pollWaitSeconds", "queueMax"],
+  ...["requestTimeoutMs", "publishTimeoutMs", "pollWaitSeconds", "queueMax", "token", "getToken"],
 ];
 
 /** The edit distance between two words. */
@@ -85,6 +85,8 @@ export function toOptions(options) {
   checkNames(options, OPTIONS, "Throng");
   const {
     user,
+    token,
+    getToken,
     transports = TRANSPORTS,
     WebSocket = globalThis.WebSocket,
     fetch = globalThis.fetch.bind(globalThis),
@@ -105,6 +107,15 @@ export function toOptions(options) {
       throw new TypeError(`the option "${name}" must be at most ${TIME_MAX[name]}`);
     }
   }
+  if (token !== undefined && (typeof token !== "string" || token === "")) {
+    throw new TypeError('the option "token" must be a string');
+  }
+  if (getToken !== undefined && typeof getToken !== "function") {
+    throw new TypeError('the option "getToken" must be a function');
+  }
+  if (token !== undefined && getToken !== undefined) {
+    throw new TypeError('give "token" or "getToken", not both');
+  }
   for (const transport of transports) {
     if (TRANSPORTS.includes(transport)) continue;
     const near = nearest(String(transport), TRANSPORTS);
@@ -115,6 +126,7 @@ export function toOptions(options) {
   if (possible.length === 0) throw new TypeError("none of these transports is available here");
   return {
     ...numbers,
+    ...{ token, getToken },
     ...{ user, transports: possible, WebSocket, fetch, random, pollWaitSeconds, queueMax },
   };
 }

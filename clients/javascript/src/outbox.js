@@ -7,11 +7,13 @@
  */
 
 import { ThrongError } from "./errors.js";
-import { backoffMs, deadline, delay, foundNoConnection, isTemporary } from "./http.js";
+import { backoffMs, deadline, delay, foundNoConnection, isOfToken, isTemporary } from "./http.js";
 import { orAborted, retryAfterMs, toError } from "./http.js";
 import { isBinary, keyOf, pathOf, randomKey, toBytes } from "./message.js";
 import { checkNames } from "./options.js";
 
+/** Errors of a WebSocket after which the same message may be accepted. */
+const RETRIED_CODES = new Set(["busy", "too_many_requests"]);
 /** Ids of own messages to suppress (`echo: false`); beyond this, the oldest is forgotten. */
 const SILENT_IDS_MAX = 1_000;
 
@@ -154,7 +156,7 @@ export class Outbox {
   /** Handles an error response over a WebSocket. */
   retryOrRefuse(publish, error) {
     publish.ruledOut();
-    if (error.code !== "busy") return this.#refuse(publish, error);
+    if (!RETRIED_CODES.has(error.code)) return this.#refuse(publish, error);
     const { link } = publish;
     setTimeout(() => {
       if (publish.link !== link) return;
@@ -215,7 +217,7 @@ export class Outbox {
         delayMs = retryAfterMs(response, random) ?? delayMs;
       } catch (error) {
         // The message may have arrived; the key makes the next attempt safe.
-        if (foundNoConnection(error)) publish.ruledOut();
+        if (foundNoConnection(error) || isOfToken(error)) publish.ruledOut();
         if (limit.signal.reason?.code === "timeout") connection.suspect(startedAt);
       } finally {
         limit.end();

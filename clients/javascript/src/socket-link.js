@@ -1,13 +1,14 @@
 /** One WebSocket with the protocol `throng.v1`. Open once the server has sent `welcome`. */
 
+import { lossOf } from "./close.js";
 import { Loss, ThrongError } from "./errors.js";
-import { TIMER_MAX_MS } from "./http.js";
+import { backoffMs, delay, TIMER_MAX_MS } from "./http.js";
 import { isBinary, keyOf, toBase64 } from "./message.js";
 
 /** How long the server may take to answer a probe. */
 const PROBE_MS = 5_000;
-/** Close codes after which the server would refuse the client again. */
-const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008]);
+/** How long a channel waits that exceeds a limit: at least this, and at most five times as long. */
+const LIMIT_RETRY_MS = 1_000;
 const CLOSE_TOO_LARGE = 1009;
 
 export class SocketLink {
@@ -24,6 +25,13 @@ export class SocketLink {
   #heartbeatMs;
   /** The socket's `bufferedAmount` at the last check. */
   #unsentBytes = 0;
+  /** The token that the server has from this link. */
+  #token;
+  #isRefreshing = false;
+  /** Failed refreshes in a row. */
+  #refreshes = 0;
+  /** Aborted when the link ends. */
+  #end = new AbortController();
   #ref = 0;
   /** Pending commands by `ref`: each with its cursor or its publish. */
   #pending = new Map();
@@ -38,12 +46,16 @@ export class SocketLink {
   }
 
   open() {
-    const { url, user, WebSocket, openTimeoutMs } = this.#host;
+    const { url, user, WebSocket, openTimeoutMs, tokens } = this.#host;
     const query = user === undefined ? "" : `?user=${encodeURIComponent(user)}`;
     const slow = new Loss("the WebSocket did not open in time", { isUnusable: true });
     this.#openTimer = setTimeout(() => this.#host.lost(this, slow), openTimeoutMs);
     try {
-      this.#socket = new WebSocket(`${url.replace(/^http/i, "ws")}/subscribe${query}`, "throng.v1");
+      this.#token = tokens.current;
+      const offered = ["throng.v1"];
+      // A page can set no header of a WebSocket but this one.
+      if (this.#token !== undefined) offered.push(`throng.token.${this.#token}`);
+      this.#socket = new WebSocket(`${url.replace(/^http/i, "ws")}/subscribe${query}`, offered);
     } catch (error) {
       // For example, a page under TLS may not open a plain WebSocket.
       queueMicrotask(() => {
@@ -60,6 +72,7 @@ export class SocketLink {
   close() {
     clearTimeout(this.#openTimer);
     clearTimeout(this.#pulseTimer);
+    this.#end.abort();
     if (!this.#socket) return;
     this.#socket.onmessage = this.#socket.onclose = null;
     this.#socket.close();
@@ -166,7 +179,10 @@ export class SocketLink {
     else if (frame.type === "subscribed" && command?.cursor) this.#subscribed(frame, command);
     else if (frame.type === "published" && command?.publish) {
       this.#host.published(command.publish, frame);
-    } else if (frame.type === "error") this.#refused(frame, command);
+    } else if (frame.type === "expiring") this.#refresh();
+    else if (frame.type === "authenticated" && command?.token) this.#refreshed(command);
+    else if (frame.type === "unsubscribed" && frame.code) this.#ended(frame);
+    else if (frame.type === "error") this.#refused(frame, command);
   }
 
   #welcome({ heartbeat, channels_max: channelsMax }) {
@@ -202,24 +218,78 @@ export class SocketLink {
 
   #refused({ code, message }, command) {
     const error = new ThrongError(code, message);
+    if (command?.token) return this.#refusedToken(error, command.token);
     if (command?.publish) this.#host.refused(command.publish, error);
     const { cursor } = command ?? {};
     if (cursor) this.#requested.delete(cursor);
     // The cursor may have moved to another connection.
     if (!cursor || this.#host.cursors.get(cursor.key) !== cursor) return;
     if (code === "busy") this.#host.lost(this, new Loss(message));
+    else if (code === "too_many_requests") this.#subscribeLater(cursor);
     else if (code === "too_many_channels" && this.#live.size > 0) {
       this.#host.learn(this.#live.size + this.#host.reservedChannels());
     } else this.#host.dropped(cursor, error);
   }
 
+  /** One channel more than the server allows this client for now. The others stay. */
+  async #subscribeLater(cursor) {
+    const { signal } = this.#end;
+    await delay(LIMIT_RETRY_MS * (1 + 4 * this.#host.random()), signal);
+    if (signal.aborted || this.#host.cursors.get(cursor.key) !== cursor) return;
+    if (!this.#requested.has(cursor)) this.subscribe(cursor);
+  }
+
+  /** The server has ended a subscription: a newer token does not grant it. */
+  #ended(frame) {
+    const cursor = this.#host.cursors.get(keyOf(frame));
+    this.#live.delete(cursor);
+    if (!this.#requested.delete(cursor)) return;
+    this.#host.dropped(cursor, new ThrongError(frame.code, frame.message));
+  }
+
+  /** Sends a newer token. The connection is closed when the present one expires, and not before. */
+  async #refresh() {
+    const { tokens, random } = this.#host;
+    if (!tokens.canRenew || this.#isRefreshing) return;
+    this.#isRefreshing = true;
+    const { signal } = this.#end;
+    while (!signal.aborted) {
+      try {
+        const token = await tokens.renew(this.#token);
+        if (!signal.aborted) this.#send({ type: "auth", token }, { token });
+        return;
+      } catch {
+        await delay(backoffMs(this.#refreshes++, random), signal);
+      }
+    }
+  }
+
+  #refreshed({ token }) {
+    this.#token = token;
+    this.#isRefreshing = false;
+    this.#refreshes = 0;
+  }
+
+  async #refusedToken(error, token) {
+    const { tokens, random } = this.#host;
+    tokens.refuse(token);
+    this.#isRefreshing = false;
+    // Of another user, or revoked: the next one would be so too.
+    if (error.code === "forbidden" || error.code === "token_revoked") {
+      this.#host.lost(this, new Loss(error.message, { error }));
+      return;
+    }
+    const { signal } = this.#end;
+    await delay(backoffMs(this.#refreshes++, random), signal);
+    if (!signal.aborted) this.#refresh();
+  }
+
   #closed(code, reason) {
-    const hint = /reconnect in (\d+) ms/.exec(reason);
     const message = `the WebSocket closed with ${code}${reason ? `: ${reason}` : ""}`;
-    const isFinal = this.isOpen && FINAL_CLOSE_CODES.has(code);
-    const error = isFinal ? new ThrongError(`close_${code}`, message) : undefined;
     if (code === CLOSE_TOO_LARGE) this.#refuseLargest(message);
-    this.#host.lost(this, new Loss(message, { hintMs: hint ? Number(hint[1]) : undefined, error }));
+    const { tokens } = this.#host;
+    const closed = { close_code: code, message, isOpen: this.isOpen };
+    this.#host.lost(this, lossOf(closed, tokens, this.#token));
   }
 
   /** The server does not say which message was too large. Retries all but the largest. */

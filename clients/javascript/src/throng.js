@@ -11,11 +11,12 @@
 import { Connection } from "./connection.js";
 import { emit, Emitter } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { deadline, orAborted, readText, toError } from "./http.js";
+import { deadline, isOfToken, orAborted, readText, toError } from "./http.js";
 import { keyOf, pathOf, toMessage, toTarget } from "./message.js";
 import { checkNames, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Cursor, Subscription } from "./subscription.js";
+import { Tokens } from "./token.js";
 
 export { EventStreamParser } from "./event-stream.js";
 export { ThrongError } from "./errors.js";
@@ -34,6 +35,7 @@ export class Throng extends Emitter {
   /** At least one. Others are opened because of `#channelsMax`. */
   #connections;
   #outbox;
+  #tokens;
   #shared;
   /** State and transport of the last "state" event. */
   #reported = {};
@@ -45,6 +47,7 @@ export class Throng extends Emitter {
     if (base === undefined) throw new TypeError("outside a page, the server's URL is required");
     this.#url = toUrl(base);
     this.#options = toOptions(isUrl || url === undefined ? options : url);
+    this.#tokens = new Tokens(this.#options, (error) => this.#fail(error));
     this.#shared = this.#share();
     this.#outbox = this.#shared.outbox = new Outbox(this.#shared);
     this.#connections = [new Connection(this.#shared, 0)];
@@ -61,7 +64,10 @@ export class Throng extends Emitter {
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
     checkNames(options, ["history", "since"], "subscribe");
     const named = toTarget(target);
-    if (named.user !== undefined && named.user !== this.#options.user) {
+    const { user } = this.#options;
+    // A client with a token and without `user` leaves it to the server which inbox is its own.
+    const mayBeOwn = named.user === user || (user === undefined && this.#hasToken);
+    if (named.user !== undefined && !mayBeOwn) {
       throw new ThrongError("forbidden", "a client follows only the inbox of its own `user`");
     }
     const known = this.#cursors.get(keyOf(named));
@@ -123,6 +129,7 @@ export class Throng extends Emitter {
     return {
       options: this.#options,
       url: this.#url,
+      tokens: this.#tokens,
       request: (path, init) => this.#request(path, init),
       isReachable: () => this.#isReachable(),
       connectionFor: (target) => this.#connectionFor(target),
@@ -135,9 +142,31 @@ export class Throng extends Emitter {
     };
   }
 
-  #request(path, init) {
-    const answer = this.#options.fetch(this.#url + path, { cache: "no-store", ...init });
-    return orAborted(answer, init.signal);
+  get #hasToken() {
+    return this.#tokens.canRenew || this.#tokens.current !== undefined;
+  }
+
+  /** One request with the token. If the server refuses that, one more with a newer token. */
+  async #request(path, init) {
+    const tokens = this.#tokens;
+    // A page that is closing must send at once.
+    if (!tokens.isReady) await orAborted(tokens.get(), init.signal);
+    const token = tokens.current;
+    const response = await this.#fetch(path, init, token);
+    if (response.status !== 401) return response;
+    const { code } = await toError(response.clone(), init.signal);
+    if (!tokens.canRenew || code === "token_revoked") return response;
+    const newer = await orAborted(tokens.get(), init.signal);
+    return newer === token ? response : this.#fetch(path, init, newer);
+  }
+
+  async #fetch(path, init, token = undefined) {
+    const headers = { ...init.headers };
+    if (token !== undefined) headers.Authorization = `Bearer ${token}`;
+    const request = { cache: "no-store", ...init, headers };
+    const response = await orAborted(this.#options.fetch(this.#url + path, request), init.signal);
+    if (response.status === 401) this.#tokens.refuse(token);
+    return response;
   }
 
   async #read(target, what, parameters) {
@@ -151,7 +180,7 @@ export class Throng extends Emitter {
       if (!response.ok) throw await toError(response, limit.signal);
       return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
     } catch (error) {
-      if (error instanceof ThrongError && error.status) throw error;
+      if (error instanceof ThrongError && (error.status || isOfToken(error))) throw error;
       if (limit.signal.aborted) {
         this.#connectionFor(target).suspect(startedAt);
         throw limit.signal.reason;
@@ -167,7 +196,7 @@ export class Throng extends Emitter {
   async #isReachable() {
     const limit = deadline(this.#options.openTimeoutMs);
     try {
-      return (await this.#request("/health", { signal: limit.signal })).ok;
+      return (await this.#fetch("/health", { signal: limit.signal })).ok;
     } catch {
       return false;
     } finally {
@@ -257,6 +286,7 @@ export class Throng extends Emitter {
 
   /** The server has refused the client permanently. */
   #fail(error) {
+    if (this.state === "closed") return;
     this.#end(error);
     this[emit]("error", error);
   }

@@ -21,6 +21,11 @@ export class StandIn {
   heartbeatSeconds = 25;
   /** Limit of channels per connection; in the welcome, without `faults.silentLimits`. */
   channelsMax = 128;
+  /** The valid tokens; undefined for a server that asks for none. */
+  tokens = undefined;
+  /** Keys that no token grants, and whether tokens grant histories. */
+  denied = new Set();
+  grantsHistory = true;
   /** All requests, as "METHOD path?query". */
   requests = [];
   #logs = new Map();
@@ -68,6 +73,36 @@ export class StandIn {
   /** Closes all WebSockets with a code. */
   closeSockets(code, reason) {
     for (const socket of this.#sockets.clients) socket.close(code, reason);
+  }
+
+  /** Lets a token expire. Closes its connections as a server does. */
+  expire(token) {
+    this.tokens.delete(token);
+    for (const connection of this.#connections) {
+      if (connection.token === token) connection.end?.(4002, "token_expired", "the token has expired");
+    }
+  }
+
+  /** Notifies the WebSockets with this token that it expires soon. */
+  announce(token) {
+    for (const { token: other, peer } of this.#connections) {
+      if (other === token) peer?.send(JSON.stringify({ type: "expiring", expires_in: 9 }));
+    }
+  }
+
+  /** Ends all streams with a last event, and closes all WebSockets, with this code. */
+  end(closeCode, code, message) {
+    for (const connection of this.#connections) connection.end?.(closeCode, code, message);
+  }
+
+  #checkToken(token) {
+    if (!this.tokens || this.tokens.has(token)) return;
+    if (token === undefined) fail(401, "unauthorized", "this needs a token");
+    fail(401, "invalid_token", "the token is not valid");
+  }
+
+  #checkKey(key) {
+    if (this.denied.has(key)) fail(403, "forbidden", "the token does not grant this");
   }
 
   loseLogs() {
@@ -140,12 +175,21 @@ export class StandIn {
     if (fault === true) return;
     if (url.pathname in this.files) return this.#file(url.pathname, response);
     if (url.pathname === "/health") return response.end("ok");
-    if (url.pathname === "/subscribe") return this.#subscribe(request, url, response);
+    const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? "")?.[1];
+    this.#checkToken(token);
+    if (url.pathname === "/subscribe") return this.#subscribe(request, url, response, token);
     const pattern = /^\/(channel|user)s\/([^/]+)(?:\/(\w+))?$/;
     const [, kind, name, part] = pattern.exec(url.pathname) ?? [];
     if (!kind) return refuse(response, 404, "not_found", "there is nothing here");
     const key = `${kind} ${decodeURIComponent(name)}`;
-    if (part === "history") return json(response, 200, this.#history(key, url));
+    this.#checkKey(key);
+    if (request.method === "HEAD") {
+      return response.writeHead(200, { "Throng-Id": this.follow(key).id }).end();
+    }
+    if (part === "history") {
+      if (!this.grantsHistory) fail(403, "forbidden", "the token does not grant this");
+      return json(response, 200, this.#history(key, url));
+    }
     if (part === "presence") return json(response, 200, this.#presence(key));
     if (request.method === "POST") return this.#post(key, request, response);
     refuse(response, 405, "method_not_allowed", "not here");
@@ -198,12 +242,13 @@ export class StandIn {
     json(response, answer.duplicate ? 200 : 201, answer);
   }
 
-  #subscribe(request, url, response) {
+  #subscribe(request, url, response, token) {
     const parameters = url.searchParams;
     const user = parameters.get("user") ?? undefined;
     const keys = parameters.getAll("channel").map((name) => `channel ${name}`);
     if (user) keys.push(`user ${user}`);
     if (keys.length > this.channelsMax) fail(400, "too_many_channels", "too many");
+    for (const key of keys) this.#checkKey(key);
     const since = parameters.get("since")?.split(",");
     if (since && since.length !== keys.length) fail(400, "bad_id", "an id for each channel");
     const starts = keys.map((key, index) => this.follow(key, since?.[index]));
@@ -225,6 +270,12 @@ export class StandIn {
         return ids();
       });
     }
+    connection.token = token;
+    connection.end = (close_code, code, message) => {
+      this.#connections.delete(connection);
+      const data = JSON.stringify({ type: "closed", code, close_code, message });
+      response.end(`event: closed\ndata: ${data}\n\n`);
+    };
     response.setHeader("Throng-Connection", connection.name);
     response.setHeader("Content-Type", "text/event-stream");
     response.flushHeaders();
@@ -264,12 +315,20 @@ export class StandIn {
     this.#sockets.handleUpgrade(request, socket, head, (peer) => {
       if (this.faults.full) return peer.close(1013, this.faults.full);
       const user = url.searchParams.get("user") ?? undefined;
-      this.#attend(peer, user);
+      const offered = (request.headers["sec-websocket-protocol"] ?? "").split(/ *, */);
+      const token = offered.find((item) => item.startsWith("throng.token."))?.slice(13);
+      try {
+        this.#checkToken(token);
+      } catch ({ message }) {
+        return peer.close(4003, message);
+      }
+      this.#attend(peer, user, token);
     });
   }
 
-  #attend(peer, user) {
-    const connection = this.#connect(user, []);
+  #attend(peer, user, token) {
+    const connection = Object.assign(this.#connect(user, []), { peer, token });
+    connection.end = (code, _, message) => peer.close(code, message);
     const send = (frame) => peer.send(JSON.stringify(frame));
     peer.on("close", () => this.#connections.delete(connection));
     connection.deliver = send;
@@ -297,6 +356,7 @@ export class StandIn {
     const place = frame.user === undefined ? { channel: frame.channel } : { user: frame.user };
     const key = keyOf(place);
     if (type === "ping") return send({ type: "pong", ref });
+    if (type === "auth") return this.#authenticate(connection, frame, send);
     if (type === "unsubscribe") {
       if (!connection.keys.delete(key)) fail(400, "not_subscribed", "not subscribed");
       return send({ type: "unsubscribed", ...place, ref });
@@ -304,6 +364,8 @@ export class StandIn {
     if (type === "subscribe") {
       if (connection.keys.has(key)) fail(400, "already_subscribed", "subscribed already");
       if (place.channel === "forbidden") fail(403, "forbidden", "not for you");
+      this.#checkKey(key);
+      if (this.faults.subscribe?.(place)) fail(429, "too_many_requests", "too many for one user");
       if (connection.keys.size >= this.channelsMax) fail(400, "too_many_channels", "too many");
       const { id, recovered, backlog } = this.follow(key, frame.since, frame.history);
       const head = backlog.at(-1)?.envelope.id;
@@ -314,6 +376,19 @@ export class StandIn {
     const answer = this.publish(key, frame, frame.key, frame.echo === false && connection.name);
     if (this.faults.published?.() === false) return peer.terminate();
     send({ type: "published", ...place, ...answer, ref });
+  }
+
+  #authenticate(connection, { token, ref }, send) {
+    if (this.faults.auth?.(token)) fail(403, "forbidden", "the token names another user");
+    this.#checkToken(token);
+    connection.token = token;
+    send({ type: "authenticated", expires_in: 900, ref });
+    for (const key of [...connection.keys].filter((each) => this.denied.has(each))) {
+      connection.keys.delete(key);
+      const [kind, name] = split(key);
+      const message = "the token does not grant this";
+      send({ type: "unsubscribed", [kind]: name, code: "forbidden", message });
+    }
   }
 }
 

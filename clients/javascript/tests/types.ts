@@ -10,6 +10,9 @@ interface Say {
 const throng = new Throng("http://127.0.0.1:8080", { user: "ann", transports: ["sse", "poll"] });
 new Throng();
 new Throng({ user: "ann" });
+new Throng({ token: "eyJ" });
+new Throng({ getToken: async () => (Math.random() > 0.5 ? "eyJ" : null) });
+new Throng({ getToken: () => "eyJ" });
 
 const chat = throng.subscribe<Say>("chat:lobby", { history: 50 }, (message) => {
   const text: string = message.data.text;
@@ -33,6 +36,8 @@ void [count, late.code, late.outcome === "unknown", late.key];
 
 // @ts-expect-error: no such transport
 new Throng("http://127.0.0.1:8080", { transports: ["pigeon"] });
+// @ts-expect-error: a token is a string
+new Throng({ getToken: async () => 1 });
 // @ts-expect-error: no such event
 chat.on("message!", () => {});
 // @ts-expect-error: the data's type is kept
