@@ -76,7 +76,7 @@ def proxy():
                 stdin=subprocess.DEVNULL,
             )
             started.append(process)
-            eventually(lambda: path.is_socket() or process.poll() is not None, "nginx")
+            eventually(lambda: accepts(path) or process.poll() is not None, "nginx")
             assert process.poll() is None, "nginx has ended: see its words above"
             return path
 
@@ -84,6 +84,12 @@ def proxy():
         for process in started:
             process.terminate()
             process.wait(TIMEOUT_SECONDS)
+
+
+def accepts(path):
+    """Whether something listens at the path; a socket that is only bound refuses."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def ask(path, method, target, headers=None, body=b""):
