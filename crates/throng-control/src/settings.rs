@@ -14,6 +14,10 @@ pub struct Settings {
     /// Host names that the public listener answers under, beside addresses and the hosts of
     /// `allowed_origins`.
     pub allowed_hosts: Vec<String>,
+    /// Whether the public listener refuses requests that came through a proxy.
+    pub refuses_proxies: bool,
+    /// Whether the admin listener does.
+    pub admin_refuses_proxies: bool,
     /// Whether there is an admin listener. If so, only that listener serves status and metrics.
     pub has_admin_listener: bool,
     /// Host names that the admin listener answers under, beside addresses and `localhost`.
@@ -69,6 +73,8 @@ impl Settings {
             listen: Ipv4Addr::LOCALHOST.into(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            refuses_proxies: true,
+            admin_refuses_proxies: true,
             has_admin_listener: false,
             admin_hosts: Vec::new(),
             has_demo: true,

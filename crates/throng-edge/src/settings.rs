@@ -29,6 +29,8 @@ pub enum IoUringSetting {
 pub struct Settings {
     /// The address and port to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether a request is refused that came through a proxy.
+    pub refuses_proxies: bool,
     /// Whether the status page is served at a listener of its own, and not at this one.
     pub has_admin_listener: bool,
     /// The least number of worker threads; 0 for the number of cores.
@@ -85,6 +87,7 @@ impl Settings {
     pub fn for_tests() -> Settings {
         Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            refuses_proxies: true,
             has_admin_listener: false,
             workers: 0,
             max_connections: 0,

@@ -103,6 +103,11 @@ impl<'a> Head<'a> {
         self.items(name).any(|listed| listed.eq_ignore_ascii_case(item.as_bytes()))
     }
 
+    /// The names of all headers, in order.
+    pub fn header_names(&self) -> impl Iterator<Item = &'a str> + use<'a, '_> {
+        self.headers[..self.headers_count].iter().map(|header| header.name)
+    }
+
     /// The host and port that the request is for: from the target if it names them, otherwise from
     /// `Host`.
     pub fn host(&self) -> Option<&'a str> {

@@ -136,8 +136,8 @@ impl Banner<'_> {
         }
         allows_anyone.then(|| {
             format!(
-                "--allow-anyone has no effect: only this machine can reach {address}; to listen on \
-                 all addresses, add --listen 0.0.0.0:{}",
+                "--allow-anyone lets proxies in, but only this machine can reach {address}; to \
+                 listen on all addresses, add --listen 0.0.0.0:{}",
                 address.port()
             )
         })
@@ -311,8 +311,7 @@ mod tests {
     fn an_open_address_and_a_useless_flag_are_reported() {
         let exposed = "warning    others can reach 0.0.0.0:80, and without keys everyone may read";
         let useless = "warning    --allow-anyone has no effect on a server with keys";
-        let (local, missing) =
-            ("warning    --allow-anyone has no effect: only this", Keys::Missing);
+        let (local, missing) = ("warning    --allow-anyone lets proxies in, but", Keys::Missing);
         for (address, allows_anyone, keys, expected) in [
             ("0.0.0.0:80", true, missing, Some(exposed)),
             ("127.0.0.1:80", true, missing, Some(local)),

@@ -278,6 +278,7 @@ fn log_outcome(metrics: &Metrics) {
 
 pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     throng_edge::Settings {
+        refuses_proxies: refuses_proxies(settings),
         listen: settings.listen.0,
         has_admin_listener: settings.admin_listen.0.is_some(),
         workers: settings.workers.0.unwrap_or(0),
@@ -299,8 +300,16 @@ pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     }
 }
 
+/// Whether the public listener is open to the programs of this machine, and to no others.
+fn refuses_proxies(settings: &Settings) -> bool {
+    !settings.has_keys() && !settings.allow_anyone.0
+}
+
 fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Settings {
     throng_control::Settings {
+        refuses_proxies: refuses_proxies(settings),
+        // Without server keys, only its address protects it.
+        admin_refuses_proxies: settings.server_keys.is_empty() && !settings.admin_allow_anyone.0,
         listen: plan.address().ip(),
         has_admin_listener: settings.admin_listen.0.is_some(),
         // No `*` here: it would let web pages reach the admin listener by DNS rebinding.

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use http::Method;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
-    HOST, HeaderValue, ORIGIN, VARY,
+    HOST, HeaderName, HeaderValue, ORIGIN, VARY,
 };
 use http::request::Parts;
 use http::uri::Authority;
 use throng_core::Listener;
 use throng_wire::credential::{self, CookieRequest};
 use throng_wire::subscribe::Request;
-use throng_wire::{ErrorCode, ErrorResponse, OriginPolicy, is_local};
+use throng_wire::{ErrorCode, ErrorResponse, OriginPolicy, is_local, proxied};
 
 use super::answer::{Answer, ApiError};
 use super::caller::Caller;
@@ -111,6 +111,13 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     }
     if origin.is_none() && head.uri.path() == HEALTH {
         return Ok(None);
+    }
+    let refuses_proxies = match Caller::of(head).listener {
+        Listener::Public => settings.refuses_proxies,
+        Listener::Admin => settings.admin_refuses_proxies,
+    };
+    if refuses_proxies {
+        proxied::refuse(head.headers.keys().map(HeaderName::as_str))?;
     }
     // An `Origin` that is not text becomes the empty string, which no setting allows.
     let text = origin.map(|origin| origin.to_str().unwrap_or_default());

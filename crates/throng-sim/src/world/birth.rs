@@ -280,6 +280,7 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
 
 fn settings(terms: &Terms, limits: Limits) -> Settings {
     Settings {
+        refuses_proxies: true,
         heartbeat: Duration::from_millis(terms.heartbeat_ms),
         ping_interval: Duration::from_millis(terms.ping_ms),
         welcome: terms.welcome,

@@ -89,6 +89,8 @@ error_codes! {
     OriginRefused "origin_refused" 403 "pages of this origin may not use this server";
     /// A `Host` under which the server does not answer.
     HostRefused "host_refused" 403 "this server does not answer under this host name";
+    /// A request through a proxy to a server that is for its machine only.
+    ForwardedRefused "forwarded_refused" 403 "this server does not answer through a proxy";
     /// An action that the settings or the client's token do not allow.
     Forbidden "forbidden" 403 "this is not allowed", close POLICY_VIOLATION;
     /// A path that does not exist.

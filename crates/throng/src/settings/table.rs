@@ -119,7 +119,7 @@ settings! {
         "listen" listen: Address = "127.0.0.1:8080",
             "Address and port to listen on; a port alone means 127.0.0.1";
         "allow-anyone" allow_anyone: Switch = "false",
-            "Without keys, allow --listen addresses that others can reach";
+            "Without keys, allow --listen addresses that others can reach, and requests of proxies";
         "allowed-origins" allowed_origins: Origins = "none",
             "Origins whose web pages may connect, comma-separated; `*` for any";
         "allowed-hosts" allowed_hosts: Hosts = "none",

@@ -2,6 +2,7 @@
 
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
+use throng_wire::{ErrorResponse, proxied};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
@@ -198,7 +199,7 @@ impl<N: Net> Worker<N> {
         let (route, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => {
-                let route = subscribe::route(&head);
+                let route = self.route(&head);
                 (route.map_err(|error| (error, self.reader_of(&head))), length)
             }
             Err(error) => {
@@ -238,6 +239,15 @@ impl<N: Net> Worker<N> {
     fn belongs_to_control(&self, id: ConnectionId, request: &Request) -> bool {
         let is_viewer = self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER));
         request.is_status() && self.access.has_keys() && !is_viewer
+    }
+
+    /// What a request is for. The control plane checks what it gets itself.
+    fn route(&self, head: &Head<'_>) -> Result<Route, ErrorResponse> {
+        let route = subscribe::route(head)?;
+        if self.settings.refuses_proxies && matches!(route, Route::Subscribe(_)) {
+            proxied::refuse(head.header_names())?;
+        }
+        Ok(route)
     }
 
     /// The origin of the request, if its pages may read an error.
