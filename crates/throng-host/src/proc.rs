@@ -153,15 +153,15 @@ pub fn sockets() -> Option<Sockets> {
     parse_sockets(&fs::read_to_string("/proc/net/sockstat").ok()?)
 }
 
+/// How often the tables of sockets are read before a socket counts as absent.
+const TABLE_READS: usize = 3;
+
 /// The ids of the processes that listen on a TCP port of this machine, ascending.
 ///
 /// Includes sockets in private descriptor tables. Only root sees processes of other users.
 pub fn listeners(port: u16) -> Vec<u32> {
-    let inodes: Vec<String> = socket_tables()
-        .iter()
-        .flat_map(|table| listening_inodes(table, port))
-        .map(|inode| format!("socket:[{inode}]"))
-        .collect();
+    let inodes = listening(port);
+    let inodes: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
     if inodes.is_empty() {
         return Vec::new();
     }
@@ -183,7 +183,21 @@ pub fn listeners(port: u16) -> Vec<u32> {
 
 /// Whether any process, of any user, listens on a TCP port of this machine.
 pub fn is_listened_on(port: u16) -> bool {
-    socket_tables().iter().any(|table| !listening_inodes(table, port).is_empty())
+    !listening(port).is_empty()
+}
+
+/// The inodes of the sockets that listen on a TCP port.
+///
+/// The kernel hands out the tables a page at a time, and may leave out a socket while others come
+/// and go between two pages. So if none is found, the tables are read again.
+fn listening(port: u16) -> Vec<String> {
+    let read = || -> Vec<String> {
+        let tables = socket_tables();
+        let inodes = tables.iter().flat_map(|table| listening_inodes(table, port));
+        inodes.map(str::to_owned).collect()
+    };
+    let found = std::iter::repeat_with(read).take(TABLE_READS).find(|inodes| !inodes.is_empty());
+    found.unwrap_or_default()
 }
 
 /// The headers and listening sockets of `/proc/net/tcp` and `tcp6`.
