@@ -1,6 +1,7 @@
 //! The endpoints of the API, one module for each kind of request.
 
 pub(crate) mod batch;
+pub(crate) mod connections;
 pub(crate) mod head;
 pub(crate) mod history;
 mod log;
@@ -9,3 +10,4 @@ pub(crate) mod options;
 mod parameters;
 pub(crate) mod presence;
 pub(crate) mod publish;
+pub(crate) mod revocations;

@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `client` | the sender of a request, after the check |
-//! | `operator` | who may see the status and the metrics |
+//! | `operator` | who may see the status, disconnect and revoke |
 //! | `verification` | verifies tokens without holding up other connections |
 //! | `refused` | counts what is refused, by reason |
 //!
@@ -28,7 +28,7 @@ use http::HeaderMap;
 use http::header::{HeaderValue, ORIGIN};
 use http::request::Parts;
 use throng_access::{AccessControl, Credentials, KeyRefusal, ServerKey};
-use throng_core::Listener;
+use throng_core::{Listener, WantedTags};
 use throng_wire::credential::{self, Credential, Place};
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -156,10 +156,13 @@ impl Authentication {
         if !self.demands_key(listener) {
             return match operation {
                 Operation::Metrics => origin::check_metrics(settings, head),
-                Operation::Status => origin::check_status(settings, head),
+                Operation::Status | Operation::Administration => {
+                    origin::check_status(settings, head)
+                }
             };
         }
-        self.operator(|name| values(&head.headers, name))?;
+        let accepts_login = operation != Operation::Administration;
+        self.operator(|name| values(&head.headers, name), accepts_login)?;
         Ok(())
     }
 
@@ -167,6 +170,7 @@ impl Authentication {
     pub(crate) fn operator<'a, V: Iterator<Item = &'a [u8]>>(
         &self,
         headers: impl Fn(&'static str) -> V,
+        accepts_login: bool,
     ) -> Result<&ServerKey, ErrorResponse> {
         if let Some(credential) = credential::of_request(&headers, None)? {
             let has_origin = headers("origin").next().is_some();
@@ -175,7 +179,8 @@ impl Authentication {
             })?;
             return require_scope(key.map_err(|refusal| self.refuse_key(refusal))?);
         }
-        let key = self.desk.find(&self.access, headers)?.ok_or_else(|| {
+        let login = if accepts_login { self.desk.find(&self.access, headers)? } else { None };
+        let key = login.ok_or_else(|| {
             let message = "this needs a server key with the scope `administration`";
             ErrorResponse::new(ErrorCode::Unauthorized, message)
         })?;
@@ -191,6 +196,11 @@ impl Authentication {
         is_secure: bool,
     ) -> Result<String, ErrorResponse> {
         self.desk.log_in(&self.access, key, address, is_secure)
+    }
+
+    /// The tags of the tokens of a user.
+    pub(crate) fn tags_of(&self, user: &str) -> WantedTags {
+        self.access.tagger.of_user(user)
     }
 
     fn refuse_key(&self, refusal: KeyRefusal) -> ErrorResponse {

@@ -1,7 +1,7 @@
 //! What all connections of the control plane share.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::{Access, AccessControl};
@@ -14,6 +14,7 @@ use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
 use crate::memory_quota::MemoryQuota;
 use crate::metrics::HttpMetrics;
+use crate::revocations::{self, RevocationTask, Revoker};
 use crate::settings::Settings;
 
 /// The state of the control plane. Each connection's task holds a reference.
@@ -24,6 +25,10 @@ pub struct Control {
     pub(crate) policy: Arc<dyn Access>,
     /// Checks the credentials of clients.
     pub(crate) authentication: Authentication,
+    /// Revokes tokens, if the server keeps revocations.
+    pub(crate) revoker: Revoker,
+    /// The owner of the file of revocations, until the control plane is served.
+    revocation_task: Mutex<Option<RevocationTask>>,
     /// The workers, which take subscriptions back and whose counters are shown.
     pub(crate) edge: Arc<dyn Edge>,
     /// Limits and timeouts. They do not change while the server runs.
@@ -60,10 +65,13 @@ impl Control {
         edge: Arc<dyn Edge>,
         settings: Settings,
     ) -> Control {
+        let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge));
         Control {
             engine,
             policy: Arc::clone(&access.policy),
             authentication: Authentication::new(access),
+            revoker,
+            revocation_task: Mutex::new(revocation_task),
             edge,
             metrics: HttpMetrics::default(),
             drain: Drain::default(),
@@ -74,6 +82,12 @@ impl Control {
             started: Instant::now(),
             settings,
         }
+    }
+
+    /// The owner of the file of revocations, which is to run. `None` if there is none, or if it was
+    /// taken before.
+    pub(crate) fn take_revocation_task(&self) -> Option<RevocationTask> {
+        self.revocation_task.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether the server is shutting down.

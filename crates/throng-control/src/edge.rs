@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::TcpStream;
 
-use throng_core::{Listener, Snapshot};
+use throng_core::{Answer, Later, Listener, ScanAction, ScanTarget, Scanned, Snapshot};
 
 /// A socket that a worker has handed off to the control plane.
 #[derive(Debug)]
@@ -104,6 +104,15 @@ pub trait Edge: Send + Sync {
 
     /// Places for subscribers that are taken. Called for each handoff.
     fn subscribers(&self) -> u64;
+
+    /// Makes all workers pass their connections, and answers when the last one has. There is no
+    /// answer if a worker ends before that.
+    fn scan(
+        &self,
+        target: ScanTarget,
+        action: ScanAction,
+        later: Later<'_, Scanned>,
+    ) -> Answer<Scanned>;
 
     /// Whether all workers have ended and accept no more sockets.
     fn has_ended(&self) -> bool;

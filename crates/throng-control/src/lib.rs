@@ -12,12 +12,13 @@
 //! |---|---|
 //! | `serve` | accepts the sockets of both listeners, limits their number, shuts down |
 //! | `service` | routes each request to its endpoint |
-//! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS`, the login |
+//! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS`; what operators do; the login |
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
 //! | `status` | the samples behind the status page |
 //! | `socket` | the life of a control connection |
 //! | `control` | the state that all connections share |
 //! | `authentication` | who sends a request, and who is an operator |
+//! | `revocations` | the owner of the file of revocations |
 //! | `late_answer` | waits for answers that may come later |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
@@ -46,6 +47,7 @@ mod late_answer;
 mod memory_quota;
 mod metrics;
 mod pages;
+mod revocations;
 mod serve;
 mod service;
 mod settings;

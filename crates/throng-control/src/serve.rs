@@ -43,6 +43,7 @@ pub async fn serve(
     let history = Arc::new(StatusHistory::default());
     let sampler = Sampler::new(Arc::clone(&control), Arc::clone(&history));
     let sampler = tokio::spawn(sampler.run());
+    let revocations = control.take_revocation_task().map(|task| tokio::spawn(task.run()));
     let service = Service::new(Arc::clone(&control), history);
     let (end_admin, admin_ends) = oneshot::channel();
     let admin = admin.map(|listener| {
@@ -64,5 +65,8 @@ pub async fn serve(
         admin.abort();
     }
     sampler.abort();
+    if let Some(revocations) = revocations {
+        revocations.abort();
+    }
     public.shutdown().await;
 }

@@ -14,7 +14,7 @@ use throng_wire::log::without_query;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tower_service::Service as _;
 
-use crate::authentication::Client;
+use crate::authentication::{Client, Operation};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::caller::Caller;
@@ -140,7 +140,43 @@ async fn answer_api(
             Ok(api::login::log_in(control, head, body).await)
         }
         Resource::Logout if head.method == Method::POST => Ok(api::login::log_out()),
-        _ => Err(ApiError::method(resource.methods())),
+        _ => operate(control, head, resource).await,
+    }
+}
+
+/// Answers the requests of operators.
+async fn operate(
+    control: &Control,
+    head: &Parts,
+    resource: Resource<'_>,
+) -> Result<Answer, ApiError> {
+    let is_read = head.method == Method::GET || head.method == Method::HEAD;
+    let is_delete = head.method == Method::DELETE;
+    let is_post = head.method == Method::POST;
+    let is_known = match resource {
+        Resource::Log(_, _, Part::Connections) => is_read || is_delete,
+        Resource::Connection(_) => is_delete,
+        Resource::Revocations => is_read,
+        Resource::Revocation(..) => is_read || is_delete || is_post,
+        _ => false,
+    };
+    if !is_known {
+        return Err(ApiError::method(resource.methods()));
+    }
+    let (authentication, settings) = (&control.authentication, &control.settings);
+    authentication.check_operator(settings, head, Operation::Administration)?;
+    match resource {
+        Resource::Log(kind, name, _) if is_read => {
+            api::connections::list(control, head, kind, name).await
+        }
+        Resource::Log(kind, name, _) => {
+            api::connections::disconnect_all(control, head, kind, name).await
+        }
+        Resource::Connection(name) => api::connections::disconnect(control, head, name).await,
+        Resource::Revocation(kind, name) => {
+            api::revocations::answer(control, head, kind, name).await
+        }
+        _ => api::revocations::list(control, head).await,
     }
 }
 

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections};
-use throng_core::Listener;
+use throng_core::{
+    Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget, Scanned,
+    WorkerQueue,
+};
 use throng_edge::{Counter, Edge, Metrics, Parked, WorkerHandoffs};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -53,6 +56,8 @@ impl throng_control::HandoffReceiver for Handover {
 pub(crate) struct Workers {
     /// The way to them.
     pub(crate) handoffs: WorkerHandoffs,
+    /// Their queues of notifications, one for each.
+    pub(crate) queues: Vec<Arc<WorkerQueue>>,
     /// Their load and their counters.
     pub(crate) metrics: Metrics,
 }
@@ -70,6 +75,21 @@ impl throng_control::Edge for Workers {
     fn subscribers(&self) -> u64 {
         let workers = self.metrics.workers().iter();
         workers.map(|worker| u64::from(worker.taken.load(Ordering::Relaxed))).sum()
+    }
+
+    fn scan(
+        &self,
+        target: ScanTarget,
+        action: ScanAction,
+        later: Later<'_, Scanned>,
+    ) -> Answer<Scanned> {
+        let (ticket, answer) = later.ticket();
+        let scan = ConnectionScan::new(target, action, self.queues.len(), ticket);
+        for queue in &self.queues {
+            queue.post(Notification::Scan(Arc::clone(&scan)));
+            queue.wake();
+        }
+        answer
     }
 
     fn has_ended(&self) -> bool {

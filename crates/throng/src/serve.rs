@@ -85,11 +85,13 @@ pub(crate) fn serve(
         Signals::new().context("cannot wait for signals")?
     };
     let banner = banner(settings, dev_keys.as_ref(), &plan, admin.as_ref())?;
+    let queues = plan.queues();
     let edge = plan.start(&engine, &access, &rules)?;
     print(&banner);
     log_send_method(&edge.send_method);
 
-    let workers = Workers { handoffs: edge.to_workers.clone(), metrics: edge.metrics.clone() };
+    let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
+    let workers = Workers { handoffs, queues, metrics };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, signals))?;
 

@@ -36,24 +36,6 @@ pub trait Storage {
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 
-impl<S: Storage + ?Sized> Storage for Box<S> {
-    fn read(&mut self) -> io::Result<Vec<u8>> {
-        (**self).read()
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        (**self).append(bytes)
-    }
-
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        (**self).truncate(length)
-    }
-
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-        (**self).replace(bytes)
-    }
-}
-
 /// A file of its own. Locked, so that two servers do not write to it.
 #[derive(Debug)]
 pub struct FileStorage {

@@ -1,4 +1,4 @@
-//! Who may see the status and the metrics.
+//! Who may see the status and the metrics, disconnect clients and revoke tokens.
 //!
 //! On a server with keys that is who shows a server key with the scope `administration`. A browser
 //! shows it once, on the login page, and has a cookie from then on.
@@ -31,6 +31,8 @@ pub(crate) enum Operation {
     Status,
     /// To read the metrics.
     Metrics,
+    /// To see and disconnect clients, and to revoke tokens. A login does not count for it.
+    Administration,
 }
 
 /// Logs operators in.

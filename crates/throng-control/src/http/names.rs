@@ -15,6 +15,17 @@ pub(crate) enum Part {
     History,
     /// The connections and users that follow it.
     Presence,
+    /// Its connections, for operators.
+    Connections,
+}
+
+/// What a path below `/revocations/` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revocable {
+    /// The tokens with one id.
+    Tokens,
+    /// Everything that one user was issued.
+    User,
 }
 
 /// A path of the API.
@@ -28,6 +39,12 @@ pub(crate) enum Resource<'a> {
     StatusStream,
     /// `/publish`: a batch of messages.
     Publish,
+    /// `/connections/{name}`: one connection.
+    Connection(&'a str),
+    /// `/revocations`: all revocations.
+    Revocations,
+    /// `/revocations/tokens/{id}` and `/revocations/users/{user}`. The name is percent-encoded.
+    Revocation(Revocable, &'a str),
     /// `/status/login`: the login of the status page.
     Login,
     /// `/status/logout`: its end.
@@ -48,16 +65,28 @@ impl<'a> Resource<'a> {
             None => Some(Resource::Log(kind, rest, Part::Itself)),
             Some((name, "history")) => Some(Resource::Log(kind, name, Part::History)),
             Some((name, "presence")) => Some(Resource::Log(kind, name, Part::Presence)),
+            Some((name, "connections")) => Some(Resource::Log(kind, name, Part::Connections)),
             Some(_) => None,
         }
     }
 
     /// A resource that is neither a channel nor a user.
     fn of_other(path: &'a str) -> Option<Resource<'a>> {
+        let below = |prefix| path.strip_prefix(prefix).filter(|rest: &&str| !rest.contains('/'));
+        if let Some(name) = below("/connections/") {
+            return Some(Resource::Connection(name));
+        }
+        if let Some(id) = below("/revocations/tokens/") {
+            return Some(Resource::Revocation(Revocable::Tokens, id));
+        }
+        if let Some(user) = below("/revocations/users/") {
+            return Some(Resource::Revocation(Revocable::User, user));
+        }
         match path {
             "/subscribe" => Some(Resource::Subscribe),
             "/status/stream" => Some(Resource::StatusStream),
             "/publish" => Some(Resource::Publish),
+            "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
             "/status/logout" => Some(Resource::Logout),
             _ => None,
@@ -68,10 +97,14 @@ impl<'a> Resource<'a> {
     pub(crate) fn methods(self) -> &'static str {
         match self {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
+            Resource::Log(_, _, Part::Connections) => "DELETE, GET, HEAD, OPTIONS",
+            Resource::Connection(_) => "DELETE, OPTIONS",
+            Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
             Resource::Publish | Resource::Login | Resource::Logout => "OPTIONS, POST",
             Resource::Log(_, _, Part::History | Part::Presence)
             | Resource::Subscribe
-            | Resource::StatusStream => "GET, HEAD, OPTIONS",
+            | Resource::StatusStream
+            | Resource::Revocations => "GET, HEAD, OPTIONS",
         }
     }
 }
@@ -107,7 +140,27 @@ mod tests {
         assert_eq!(Resource::of("/users/u"), Some(user));
         assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
         assert_eq!(Resource::of("/subscribe"), Some(Resource::Subscribe));
-        for path in ["/", "*", "/channels", "/channels/a/", "/channels/a/b", "/subscribe/"] {
+        assert_eq!(Resource::of("/channels/a/connections"), log("a", Part::Connections));
+        assert_eq!(Resource::of("/connections/a1"), Some(Resource::Connection("a1")));
+        assert_eq!(Resource::of("/revocations"), Some(Resource::Revocations));
+        let revocation = |kind, name| Some(Resource::Revocation(kind, name));
+        assert_eq!(Resource::of("/revocations/tokens/t"), revocation(Revocable::Tokens, "t"));
+        assert_eq!(Resource::of("/revocations/users/a%2Fb"), revocation(Revocable::User, "a%2Fb"));
+        for path in [
+            "/",
+            "*",
+            "/channels",
+            "/channels/a/",
+            "/channels/a/b",
+            "/channels/a/connections/",
+            "/subscribe/",
+            "/connections",
+            "/connections/a/b",
+            "/revocations/",
+            "/revocations/tokens",
+            "/revocations/users/a/b",
+            "/revocations/others/a",
+        ] {
             assert_eq!(Resource::of(path), None, "{path}");
         }
     }

@@ -100,7 +100,7 @@ pub(super) fn check_viewer(
     let check = || {
         origin::check_viewer(&control.settings, listener, &request)?;
         if demands_key {
-            control.authentication.operator(|name| head.headers(name))?;
+            control.authentication.operator(|name| head.headers(name), true)?;
         }
         Ok(())
     };

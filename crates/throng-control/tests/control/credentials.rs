@@ -21,10 +21,10 @@ use crate::server::Server;
 const SECRET: [u8; 32] = [7; 32];
 
 /// The keys of a server, and the header lines that show them.
-struct Keys {
-    access: AccessControl,
-    publisher: String,
-    operator: String,
+pub(crate) struct Keys {
+    pub(crate) access: AccessControl,
+    pub(crate) publisher: String,
+    pub(crate) operator: String,
 }
 
 fn bearer(credential: &str) -> String {
@@ -32,14 +32,19 @@ fn bearer(credential: &str) -> String {
 }
 
 /// A token of `ann`, with more claims.
-fn token(claims: serde_json::Value) -> String {
+pub(crate) fn token(claims: serde_json::Value) -> String {
     let signer = Signer::new(None, Algorithm::Hs256, &SECRET).unwrap();
     let mut all = json!({ "sub": "ann", "exp": clock::machine_ms() / 1000 + 60 });
     all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
     bearer(&signer.sign(&all.to_string()))
 }
 
-fn keys() -> Keys {
+pub(crate) fn keys() -> Keys {
+    keys_with(Arc::new(Revocations::default()))
+}
+
+/// The same with these revocations.
+pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
     let published = Published::new(KeySet::default());
     let mut sources = KeySources::new(Arc::clone(&published));
     let source = sources.add();
@@ -48,7 +53,6 @@ fn keys() -> Keys {
     let pem = include_str!("../../../throng-access/tests/fixtures/es384.pem");
     let es384 = Key::from_pem(None, None, pem).unwrap();
     sources.replace(source, vec![Arc::new(hs256), Arc::new(es384)]).unwrap();
-    let revocations = Arc::new(Revocations::default());
     let authority = Authority::new(published, Policy::default(), revocations, 100);
     let [publisher, operator] = [generate(), generate()].map(Result::unwrap);
     let key =
@@ -234,7 +238,7 @@ fn status_and_metrics_need_the_scope() {
 }
 
 /// The answer to the form of the login page.
-fn log_in(server: &Server, origin: &str, key: &str) -> Answer {
+pub(crate) fn log_in(server: &Server, origin: &str, key: &str) -> Answer {
     let fields = [&*format!("Origin: {origin}"), "Content-Type: application/x-www-form-urlencoded"];
     let key = key.trim_start_matches("Authorization: Bearer ");
     server.ask(post("/status/login", &fields, format!("key={key}")))

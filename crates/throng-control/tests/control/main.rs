@@ -13,6 +13,7 @@ mod history;
 mod keep_alive;
 mod limits;
 mod methods;
+mod operators;
 mod origins;
 mod pages;
 mod presence;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use throng_access::{Access, AccessControl, AllowAll};
 use throng_control::{Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Settings, serve};
 use throng_core::{
-    ChannelName, Engine as _, Epoch, Follow, Listener, LocalId, MemoryEngine, Notification, Rules,
-    StartAt, WorkerId, WorkerQueue,
+    Answer as LaterAnswer, ChannelName, Engine as _, Epoch, Follow, Later, Listener, LocalId,
+    MemoryEngine, Notification, Rules, ScanAction, ScanTarget, Scanned, StartAt, Ticket, WorkerId,
+    WorkerQueue,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -90,11 +91,14 @@ impl Server {
         let epoch = Epoch::numbered(35);
         let engine = Arc::new(MemoryEngine::new(epoch, rules, queues, 1 << 30));
         let (give, handed_off) = mpsc::channel();
+        let (scan, scans) = mpsc::channel();
         let edge = Arc::new(FakeEdge {
             is_full: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             give,
             handed_off: Mutex::new(handed_off),
+            scan,
+            scans: Mutex::new(scans),
         });
         let (handoffs, receiver) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
@@ -189,6 +193,12 @@ impl Server {
         runtime.shutdown_timeout(Duration::ZERO);
     }
 
+    /// Ends the server, so that another one can open its files.
+    pub(crate) fn end(mut self) {
+        self.begin_drain();
+        self.join();
+    }
+
     /// Adds a subscription of the only worker.
     pub(crate) fn follow(&self, channel: &ChannelName) {
         let local_if_new = LocalId(NonZeroU32::MIN);
@@ -255,6 +265,15 @@ pub(crate) struct FakeEdge {
     pub connections: AtomicU64,
     give: mpsc::Sender<(Listener, TcpStream, Vec<u8>)>,
     handed_off: Mutex<mpsc::Receiver<(Listener, TcpStream, Vec<u8>)>>,
+    scan: mpsc::Sender<Scan>,
+    scans: Mutex<mpsc::Receiver<Scan>>,
+}
+
+/// A scan that the workers are asked for.
+pub(crate) struct Scan {
+    pub(crate) target: ScanTarget,
+    pub(crate) action: ScanAction,
+    pub(crate) ticket: Ticket<Scanned>,
 }
 
 impl FakeEdge {
@@ -267,6 +286,11 @@ impl FakeEdge {
     /// The same, with the listener whose rules it has passed.
     pub(crate) fn handed_off_by(&self) -> (Listener, TcpStream, Vec<u8>) {
         self.handed_off.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
+    }
+
+    /// Waits for the next scan.
+    pub(crate) fn scan(&self) -> Scan {
+        self.scans.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
     pub(crate) fn expect_no_handoff(&self) {
@@ -286,6 +310,17 @@ impl Edge for FakeEdge {
         }
         self.give.send((listener, stream, bytes.to_vec())).unwrap();
         Ok(())
+    }
+
+    fn scan(
+        &self,
+        target: ScanTarget,
+        action: ScanAction,
+        later: Later<'_, Scanned>,
+    ) -> LaterAnswer<Scanned> {
+        let (ticket, answer) = later.ticket();
+        self.scan.send(Scan { target, action, ticket }).unwrap();
+        answer
     }
 
     fn subscribers(&self) -> u64 {

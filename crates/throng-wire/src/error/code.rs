@@ -129,6 +129,8 @@ error_codes! {
         close SERVICE_RESTART, retry Retry::DrainWindow;
     /// A version of HTTP that the server does not speak.
     BadVersion "bad_version" 505 "this server speaks HTTP/1.0 and HTTP/1.1";
+    /// A revocation for which there is no room, in memory or on the disk.
+    NotStored "not_stored" 507 "the server could not store this";
 }
 
 impl ErrorCode {

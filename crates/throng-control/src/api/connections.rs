@@ -1,0 +1,156 @@
+//! The connections of a user or a channel, for operators: who is there, and how to end it.
+//!
+//! No plane keeps a list of them. All workers pass their connections, in time slices, and the last
+//! one answers. A worker that is stopping does not, which ends the wait with `busy`.
+
+use std::convert::Infallible;
+
+use http::request::Parts;
+use serde_json::json;
+use throng_core::{
+    ChannelName, ConnectionName, FoundConnection, Kind, Later, ScanAction, ScanClose, ScanTarget,
+    Scanned,
+};
+use throng_wire::websocket::close_code;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::parameters::{WORKERS_TIMEOUT, limit};
+use crate::control::Control;
+use crate::http::answer::{self, Answer, ApiError};
+use crate::http::{large_answer, names, query};
+use crate::late_answer::within;
+
+/// The longest reason: a close frame has 125 bytes, two of which are the code.
+const REASON_BYTES_MAX: usize = 123;
+
+/// The reason where the request gives none.
+const REASON: &str = "an operator has closed this connection";
+
+/// `GET /users/{user}/connections` and `/channels/{channel}/connections`.
+pub(crate) async fn list(
+    control: &Control,
+    head: &Parts,
+    kind: Kind,
+    segment: &str,
+) -> Result<Answer, ApiError> {
+    let name = names::from_segment(kind, segment)?;
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["limit"])?;
+    let action = ScanAction::List { limit: limit(query)? };
+    let Scanned { count, mut connections } = scan(control, target(control, &name), action).await?;
+    // The newest first. Those whose age is not known are older than all others.
+    connections.sort_by_key(|found| (std::cmp::Reverse(found.since_ms), found.name.0));
+    let has_more = count > connections.len() as u64;
+    let connections: Vec<_> = connections.iter().map(entry).collect();
+    let body = json!({
+        kind.noun(): name.name(),
+        "count": count,
+        "connections": connections,
+        "more": has_more,
+    });
+    let body = body.to_string().into_bytes();
+    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
+    Ok(large_answer::answer(answer::JSON, body, reservation))
+}
+
+fn entry(found: &FoundConnection) -> serde_json::Value {
+    json!({
+        "connection": found.name.to_string(),
+        "transport": found.transport.word(),
+        "since": found.since_ms,
+        "address": found.address.map(|address| address.to_string()),
+    })
+}
+
+/// `DELETE /users/{user}/connections` and `/channels/{channel}/connections`.
+pub(crate) async fn disconnect_all(
+    control: &Control,
+    head: &Parts,
+    kind: Kind,
+    segment: &str,
+) -> Result<Answer, ApiError> {
+    let name = names::from_segment(kind, segment)?;
+    let close = close(head)?;
+    let scanned = scan(control, target(control, &name), ScanAction::Close(close)).await?;
+    Ok(disconnected(scanned.count))
+}
+
+/// `DELETE /connections/{connection}`, the value of a `Throng-Connection`.
+pub(crate) async fn disconnect(
+    control: &Control,
+    head: &Parts,
+    segment: &str,
+) -> Result<Answer, ApiError> {
+    let name: ConnectionName = segment.parse().map_err(|_| {
+        ApiError::new(ErrorCode::BadName, "this is not the value of a `Throng-Connection`")
+    })?;
+    let close = close(head)?;
+    let scanned = scan(control, ScanTarget::Connection(name), ScanAction::Close(close)).await?;
+    if scanned.count == 0 {
+        return Err(ApiError::new(ErrorCode::NotFound, "there is no such connection"));
+    }
+    Ok(disconnected(scanned.count))
+}
+
+fn disconnected(count: u64) -> Answer {
+    let body = json!({ "disconnected": count });
+    answer::json(http::StatusCode::OK, body.to_string().into_bytes())
+}
+
+fn target(control: &Control, name: &ChannelName) -> ScanTarget {
+    match name.kind() {
+        Kind::User => ScanTarget::User {
+            inbox: name.clone(),
+            tags: control.authentication.tags_of(name.name()),
+        },
+        Kind::Channel | Kind::Internal => ScanTarget::Channel(name.clone()),
+    }
+}
+
+/// What the workers have found, or done.
+async fn scan(
+    control: &Control,
+    target: ScanTarget,
+    action: ScanAction,
+) -> Result<Scanned, ApiError> {
+    let ask = |later: Later<'_, _>| Ok::<_, Infallible>(control.edge.scan(target, action, later));
+    let Ok(scanned) = within(WORKERS_TIMEOUT, ask).await;
+    scanned.ok_or_else(|| {
+        let message = "the workers are too busy to pass all connections; try again later";
+        ApiError::new(ErrorCode::Busy, message)
+    })
+}
+
+/// How a request wants connections to be closed: its parameters `code`, `reason` and `reconnect`.
+fn close(head: &Parts) -> Result<ScanClose, ErrorResponse> {
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["code", "reason", "reconnect"]).map_err(|error| error.error)?;
+    let find = |name| query::find(query, name).map_err(|error| error.error);
+    let invalid = |message| ErrorResponse::new(ErrorCode::BadParameter, message);
+    let may_return = match find("reconnect")?.as_deref() {
+        None => None,
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(_) => return Err(invalid("`reconnect` is true or false")),
+    };
+    let code = match find("code")? {
+        None if may_return == Some(false) => close_code::DISCONNECTED_FOR_GOOD,
+        None => close_code::DISCONNECTED,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|code| (close_code::DISCONNECTED..=close_code::LAST).contains(code))
+            .ok_or_else(|| invalid("`code` is a close code from 4100 to 4999"))?,
+    };
+    let code_allows = code < close_code::DISCONNECTED_FOR_GOOD;
+    if may_return.is_some_and(|may_return| may_return != code_allows) {
+        let message = "clients come back after codes from 4100 to 4499, and not after codes from \
+            4500 to 4999; `reconnect` says otherwise";
+        return Err(invalid(message));
+    }
+    let reason = find("reason")?.unwrap_or(REASON.into());
+    if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
+        return Err(invalid("`reason` has at most 123 bytes and no control characters"));
+    }
+    Ok(ScanClose { code, reason: reason.into(), may_return: code_allows })
+}

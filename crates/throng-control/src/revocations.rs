@@ -1,0 +1,194 @@
+//! Revokes tokens: on the disk first, then for new requests, then on live connections.
+//!
+//! One task owns the file. It writes the revocations of all requests that wait at the same time in
+//! one step, so that a thousand of them take little longer than one. The disk is waited for on a
+//! thread that serves no connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_access::revocation::{FileStorage, RevokeError};
+use throng_access::{AccessControl, Revocation, RevocationLog, Revocations, Subject};
+use throng_core::{Later, ScanAction, ScanTarget, Ticket, clock};
+use throng_wire::{ErrorCode, ErrorResponse};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::edge::Edge;
+
+/// Requests that may wait for the disk. Beyond it they are refused with `busy`.
+const WAITING_MAX: usize = 1024;
+
+/// How often revocations are forgotten that concern no living token.
+const TIDY_INTERVAL: Duration = Duration::from_secs(600);
+
+/// What an operator orders.
+#[derive(Debug)]
+enum Change {
+    Revoke(Revocation),
+    Lift(Subject),
+}
+
+/// Whether the change was made: `false` if there was nothing to lift.
+type Outcome = Result<bool, ErrorResponse>;
+
+#[derive(Debug)]
+struct Order {
+    change: Change,
+    done: oneshot::Sender<Outcome>,
+}
+
+/// The way to the owner of the file.
+#[derive(Debug)]
+pub(crate) struct Revoker {
+    /// `None` if the settings name no file.
+    open: Option<(mpsc::Sender<Order>, Arc<Revocations>)>,
+}
+
+/// The owner of the file.
+pub(crate) struct RevocationTask {
+    log: RevocationLog<FileStorage>,
+    orders: mpsc::Receiver<Order>,
+    access: Arc<AccessControl>,
+    edge: Arc<dyn Edge>,
+}
+
+/// The two ends. There is no owner if the settings name no file.
+pub(crate) fn new(
+    access: &Arc<AccessControl>,
+    edge: Arc<dyn Edge>,
+) -> (Revoker, Option<RevocationTask>) {
+    let log = access.revocations.lock().ok().and_then(|mut log| log.take());
+    let Some(log) = log else { return (Revoker { open: None }, None) };
+    let (sender, orders) = mpsc::channel(WAITING_MAX);
+    let revoker = Revoker { open: Some((sender, Arc::clone(log.revocations()))) };
+    (revoker, Some(RevocationTask { log, orders, access: Arc::clone(access), edge }))
+}
+
+impl Revoker {
+    /// Makes a revocation hold. When it returns, the revocation survives a restart, no request with
+    /// such a token is accepted any more, and the workers know that they have to close connections.
+    pub(crate) async fn revoke(&self, revocation: Revocation) -> Result<(), ErrorResponse> {
+        self.order(Change::Revoke(revocation)).await.map(drop)
+    }
+
+    /// Takes a revocation back. Returns whether there was one.
+    pub(crate) async fn lift(&self, subject: Subject) -> Result<bool, ErrorResponse> {
+        self.order(Change::Lift(subject)).await
+    }
+
+    /// The revocations that hold.
+    pub(crate) fn revocations(&self) -> Result<&Arc<Revocations>, ErrorResponse> {
+        self.open.as_ref().map(|(_, revocations)| revocations).ok_or_else(no_file)
+    }
+
+    async fn order(&self, change: Change) -> Outcome {
+        let (sender, _) = self.open.as_ref().ok_or_else(no_file)?;
+        let (done, outcome) = oneshot::channel();
+        if sender.try_send(Order { change, done }).is_err() {
+            let message = "too many revocations wait for the disk; try again later";
+            return Err(ErrorResponse::new(ErrorCode::Busy, message));
+        }
+        // The owner answers each order unless the server ends.
+        outcome.await.unwrap_or_else(|_| Err(ErrorCode::Draining.into()))
+    }
+}
+
+fn no_file() -> ErrorResponse {
+    let message = "this server keeps no revocations: start it with --revocations-file";
+    ErrorResponse::new(ErrorCode::Forbidden, message)
+}
+
+impl RevocationTask {
+    /// Serves orders until the control plane is dropped.
+    pub(crate) async fn run(mut self) {
+        let mut tidying = interval(TIDY_INTERVAL);
+        tidying.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut orders = Vec::new();
+            tokio::select! {
+                count = self.orders.recv_many(&mut orders, WAITING_MAX) => {
+                    if count == 0 {
+                        return;
+                    }
+                }
+                _ = tidying.tick() => {}
+            }
+            let RevocationTask { log, .. } = self;
+            let Ok((log, made)) = tokio::task::spawn_blocking(move || execute(log, orders)).await
+            else {
+                return tracing::error!("the file of revocations is not written any more");
+            };
+            self = RevocationTask { log, ..self };
+            self.enforce(made);
+        }
+    }
+
+    /// Tells the workers what was revoked, and then the operators that it is.
+    fn enforce(&self, made: Vec<(Order, Outcome)>) {
+        let revoked: Vec<_> = made
+            .iter()
+            .filter(|(_, outcome)| outcome.is_ok())
+            .filter_map(|(order, _)| match &order.change {
+                Change::Revoke(revocation) => Some(self.access.tagger.of_revocation(revocation)),
+                Change::Lift(_) => None,
+            })
+            .collect();
+        if !revoked.is_empty() {
+            // The answer of the workers is not awaited: they act at once, or they have ended.
+            let mut issue = || Ticket::new(drop);
+            let target = ScanTarget::Sessions(revoked);
+            drop(self.edge.scan(target, ScanAction::Revoke, Later::new(&mut issue)));
+        }
+        for (order, outcome) in made {
+            // Fails if the operator has gone.
+            let _ = order.done.send(outcome);
+        }
+    }
+}
+
+/// Makes changes on the disk. Returns the log and what became of each order. Without orders it only
+/// forgets.
+fn execute(
+    mut log: RevocationLog<FileStorage>,
+    orders: Vec<Order>,
+) -> (RevocationLog<FileStorage>, Vec<(Order, Outcome)>) {
+    let now_s = clock::machine_ms() / 1000;
+    if orders.is_empty()
+        && let Err(error) = log.tidy(now_s)
+    {
+        tracing::warn!(%error, "the file of revocations cannot be rewritten");
+    }
+    let revocation = |order: &Order| match &order.change {
+        Change::Revoke(revocation) => Some(revocation.clone()),
+        Change::Lift(_) => None,
+    };
+    // All in one step; if that fails, each by itself, because one of them may be the reason.
+    let together: Option<Vec<_>> = orders.iter().map(revocation).collect();
+    let is_done = together.is_some_and(|all| log.revoke(&all, now_s).is_ok());
+    let outcome = |order: &Order| match &order.change {
+        Change::Revoke(_) if is_done => Ok(true),
+        Change::Revoke(one) => {
+            log.revoke(std::slice::from_ref(one), now_s).map(|()| true).map_err(refusal)
+        }
+        Change::Lift(subject) => log.lift(subject, now_s).map_err(refusal),
+    };
+    let outcomes: Vec<_> = orders.iter().map(outcome).collect();
+    (log, orders.into_iter().zip(outcomes).collect())
+}
+
+/// The response to an operator whose revocation was not made.
+fn refusal(error: RevokeError) -> ErrorResponse {
+    let code = match error {
+        RevokeError::Future => ErrorCode::BadParameter,
+        RevokeError::Full(_) => ErrorCode::NotStored,
+        RevokeError::Storage(ref cause) => {
+            tracing::error!(%cause, "a revocation cannot be stored");
+            return ErrorResponse::new(
+                ErrorCode::NotStored,
+                "the revocation could not be written to the disk, and does not hold",
+            );
+        }
+    };
+    ErrorResponse::new(code, error.to_string())
+}
