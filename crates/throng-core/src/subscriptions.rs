@@ -39,7 +39,8 @@
 //! * What all replay buffers hold for blocked subscriptions only stays within
 //!   [`BLOCKED_BYTES_MAX`], or the limit of [`SubscriptionTable::set_max_blocked_bytes`]. Beyond it
 //!   the oldest messages are dropped, and subscriptions that lack them have a gap.
-//! * No cursor is 2^31 behind its channel's head, so that 32 bits tell it: see `cursor`.
+//! * No cursor is 2^31 behind its channel's head or 2^30 ahead of it, so that 32 bits tell it: see
+//!   `cursor`.
 
 mod channel;
 mod circular_list;
@@ -63,7 +64,7 @@ use crate::message::{InFlight, Message};
 use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
 use channel::LocalChannel;
-use cursor::{distance, full_cursor};
+use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use subscription::SubscriptionId;
@@ -187,8 +188,10 @@ impl SubscriptionTable {
             let epoch = self.epochs.add(followed.head.epoch, followed.are_offsets_consecutive);
             self.channels.insert(LocalChannel::new(followed, epoch, is_user));
         }
+        self.bring_into_reach(local, followed.cursor.offset);
         let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
         let channel = &mut self.channels[local.index()];
+        debug_assert_eq!(full_cursor(channel.head, cursor as u32), cursor, "out of reach");
         let is_catching_up = cursor < channel.head;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
@@ -314,9 +317,10 @@ impl SubscriptionTable {
     pub fn advance(&mut self, id: SubscriptionId, offset: u64) {
         debug_assert!(self.live(id).is_some(), "messages are written to live subscriptions");
         let Some(local) = self.local(id) else { return };
-        let subscription = &mut self.subscriptions[id.index()];
-        debug_assert!(distance(offset, subscription.cursor) >= 0, "cursors only move forward");
-        subscription.cursor = offset as u32;
+        debug_assert!(self.cursor(id).is_some_and(|cursor| cursor <= offset), "it moves back");
+        // A backlog may be ahead of the head, while its notifications are on their way.
+        self.bring_into_reach(local, offset);
+        self.subscriptions[id.index()].cursor = offset as u32;
         if offset >= self.channels[local.index()].head {
             self.unmark(id, CATCHING_UP);
         }
@@ -348,8 +352,12 @@ impl SubscriptionTable {
 
     /// The id of the last message written to a subscription; `None` if it has ended.
     pub fn position(&self, id: SubscriptionId) -> Option<MessageId> {
-        let epoch = self.channels[self.local(id)?.index()].epoch;
-        Some(MessageId { epoch: self.epochs.get(epoch), offset: self.cursor(id)? })
+        let channel = &self.channels[self.local(id)?.index()];
+        let cursor = self.cursor(id)?;
+        // A cursor that was pulled up is after messages that were not written. A client that
+        // resumes from offset 0 instead gets them, or learns of the gap.
+        let offset = if cursor < oldest_floor(channel.head) { 0 } else { cursor };
+        Some(MessageId { epoch: self.epochs.get(channel.epoch), offset })
     }
 
     /// The channel's subscription `at`, or the first one without `at` or if that has ended. A

@@ -21,6 +21,9 @@ use crate::random::Random;
 /// The number of streams.
 const STREAMS: u64 = 3;
 
+/// What a sequence number may grow by at once, around the limits of cursors of 32 bits.
+const LEAPS: [u64; 6] = [1 << 29, (1 << 30) - 1, 1 << 30, 1 << 31, (1 << 32) - 1, 5 << 30];
+
 /// The epoch of the wrapped engine, which no client sees.
 pub(crate) const HIDDEN_EPOCH: Epoch = Epoch::numbered(0);
 
@@ -46,6 +49,8 @@ pub(crate) struct StreamIds {
 
 struct State {
     random: Random,
+    /// Whether sequence numbers grow by more than cursors of 32 bits tell.
+    leaps: bool,
     /// The last sequence number of each stream.
     sequences: [u64; STREAMS as usize],
     /// The messages of each channel since the beginning.
@@ -67,10 +72,11 @@ impl StreamIds {
         engine: Box<dyn Engine>,
         queues: Vec<Arc<WorkerQueue>>,
         first_epoch: u64,
-        random: Random,
+        mut random: Random,
     ) -> StreamIds {
+        let leaps = random.percent(40);
         let sequences = [0; STREAMS as usize];
-        let state = Mutex::new(State { random, sequences, channels: HashMap::new() });
+        let state = Mutex::new(State { random, leaps, sequences, channels: HashMap::new() });
         StreamIds { engine, queues, first_epoch, state }
     }
 
@@ -143,9 +149,10 @@ impl StreamIds {
     fn accept(&self, channel: &ChannelName, inner: u64, is_duplicate: bool) -> MessageId {
         if !is_duplicate {
             let mut state = self.lock();
-            let State { random, sequences, channels } = &mut *state;
+            let State { random, leaps, sequences, channels } = &mut *state;
             let sequence = &mut sequences[stream_of(channel) as usize];
             *sequence += match random.below(100) {
+                0..3 if *leaps => random.pick(&LEAPS),
                 0..30 => random.between(2, 50) as u64,
                 _ => 1,
             };

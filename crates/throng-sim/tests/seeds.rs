@@ -70,6 +70,7 @@ const INTERESTING: &[&str] = &[
     "overload: WebSocket closed",
     "overload: cut off",
     "offsets skip: gap",
+    "offsets skip: gap, out of reach",
     "offsets skip: resume between two messages",
     "permit: waited for",
     "ping",

@@ -4,6 +4,10 @@
 //! That works as long as no cursor is 2^31 behind the head. So each time the head passes a multiple
 //! of [`REACH`], the table's `pull_up` moves the cursors that are left behind, and those
 //! subscriptions get a gap.
+//!
+//! A subscription may start ahead of the head, while notifications of messages before its cursor
+//! are on their way. If that is [`REACH`] ahead or more, the table's `bring_into_reach` moves the
+//! head there, and the others get a gap.
 
 pub(super) const REACH_BITS: u32 = 30;
 

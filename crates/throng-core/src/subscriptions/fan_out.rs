@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cursor::{REACH_BITS, full_cursor, oldest_floor};
+use super::cursor::{REACH, REACH_BITS, full_cursor, oldest_floor};
 use super::subscription::{BLOCKED, SubscriptionId};
 use super::{SubscriptionTable, Waiting};
 use crate::id::{ConnectionId, LocalId};
@@ -112,14 +112,13 @@ impl SubscriptionTable {
         self.queue_pass(local);
     }
 
-    /// Brings replay buffer and cursors within [`REACH`](super::cursor::REACH) of the offset of
+    /// Brings replay buffer and cursors within [`REACH`] of the offset of
     /// `message`, which is about to become the channel's head. Visits all subscriptions, but only
     /// once in 2^30 offsets.
     fn pull_up(&mut self, local: LocalId, message: &Message) {
         let head = message.id.offset;
         let oldest = oldest_floor(head);
         let channel = &mut self.channels[local.index()];
-        let known = channel.head;
         if let Some(buffer) = &mut channel.buffer
             && buffer.floor() < oldest
         {
@@ -128,19 +127,49 @@ impl SubscriptionTable {
             self.pending_bytes -= buffer.pending_bytes();
             buffer.restart_after(head - 1);
         }
-        let mut next = channel.first;
+        self.pull_cursors_up(local, head, |cursor| message.previous <= cursor);
+    }
+
+    /// Moves the cursors that 32 bits do not tell once the channel's head is `head`. `lacks_one`
+    /// says whether a subscription with this cursor lacks only the message with this offset, which
+    /// it then gets. Any other has a gap.
+    fn pull_cursors_up(&mut self, local: LocalId, head: u64, lacks_one: impl Fn(u64) -> bool) {
+        let oldest = oldest_floor(head);
+        let channel = &self.channels[local.index()];
+        let (known, mut next) = (channel.head, channel.first);
         for _ in 0..channel.count {
             let Some(id) = next else { unreachable!("the list is circular") };
             let subscription = &mut self.subscriptions[id.index()];
             let cursor = full_cursor(known, subscription.cursor);
             if cursor < oldest {
-                // A subscription that lacks more than this message has a gap. A backlog may lower
-                // the floor later, so its cursor goes below every floor to come.
-                let lacks_one = message.previous <= cursor;
-                subscription.cursor = (if lacks_one { head - 1 } else { oldest - 1 }) as u32;
+                // A backlog may lower the floor later, so a cursor with a gap goes below every
+                // floor to come.
+                let pulled_up = if lacks_one(cursor) { head - 1 } else { oldest - 1 };
+                subscription.cursor = pulled_up as u32;
             }
             next = Some(subscription.next);
         }
+    }
+
+    /// Makes room for a cursor at `offset`. If that is [`REACH`] ahead of the channel's head, 32
+    /// bits would not tell it from one behind the head; so the channel goes on with the messages
+    /// after it. The notifications up to there are on their way, and are ignored when they come. A
+    /// pass offers each other subscription its gap.
+    pub(super) fn bring_into_reach(&mut self, local: LocalId, offset: u64) {
+        let channel = &mut self.channels[local.index()];
+        if offset.saturating_sub(channel.head) < REACH {
+            return;
+        }
+        let buffer = channel.buffer_mut();
+        self.buffer_bytes -= buffer.bytes();
+        self.pending_bytes -= buffer.pending_bytes();
+        buffer.restart_after(offset);
+        self.pull_cursors_up(local, offset, |_| false);
+        let channel = &mut self.channels[local.index()];
+        channel.head = offset;
+        let count = channel.count;
+        channel.buffer_mut().pass.visits_left = count;
+        self.queue_pass(local);
     }
 
     fn queue_pass(&mut self, local: LocalId) {

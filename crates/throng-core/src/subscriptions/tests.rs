@@ -172,6 +172,45 @@ fn a_hole_before_a_leap_is_a_gap_for_a_subscription_that_had_all() {
 }
 
 #[test]
+fn a_subscription_that_starts_out_of_reach_of_the_head_is_exact() {
+    for ahead in [REACH - 1, REACH, 2 * REACH, 4 * REACH, 4 * REACH + 5] {
+        let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
+        let (channel, local) = (ChannelId(0), table.next_local());
+        let join = |table: &mut SubscriptionTable, connection, head| {
+            let followed = model::followed(channel, local, head);
+            table.join(ConnectionId::new(connection), &followed, false, None)
+        };
+        let old = join(&mut table, 0, 5);
+        // The notification of the message at `head` is still on its way.
+        let head = 5 + ahead;
+        let new = join(&mut table, 1, head);
+        table.check_invariants();
+        assert_eq!(table.cursor(new), Some(head));
+        assert!(matches!(table.waiting(new), Waiting::Nothing), "{ahead} ahead");
+        table.append(local, channel, &model::message(head, 5));
+        assert!(matches!(table.waiting(new), Waiting::Nothing), "it started after this one");
+        match table.waiting(old) {
+            Waiting::Messages(_) if ahead < REACH => {}
+            Waiting::Gap { missed, resume_at, .. } if ahead >= REACH => {
+                assert!(missed.is_some_and(|missed| missed > 0) && resume_at.offset == head);
+            }
+            other => panic!("{ahead} ahead: {other:?}"),
+        }
+        // The pass offers the gap, and both go on with the next message.
+        let (mut visits, mut batch) = (9, Vec::new());
+        table.next_batch(&mut visits, &mut batch);
+        assert_eq!(batch.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [old]);
+        table.advance(old, head);
+        table.append(local, channel, &model::message(head + 1, head));
+        for id in [old, new] {
+            let Waiting::Messages(messages) = table.waiting(id) else { panic!("it is behind") };
+            assert_eq!(messages.map(|message| message.id.offset).collect::<Vec<_>>(), [head + 1]);
+        }
+        table.check_invariants();
+    }
+}
+
+#[test]
 fn the_oldest_blocked_messages_are_evicted_first() {
     let world = World::new(rules(0, 9, 9, LagPolicy::Skip), Offsets::CountingFrom(0));
     let mut world = world.holding(6);

@@ -6,7 +6,7 @@ use super::Client;
 use super::expected::{Command, Cursor, Greeting, PublishAnswer};
 use super::message::{envelope, noun};
 use super::plan::{Plan, Transport};
-use super::view::View;
+use super::view::{View, is_out_of_reach};
 use crate::decode::http::Head;
 use crate::model::{Begin, Model};
 use crate::{Check, ensure};
@@ -164,6 +164,7 @@ impl Client {
         let topic = cursor.topic;
         ensure!(model.topics[topic].skips(), "a gap where the lag policy is to close: {value}");
         let to = model.offset(topic, value["id"].as_str().unwrap_or_default())?;
+        let is_far = is_out_of_reach(cursor.offset, model.head(topic));
         if model.are_offsets_consecutive {
             let missed = value["missed"].as_u64().unwrap_or_default();
             ensure!(missed > 0 && missed <= to, "{value}");
@@ -174,11 +175,16 @@ impl Client {
         } else {
             view.notes.saw("offsets skip: gap");
             ensure!(value.get("missed").is_none(), "{value}, but offsets skip");
-            let is_message = model.entry(topic, to).is_some();
+            if is_far {
+                view.notes.saw("offsets skip: gap, out of reach");
+            }
+            // One that is out of reach goes on before a message, wherever its predecessor is.
+            let is_message = is_far || model.entry(topic, to).is_some();
             ensure!(to > cursor.offset && is_message, "{value}, the cursor is {}", cursor.offset);
         }
         let exceeds_lag = model.exceeds_lag(topic, model.previous(topic, to), model.head(topic))
-            || view.may_be_dropped(topic, to);
+            || view.may_be_dropped(topic, to)
+            || is_far;
         ensure!(exceeds_lag, "{value}, but {} is within the lag limit", cursor.offset);
         cursor.offset = to;
         self.gaps += 1;

@@ -4,7 +4,7 @@ use super::Client;
 use super::expected::{Command, Cursor, Request};
 use super::plan::Transport;
 use super::reconnect::{UNREAD_MS, reconnect_ms_of};
-use super::view::View;
+use super::view::{View, is_out_of_reach};
 use crate::pipe::End;
 use crate::{Check, ensure};
 
@@ -271,7 +271,8 @@ impl Client {
             let head = view.model.head_at(cursor.topic, end.at.published);
             !view.model.topics[cursor.topic].skips()
                 && (view.model.exceeds_lag(cursor.topic, cursor.offset, head)
-                    || view.may_be_dropped(cursor.topic, cursor.offset + 1))
+                    || view.may_be_dropped(cursor.topic, cursor.offset + 1)
+                    || is_out_of_reach(cursor.offset, head))
         });
         let cursors = &self.cursors;
         let heads = cursors.iter().map(|it| view.model.head_at(it.topic, end.at.published));

@@ -7,7 +7,7 @@ use throng_core::{Body, Kind};
 
 use super::Client;
 use super::expected::Cursor;
-use super::view::View;
+use super::view::{View, is_out_of_reach};
 use crate::model::{Entry, Model};
 use crate::{Check, ensure};
 
@@ -77,7 +77,10 @@ impl Client {
             let is_expected = if at == nth {
                 offset == cursor.offset
             } else {
+                // One with a gap to come resumes from the beginning.
+                let has_gap = is_out_of_reach(cursor.offset, model.head(cursor.topic));
                 model.is_only_excluded(cursor.topic, cursor.offset, offset, self.name)
+                    || (has_gap && offset == 0)
             };
             ensure!(is_expected, "the id `{id}`, but the cursor is {}", cursor.offset);
         }

@@ -66,6 +66,15 @@ pub(crate) struct Terms {
     pub(crate) reserve: Option<(u32, u32)>,
 }
 
+/// The distance from the head that a worker's cursors are sure to tell.
+const CURSOR_REACH: u64 = (1 << 30) - 1;
+
+/// Whether the messages between `offset` and the head may be lost to a subscription that has none
+/// of them: a cursor of 32 bits does not tell how far behind it is.
+pub(crate) fn is_out_of_reach(offset: u64, head: u64) -> bool {
+    head.saturating_sub(offset) >= CURSOR_REACH
+}
+
 impl View<'_> {
     /// Whether a worker may evict a connection that has sent `bytes` of something incomplete.
     pub(crate) fn may_evict(&self, bytes: usize) -> bool {

@@ -58,6 +58,7 @@ impl SubscriptionTable {
             before = message.id.offset;
         }
         assert_eq!(before, channel.head, "the replay buffer ends at the head");
+        // Frozen state relies on it.
         assert!(channel.head - buffer.floor() < 2 * REACH);
         let weight = |message: &Arc<Message>| message.weight_bytes();
         assert_eq!(buffer.bytes(), buffer.messages().iter().map(weight).sum::<usize>());

@@ -197,11 +197,6 @@ impl World {
             return;
         }
         let channel = self.channel(topic_at);
-        if self.offsets == Offsets::Leaping {
-            // The one thing not promised: to join after a leap whose notification is still on its
-            // way.
-            self.take_notifications(usize::MAX);
-        }
         let topic = &mut self.topics[usize::from(topic_at)];
         let retained = topic.log.len().saturating_sub(self.rule.retention.max_messages);
         let retained = &topic.log[retained..];
