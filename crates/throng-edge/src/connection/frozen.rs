@@ -193,6 +193,8 @@ impl FrozenConnection {
             State::Streaming => true,
             State::Waiting | State::LongPolling => false,
         };
+        // It keeps the flag if it is refused or timed out before the control plane has room.
+        let may_await_control = self.state == State::Head || is_closing;
         let is_half_read = io.is_some_and(|io| io.half_read.is_some());
         let reads_frames = self.state == State::Streaming && self.flags.has(Flags::WEBSOCKET);
         (self.id.index() as usize) < ConnectionName::INDICES_MAX
@@ -200,7 +202,7 @@ impl FrozenConnection {
             && (self.state == State::Streaming || self.expires.is_none())
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
             && (!is_parked || self.flags.has(Flags::SERVED))
-            && (!self.flags.has(Flags::AWAITS_CONTROL) || self.state == State::Head)
+            && (!self.flags.has(Flags::AWAITS_CONTROL) || may_await_control)
             && (!self.flags.has(Flags::PEER_ENDED) || self.flags.has(Flags::BLOCKED))
             && (!self.flags.has(Flags::V1) || self.flags.has(Flags::WEBSOCKET))
             && (!self.flags.has(Flags::WEBSOCKET) || reads_frames || is_closing)
@@ -471,6 +473,10 @@ mod tests {
             let flags = parked().flags.with(flag, true);
             assert!(is_refused(FrozenConnection { flags, ..parked() }), "{flag:?}");
         }
+        // Refused or timed out before the control plane took its request.
+        let (state, flags) = (State::Closing, Flags::AWAITS_CONTROL);
+        let subscriptions = Vec::new();
+        assert!(!is_refused(FrozenConnection { state, flags, subscriptions, ..parked() }));
         let v1 = Flags::SERVED.with(Flags::V1, true);
         assert!(is_refused(FrozenConnection { flags: v1, ..parked() }));
         // Output that nothing would ever write.
