@@ -1,0 +1,21 @@
+// Logs in to the example of the guide, sends TEXT, and prints the items of the list as JSON once one
+// of them is TEXT. Usage: node login.mjs CHROMIUM URL USER PASSWORD TEXT
+import { chromium } from "playwright-core";
+
+const [, , executablePath, url, user, password, text] = process.argv;
+const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+const browser = await chromium.launch({ executablePath, args: flags });
+try {
+  const page = await browser.newPage();
+  await page.goto(url);
+  await page.fill('[name="user"]', user);
+  await page.fill('[name="password"]', password);
+  await page.click("button");
+  await page.fill("#text", text);
+  await page.press("#text", "Enter");
+  const items = page.locator("#list li");
+  await items.filter({ hasText: text }).waitFor();
+  console.log(JSON.stringify(await items.allInnerTexts()));
+} finally {
+  await browser.close();
+}
