@@ -211,6 +211,7 @@ impl SubscriptionTable {
     /// Ends a subscription. The caller tells the engine. `None` if it has ended before.
     pub fn leave(&mut self, id: SubscriptionId) -> Option<Left> {
         let local = self.local(id)?;
+        // The channel counts marked subscriptions.
         self.unmark(id, BLOCKED);
         self.unmark(id, CATCHING_UP);
         self.unlink(local, id);
@@ -223,6 +224,7 @@ impl SubscriptionTable {
             self.channels.remove(local.index());
             self.epochs.remove(epoch);
         } else {
+            // It may have been the last blocked one, for which the messages were kept.
             self.trim(local);
         }
         Some(left)
@@ -303,6 +305,7 @@ impl SubscriptionTable {
                 return Waiting::Messages(buffer.after(cursor));
             }
             Some(buffer) => buffer.floor(),
+            // Nothing is kept, so what it lacks was dropped.
             None => channel.head,
         };
         let is_counted = self.epochs.are_offsets_consecutive(channel.epoch);

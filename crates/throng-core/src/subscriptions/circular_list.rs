@@ -99,6 +99,7 @@ impl SubscriptionTable {
             is_behind: distance(channel.head, subscription.cursor) > 0,
         };
         if channel.first == Some(id) {
+            // The pass has come round: all were offered what was the head at its last visit here.
             let wrap_head = std::mem::replace(&mut buffer.pass.wrap_head, channel.head);
             self.pending_bytes -= buffer.mark_offered(wrap_head, &mut self.completions);
             self.trim_to_lag(local);

@@ -98,6 +98,7 @@ impl SubscriptionTable {
             self.pending_bytes -= buffer.pending_bytes();
             buffer.restart_after(message.previous);
         }
+        // Before the head moves, from which the cursors' other halves follow.
         if known >> REACH_BITS != message.id.offset >> REACH_BITS {
             self.pull_up(local, message);
         }

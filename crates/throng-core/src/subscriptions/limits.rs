@@ -21,6 +21,7 @@ impl SubscriptionTable {
         let oldest = floor.min(oldest_floor(head));
         let from = backlog.partition_point(|message| message.id.offset <= oldest);
         let to = backlog.partition_point(|message| message.id.offset <= floor);
+        // Whether the backlog has all messages from the cursor to `oldest`.
         let is_whole = backlog.get(from).is_some_and(|message| message.previous <= cursor);
         if from < to {
             let buffer = channel.buffer_mut();
@@ -29,6 +30,7 @@ impl SubscriptionTable {
                 self.buffer_bytes += buffer.push_front(own(message), floor);
             }
         }
+        // Just below the oldest floor it has a gap for good.
         cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
     }
 
@@ -63,6 +65,7 @@ impl SubscriptionTable {
         let rule = self.rules.get(channel.rule);
         let retention = rule.retention;
         let (max_messages, max_bytes) = match (channel.blocked, channel.catching_up) {
+            // What all were offered is written to all.
             (0, _) => (0, 0),
             (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
             _ => (

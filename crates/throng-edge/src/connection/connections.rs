@@ -10,10 +10,8 @@
 //! * The counts agree with the connections in the table ([`Connections::check_invariants`]), and
 //!   other threads see the counts of the last change.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throng_access::{Grants, GrantsId, Session};
 use throng_core::slab::Slab;
 use throng_core::{ConnectionName, WorkerId};
 
@@ -372,115 +370,6 @@ impl<S> Connections<S> {
         self.load().taken.store(self.places.taken(), Ordering::Relaxed);
     }
 
-    /// The connection's request waits for answers, at most until the tick `deadline`. One that is
-    /// not parked yet is [`State::Waiting`] from now on.
-    pub(crate) fn begin_wait(&mut self, id: ConnectionId, pending: Pending, deadline: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
-        if connection.state == State::Head {
-            connection.state = State::Waiting;
-        }
-        debug_assert!(matches!(connection.state, State::Waiting | State::Streaming));
-        self.side.begin_wait(id, connection, pending, deadline);
-        // What waits is counted there.
-        connection.io_mut();
-        self.update_buffered(id);
-    }
-
-    /// The connection waits no longer. Returns what it has waited with, if it has.
-    pub(crate) fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
-        let connection = self.table.get_mut(id.index())?;
-        let pending = self.side.end_wait(id, connection)?;
-        if connection.state == State::Waiting {
-            connection.state = State::Head;
-        }
-        self.update_buffered(id);
-        Some(pending)
-    }
-
-    /// What the connection waits for; `None` if it does not wait.
-    pub(crate) fn pending(&self, id: ConnectionId) -> Option<&Pending> {
-        self.side.pending(self.get(id)?)
-    }
-
-    /// What the connection waits for; `None` if it does not wait.
-    pub(crate) fn pending_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
-        let connection = self.table.get(id.index())?;
-        self.side.pending_mut(connection)
-    }
-
-    /// Whether the connection waits, and its deadline is over.
-    pub(crate) fn is_wait_over(&self, id: ConnectionId, now: u32) -> bool {
-        self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
-    }
-
-    /// Whether a streaming connection has other deadlines than that of its heartbeat.
-    pub(crate) fn has_deadlines(&self, connection: &Connection<S>) -> bool {
-        self.side.has_entry(connection)
-    }
-
-    /// The session of the connection's token; `None` without a token.
-    pub(crate) fn session(&self, id: ConnectionId) -> Option<&Session> {
-        self.side.session(self.get(id)?)
-    }
-
-    /// The session of this connection, which is in the table.
-    pub(crate) fn session_of(&self, connection: &Connection<S>) -> Option<&Session> {
-        self.side.session(connection)
-    }
-
-    /// What the token of a session grants.
-    pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
-        self.side.grants_of(session)
-    }
-
-    /// Begins a session of a parked connection, instead of the one that it has. `session` makes it,
-    /// with the place of `grants`.
-    pub(crate) fn begin_session(
-        &mut self,
-        id: ConnectionId,
-        grants: &Arc<Grants>,
-        session: impl FnOnce(GrantsId) -> Session,
-    ) {
-        // A failed write may have released it.
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
-        debug_assert!(matches!(connection.state, State::Streaming | State::LongPolling));
-        self.side.begin_session(connection, grants, session);
-    }
-
-    /// The client was told that its session ends.
-    pub(crate) fn note_told(&mut self, id: ConnectionId) {
-        let Some(connection) = self.table.get(id.index()) else { return };
-        self.side.note_told(connection);
-    }
-
-    /// What a streaming connection may do ends at the tick `expires`, if not earlier.
-    pub(crate) fn limit(&mut self, id: ConnectionId, expires: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
-        debug_assert!(connection.state == State::Streaming);
-        self.side.limit(id, connection, expires);
-    }
-
-    /// The tick at which what the connection may do ends, if it does.
-    pub(crate) fn expires(&self, id: ConnectionId) -> Option<u32> {
-        self.side.expires(self.get(id)?)
-    }
-
-    /// Whether what the connection may do has ended.
-    pub(crate) fn is_expired(&self, id: ConnectionId, now: u32) -> bool {
-        self.get(id).is_some_and(|connection| self.side.is_expired(connection, now))
-    }
-
-    /// The tick at which the connection is due, apart from what it waits for.
-    pub(crate) fn own_due(&self, id: ConnectionId) -> Option<u32> {
-        Some(self.side.own_due(self.get(id)?))
-    }
-
-    /// Sets the tick at which the connection is due, apart from what it waits for.
-    pub(crate) fn set_own_due(&mut self, id: ConnectionId, due: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
-        self.side.set_own_due(id, connection, due);
-    }
-
     /// Counts the bytes that the connection buffers now.
     pub(crate) fn update_buffered(&mut self, id: ConnectionId) {
         // A connection that was evicted may be gone, and an idle one buffers nothing.
@@ -559,5 +448,6 @@ impl<S> Connections<S> {
     }
 }
 
+mod side;
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,7 @@ impl<N: Net> Worker<N> {
         let is_envelope = connection.encoding().is_envelope();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
             let advanced_to = answer.add_all(backlog.iter(), name, is_envelope);
+            // Before the answer is written: its id is the position after these messages.
             if let Some(offset) = advanced_to {
                 self.subscriptions.advance(subscription, offset);
             }
@@ -75,6 +76,7 @@ impl<N: Net> Worker<N> {
             let mut advanced_to = None;
             match self.subscriptions.waiting(subscription) {
                 Waiting::Nothing => {}
+                // The answer reports the gap; the messages after it come with the next poll.
                 Waiting::Gap { resume_at, .. } => {
                     advanced_to = Some(resume_at.offset);
                     answer.has_gap = true;

@@ -98,6 +98,7 @@ impl<N: Net> Worker<N> {
             match self.access.policy.may(&asker, action, Later::new(&mut issue)) {
                 Answer::Now(decision) => match decision.allowed_until_ms() {
                     Ok(end_ms) => until_ms = earliest(until_ms, end_ms),
+                    // Late answers about other parts find nothing that waits, and are dropped.
                     Err(error) => return Permission::Refused(error),
                 },
                 Answer::Later(_) => left += 1,

@@ -115,6 +115,7 @@ impl<N: Net> Worker<N> {
     fn read_on(&mut self, id: ConnectionId) {
         if self.connections.get(id).is_some() {
             self.connections.trim_buffers(id);
+            // Events are edge-triggered: what came while it waited raises none.
             self.deferred.defer_read(id, &mut self.connections);
         }
     }
