@@ -65,10 +65,12 @@ pub enum RecordKind {
     Connection = 19,
     /// The last record of a worker.
     WorkerEnd = 20,
+    /// What tokens grant that connections of a worker have shown.
+    Grants = 21,
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 10] = [
+    const ALL: [RecordKind; 11] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -79,6 +81,7 @@ impl RecordKind {
         RecordKind::PartialMessage,
         RecordKind::Connection,
         RecordKind::WorkerEnd,
+        RecordKind::Grants,
     ];
 }
 

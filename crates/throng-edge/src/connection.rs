@@ -34,7 +34,7 @@ mod unfinished_heads;
 
 pub(crate) use connections::Connections;
 pub(crate) use flags::Flags;
-pub(crate) use frozen::{FrozenConnection, FrozenIo, FrozenPartial};
+pub(crate) use frozen::{FrozenConnection, FrozenIo, FrozenPartial, FrozenSession};
 pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};

@@ -53,7 +53,7 @@ impl Grants {
 
 impl Grants {
     /// The claim that [`Grants::from_claim`] reads as these grants: for a process that takes over
-    /// connections. What a server key allows is not a claim, and is found by the key.
+    /// connections. Those of a server key are made of the claim by [`Grants::for_server_key`].
     pub fn to_claim(&self) -> String {
         let members = Permission::ALL.into_iter().map(|permission| {
             let patterns = self.patterns(permission).map(|pattern| match pattern.kind() {
@@ -63,6 +63,12 @@ impl Grants {
             (permission.word().to_owned(), patterns.collect())
         });
         serde_json::Value::Object(members.collect()).to_string()
+    }
+
+    /// The same, as what a server key allows.
+    #[must_use]
+    pub fn for_server_key(self) -> Grants {
+        Grants { is_of_key: true, ..self }
     }
 }
 

@@ -9,6 +9,7 @@
 //! A new state or field is added here, to `docs/reference/frozen-state.md`, and to the events that
 //! the simulation must have frozen.
 
+use throng_access::Lead;
 use throng_core::frozen::{Decoder, Encoder, RecordKind, ThawError};
 use throng_core::subscriptions::FrozenSubscription;
 use throng_core::{ConnectionName, SubscriptionId};
@@ -30,6 +31,8 @@ pub(crate) struct FrozenConnection {
     pub(crate) due: u32,
     /// The tick at which what it may do ends, if it does. Only a stream has one.
     pub(crate) expires: Option<u32>,
+    /// Only a parked connection has one.
+    pub(crate) session: Option<FrozenSession>,
     pub(crate) state: State,
     /// The facts and the encoding.
     pub(crate) flags: Flags,
@@ -38,6 +41,31 @@ pub(crate) struct FrozenConnection {
     /// The code of a close frame that the client has sent and that is not answered yet.
     pub(crate) pending_close: Option<Option<u16>>,
     pub(crate) io: Option<FrozenIo>,
+}
+
+/// The session of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrozenSession {
+    pub(crate) tags: u64,
+    /// The number of its grants among the records of such.
+    pub(crate) grants: u32,
+    pub(crate) expires_s: u32,
+    pub(crate) lead: Lead,
+}
+
+impl FrozenSession {
+    fn encode(&self, encoder: &mut Encoder) {
+        encoder.u64(self.tags);
+        encoder.u32(self.grants);
+        encoder.u32(self.expires_s);
+        encoder.u8(self.lead.code());
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<FrozenSession, ThawError> {
+        let (tags, grants, expires_s) = (decoder.u64()?, decoder.u32()?, decoder.u32()?);
+        let lead = Lead::from_code(decoder.u8()?).ok_or(ThawError::Invalid("a lead"))?;
+        Ok(FrozenSession { tags, grants, expires_s, lead })
+    }
 }
 
 /// What is half read, half written or unanswered.
@@ -67,6 +95,7 @@ const HAS_PENDING_CLOSE: u8 = 1;
 const HAS_CLOSE_CODE: u8 = 1 << 1;
 const HAS_IO: u8 = 1 << 2;
 const HAS_EXPIRY: u8 = 1 << 3;
+const HAS_SESSION: u8 = 1 << 4;
 
 // What follows the fixed part of an `Io`, one bit each.
 const HAS_HALF_READ: u8 = 1;
@@ -124,12 +153,16 @@ impl FrozenConnection {
         encoder.u8(bit(HAS_PENDING_CLOSE, self.pending_close.is_some())
             | bit(HAS_CLOSE_CODE, self.pending_close.flatten().is_some())
             | bit(HAS_IO, self.io.is_some())
-            | bit(HAS_EXPIRY, self.expires.is_some()));
+            | bit(HAS_EXPIRY, self.expires.is_some())
+            | bit(HAS_SESSION, self.session.is_some()));
         if let Some(code) = self.pending_close.flatten() {
             encoder.u16(code);
         }
         if let Some(expires) = self.expires {
             encoder.u32(expires);
+        }
+        if let Some(session) = &self.session {
+            session.encode(&mut encoder);
         }
         if let Some(io) = &self.io {
             io.encode(&mut encoder);
@@ -155,11 +188,13 @@ impl FrozenConnection {
         for _ in 0..decoder.u16()? {
             subscriptions.push(FrozenSubscription::decode(&mut decoder)?);
         }
-        let known = HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY;
+        let known = HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION;
         let what = facts(&mut decoder, known)?;
         let code = if what & HAS_CLOSE_CODE == 0 { None } else { Some(decoder.u16()?) };
         let pending_close = (what & HAS_PENDING_CLOSE != 0).then_some(code);
         let expires = if what & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
+        let has_session = what & HAS_SESSION != 0;
+        let session = if has_session { Some(FrozenSession::decode(&mut decoder)?) } else { None };
         let io = if what & HAS_IO == 0 { None } else { Some(FrozenIo::decode(&mut decoder)?) };
         decoder.finish()?;
         let generation = generation.ok_or(ThawError::Invalid("a generation"))?;
@@ -168,6 +203,7 @@ impl FrozenConnection {
             generation,
             due,
             expires,
+            session,
             state,
             flags,
             subscriptions,
@@ -200,6 +236,7 @@ impl FrozenConnection {
         (self.id.index() as usize) < ConnectionName::INDICES_MAX
             && (is_parked || self.subscriptions.is_empty())
             && (self.state == State::Streaming || self.expires.is_none())
+            && (is_parked || self.session.is_none())
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
             && (!is_parked || self.flags.has(Flags::SERVED))
             && (!self.flags.has(Flags::AWAITS_CONTROL) || may_await_control)
@@ -378,12 +415,17 @@ mod tests {
         FrozenSubscription::decode(&mut decoder).unwrap()
     }
 
+    fn session() -> FrozenSession {
+        FrozenSession { tags: 1 << 50, grants: 3, expires_s: 7000, lead: Lead::from_s(60) }
+    }
+
     fn parked() -> FrozenConnection {
         FrozenConnection {
             id: ConnectionId::new(7),
             generation: Generation::from_number(9).unwrap(),
             due: 1234,
             expires: None,
+            session: None,
             state: State::Streaming,
             flags: Flags::WEBSOCKET.with(Flags::SERVED, true),
             subscriptions: vec![subscription(3)],
@@ -419,6 +461,7 @@ mod tests {
         FrozenConnection {
             flags: parked().flags.with(Flags::BLOCKED, true),
             expires: Some(5000),
+            session: Some(session()),
             subscriptions: vec![subscription(3), subscription(1)],
             pending_close: Some(Some(1000)),
             io: Some(io),
@@ -464,6 +507,13 @@ mod tests {
             FrozenConnection { state: State::LongPolling, flags: Flags::SERVED, ..parked() };
         assert!(!is_refused(polls.clone()));
         assert!(is_refused(FrozenConnection { expires: Some(5000), ..polls }));
+        let closing = FrozenConnection {
+            state: State::Closing,
+            subscriptions: Vec::new(),
+            session: Some(session()),
+            ..parked()
+        };
+        assert!(is_refused(closing));
         let in_reserve = Flags::IN_RESERVE;
         assert!(is_refused(FrozenConnection { flags: in_reserve, ..parked() }));
         // It subscribes, but has no place.

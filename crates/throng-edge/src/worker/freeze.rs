@@ -5,21 +5,34 @@
 //! middle of. See `docs/reference/frozen-state.md` for the records.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use throng_access::GrantsId;
 use throng_core::frozen::{Encoder, RecordKind, encode_content, encode_name};
 use throng_core::{Body, Message, clock};
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::Worker;
 use crate::connection::{
-    Asked, Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, Io, State,
+    Asked, Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial,
+    FrozenSession, Io, State,
 };
 use crate::counters::Counter;
 use crate::net::Net;
 
 /// The numbers of messages that are written in part, by their addresses.
 type PartialNumbers = HashMap<*const Message, u32>;
+
+/// The numbers of grants, by their places in the worker's table. They keep their places: the
+/// sessions that hold them are frozen one after the other, and none begins meanwhile.
+type GrantsNumbers = HashMap<GrantsId, u32>;
+
+/// The numbers of what several connections share.
+struct Numbers<'n> {
+    partials: &'n PartialNumbers,
+    grants: &'n GrantsNumbers,
+}
 
 impl<N: Net> Worker<N> {
     /// Whether the worker can be frozen: not once it has been told to stop accepting.
@@ -59,12 +72,15 @@ impl<N: Net> Worker<N> {
         let closes: HashMap<u64, Option<u16>> =
             self.deferred.closes().iter().map(|close| (close.token.bits(), close.code)).collect();
         let (mut connections, mut partials) = (0, PartialNumbers::new());
+        let mut grants = GrantsNumbers::new();
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
             let Some(connection) = self.connections.get(id) else { continue };
             let close = closes.get(&connection.token(id).bits()).copied();
             self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));
-            let frozen = self.freeze_connection(id, connection, close, &partials);
+            self.freeze_grants(id, &mut grants, &mut |record| write(record, None));
+            let numbers = Numbers { partials: &partials, grants: &grants };
+            let frozen = self.freeze_connection(id, connection, close, &numbers);
             let Some(Connection { socket, .. }) = self.connections.remove(id) else { continue };
             write(frozen.encode(), Some(socket));
             connections += 1;
@@ -83,6 +99,7 @@ impl<N: Net> Worker<N> {
         encoder.u32(self.questions.newest());
         encoder.u32(self.clock.tick());
         encoder.u64(clock::wall_ms(self.clock.unix_ms()));
+        encoder.raw(&self.access.tagger.seed());
         let long_poll_ended = self.shutdown.long_poll_ended();
         encoder.u8(u8::from(long_poll_ended.is_some()));
         encoder.u32(long_poll_ended.unwrap_or_default());
@@ -121,12 +138,31 @@ impl<N: Net> Worker<N> {
         write(encoder.finish());
     }
 
+    /// Writes what the token of the connection grants, unless an earlier one has granted the same.
+    fn freeze_grants(
+        &self,
+        id: ConnectionId,
+        grants: &mut GrantsNumbers,
+        write: &mut dyn FnMut(Vec<u8>),
+    ) {
+        let Some(session) = self.connections.session(id) else { return };
+        let number = grants.len() as u32;
+        if let Entry::Vacant(vacant) = grants.entry(session.grants()) {
+            vacant.insert(number);
+            let granted = self.connections.grants_of(session);
+            let mut encoder = Encoder::new(RecordKind::Grants);
+            encoder.u8(u8::from(granted.is_of_key()));
+            encoder.bytes(granted.to_claim().as_bytes());
+            write(encoder.finish());
+        }
+    }
+
     fn freeze_connection(
         &self,
         id: ConnectionId,
         connection: &Connection<N::Socket>,
         pending_close: Option<Option<u16>>,
-        partials: &PartialNumbers,
+        numbers: &Numbers<'_>,
     ) -> FrozenConnection {
         let subscriptions = self.subscriptions_in_order(id).into_iter();
         let frozen = |subscription| self.subscriptions.freeze_subscription(subscription);
@@ -135,11 +171,17 @@ impl<N: Net> Worker<N> {
             generation: connection.generation,
             due: self.connections.own_due(id).unwrap_or(connection.due),
             expires: self.connections.expires(id),
+            session: self.connections.session(id).map(|session| FrozenSession {
+                tags: session.tags(),
+                grants: numbers.grants.get(&session.grants()).copied().unwrap_or(u32::MAX),
+                expires_s: session.expires_s(),
+                lead: session.lead(),
+            }),
             state: connection.state,
             flags: connection.flags,
             subscriptions: subscriptions.filter_map(frozen).collect(),
             pending_close,
-            io: connection.io.as_deref().map(|io| freeze_io(connection, io, partials)),
+            io: connection.io.as_deref().map(|io| freeze_io(connection, io, numbers.partials)),
         };
         if let Some(pending) = self.connections.pending(id) {
             // As long as a request that has just begun to come.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throng_access::{Grants, Session};
 use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
 use throng_core::{ChannelId, ChannelName, Epoch, LocalId, Message, clock};
@@ -10,11 +11,14 @@ use throng_wire::websocket::Reader;
 use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{
-    Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, Io, Outbound,
-    Partial, State,
+    Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, FrozenSession, Io,
+    Outbound, Partial, State,
 };
 use crate::counters::Counter;
 use crate::net::Net;
+
+/// Bytes of the seed of the sessions' tags.
+const SEED_BYTES: usize = 16;
 
 /// Reads a frozen worker, record by record.
 pub struct WorkerThaw<N: Net> {
@@ -29,6 +33,8 @@ pub struct WorkerThaw<N: Net> {
     open: Option<OpenChannel>,
     /// Messages that connections were written in part.
     partials: Vec<Arc<Message>>,
+    /// What the tokens of connections grant.
+    grants: Vec<Arc<Grants>>,
 }
 
 impl<N: Net> WorkerThaw<N> {
@@ -46,6 +52,7 @@ impl<N: Net> WorkerThaw<N> {
             connections: 0,
             open: None,
             partials: Vec::new(),
+            grants: Vec::new(),
         }
     }
 
@@ -57,7 +64,7 @@ impl<N: Net> WorkerThaw<N> {
             self.connections += 1;
             let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
             let frozen = FrozenConnection::decode(decoder)?;
-            return self.worker.thaw_connection(frozen, socket, &self.partials);
+            return self.worker.thaw_connection(frozen, socket, (&self.partials, &self.grants));
         }
         let read = self.read(kind, decoder);
         self.has_failed |= read.is_err();
@@ -98,6 +105,14 @@ impl<N: Net> WorkerThaw<N> {
                 decoder.finish()?;
                 self.partials.push(Arc::new(Message::from(Arc::new(content))));
             }
+            RecordKind::Grants => {
+                let is_of_key = decoder.u8()? != 0;
+                let grants = Grants::from_claim(decoder.text()?);
+                decoder.finish()?;
+                let grants = grants.map_err(|_| ThawError::Invalid("what a token grants"))?;
+                let grants = if is_of_key { grants.for_server_key() } else { grants };
+                self.grants.push(Arc::new(grants));
+            }
             RecordKind::WorkerEnd => {
                 let counts = (decoder.u32()?, decoder.u32()?);
                 decoder.finish()?;
@@ -131,6 +146,10 @@ impl<N: Net> Worker<N> {
         }
         let (generation, question) = (decoder.u32()?, decoder.u32()?);
         let (tick, frozen_ms) = (decoder.u32()?, clock::from_wall_ms(decoder.u64()?));
+        let seed = decoder.raw(SEED_BYTES)?;
+        if seed != self.access.tagger.seed() {
+            return Err(ThawError::Invalid("the tags of sessions are made from another seed"));
+        }
         let has_ended = decoder.u8()? != 0;
         let long_poll_ended = decoder.u32()?;
         let mut counts = Vec::new();
@@ -173,8 +192,13 @@ impl<N: Net> Worker<N> {
         &mut self,
         mut frozen: FrozenConnection,
         socket: N::Socket,
-        partials: &[Arc<Message>],
+        (partials, grants): (&[Arc<Message>], &[Arc<Grants>]),
     ) -> Result<(), ThawError> {
+        let granted = frozen.session.map(|session| {
+            let granted = grants.get(session.grants as usize);
+            granted.ok_or(ThawError::Invalid("the grants of a connection"))
+        });
+        let granted = granted.transpose()?;
         if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
             return Err(ThawError::Invalid("the subscriptions of a connection"));
         }
@@ -188,6 +212,13 @@ impl<N: Net> Worker<N> {
         let (flags, token) = (connection.flags, connection.token(id));
         let put = self.connections.put_at(id, connection, frozen.expires);
         put.map_err(|_| ThawError::Invalid("the place of a connection is taken"))?;
+        if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =
+            (frozen.session, granted)
+        {
+            self.connections.begin_session(id, granted, |place| {
+                Session::from_parts(tags, place, expires_s, lead)
+            });
+        }
         let takes_more = !flags.has(Flags::BLOCKED) && !flags.has(Flags::DELIVERY_DEFERRED);
         let mut newest = None;
         for frozen in &frozen.subscriptions {

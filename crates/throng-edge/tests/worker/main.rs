@@ -10,5 +10,6 @@ mod poll;
 mod presence;
 mod rig;
 mod scan;
+mod token_world;
 mod tokens;
 mod waiting;

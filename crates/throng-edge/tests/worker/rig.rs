@@ -13,7 +13,7 @@ use throng_core::{
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{Net, Transfer};
-use throng_edge::worker::{Now, Setup, Worker};
+use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Counter, Metrics, Settings};
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
@@ -112,6 +112,8 @@ pub(crate) struct Rig {
     pub queue: Arc<WorkerQueue>,
     metrics: Metrics,
     tick: u32,
+    /// The tick of the rig at which the ticks of the worker's process began.
+    first_tick: u32,
     setup: Setup,
 }
 
@@ -148,7 +150,7 @@ impl Rig {
             metrics: metrics.clone(),
         };
         let worker = new_worker(&setup);
-        let mut rig = Rig { worker, engine, queue, metrics, tick: 1, setup };
+        let mut rig = Rig { worker, engine, queue, metrics, tick: 1, first_tick: 0, setup };
         // Begins a slice.
         rig.worker.work(true);
         rig
@@ -195,8 +197,35 @@ impl Rig {
     /// Lets `ticks` pass from the beginning.
     pub(crate) fn pass(&mut self, ticks: u32) {
         self.tick += ticks;
-        self.worker.set_now(Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick });
+        self.worker.set_now(self.now());
         self.worker.tick();
+        self.work();
+    }
+
+    fn now(&self) -> Now {
+        Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick - self.first_tick }
+    }
+
+    /// The time in seconds since 1970.
+    pub(crate) fn now_s(&self) -> u64 {
+        self.now().unix_ms / 1000
+    }
+
+    /// Puts a worker of a new process in the place of the rig's, thawed from its bytes.
+    pub(crate) fn replace_process(&mut self) {
+        self.worker.prepare_to_freeze();
+        let mut records = Vec::new();
+        let frozen = std::mem::replace(&mut self.worker, new_worker(&self.setup));
+        frozen.freeze(&mut |record, socket| records.push((record, socket)));
+        self.first_tick = self.tick;
+        let mut vacant = Worker::new(self.setup.clone(), Sockets::default());
+        vacant.set_now(self.now());
+        let mut thaw = WorkerThaw::new(vacant);
+        for (record, socket) in records {
+            thaw.record(&record, socket).expect("a record of the worker before");
+        }
+        self.worker = thaw.finish().expect("all records were there");
+        self.worker.check_invariants();
         self.work();
     }
 

@@ -14,7 +14,7 @@ use throng_edge::{Counter, Settings};
 
 use crate::rig::{Client, Rig};
 
-fn key(id: &str) -> Arc<Key> {
+pub(crate) fn key(id: &str) -> Arc<Key> {
     let secret = [id.as_bytes()[0]; 32];
     Arc::new(Key::from_secret(Some(id), Algorithm::Hs256, &secret).expect("it is long enough"))
 }
@@ -37,14 +37,20 @@ pub(crate) fn token_of_ann() -> String {
 }
 
 pub(crate) fn control(policy: AccessRules) -> AccessControl {
+    control_and_revocations(policy).0
+}
+
+/// Access control with one key, `a`, and its revocations.
+pub(crate) fn control_and_revocations(policy: AccessRules) -> (AccessControl, Arc<Revocations>) {
     let keys = Published::new(KeySet::new(vec![key("a")]).expect("one key"));
     let revocations = Arc::new(Revocations::default());
-    let authority = Authority::new(Arc::clone(&keys), Policy::default(), revocations, 100);
+    let authority =
+        Authority::new(Arc::clone(&keys), Policy::default(), Arc::clone(&revocations), 100);
     let mut sources = KeySources::new(keys);
     let source = sources.add();
     sources.replace(source, vec![key("a")]).expect("one key");
     let tokens = Some(Arc::new(Authenticator::new(authority, sources, || {})));
-    AccessControl { tokens, ..AccessControl::open(Arc::new(policy)) }
+    (AccessControl { tokens, ..AccessControl::open(Arc::new(policy)) }, revocations)
 }
 
 pub(crate) fn rig() -> Rig {
@@ -60,7 +66,7 @@ fn get(rig: &mut Rig, target: &str, fields: &str) -> Client {
     client
 }
 
-fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 

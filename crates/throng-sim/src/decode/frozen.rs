@@ -41,6 +41,7 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
         (has_flag(16), "frozen: delivery deferred"),
         (what & 1 != 0, "frozen: close frame not answered"),
         (what & 8 != 0, "frozen: with an expiry"),
+        (what & 16 != 0, "frozen: with a token"),
         (
             subscriptions.chunks(SUBSCRIPTION_BYTES).any(is_catching_up),
             "frozen: in the middle of a backlog",
@@ -52,6 +53,9 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
     }
     if what & 8 != 0 {
         take(&mut rest, 4)?;
+    }
+    if what & 16 != 0 {
+        take(&mut rest, 17)?;
     }
     if what & 4 != 0 {
         events.extend(io_events(rest, state)?);
