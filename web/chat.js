@@ -43,6 +43,7 @@ const LOBBY = "lobby";
 const TRANSPORTS = ["websocket", "sse", "poll"];
 
 const query = new URLSearchParams(location.search);
+const token = takeToken();
 
 let name = "";
 let me = "";
@@ -79,6 +80,32 @@ function remember(key, value) {
     localStorage.setItem(`throng.${key}`, value);
   } catch {
     // Without storage only convenience is lost.
+  }
+}
+
+/**
+ * The token of the URL's fragment, which no server and no log sees. It is removed from the URL, so
+ * that the link of a room does not share it, and kept for as long as the tab is open.
+ */
+function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) history.replaceState(null, "", location.pathname + location.search);
+  try {
+    if (given) sessionStorage.setItem("throng.token", given);
+    return given ?? sessionStorage.getItem("throng.token");
+  } catch {
+    return given;
+  }
+}
+
+/** The user that a token names, or an empty text. The server verifies it, this page does not. */
+function userOf(token) {
+  try {
+    const claims = atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/"));
+    const bytes = Uint8Array.from(claims, (letter) => letter.charCodeAt(0));
+    return clean(JSON.parse(new TextDecoder().decode(bytes)).sub ?? "");
+  } catch {
+    return "";
   }
 }
 
@@ -262,7 +289,7 @@ function connect() {
   const asked = (query.get("transports") ?? "").split(",");
   const forced = asked.filter((each) => TRANSPORTS.includes(each));
   const options = forced.length > 0 ? { transports: forced } : {};
-  const client = new Throng({ user: name, ...options });
+  const client = new Throng({ user: name, ...(token && { token }), ...options });
   client.on("state", (change) => client === throng && view.showState(change));
   client.on("error", ({ message }) => {
     if (client === throng) view.notice(`Disconnected: ${message}.`);
@@ -363,6 +390,7 @@ function askName(isRequired) {
 
 async function changeName() {
   view.closeSide();
+  if (token) return view.toast("Your name is that of your token");
   const to = await askName(false);
   if (!to || to === name) return;
   leave();
@@ -440,7 +468,8 @@ async function start() {
   room = roomOfUrl();
   view.showRoom(room);
   showRooms();
-  takeName(clean(recall("name") ?? "") || (await askName(true)));
+  const known = token ? userOf(token) : clean(recall("name") ?? "");
+  takeName(known || (await askName(true)));
   listen();
   connect();
   enter(room);
