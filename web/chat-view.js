@@ -150,7 +150,8 @@ function forgetButton(name, forget) {
 /**
  * Asks for a line of text. Resolves with the result of `clean`, or with nothing if cancelled.
  */
-export function ask({ title, text, label, ok, clean, value = "", isRequired = false }) {
+export function ask({ title, text, label, ok, clean, hint, lengthMax = 40, ...options }) {
+  const { value = "", isRequired = false } = options;
   const dialog = $("ask");
   $("ask-title").textContent = title;
   $("ask-text").textContent = text;
@@ -158,6 +159,7 @@ export function ask({ title, text, label, ok, clean, value = "", isRequired = fa
   $("ask-ok").textContent = ok;
   $("ask-error").textContent = "";
   $("ask-cancel").hidden = isRequired;
+  $("ask-input").maxLength = lengthMax;
   $("ask-input").value = value;
   dialog.showModal();
   $("ask-input").select();
@@ -176,7 +178,7 @@ export function ask({ title, text, label, ok, clean, value = "", isRequired = fa
       event.preventDefault();
       const answer = clean($("ask-input").value);
       if (answer) done(answer);
-      else $("ask-error").textContent = "Use letters or digits.";
+      else $("ask-error").textContent = hint ?? "Use letters or digits.";
     };
   });
 }

@@ -10,7 +10,10 @@
  *
  * This file talks to the server and decides; `chat-view.js` and `chat-list.js` display.
  *
- * Layout: storage, messages, history, presence, entering and leaving rooms, the controls.
+ * On a server with access control the page needs a token, from the fragment of its URL (`#token=…`)
+ * or from its reader. The token names the user; without a user, its reader chooses a name.
+ *
+ * Layout: storage, token, messages, history, presence, entering and leaving rooms, the controls.
  *
  * Invariant: a sent message is on the page at once, and only once: in the outbox, marked if it
  * failed, until the room's copy arrives, which has the same `key`.
@@ -25,6 +28,11 @@ const HISTORY_COUNT = 50;
 const ROOMS_MAX = 12;
 const FROM_LENGTH_MAX = 40;
 const TEXT_LENGTH_MAX = 4_000;
+const TOKEN_LENGTH_MAX = 8_192;
+/** Errors after which another token may help. */
+const TOKEN_CODES = new Set([
+  ...["unauthorized", "invalid_token", "token_expired", "token_revoked", "no_token", "forbidden"],
+]);
 const PRESENCE_MS = 15_000;
 /** All pages get a hint at once; they refresh after this delay, spread over this time. */
 const HINT_DELAY_MS = 300;
@@ -43,9 +51,11 @@ const LOBBY = "lobby";
 const TRANSPORTS = ["websocket", "sse", "poll"];
 
 const query = new URLSearchParams(location.search);
-const token = takeToken();
 
 let name = "";
+/** Unset on a server that asks for none. */
+let token;
+let isAskingToken = false;
 let me = "";
 let room = "";
 let throng;
@@ -83,30 +93,60 @@ function remember(key, value) {
   }
 }
 
-/**
- * The token of the URL's fragment, which no server and no log sees. It is removed from the URL, so
- * that the link of a room does not share it, and kept for as long as the tab is open.
- */
+/* Token. It stays in this tab: the page forgets it when the tab is closed. */
+
+/** The token of the URL, which is removed from there, or the one of this tab. */
 function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) history.replaceState(null, "", location.pathname + location.search);
+  const fromUrl = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (fromUrl) history.replaceState(history.state, "", location.pathname + location.search);
   try {
-    if (given) sessionStorage.setItem("throng.token", given);
-    return given ?? sessionStorage.getItem("throng.token");
+    if (fromUrl) sessionStorage.setItem("throng.token", fromUrl);
+    return fromUrl ?? sessionStorage.getItem("throng.token") ?? undefined;
   } catch {
-    return given;
+    return fromUrl ?? undefined;
   }
 }
 
-/** The user that a token names, or an empty text. The server verifies it, this page does not. */
-function userOf(token) {
+/** The user that the token names; undefined if there is none. Only the server verifies it. */
+function userOf(jwt) {
   try {
-    const claims = atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/"));
-    const bytes = Uint8Array.from(claims, (letter) => letter.charCodeAt(0));
-    return clean(JSON.parse(new TextDecoder().decode(bytes)).sub ?? "");
+    const payload = jwt.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
+    const bytes = Uint8Array.from(atob(payload), (character) => character.charCodeAt(0));
+    const { sub } = JSON.parse(new TextDecoder().decode(bytes));
+    return typeof sub === "string" ? sub : undefined;
   } catch {
-    return "";
+    return undefined;
   }
+}
+
+/** Asks for another token after the server has refused the client, and starts over with it. */
+async function askToken(message) {
+  // The room and its hints are refused together.
+  if (isAskingToken) return;
+  isAskingToken = true;
+  const given = await view.ask({
+    title: "This server asks for a token",
+    text: `${message}. A server that was started with --dev has printed one.`,
+    label: "Token",
+    ok: "Enter the room",
+    clean: (text) => text.replace(/\s/g, ""),
+    hint: "Paste the token.",
+    lengthMax: TOKEN_LENGTH_MAX,
+    value: token,
+  });
+  isAskingToken = false;
+  if (!given) return;
+  token = given;
+  throng.close();
+  try {
+    sessionStorage.setItem("throng.token", given);
+  } catch {
+    // Without storage only convenience is lost.
+  }
+  const user = userOf(given);
+  if (user) view.showMe((name = user));
+  connect();
+  enter(room);
 }
 
 /** The id of this browser, which distinguishes its messages from those of a namesake. */
@@ -289,10 +329,14 @@ function connect() {
   const asked = (query.get("transports") ?? "").split(",");
   const forced = asked.filter((each) => TRANSPORTS.includes(each));
   const options = forced.length > 0 ? { transports: forced } : {};
-  const client = new Throng({ user: name, ...(token && { token }), ...options });
+  // With a token a connection belongs to the user whom that names, if any.
+  const user = token === undefined ? name : userOf(token);
+  const client = new Throng({ user, token, ...options });
   client.on("state", (change) => client === throng && view.showState(change));
-  client.on("error", ({ message }) => {
-    if (client === throng) view.notice(`Disconnected: ${message}.`);
+  client.on("error", ({ code, message }) => {
+    if (client !== throng) return;
+    view.notice(`Disconnected: ${message}.`);
+    if (TOKEN_CODES.has(code)) askToken(message);
   });
   throng = client;
 }
@@ -329,7 +373,8 @@ function enter(to) {
     setTimeout(() => entered === chat?.entered && list.showWhetherEmpty(), HISTORY_DELAY_MS);
   });
   entered.on("gap", list.gap);
-  const refused = ({ message }) => {
+  const refused = ({ code, message }) => {
+    if (code !== "forbidden" && TOKEN_CODES.has(code)) return askToken(message);
     view.notice(`This room cannot be entered: ${message}.`);
     view.showNotice();
   };
@@ -390,7 +435,7 @@ function askName(isRequired) {
 
 async function changeName() {
   view.closeSide();
-  if (token) return view.toast("Your name is that of your token");
+  if (token && userOf(token)) return view.toast("Your token names you");
   const to = await askName(false);
   if (!to || to === name) return;
   leave();
@@ -468,8 +513,10 @@ async function start() {
   room = roomOfUrl();
   view.showRoom(room);
   showRooms();
-  const known = token ? userOf(token) : clean(recall("name") ?? "");
-  takeName(known || (await askName(true)));
+  token = takeToken();
+  const user = token && userOf(token);
+  if (user) view.showMe((name = user));
+  else takeName(clean(recall("name") ?? "") || (await askName(true)));
   listen();
   connect();
   enter(room);

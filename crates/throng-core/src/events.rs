@@ -1,7 +1,5 @@
 //! What happens to connections and channels, for an application that wants to know.
 
-use std::fmt;
-
 use crate::message::ConnectionName;
 use crate::name::ChannelName;
 
@@ -14,8 +12,6 @@ pub enum Event<'a> {
         connection: ConnectionName,
         /// The user that it belongs to.
         user: Option<&'a str>,
-        /// Nothing backs the user's name: the server has no keys.
-        is_claimed: bool,
         /// How it gets its messages.
         transport: &'static str,
     },
@@ -33,7 +29,7 @@ pub enum Event<'a> {
 }
 
 /// Takes events from workers and engine. Those of one channel come in their order.
-pub trait EventSink: fmt::Debug + Send + Sync {
+pub trait EventSink: Send + Sync {
     /// Takes an event at `now_ms`. Must not wait: it is called by workers, and under a lock of the
     /// engine.
     fn notify(&self, now_ms: u64, event: Event<'_>);

@@ -57,4 +57,3 @@ pub use marker::{Mark, now_ns};
 pub use run::run;
 pub use runner::Observer;
 pub use streams::StreamCounters;
-pub use tokens::hs256_token;

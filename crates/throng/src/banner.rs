@@ -88,8 +88,7 @@ impl Banner<'_> {
         }
         writeln!(text)?;
         if self.has_demo {
-            let fragment = self.dev_keys.map_or_else(String::new, DevKeys::fragment);
-            writeln!(text, "{}{here}/chat{fragment}", label("chat"))?;
+            writeln!(text, "{}{here}/chat", label("chat"))?;
         }
         let admin = self.admin.map(|admin| format!("http://{}", reachable(admin)));
         if let Some(admin) = &admin {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, Seed};
 use crate::engine::{EngineMetrics, Publication};
-use crate::events::EventSink;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
@@ -40,8 +39,6 @@ pub(super) struct Shared {
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
-    /// Hears of channels that get their first subscriber or lose their last one.
-    pub(super) events: Option<Arc<dyn EventSink>>,
 }
 
 impl Shared {
@@ -68,7 +65,6 @@ impl Shared {
             busy: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-            events: None,
         }
     }
 

@@ -2,7 +2,6 @@
 
 mod capacity;
 mod conformance;
-mod events;
 mod freeze;
 mod guarantees;
 mod model;

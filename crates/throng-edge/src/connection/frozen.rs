@@ -114,6 +114,10 @@ const HAS_ORIGIN: u8 = 1;
 const HAS_RECOVERED: u8 = 1 << 1;
 const IS_RECOVERED: u8 = 1 << 2;
 const NO_REFERRER: u8 = 1 << 3;
+const ALLOW_CREDENTIALS: u8 = 1 << 4;
+
+const LONG_POLL_FACTS: u8 =
+    HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED | NO_REFERRER | ALLOW_CREDENTIALS;
 
 /// A byte of facts, of which only `known` ones may be set.
 fn facts(decoder: &mut Decoder<'_>, known: u8) -> Result<u8, ThawError> {
@@ -384,17 +388,23 @@ fn encode_long_poll(long_poll: &LongPoll, encoder: &mut Encoder) {
     encoder.u8(bit(HAS_ORIGIN, long_poll.origin.is_some())
         | bit(HAS_RECOVERED, long_poll.is_recovered.is_some())
         | bit(IS_RECOVERED, long_poll.is_recovered == Some(true))
-        | bit(NO_REFERRER, long_poll.no_referrer));
+        | bit(NO_REFERRER, long_poll.no_referrer)
+        | bit(ALLOW_CREDENTIALS, long_poll.allow_credentials));
     if let Some(origin) = &long_poll.origin {
         encoder.bytes(origin.as_bytes());
     }
 }
 
 fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
-    let facts = facts(decoder, HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED | NO_REFERRER)?;
+    let facts = facts(decoder, LONG_POLL_FACTS)?;
     let origin = if facts & HAS_ORIGIN == 0 { None } else { Some(decoder.text()?.to_owned()) };
     let is_recovered = (facts & HAS_RECOVERED != 0).then_some(facts & IS_RECOVERED != 0);
-    Ok(LongPoll { origin, no_referrer: facts & NO_REFERRER != 0, is_recovered })
+    Ok(LongPoll {
+        origin,
+        allow_credentials: facts & ALLOW_CREDENTIALS != 0,
+        no_referrer: facts & NO_REFERRER != 0,
+        is_recovered,
+    })
 }
 
 #[cfg(test)]
@@ -454,6 +464,7 @@ mod tests {
             }),
             long_poll: Some(LongPoll {
                 origin: Some("origin".into()),
+                allow_credentials: true,
                 no_referrer: true,
                 is_recovered: Some(true),
             }),

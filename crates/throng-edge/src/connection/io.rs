@@ -41,6 +41,8 @@ pub(crate) struct Partial {
 pub(crate) struct LongPoll {
     /// The origin of the page that may read it.
     pub(crate) origin: Option<String>,
+    /// Whether pages of this origin may send cookies.
+    pub(crate) allow_credentials: bool,
     /// Whether the URL contains a token.
     pub(crate) no_referrer: bool,
     /// Whether everything after the client's last id was there; `None` if it gave none.

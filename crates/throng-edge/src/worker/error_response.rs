@@ -23,11 +23,17 @@ impl<N: Net> Worker<N> {
         ResponseOptions {
             keep_alive: false,
             allow_origin,
-            allow_credentials: false,
+            allow_credentials: self.allows_cookies(allow_origin),
             no_referrer: false,
             retry_after: self.retry_after(code),
             date: Some(self.clock.date()),
         }
+    }
+
+    /// Whether pages of this origin may send cookies.
+    pub(super) fn allows_cookies(&self, origin: Option<&str>) -> bool {
+        let lists = |origin| self.settings.origin_policy().lists_origin(origin);
+        self.access.token_cookie.is_some() && origin.is_some_and(lists)
     }
 
     /// The next client's `Retry-After`; `None` for a code without one.

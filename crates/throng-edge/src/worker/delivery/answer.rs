@@ -79,7 +79,7 @@ impl Answer {
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,
             allow_origin: poll.and_then(|poll| poll.origin.as_deref()),
-            allow_credentials: false,
+            allow_credentials: poll.is_some_and(|poll| poll.allow_credentials),
             no_referrer: poll.is_some_and(|poll| poll.no_referrer),
             date: Some(date),
         };

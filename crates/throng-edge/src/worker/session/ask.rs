@@ -81,8 +81,7 @@ impl<N: Net> Worker<N> {
         if let Client::Viewer = client {
             return Permission::Granted(None);
         }
-        let credentials = client.credentials();
-        let asker = Asker { listener: Listener::Public, credentials, is_repeated: false };
+        let asker = Asker { listener: Listener::Public, credentials: client.credentials() };
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let (mut left, mut until_ms) = (0, None);

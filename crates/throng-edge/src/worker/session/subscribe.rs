@@ -186,7 +186,6 @@ impl<N: Net> Worker<N> {
         self.log_subscription(id, request, head);
         self.set_up(id, request);
         self.begin_session(id, client);
-        self.notify_connected(id, request, client.credentials());
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
         // Whether all subscriptions that resume have recovered; `None` if none resumes.
@@ -321,13 +320,14 @@ impl<N: Net> Worker<N> {
         is_recovered: Option<bool>,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
+        let no_referrer = request.has_query_token;
+        let allow_credentials = self.allows_cookies(request.origin.as_deref());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
-        let no_referrer = request.has_query_token;
         if request.origin.is_some() || is_recovered.is_some() || no_referrer {
             let origin = request.origin.clone();
-            let long_poll = LongPoll { origin, no_referrer, is_recovered };
+            let long_poll = LongPoll { origin, allow_credentials, no_referrer, is_recovered };
             connection.io_mut().long_poll = Some(Box::new(long_poll));
         }
         // A gap is reported at once, even without a message.
@@ -360,7 +360,7 @@ impl<N: Net> Worker<N> {
             recovered: is_recovered,
             connection: Some(&connection_name),
             allow_origin: request.origin.as_deref(),
-            allow_credentials: false,
+            allow_credentials: self.allows_cookies(request.origin.as_deref()),
             no_referrer: request.has_query_token,
             date: Some(self.clock.date()),
         };
