@@ -244,7 +244,6 @@ impl FrozenConnection {
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
             && (!is_parked || self.flags.has(Flags::SERVED))
             && (!self.flags.has(Flags::AWAITS_CONTROL) || may_await_control)
-            && (!self.flags.has(Flags::PEER_ENDED) || self.flags.has(Flags::BLOCKED))
             && (!self.flags.has(Flags::V1) || self.flags.has(Flags::WEBSOCKET))
             && (!self.flags.has(Flags::WEBSOCKET) || reads_frames || is_closing)
             && (!has_output || self.flags.has(Flags::BLOCKED))
@@ -530,10 +529,8 @@ mod tests {
         // It subscribes, but has no place.
         let unserved = Flags::WEBSOCKET;
         assert!(is_refused(FrozenConnection { flags: unserved, ..parked() }));
-        for flag in [Flags::AWAITS_CONTROL, Flags::PEER_ENDED] {
-            let flags = parked().flags.with(flag, true);
-            assert!(is_refused(FrozenConnection { flags, ..parked() }), "{flag:?}");
-        }
+        let flags = parked().flags.with(Flags::AWAITS_CONTROL, true);
+        assert!(is_refused(FrozenConnection { flags, ..parked() }));
         // Refused or timed out before the control plane took its request.
         let (state, flags) = (State::Closing, Flags::AWAITS_CONTROL);
         let subscriptions = Vec::new();
