@@ -435,7 +435,7 @@ function askName(isRequired) {
 
 async function changeName() {
   view.closeSide();
-  if (token && userOf(token)) return view.toast("Your token names you");
+  if (token && userOf(token)) return view.toast("Your name is that of your token");
   const to = await askName(false);
   if (!to || to === name) return;
   leave();

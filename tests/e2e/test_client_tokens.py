@@ -120,7 +120,7 @@ def test_the_chat_takes_a_token_from_its_url_or_its_reader(protected, chromium):
     grants = {kind: ["chat:*", "here:*"] for kind in (*GRANTS, "presence")}
     tokens = [token("ann", 600, grants), token("bo", 600, grants), "not.a.token"]
     done = subprocess.run(
-        ["node", HERE / "node" / "chat-token.mjs", chromium, protected.url, *tokens],
+        ["node", HERE / "node" / "chat-tokens.mjs", chromium, protected.url, *tokens],
         env=clean_environment({"NO_PROXY": "*"}),
         capture_output=True,
         text=True,

@@ -3,10 +3,14 @@
 import json
 import os
 import re
+import signal
 import subprocess
+import time
 
+import jwt
 import pytest
 
+from conftest import HERE
 from support import TIMEOUT_SECONDS
 from support.server import BINARY, Server, clean_environment, eventually, run_throng
 
@@ -137,4 +141,44 @@ def test_the_commands_that_dev_prints_work_when_pasted(children, tmp_path):
     status = server.http.get("/status.json", headers={"Authorization": f"Bearer {key}"})
     assert status.status_code == 200
     server.stop()
-    assert server.log().count(token) == 1 and server.log().count(key) == 1
+    assert server.log().count(token) == 2, "the command, and the link of the chat"
+    assert server.log().count(key) == 1
+
+
+def test_sighup_exchanges_the_secret_of_a_running_server(tmp_path):
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text(SECRET)
+    (tmp_path / "throng.toml").write_text("[[token-keys]]\nsecret-file = 'secret'\n")
+    server = Server(tmp_path, "--drain-window", "200ms")
+
+    def token(secret):
+        claims = {"sub": "ann", "exp": int(time.time()) + 60, "throng": {"history": ["a"]}}
+        return {"Authorization": "Bearer " + jwt.encode(claims, secret, "HS256")}
+
+    def status(headers):
+        return server.http.get("/channels/a/history", headers=headers).status_code
+
+    old, new = token(SECRET), token(SECRET[::-1])
+    assert (status(old), status(new)) == (200, 401)
+    secret.write_text(SECRET[::-1])
+    server.signal(signal.SIGHUP)
+    eventually(lambda: "they have changed" in server.log(), "the new secret")
+    assert (status(old), status(new)) == (401, 200)
+    server.stop()
+
+
+def test_the_chat_that_dev_prints_works(chromium, tmp_path):
+    server = Server(tmp_path, "--dev", "--drain-window", "200ms")
+    eventually(lambda: "throng tail" in server.log(), "the banner")
+    (link,) = re.findall(r"chat +(http\S+#token=\S+)", server.log())
+    done = subprocess.run(
+        ["node", HERE / "node" / "chat-token.mjs", chromium, link],
+        env=clean_environment({"NO_PROXY": "*"}),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS * 6,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr + server.log()
+    server.stop()

@@ -51,6 +51,9 @@ pub struct Asker<'a> {
     pub listener: Listener,
     /// Who it is, as far as that is known.
     pub credentials: Credentials<'a>,
+    /// It was allowed this before, and only its token is new: a policy need not ask elsewhere
+    /// again.
+    pub is_repeated: bool,
 }
 
 /// What a client asks to do.

@@ -1,5 +1,6 @@
 //! All benchmarks, one per file; `broadcast` is shared by two of them.
 
+mod access;
 mod broadcast;
 mod c10k_long_poll;
 mod c10k_stream;
@@ -19,7 +20,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 11] = [
+pub(crate) static ALL: [&Benchmark; 12] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -31,6 +32,7 @@ pub(crate) static ALL: [&Benchmark; 11] = [
     &three_million::BENCHMARK,
     &growth::BENCHMARK,
     &million_default::BENCHMARK,
+    &access::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -79,7 +81,7 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!benchmark.setup.is_empty() && !benchmark.differences.is_empty(), "{name}");
-            let is_ours = ["growth", "million-default"].contains(&name);
+            let is_ours = ["growth", "million-default", "access"].contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");
             assert!(benchmark.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> =

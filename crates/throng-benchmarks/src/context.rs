@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use throng_flood::Observer;
 use throng_flood::plan::{
     Network, Options, Phase, Plan, PublishOptions, PublishTransport, ServerProcess, Streams,
-    TargetOptions, Transport,
+    TargetOptions, TokenOptions, Transport,
 };
 use throng_flood::report::Report;
 use throng_flood::report::live::{Live, Moment};
@@ -17,7 +17,7 @@ use throng_units::format::count;
 use crate::definition::{Definition, Size};
 use crate::flood::faults;
 use crate::results::{Outcome, Table};
-use crate::server::Server;
+use crate::server::{NO_SETTINGS, Server};
 
 /// Flags of a server that sends only what is published: no heartbeats, no history.
 pub(crate) const QUIET: &[&str] = &["--heartbeat", "0", "--history-messages", "0"];
@@ -68,6 +68,8 @@ pub(crate) struct Load<'a> {
     pub(crate) publishers: usize,
     /// WebSocket subprotocol; by default plain frames.
     pub(crate) subprotocol: Option<&'a str>,
+    /// The tokens that clients show; by default none.
+    pub(crate) tokens: Option<&'a TokenOptions>,
 }
 
 impl Load<'_> {
@@ -81,6 +83,7 @@ impl Load<'_> {
             by_websocket: false,
             publishers: 1,
             subprotocol: None,
+            tokens: None,
         }
     }
 }
@@ -143,10 +146,15 @@ impl<'a> Context<'a> {
 
     /// Starts a server with capacity for all clients; stops the previous one first.
     pub(crate) fn serve(&mut self, flags: &[&str]) -> Result<(), Abort> {
+        self.serve_with(NO_SETTINGS.as_ref(), flags)
+    }
+
+    /// [`serve`](Self::serve) with the settings of a file as well.
+    pub(crate) fn serve_with(&mut self, settings: &Path, flags: &[&str]) -> Result<(), Abort> {
         self.server = None;
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let server =
-            Server::start(self.program, self.size.connections, &flags).map_err(Abort::Failed)?;
+        let server = Server::start(self.program, self.size.connections, settings, &flags)
+            .map_err(Abort::Failed)?;
         self.outcome.servers.push(flags.join(" "));
         eprintln!("a server with {}: process {}", self.size.text(), server.pid());
         self.server = Some(server);
@@ -161,6 +169,11 @@ impl<'a> Context<'a> {
     /// Base URL of the server, without a trailing slash.
     pub(crate) fn url(&self) -> String {
         self.server.as_ref().map_or_else(String::new, |server| server.url().to_owned())
+    }
+
+    /// The program that is started as the server.
+    pub(crate) fn program(&self) -> &'a Path {
+        self.program
     }
 
     /// Process id of the server.
@@ -230,6 +243,7 @@ impl<'a> Context<'a> {
                 connections: Some(Count(load.publishers)),
                 ..PublishOptions::default()
             },
+            tokens: load.tokens.cloned().unwrap_or_default(),
             network: Some(self.network),
             phases: Some(phases),
             server_pid: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),

@@ -13,6 +13,7 @@
 //! | `context` | a benchmark, and its context while it runs: server, load, results so far |
 //! | `flood`, `plot` | phases of floods, values and plots from their reports |
 //! | [`server`] | the server as a child process |
+//! | `keys` | files with keys, for servers that check tokens |
 //! | `pollers`, `requests`, `status` | long-poll clients, plain requests, a status page reader |
 //! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
 //! | `results` | the results, stored as JSON |
@@ -32,6 +33,7 @@ mod csv;
 mod definition;
 mod flood;
 mod html;
+mod keys;
 mod namespace;
 mod plot;
 mod pollers;

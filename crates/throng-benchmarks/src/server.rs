@@ -37,6 +37,9 @@ const CONNECTIONS_RESERVE: usize = 512;
 /// How many lines of standard error are kept.
 const LINES_MAX: usize = 3;
 
+/// An empty file of settings.
+pub(crate) const NO_SETTINGS: &str = "/dev/null";
+
 /// Text before the address in the banner.
 const LISTENING: &str = "listening on http://";
 
@@ -48,18 +51,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server and waits until it listens. Must be called on the main thread: the server
-    /// is killed when the thread that started it ends.
+    /// Starts the server with the settings of a file and of flags, and waits until it listens. Must
+    /// be called on the main thread: the server is killed when the thread that started it ends.
     pub(crate) fn start(
         program: &Path,
         connections: usize,
+        settings: &Path,
         flags: &[String],
     ) -> Result<Server, String> {
         let mut command = Command::new(program);
         command.arg0(NAME).arg(COMMAND).args(["--listen", "127.0.0.1:0"]);
         command.args(["--max-connections", &(connections + CONNECTIONS_RESERVE).to_string()]);
-        // No configuration of this machine: settings come from the flags only.
-        command.args(["--config", "/dev/null", "--log", "warn"]);
+        // No configuration of this machine.
+        command.arg("--config").arg(settings).args(["--log", "warn"]);
         // The clients are gone when the server is stopped.
         command.args(["--drain-window", "0", "--drain-timeout", "1s"]);
         command.args(flags);
@@ -197,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_program_that_is_no_server_is_an_error() {
-        let start = |program: &str| Server::start(Path::new(program), 1, &[]).err();
+        let start =
+            |program: &str| Server::start(Path::new(program), 1, NO_SETTINGS.as_ref(), &[]).err();
         let error = start("/bin/false").expect("no server");
         assert_eq!(error, "the server did not start: it ended with exit code 1");
         let error = start("/nowhere/at/all").expect("no server");

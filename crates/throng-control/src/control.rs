@@ -13,7 +13,7 @@ use crate::edge::Edge;
 use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
 use crate::memory_quota::MemoryQuota;
-use crate::metrics::HttpMetrics;
+use crate::metrics::{HttpMetrics, MetricSource};
 use crate::revocations::{self, RevocationTask, Revoker};
 use crate::settings::Settings;
 
@@ -35,6 +35,8 @@ pub struct Control {
     pub(crate) settings: Settings,
     /// What the control plane counts, for `/metrics` and the status page.
     pub(crate) metrics: HttpMetrics,
+    /// What other parts of the server count, for `/metrics`.
+    pub(crate) other_metrics: Option<Arc<dyn MetricSource>>,
     /// Shutdown: refuses publications, and knows those in progress.
     pub(crate) drain: Drain,
     /// Counts error responses, and says when a refused client may come back.
@@ -74,6 +76,7 @@ impl Control {
             revocation_task: Mutex::new(revocation_task),
             edge,
             metrics: HttpMetrics::default(),
+            other_metrics: None,
             drain: Drain::default(),
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
@@ -88,6 +91,13 @@ impl Control {
     /// taken before.
     pub(crate) fn take_revocation_task(&self) -> Option<RevocationTask> {
         self.revocation_task.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The same control plane, which shows the metrics of another part, too.
+    #[must_use]
+    pub fn with_metrics(mut self, source: Arc<dyn MetricSource>) -> Control {
+        self.other_metrics = Some(source);
+        self
     }
 
     /// Whether the server is shutting down.

@@ -56,5 +56,6 @@ mod status;
 
 pub use control::Control;
 pub use edge::{Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections};
+pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use serve::serve;
 pub use settings::{Limits, Settings};

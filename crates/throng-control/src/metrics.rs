@@ -2,7 +2,35 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_core::Histogram;
+use throng_core::{Histogram, Snapshot};
+
+/// A part of the server that counts, apart from the two planes.
+pub trait MetricSource: Send + Sync {
+    /// What it counts now. Called for each request of `/metrics`.
+    fn metrics(&self) -> Vec<OtherMetric>;
+}
+
+/// A metric of another part.
+#[derive(Debug)]
+pub struct OtherMetric {
+    /// The name, without the prefix `throng_`.
+    pub name: &'static str,
+    /// The help text.
+    pub help: &'static str,
+    /// What it shows.
+    pub value: OtherValue,
+}
+
+/// The value of a metric of another part.
+#[derive(Debug)]
+pub enum OtherValue {
+    /// A number that goes up and down.
+    Gauge(u64),
+    /// Numbers that only grow: the name of the label, and each of its values with its count.
+    CountersBy(&'static str, Vec<(&'static str, u64)>),
+    /// How long something took.
+    Histogram(Snapshot),
+}
 
 macro_rules! counters {
     ($($variant:ident $name:literal $help:literal,)*) => {

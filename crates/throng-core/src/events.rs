@@ -1,5 +1,7 @@
 //! What happens to connections and channels, for an application that wants to know.
 
+use std::fmt;
+
 use crate::message::ConnectionName;
 use crate::name::ChannelName;
 
@@ -12,6 +14,8 @@ pub enum Event<'a> {
         connection: ConnectionName,
         /// The user that it belongs to.
         user: Option<&'a str>,
+        /// Nothing backs the user's name: the server has no keys.
+        is_claimed: bool,
         /// How it gets its messages.
         transport: &'static str,
     },
@@ -29,7 +33,7 @@ pub enum Event<'a> {
 }
 
 /// Takes events from workers and engine. Those of one channel come in their order.
-pub trait EventSink: Send + Sync {
+pub trait EventSink: fmt::Debug + Send + Sync {
     /// Takes an event at `now_ms`. Must not wait: it is called by workers, and under a lock of the
     /// engine.
     fn notify(&self, now_ms: u64, event: Event<'_>);

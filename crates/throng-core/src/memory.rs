@@ -41,6 +41,7 @@ use crate::engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
     Published,
 };
+use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, WorkerId};
 use crate::name::ChannelName;
 use crate::presence::PresenceCache;
@@ -87,6 +88,14 @@ impl MemoryEngine {
             next_tick: AtomicUsize::new(0),
             presence: Arc::default(),
         }
+    }
+
+    /// The same engine, which notifies `events` of each channel that gets its first subscriber or
+    /// loses its last one.
+    #[must_use]
+    pub fn with_events(mut self, events: Option<Arc<dyn EventSink>>) -> MemoryEngine {
+        self.shared.events = events;
+        self
     }
 
     /// The same engine with offsets that grow by 1 to `max_step`, as those of other engines do: for

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use throng_access::AccessControl;
+use throng_core::events::EventSink;
 use throng_core::{Engine, Rules, WorkerId, WorkerQueue};
 
 use crate::event_loop::permits::{FanOutPermits, PermitHolder};
@@ -127,12 +128,14 @@ impl Plan {
         self.queues.clone()
     }
 
-    /// Starts the workers; `rules` are the engine's. When this returns, connections are accepted.
+    /// Starts the workers; `rules` are the engine's, and `events` hears of connections. When this
+    /// returns, connections are accepted.
     pub fn start(
         self,
         engine: &Arc<dyn Engine>,
         access: &Arc<AccessControl>,
         rules: &Arc<Rules>,
+        events: Option<Arc<dyn EventSink>>,
     ) -> Result<Edge, StartError> {
         let metrics = Metrics::new(self.capacities.iter().copied());
         let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
@@ -152,6 +155,7 @@ impl Plan {
                     engine: Arc::clone(engine),
                     access: Arc::clone(access),
                     rules: Arc::clone(rules),
+                    events: events.clone(),
                     queue: Arc::clone(&self.queues[number]),
                     metrics: metrics.clone(),
                 },

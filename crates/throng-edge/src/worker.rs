@@ -60,6 +60,7 @@
 //! | `session/hand_off` | passes connections to the control plane and to other workers |
 //! | `release` | frees a connection |
 //! | `subscriptions` | a connection's subscriptions |
+//! | `events` | notifies the application of connections that begin and end |
 //! | `error_response`, `log` | error responses; requests in the log |
 //!
 //! # Invariants
@@ -77,6 +78,7 @@ mod deferred;
 mod delivery;
 mod drain;
 mod error_response;
+mod events;
 mod expiry;
 mod freeze;
 mod log;
@@ -95,6 +97,7 @@ mod turn;
 use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
+use throng_core::events::EventSink;
 use throng_core::{Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::connection::{ConnectionId, Connections};
@@ -129,6 +132,8 @@ pub struct Setup {
     pub access: Arc<AccessControl>,
     /// Rules per channel, the engine's.
     pub rules: Arc<Rules>,
+    /// Hears of connections that begin and end, if the application wants to know.
+    pub events: Option<Arc<dyn EventSink>>,
     /// What the engine and the control plane tell this worker.
     pub queue: Arc<WorkerQueue>,
     /// All workers' metrics: a full worker looks for one that is not.
@@ -147,6 +152,8 @@ pub struct Worker<N: Net> {
     access: Arc<AccessControl>,
     /// Verifies tokens; `None` if the server has no keys for tokens.
     verifier: Option<Verifier>,
+    /// Hears of connections that begin and end.
+    events: Option<Arc<dyn EventSink>>,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
     /// Counts what happens, and says where there is room when this worker is full.
@@ -174,7 +181,8 @@ pub struct Worker<N: Net> {
 impl<N: Net> Worker<N> {
     /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
-        let Setup { generation, id, settings, engine, access, rules, queue, metrics } = setup;
+        let Setup { generation, id, settings, engine, access, rules, events, queue, metrics } =
+            setup;
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
         let mut subscriptions = SubscriptionTable::new(rules);
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
@@ -183,6 +191,7 @@ impl<N: Net> Worker<N> {
             engine,
             verifier: access.tokens.as_ref().map(|tokens| tokens.verifier()),
             access,
+            events,
             queue,
             connections: Connections::new(id, metrics.clone(), limits, generation),
             metrics: OwnMetrics::new(id, metrics),

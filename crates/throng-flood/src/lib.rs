@@ -57,3 +57,4 @@ pub use marker::{Mark, now_ns};
 pub use run::run;
 pub use runner::Observer;
 pub use streams::StreamCounters;
+pub use tokens::hs256_token;

@@ -97,6 +97,18 @@ pub(crate) fn read_claims(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
+/// A token for `user`, signed with HS256 and `secret`, that is valid for `lifetime` from now on.
+pub fn hs256_token(
+    secret: &[u8],
+    user: &str,
+    claims: &Map<String, Value>,
+    lifetime: Duration,
+) -> String {
+    let signer = Signer::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    let tokens = SignedTokens::new(signer, None, Template::literal(user), claims, lifetime);
+    tokens.token(&TemplateValues::default(), tokens.issued_s(tokens.start))
+}
+
 /// Tokens that are signed when a client connects.
 pub(crate) struct SignedTokens {
     signer: Signer,
@@ -260,6 +272,16 @@ mod tests {
         public.verify(signed.as_bytes(), &part(&token, 2)).unwrap();
         assert_eq!(written(&tokens, 3), token);
         assert_ne!(written(&tokens, 4), token);
+    }
+
+    #[test]
+    fn a_single_token_is_like_those_of_clients() {
+        let claims = read_claims(CLAIMS).expect("claims");
+        let lifetime = Duration::from_secs(60);
+        let token = hs256_token(b"0123456789abcdef0123456789abcdef", "u{i}", &claims, lifetime);
+        let claims: Value = serde_json::from_slice(&part(&token, 1)).unwrap();
+        assert_eq!((&claims["sub"], &claims["aud"]), (&json!("u{i}"), &json!("chat")));
+        assert_eq!(part(&token, 2).len(), 32);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | `recorder` | the engine, with a record of all calls |
 //! | `fetches` | fetches of an engine that keeps its logs elsewhere |
 //! | `late`, `late_answers` | an access policy that decides later; answers that come later |
+//! | `heard` | what an application hears of connections and channels |
 //! | `post` | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
 //! | `control` | a fake control plane |
@@ -36,6 +37,7 @@ mod client;
 mod control;
 mod decode;
 mod fetches;
+mod heard;
 mod late;
 mod late_answers;
 mod model;

@@ -16,6 +16,7 @@ use throng_core::{
 };
 
 use crate::fetches::Fetches;
+use crate::heard::Heard;
 use crate::model;
 use crate::post::Post;
 use crate::stamp::Stamp;
@@ -118,6 +119,8 @@ pub(crate) struct Parts {
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
     /// The limit of all logs together.
     pub(crate) max_logs_bytes: usize,
+    /// Hears of channels.
+    pub(crate) heard: Arc<Heard>,
 }
 
 /// The engine under test, with its record.
@@ -167,6 +170,11 @@ impl Recorder {
         &self.fetches
     }
 
+    /// What is heard of connections and channels.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.parts.heard
+    }
+
     /// Whether the engine can be frozen.
     pub(crate) fn can_freeze(&self) -> bool {
         matches!(*self.engine(), Tested::Memory(_))
@@ -175,13 +183,14 @@ impl Recorder {
     /// Goes on with an engine that is thawed from the bytes of this one, if it
     /// [can be frozen](Recorder::can_freeze).
     pub(crate) fn freeze_and_thaw(&self) -> Result<(), ThawError> {
-        let Parts { rules, queues, max_logs_bytes } = &self.parts;
+        let Parts { rules, queues, max_logs_bytes, heard } = &self.parts;
         let mut thaw = MemoryThaw::new(Arc::clone(rules), queues.clone(), *max_logs_bytes);
         match &*self.engine() {
             Tested::Memory(engine) => engine.freeze(|record| thaw.record(&record))?,
             Tested::Streams(_) => return Ok(()),
         }
-        let thawed = Tested::Memory(thaw.finish()?);
+        let engine = thaw.finish()?.with_events(Some(Arc::clone(heard) as _));
+        let thawed = Tested::Memory(engine);
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = thawed;
         Ok(())
     }

@@ -88,7 +88,8 @@ impl Banner<'_> {
         }
         writeln!(text)?;
         if self.has_demo {
-            writeln!(text, "{}{here}/chat", label("chat"))?;
+            let fragment = self.dev_keys.map_or_else(String::new, DevKeys::fragment);
+            writeln!(text, "{}{here}/chat{fragment}", label("chat"))?;
         }
         let admin = self.admin.map(|admin| format!("http://{}", reachable(admin)));
         if let Some(admin) = &admin {

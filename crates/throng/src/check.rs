@@ -13,6 +13,7 @@ use throng_units::paint::{Ink, Paint, sanitized};
 use throng_wire::name::check_name;
 
 use crate::access::{AccessSettings, OfflineVerifier, now_s};
+use crate::outbound;
 use crate::settings::{self, ChannelTable, Settings, Sources};
 use crate::terminal;
 use crate::token::moment;
@@ -62,6 +63,7 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
     for warning in &access.warnings {
         terminal::print_note(warning);
     }
+    outbound::check(&settings)?;
     let name = match (&channel, &inbox) {
         (None, None) => {
             terminal::print(&toml::to_string(&settings)?)?;

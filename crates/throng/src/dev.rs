@@ -63,6 +63,11 @@ impl DevKeys {
         Ok(DevKeys { token, key, life: Time(std::time::Duration::from_secs(life_s)) })
     }
 
+    /// The fragment of a URL from which the chat takes the token.
+    pub(crate) fn fragment(&self) -> String {
+        format!("#token={}", self.token)
+    }
+
     /// Writes commands that can be pasted into a shell. `url` is that of the public listener.
     ///
     /// Tokens and keys consist of letters, digits, `-`, `_` and `.`, so that no shell changes them.

@@ -8,6 +8,7 @@
 //! | [`cli`] | the command line |
 //! | [`settings`] | every setting: flags, variables and the file |
 //! | [`access`] | keys, rules and demands on tokens, from the settings |
+//! | [`outbound`] | key sets at URLs and callouts, from the settings |
 //! | [`serve`] | `throng serve`: start, run, shut down |
 //! | [`dev`] | `throng serve --dev`: keys for one run |
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
@@ -30,6 +31,7 @@ mod client;
 mod dev;
 mod doctor;
 mod key;
+mod outbound;
 mod planes;
 mod publish;
 mod serve;

@@ -28,6 +28,7 @@ use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::preflight::{self, Demand, Preflight, Tables};
+use throng_outbound::KeySetTask;
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;
@@ -37,6 +38,7 @@ use tokio::time::MissedTickBehavior;
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
 use crate::banner::{Banner, Keys};
 use crate::dev::DevKeys;
+use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
@@ -47,6 +49,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time between the stop of accepting and the first rejected publication. Requests that arrived
 /// before the signal are still served.
 const ACCEPT_GRACE: Duration = Duration::from_millis(100);
+
+/// Time for the last events to reach the application, after all connections have ended.
+const EVENTS_GRACE: Duration = Duration::from_secs(2);
 
 /// When the logs have shrunk by this many bytes and by half, free memory of the allocator is
 /// returned to the kernel.
@@ -68,15 +73,31 @@ pub(crate) fn serve(
     for warning in &access.warnings {
         tracing::warn!("{warning}");
     }
+    let trust = outbound::trust(settings)?;
+    let mut callouts = outbound::callouts(settings, &trust)?;
+    let events = callouts.events();
     let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
     let rules = Arc::new(settings::rules(settings));
-    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(
+    let engine = MemoryEngine::new(
         Epoch::random(),
         Arc::clone(&rules),
         plan.queues(),
         settings.history.total_bytes.0,
-    ));
-    let ServerAccess { control: access, token_keys } = ServerAccess::new(access, settings)?;
+    );
+    let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
+    let ServerAccess { control: access, token_keys, key_sets } =
+        ServerAccess::new(access, settings, &mut callouts, &trust)?;
+    let outbound_metrics = OutboundMetrics {
+        callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
+        key_sets: key_sets.as_ref().map(KeySetTask::metrics),
+    };
+    if let (Some(task), Some(keys)) = (key_sets, &token_keys) {
+        runtime.spawn(task.run(keys.authenticator()));
+    }
+    let callouts = {
+        let _entered = runtime.enter();
+        callouts.start()
+    };
     runtime.spawn(hangups.serve(move || read_keys_again(token_keys.as_ref())));
     let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
@@ -86,17 +107,19 @@ pub(crate) fn serve(
     };
     let banner = banner(settings, dev_keys.as_ref(), &plan, admin.as_ref())?;
     let queues = plan.queues();
-    let edge = plan.start(&engine, &access, &rules)?;
+    let edge = plan.start(&engine, &access, &rules, events)?;
     print(&banner);
     log_send_method(&edge.send_method);
 
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
     let workers = Workers { handoffs, queues, metrics };
-    let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings);
+    let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings)
+        .with_metrics(Arc::new(outbound_metrics));
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, signals))?;
 
     let metrics = edge.metrics.clone();
     edge.join();
+    runtime.block_on(callouts.finish(EVENTS_GRACE));
     log_outcome(&metrics);
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `table` | the settings, with flag, type, default and help |
+//! | `callout_tables` | the `[[callouts]]` tables of the file |
 //! | `channels` | the `[[channels]]` tables of the file |
 //! | `key_tables` | the `[[token-keys]]` and `[[server-keys]]` tables of the file |
 //! | `secret` | a secret in the file |
@@ -18,6 +19,7 @@
 //! | `check` | which values are possible, alone and together |
 //! | `rules` | the settings of channels as rules for the engine and the workers |
 
+mod callout_tables;
 mod channels;
 mod check;
 mod environment;
@@ -35,6 +37,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use rules::rules;

@@ -48,7 +48,8 @@ pub(super) async fn permit_within(
     action: Action<'_>,
     wait_left: &mut Duration,
 ) -> Result<(), ErrorResponse> {
-    let asker = Asker { listener: Caller::of(head).listener, credentials };
+    let listener = Caller::of(head).listener;
+    let asker = Asker { listener, credentials, is_repeated: false };
     let ask = |later: Later<'_, _>| Ok::<_, Infallible>(control.policy.may(&asker, action, later));
     let started = Instant::now();
     let Ok(decision) = within(*wait_left, ask).await;

@@ -7,7 +7,7 @@ use throng_wire::ErrorCode;
 
 use crate::control::Control;
 use crate::edge::{EdgeCounter, EdgeMetrics};
-use crate::metrics::HttpCounter;
+use crate::metrics::{HttpCounter, OtherMetric, OtherValue};
 
 /// The prefix of all names.
 const PREFIX: &str = "throng_";
@@ -45,6 +45,9 @@ pub(super) fn text(control: &Control) -> String {
         &edge.latency,
     );
     engine(&mut page, control);
+    for metric in control.other_metrics.iter().flat_map(|source| source.metrics()) {
+        page.other(metric);
+    }
     page.gauge("draining", "1 while the server is shutting down.", control.is_draining().into());
     page.gauge("uptime_seconds", "Time since the start.", control.started.elapsed().as_secs());
     page.0
@@ -174,6 +177,21 @@ impl Page {
         let seconds = times.sum_us() as f64 / 1e6;
         let _ = writeln!(self.0, "{PREFIX}{name}_sum {seconds}");
         self.sample(&format!("{name}_count"), "", times.count());
+    }
+
+    /// Adds the metric of a part that is neither of the planes.
+    fn other(&mut self, metric: OtherMetric) {
+        let OtherMetric { name, help, value } = metric;
+        match value {
+            OtherValue::Gauge(value) => self.gauge(name, help, value),
+            OtherValue::CountersBy(label, counts) => {
+                self.describe(name, help, "counter");
+                for (value, count) in counts {
+                    self.sample(name, &format!("{{{label}=\"{value}\"}}"), count);
+                }
+            }
+            OtherValue::Histogram(times) => self.histogram(name, help, &times),
+        }
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) {

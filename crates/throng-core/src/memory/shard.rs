@@ -13,6 +13,7 @@ use super::names::Names;
 use super::shared::Shared;
 use crate::ages::Ages;
 use crate::engine::{Audience, Follow, Followed, History, Publication, PublishError, Published};
+use crate::events::Event;
 use crate::id::{ChannelId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
@@ -297,7 +298,11 @@ impl Shard {
         let id = self.id(slot);
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
+        let is_first = channel.followers.is_empty();
         let local = channel.followers.add(follow.worker, follow.local_if_new);
+        if is_first && let Some(events) = &shared.events {
+            events.notify(now_ms, Event::Occupied(follow.channel));
+        }
         let (cursor, is_recovered) = match follow.start {
             StartAt::Live => (channel.head, None),
             StartAt::Last(count) => (channel.before_last(count), None),
@@ -325,6 +330,7 @@ impl Shard {
             return;
         };
         channel.followers.remove(worker);
+        self.notify_if_vacated(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);
     }
 
@@ -338,8 +344,23 @@ impl Shard {
         subscribers: u32,
     ) {
         let Some(channel) = self.channels.get_mut(slot) else { return };
+        let was_followed = !channel.followers.is_empty();
         channel.followers.set(worker, subscribers);
+        if was_followed {
+            self.notify_if_vacated(shared, now_ms, slot);
+        }
         self.forget_if_unused(shared, now_ms, slot);
+    }
+
+    /// Reports that a channel has lost its last subscriber, if it has none. Under the shard's lock,
+    /// so that the events of a channel come in their order.
+    fn notify_if_vacated(&self, shared: &Shared, now_ms: u64, slot: u32) {
+        if self.channels[slot].followers.is_empty()
+            && let Some(events) = &shared.events
+            && let Some(name) = self.name(slot)
+        {
+            events.notify(now_ms, Event::Vacated(&name));
+        }
     }
 
     fn forget_if_unused(&mut self, shared: &Shared, now_ms: u64, slot: u32) {

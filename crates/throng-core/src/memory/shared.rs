@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, Seed};
 use crate::engine::{EngineMetrics, Publication};
+use crate::events::EventSink;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
+    /// Hears of channels that get their first subscriber or lose their last one.
+    pub(super) events: Option<Arc<dyn EventSink>>,
 }
 
 impl Shared {
@@ -65,6 +68,7 @@ impl Shared {
             busy: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            events: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod conformance;
+mod events;
 mod freeze;
 mod guarantees;
 mod model;

@@ -139,6 +139,7 @@ impl<N: Net> Worker<N> {
         if let Some(counter) = reason.counter() {
             self.count(counter);
         }
+        self.notify_disconnected(id, reason);
         // First: no message may follow the final response.
         self.unfollow_all(id);
         let lingers = self.connections.begin_closing(id);

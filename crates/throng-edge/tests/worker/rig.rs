@@ -146,6 +146,7 @@ impl Rig {
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
             access,
             rules,
+            events: None,
             queue: Arc::clone(&queue),
             metrics: metrics.clone(),
         };

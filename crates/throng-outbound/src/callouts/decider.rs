@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use throng_access::Decision;
+use throng_access::{Credentials, Decision};
 use throng_core::clock;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_core::name::ChannelName;
@@ -59,8 +59,8 @@ pub(super) struct Inquiry<'a> {
     pub(super) asks: Asks,
     /// The channel or the inbox that it is about.
     pub(super) name: &'a ChannelName,
-    /// The user who asks, if known.
-    pub(super) user: Option<&'a str>,
+    /// What the client has shown of who it is.
+    pub(super) credentials: Credentials<'a>,
     /// Until when the rules allow it at most, in milliseconds since 1970.
     pub(super) until_ms: Option<u64>,
 }
@@ -105,8 +105,8 @@ impl Decider {
         inquiry: Inquiry<'_>,
         later: Later<'_, Decision>,
     ) -> Answer<Decision> {
-        let Inquiry { asks, name, user, until_ms } = inquiry;
-        let data = Data::new(name, user);
+        let Inquiry { asks, name, credentials, until_ms } = inquiry;
+        let data = Data::new(name, credentials);
         let key = data.key(asks);
         let shared = &self.shared;
         let now_ms = clock::now_ms();
@@ -122,7 +122,7 @@ impl Decider {
         };
         let (ticket, answer) = later.ticket();
         let body = body(asks, clock::machine_ms(), data);
-        shared.metrics.questions_waiting.add(1);
+        shared.metrics.decisions_waiting.add(1);
         place.send(Question { body, key, until_ms, asked: Instant::now(), ticket });
         answer
     }
@@ -158,7 +158,7 @@ async fn ask(
         shared.metrics.durations.record_shared(asked.elapsed().as_micros() as u64);
         shared.conclude(&caller, key, answer)
     };
-    shared.metrics.questions_waiting.subtract(1);
+    shared.metrics.decisions_waiting.subtract(1);
     ticket.answer(limited(decision, until_ms));
 }
 

@@ -69,6 +69,8 @@ pub(super) struct Queued {
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    claimed_user: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     transport: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -83,13 +85,15 @@ impl Queued {
             inbox: None,
             connection: None,
             user: None,
+            claimed_user: None,
             transport: None,
             reason: None,
         };
         match event {
-            Event::Connected { connection, user, transport } => {
+            Event::Connected { connection, user, is_claimed, transport } => {
                 queued.connection = Some(connection.to_string());
-                queued.user = user.map(Box::from);
+                let name = if is_claimed { &mut queued.claimed_user } else { &mut queued.user };
+                *name = user.map(Box::from);
                 queued.transport = Some(transport);
             }
             Event::Disconnected { connection, reason } => {
@@ -182,8 +186,12 @@ mod tests {
     fn events_are_queued_in_their_order() {
         let (queues, mut receiver) = queue(&Notifies::ALL, None, 10);
         let (lobby, ann) = (ChannelName::channel("lobby"), ChannelName::user("ann"));
-        let connected =
-            Event::Connected { connection: CONNECTION, user: Some("ann"), transport: "sse" };
+        let connected = Event::Connected {
+            connection: CONNECTION,
+            user: Some("ann"),
+            is_claimed: false,
+            transport: "sse",
+        };
         let disconnected = Event::Disconnected { connection: CONNECTION, reason: "peer" };
         for event in [connected, Event::Occupied(&lobby), Event::Vacated(&ann), disconnected] {
             queues.notify(7, event);

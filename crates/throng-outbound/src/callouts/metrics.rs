@@ -36,7 +36,7 @@ pub struct CalloutMetrics {
     pub(super) decisions: Outcomes<{ DECISIONS.len() }>,
     pub(super) deliveries: Outcomes<{ DELIVERIES.len() }>,
     pub(super) events: Outcomes<{ EVENTS.len() }>,
-    pub(super) questions_waiting: Gauge,
+    pub(super) decisions_waiting: Gauge,
     pub(super) events_waiting: Gauge,
     pub(super) breakers_open: Gauge,
     pub(super) durations: Histogram,
@@ -67,7 +67,7 @@ impl Default for CalloutMetrics {
             decisions: Outcomes::new(&DECISIONS),
             deliveries: Outcomes::new(&DELIVERIES),
             events: Outcomes::new(&EVENTS),
-            questions_waiting: Gauge::default(),
+            decisions_waiting: Gauge::default(),
             events_waiting: Gauge::default(),
             breakers_open: Gauge::default(),
             durations: Histogram::default(),
@@ -92,8 +92,8 @@ impl CalloutMetrics {
     }
 
     /// The questions that wait for an answer, sent or not.
-    pub fn questions_waiting(&self) -> u64 {
-        self.questions_waiting.get()
+    pub fn decisions_waiting(&self) -> u64 {
+        self.decisions_waiting.get()
     }
 
     /// The events that are not delivered yet.

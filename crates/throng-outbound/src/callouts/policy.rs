@@ -48,10 +48,11 @@ impl Access for CalloutPolicy {
             Decision::AllowedUntil(ms) => Some(*ms),
             Decision::Allowed => None,
         };
-        let Some((asks, name, route)) = self.route(asker, action) else {
+        let route = if asker.is_repeated { None } else { self.route(asker, action) };
+        let Some((asks, name, route)) = route else {
             return decision.into();
         };
-        let inquiry = Inquiry { asks, name, user: asker.credentials.user(), until_ms };
+        let inquiry = Inquiry { asks, name, credentials: asker.credentials, until_ms };
         route.decider.decide(inquiry, later)
     }
 }

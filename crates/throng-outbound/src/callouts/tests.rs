@@ -100,7 +100,7 @@ async fn the_application_decides() {
     for header in ["content-type: application/json", "webhook-id: msg_", "webhook-signature: v1,"] {
         assert!(request.contains(header), "{request}");
     }
-    assert_eq!(world.metrics.questions_waiting(), 0);
+    assert_eq!(world.metrics.decisions_waiting(), 0);
 }
 
 /// Whatever is not as agreed is a refusal for now, and never a permission.
@@ -184,6 +184,7 @@ async fn the_application_is_asked_only_what_it_decides() {
     };
     let world = world(|_| ok(r#"{"allow": false}"#), rooms).await;
     let admin = Asker { listener: throng_core::Listener::Admin, ..Asker::default() };
+    let repeated = Asker { is_repeated: true, ..Asker::default() };
     let (room, news) = (ChannelName::channel("rooms/a"), ChannelName::channel("news"));
     for (action, asker, is_asked) in [
         (Action::Publish(&room), Asker::default(), true),
@@ -191,6 +192,7 @@ async fn the_application_is_asked_only_what_it_decides() {
         (Action::Subscribe(&room), Asker::default(), false),
         (Action::PublishBatch, Asker::default(), false),
         (Action::Publish(&room), admin, false),
+        (Action::Publish(&room), repeated, false),
     ] {
         let decision = world.begin(action, asker).await.unwrap();
         assert_eq!(decision == Decision::Allowed, !is_asked, "{action:?}");

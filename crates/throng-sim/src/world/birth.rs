@@ -22,6 +22,7 @@ use crate::client::Tamper;
 use crate::client::view::{MESSAGE_BYTES_MAX, Terms};
 use crate::control::Control;
 use crate::fetches::Fetches;
+use crate::heard::Heard;
 use crate::late::{LatePolicy, Lateness};
 use crate::model::Model;
 use crate::net::FakeNet;
@@ -103,10 +104,12 @@ impl World {
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
         let skips_offsets = stream_numbers.is_some();
+        let heard = Arc::new(Heard::default());
         let parts = Parts {
             rules: Arc::clone(&rules),
             queues: queues.queues.clone(),
             max_logs_bytes: terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX),
+            heard: Arc::clone(&heard),
         };
         let max_logs_bytes = parts.max_logs_bytes;
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
@@ -128,6 +131,7 @@ impl World {
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
                 access: Arc::clone(&access),
                 rules: Arc::clone(&rules),
+                events: Some(Arc::clone(&heard) as _),
                 queue: Arc::clone(queue),
                 metrics: metrics.clone(),
             };
@@ -192,9 +196,11 @@ fn engine(
     stream_numbers: Option<Random>,
     topics: &[Topic],
 ) -> (Tested, Vec<String>) {
-    let Parts { rules, queues, max_logs_bytes } = parts;
-    let memory =
-        |epoch| MemoryEngine::new(epoch, Arc::clone(rules), queues.clone(), *max_logs_bytes);
+    let Parts { rules, queues, max_logs_bytes, heard } = parts;
+    let memory = |epoch| {
+        MemoryEngine::new(epoch, Arc::clone(rules), queues.clone(), *max_logs_bytes)
+            .with_events(Some(Arc::clone(heard) as _))
+    };
     let Some(numbers) = stream_numbers else {
         let epoch = Epoch::numbered(BEGINNING_MS);
         return (Tested::Memory(memory(epoch)), vec![epoch.to_string(); topics.len()]);

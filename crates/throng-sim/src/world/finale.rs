@@ -138,6 +138,7 @@ impl World {
             }
         }
         self.absorb()?;
+        self.engine.heard().check_vacated()?;
         self.stamp.set_now(self.now_ms() + 2 * 3_600_000);
         // Each tick covers part of the shards.
         for _ in 0..256 {

@@ -1,7 +1,7 @@
 //! Lets all work finish, and checks that nothing is missing.
 
 use throng_core::Engine;
-use throng_edge::Counter;
+use throng_edge::{Counter, Parked};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
@@ -41,7 +41,14 @@ impl World {
             judged.map_err(|objection| format!("client {number}, at rest: {objection}"))?;
         }
         self.check_logs()?;
+        self.check_heard()?;
         self.check_counters()
+    }
+
+    /// Checks that the application has heard of all connections that are there, and of no others.
+    fn check_heard(&self) -> Check {
+        let streams = [Parked::WebSocket, Parked::Sse, Parked::Stream];
+        self.engine.heard().check(streams.map(|parked| self.metrics.parked(parked)).iter().sum())
     }
 
     /// Checks that all logs together keep the expected messages, within their limit.

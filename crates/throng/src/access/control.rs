@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_access::authenticator::Authenticator;
-use throng_access::keys::{KeySet, KeySources, Published, SourceId};
+use throng_access::keys::{KeySet, KeySources, Published, RefreshSettings, SourceId};
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
 use throng_access::revocation::{FileStorage, RevocationLog, Revocations};
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, Authority};
+use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::{AccessSettings, token_keys};
+use crate::outbound;
 use crate::settings::{Settings, SettingsError, TokenKeyTable};
 
 /// Access control of a server, and its keys that can be read again.
@@ -20,30 +22,43 @@ pub(crate) struct ServerAccess {
     pub(crate) control: Arc<AccessControl>,
     /// The keys of `[[token-keys]]`; `None` if there are none, and no URL of keys either.
     pub(crate) token_keys: Option<ConfiguredKeys>,
+    /// Fetches the key sets at URLs; `None` if there are none.
+    pub(crate) key_sets: Option<KeySetTask>,
 }
 
 impl ServerAccess {
-    /// Access control of a server with these settings.
+    /// Access control of a server with these settings. `callouts` decide about what the rules
+    /// allow.
     ///
     /// # Errors
     ///
     /// The file of revocations cannot be used, or the system gives no random bytes.
-    pub(crate) fn new(access: AccessSettings, settings: &Settings) -> Result<ServerAccess> {
-        let policy = policy(&access, settings);
+    pub(crate) fn new(
+        access: AccessSettings,
+        settings: &Settings,
+        callouts: &mut Callouts,
+        trust: &Trust,
+    ) -> Result<ServerAccess> {
+        let policy = callouts.policy(policy(&access, settings));
         if !settings.has_keys() {
             let control = Arc::new(AccessControl::open(policy));
-            return Ok(ServerAccess { control, token_keys: None });
+            return Ok(ServerAccess { control, token_keys: None, key_sets: None });
         }
         let revocations = Arc::new(Revocations::default());
         let log = match &settings.revocations_file.0 {
             Some(path) => Some(open_log(path, &revocations, &access, settings)?),
             None => None,
         };
-        let token_keys = if settings.has_token_keys() {
-            Some(ConfiguredKeys::new(&access, revocations, settings)?)
-        } else {
-            None
-        };
+        let (mut token_keys, mut key_sets) = (None, None);
+        if settings.has_token_keys() {
+            let mut task = KeySetTask::new(trust.clone());
+            let keys = ConfiguredKeys::new(&access, revocations, settings, &task)?;
+            for url in outbound::key_set_urls(settings)? {
+                task.add(&keys.authenticator, url, RefreshSettings::default());
+            }
+            key_sets = (!settings.token_key_urls.0.is_empty()).then_some(task);
+            token_keys = Some(keys);
+        }
         let control = AccessControl {
             policy,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
@@ -52,7 +67,7 @@ impl ServerAccess {
             tagger: Tagger::random().ok_or_else(|| anyhow!("the system has no random bytes"))?,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
         };
-        Ok(ServerAccess { control: Arc::new(control), token_keys })
+        Ok(ServerAccess { control: Arc::new(control), token_keys, key_sets })
     }
 }
 
@@ -102,6 +117,7 @@ impl ConfiguredKeys {
         access: &AccessSettings,
         revocations: Arc<Revocations>,
         settings: &Settings,
+        key_sets: &KeySetTask,
     ) -> Result<ConfiguredKeys> {
         let published = Published::new(KeySet::default());
         let mut sources = KeySources::new(Arc::clone(&published));
@@ -110,8 +126,13 @@ impl ConfiguredKeys {
         let policy = access.policy.clone();
         let authority =
             Authority::new(published, policy, revocations, settings.max_cached_tokens.0);
-        let authenticator = Arc::new(Authenticator::new(authority, sources, || {}));
+        let authenticator = Arc::new(Authenticator::new(authority, sources, key_sets.waker()));
         Ok(ConfiguredKeys { authenticator, source, tables: settings.token_keys.clone() })
+    }
+
+    /// Verifies tokens with these keys.
+    pub(crate) fn authenticator(&self) -> Arc<Authenticator> {
+        Arc::clone(&self.authenticator)
     }
 
     /// Reads the files of keys again. Returns what to log: how the keys changed, and what should be

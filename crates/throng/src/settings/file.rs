@@ -13,6 +13,7 @@ use throng_units::toml_error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::callout_tables::CALLOUTS;
 use super::channels::KEYS as CHANNEL_KEYS;
 use super::key_tables::{SERVER_KEYS, TOKEN_KEYS};
 use super::table::{Options, SettingsError, names, present_name};
@@ -21,8 +22,12 @@ use super::table::{Options, SettingsError, names, present_name};
 const DEFAULT_FILE: &str = "throng.toml";
 
 /// The tables that may stand in the file several times, and the keys of each.
-const LISTS: [(&str, &[&str]); 3] =
-    [("channels", CHANNEL_KEYS), ("token-keys", TOKEN_KEYS), ("server-keys", SERVER_KEYS)];
+const LISTS: [(&str, &[&str]); 4] = [
+    ("channels", CHANNEL_KEYS),
+    ("token-keys", TOKEN_KEYS),
+    ("server-keys", SERVER_KEYS),
+    ("callouts", CALLOUTS),
+];
 
 /// Reads the file `named`, which must exist, or else the default one, which may be missing.
 pub(super) fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {

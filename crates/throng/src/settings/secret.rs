@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Secret {
 struct SecretVisitor;
 
 /// serde quotes a number or boolean in place of the text, and with it perhaps the secret.
-const NOT_TEXT: &str = "a secret is a text in quotation marks";
+pub(super) const NOT_TEXT: &str = "a secret is a text in quotation marks";
 
 impl Visitor<'_> for SecretVisitor {
     type Value = Secret;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 
+use super::callout_tables::CalloutTable;
 use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins};
@@ -189,6 +190,10 @@ settings! {
         "max-revocations" max_revocations: Count = "100000",
             "Maximum number of revocations that hold at a time";
     }
+    in "Requests to other servers" {
+        "ca-file" ca_file: OptionalPath = "none",
+            "Certificates (PEM) that requests to key sets and callouts trust; none: the system's";
+    }
     in "Log" {
         "log" log: LogLevel = "info",
             "Log to stderr from this level on: error, warn, info, debug or trace";
@@ -205,6 +210,8 @@ settings! {
         token_keys: TokenKeyTable,
         /// Keys that applications show.
         server_keys: ServerKeyTable,
+        /// Endpoints of the application that decide or are notified.
+        callouts: CalloutTable,
     }
 }
 
@@ -263,10 +270,14 @@ impl Options {
     pub(crate) fn placed(mut self, name: &Path) -> Options {
         let directory = name.parent().unwrap_or(Path::new(""));
         self.revocations_file = self.revocations_file.map(|path| path.in_directory(directory));
+        self.ca_file = self.ca_file.map(|path| path.in_directory(directory));
         for (table, nth) in self.token_keys.iter_mut().flatten().zip(1..) {
             table.place(name, nth);
         }
         for (table, nth) in self.server_keys.iter_mut().flatten().zip(1..) {
+            table.place(name, nth);
+        }
+        for (table, nth) in self.callouts.iter_mut().flatten().zip(1..) {
             table.place(name, nth);
         }
         self

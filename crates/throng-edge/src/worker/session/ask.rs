@@ -81,7 +81,8 @@ impl<N: Net> Worker<N> {
         if let Client::Viewer = client {
             return Permission::Granted(None);
         }
-        let asker = Asker { listener: Listener::Public, credentials: client.credentials() };
+        let credentials = client.credentials();
+        let asker = Asker { listener: Listener::Public, credentials, is_repeated: false };
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let (mut left, mut until_ms) = (0, None);

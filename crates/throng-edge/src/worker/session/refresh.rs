@@ -1,13 +1,12 @@
 //! The command of `throng.v1` that shows a newer token.
 
-use throng_access::Action;
 use throng_access::server_key::PREFIX;
-use throng_core::SubscriptionId;
+use throng_access::{Action, Asker};
+use throng_core::{Later, SubscriptionId, Ticket};
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::ask::Permission;
 use super::client::Client;
 use super::identify::Unidentified;
 use crate::connection::ConnectionId;
@@ -63,7 +62,7 @@ impl<N: Net> Worker<N> {
             if self.connections.get(id).is_none() {
                 return;
             }
-            if let Some(error) = self.denial(id, client, subscription) {
+            if let Some(error) = self.denial(client, subscription) {
                 let Some(target) = self.target_of(subscription) else { continue };
                 self.unfollow(id, subscription);
                 self.count(Counter::SubscriptionsRevoked);
@@ -72,20 +71,18 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Why the client may not have a subscription any more; `None` if it may, and if the policy has
-    /// to ask elsewhere: that was asked when the subscription began, and does not depend on the
-    /// token.
-    fn denial(
-        &mut self,
-        id: ConnectionId,
-        client: &Client,
-        subscription: SubscriptionId,
-    ) -> Option<ErrorResponse> {
+    /// Why the client may not have a subscription any more; `None` if it may.
+    fn denial(&self, client: &Client, subscription: SubscriptionId) -> Option<ErrorResponse> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
-        match self.ask_access(id, client, std::iter::once(Action::Subscribe(&name))) {
-            Permission::Refused(error) => Some(error),
-            Permission::Granted(_) | Permission::Later(_) => None,
+        let action = Action::Subscribe(&name);
+        if let Err(error) = client.check_user(action) {
+            return Some(error);
         }
+        let credentials = client.credentials();
+        let asker = Asker { credentials, is_repeated: true, ..Asker::default() };
+        let mut issue = || Ticket::new(drop);
+        let decision = self.access.policy.may(&asker, action, Later::new(&mut issue)).now()?;
+        decision.allowed_until_ms().err()
     }
 }

@@ -186,6 +186,7 @@ impl<N: Net> Worker<N> {
         self.log_subscription(id, request, head);
         self.set_up(id, request);
         self.begin_session(id, client);
+        self.notify_connected(id, request, client.credentials());
         let followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
         // Whether all subscriptions that resume have recovered; `None` if none resumes.

@@ -1,0 +1,142 @@
+//! Connects one after another, with good tokens and with bad ones.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType};
+use throng_host::proc;
+
+use super::values::share;
+use crate::context::{Abort, Context, QUIET};
+use crate::keys::{Algorithm, Keys};
+
+/// Connects of each kind, at most: their ports are used again only after a minute.
+const CONNECTS: usize = 8_000;
+
+/// Threads that connect.
+const THREADS: usize = 4;
+
+/// Time limit of a response.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the server may still work after the last connect is closed.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Connects from each address, where the limit of bad tokens from an address must not be reached.
+const PER_ADDRESS: usize = 5;
+
+pub(super) fn run(context: &mut Context<'_>, keys: &Keys) -> Result<(), Abort> {
+    let connects = context.size.connections.min(CONNECTS);
+    let good = measure(context, keys, &requests(keys, connects, true), PER_ADDRESS, &[200])?;
+    let bad = requests(keys, connects, false);
+    let refused = measure(context, keys, &bad, PER_ADDRESS, &[401])?;
+    let limited = measure(context, keys, &bad, usize::MAX, &[401, 429])?;
+    context.record_all(
+        [
+            ("good_token", good),
+            ("bad_token_share", share(refused, good)),
+            ("limited_share", share(limited, good)),
+        ],
+        connects,
+    );
+    Ok(())
+}
+
+/// Requests for an endless stream, each with a token of its own.
+fn requests(keys: &Keys, number: usize, is_good: bool) -> Vec<String> {
+    let token = |user: usize| {
+        let user = format!("user-{user}");
+        if is_good { keys.token(&user) } else { keys.forged_token(&user) }
+    };
+    let request = |user| {
+        format!(
+            "GET /channels/everyone HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\
+             Authorization: Bearer {}\r\n\r\n",
+            token(user)
+        )
+    };
+    (0..number).map(request).collect()
+}
+
+/// The server's processor time per request, in milliseconds. Each has a connection of its own.
+fn measure(
+    context: &mut Context<'_>,
+    keys: &Keys,
+    requests: &[String],
+    per_address: usize,
+    statuses: &[u16],
+) -> Result<Option<f64>, Abort> {
+    let settings = keys.settings(Algorithm::Hs256, "").map_err(Abort::Failed)?;
+    context.serve_with(&settings, QUIET)?;
+    let url = context.url();
+    let server = url.strip_prefix("http://").and_then(|server| server.parse().ok());
+    let server: SocketAddrV4 = server.ok_or_else(|| Abort::Failed(format!("{url}: no address")))?;
+    let cpu = |context: &Context<'_>| context.pid().and_then(proc::cpu_ns);
+    let before = cpu(context);
+    let per_thread = requests.len().div_ceil(THREADS).max(1);
+    let results: Vec<Result<(), String>> = thread::scope(|scope| {
+        let threads: Vec<_> = requests
+            .chunks(per_thread)
+            .enumerate()
+            .map(|(thread, part)| {
+                scope.spawn(move || {
+                    part.iter().enumerate().try_for_each(|(number, request)| {
+                        let source = address((thread * per_thread + number) / per_address);
+                        send(server, source, request, statuses)
+                    })
+                })
+            })
+            .collect();
+        let panicked = || Err("a client panicked".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+    });
+    for result in results {
+        result.map_err(Abort::Failed)?;
+    }
+    context.check()?;
+    thread::sleep(SETTLE);
+    let ns = before.zip(cpu(context)).map(|(before, after)| after.saturating_sub(before));
+    Ok(ns.map(|ns| ns as f64 / 1e6 / requests.len().max(1) as f64))
+}
+
+/// An address of loopback for each number: 127.0.0.1 and those after it.
+fn address(number: usize) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + (number as u32 & 0xffff))
+}
+
+/// Connects from an address of this machine.
+fn connect(server: SocketAddrV4, source: Ipv4Addr) -> io::Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(source, 0))?;
+    rustix::net::connect(&socket, &server)?;
+    Ok(TcpStream::from(socket))
+}
+
+/// Sends a request, and closes when the head of the response is there.
+fn send(
+    server: SocketAddrV4,
+    source: Ipv4Addr,
+    request: &str,
+    statuses: &[u16],
+) -> Result<(), String> {
+    let fault = |error: io::Error| format!("a connect failed: {error}");
+    let mut stream = connect(server, source).map_err(fault)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(fault)?;
+    stream.write_all(request.as_bytes()).map_err(fault)?;
+    let mut head = Vec::new();
+    let mut part = [0; 2048];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut part).map_err(fault)? {
+            0 => break,
+            bytes => head.extend_from_slice(&part[..bytes]),
+        }
+    }
+    let text = String::from_utf8_lossy(&head);
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+    match status {
+        Some(status) if statuses.contains(&status) => Ok(()),
+        _ => Err(format!("an unexpected response: {:?}", text.lines().next().unwrap_or_default())),
+    }
+}

@@ -1,0 +1,67 @@
+//! Tests of the events of channels.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::events::{Event, EventSink};
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<(u64, String)>>);
+
+impl EventSink for Heard {
+    fn notify(&self, now_ms: u64, event: Event<'_>) {
+        let text = match event {
+            Event::Occupied(name) => format!("occupied {}", name.name()),
+            Event::Vacated(name) => format!("vacated {}", name.name()),
+            other => panic!("unexpected {other:?}"),
+        };
+        self.0.lock().unwrap().push((now_ms, text));
+    }
+}
+
+impl Heard {
+    fn take(&self) -> Vec<(u64, String)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// Lets the fixture's engine report its events.
+fn hear(fixture: &mut Fixture) -> Arc<Heard> {
+    let heard = Arc::new(Heard::default());
+    let engine = std::mem::replace(&mut fixture.engine, Fixture::empty());
+    fixture.engine = engine.with_events(Some(Arc::clone(&heard) as _));
+    heard
+}
+
+#[test]
+fn the_first_and_the_last_subscriber_of_all_workers_are_events() {
+    let mut fixture = Fixture::new(retention(10), 2, usize::MAX);
+    let heard = hear(&mut fixture);
+    let name = ChannelName::channel("a");
+    let channel = fixture.follow(1, &name, 0, StartAt::Live).channel;
+    assert_eq!(heard.take(), [(1, "occupied a".to_owned())]);
+    fixture.follow(2, &name, 1, StartAt::Live);
+    fixture.follow(3, &name, 1, StartAt::Live);
+    fixture.engine.unfollow(4, channel, WorkerId(0));
+    fixture.engine.unfollow(5, channel, WorkerId(1));
+    assert_eq!(heard.take(), []);
+    fixture.engine.unfollow(6, channel, WorkerId(1));
+    assert_eq!(heard.take(), [(6, "vacated a".to_owned())]);
+    fixture.publish(7, &name, "x");
+    assert_eq!(heard.take(), [], "a message is no subscriber");
+}
+
+#[test]
+fn subscribers_lost_in_a_freeze_vacate_their_channel() {
+    let mut fixture = Fixture::new(retention(10), 2, usize::MAX);
+    let name = ChannelName::channel("a");
+    fixture.follow(1, &name, 0, StartAt::Live);
+    fixture.freeze_and_thaw();
+    let heard = hear(&mut fixture);
+    let (_, _, channel) = fixture.engine.audience(&name).workers[0];
+    fixture.engine.set_subscribers(2, channel, WorkerId(1), 0);
+    assert_eq!(heard.take(), [], "it did not follow");
+    fixture.engine.set_subscribers(3, channel, WorkerId(0), 0);
+    fixture.engine.set_subscribers(4, channel, WorkerId(0), 0);
+    assert_eq!(heard.take(), [(3, "vacated a".to_owned())]);
+}

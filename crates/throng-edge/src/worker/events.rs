@@ -1,0 +1,49 @@
+//! Notifies the application of connections that begin and end.
+
+use throng_access::Credentials;
+use throng_core::events::Event;
+use throng_wire::subscribe::{Request, Transport};
+
+use super::Worker;
+use crate::close_reason::CloseReason;
+use crate::connection::{ConnectionId, Flags, State};
+use crate::net::Net;
+
+/// The reason of a connection that ended as its client and the server agreed.
+const COMPLETE: &str = "complete";
+
+impl<N: Net> Worker<N> {
+    /// A connection begins to stream. A viewer of the status page is the operator.
+    pub(super) fn notify_connected(
+        &self,
+        id: ConnectionId,
+        request: &Request,
+        credentials: Credentials<'_>,
+    ) {
+        let Some(events) = &self.events else { return };
+        let transport = match request.transport {
+            _ if request.is_status() => return,
+            Transport::WebSocket { .. } => "websocket",
+            Transport::Sse => "sse",
+            Transport::Stream => "stream",
+            Transport::LongPoll { .. } => return,
+        };
+        let Some(connection) = self.connections.name(id) else { return };
+        let is_claimed = matches!(credentials, Credentials::Claimed { .. });
+        let event =
+            Event::Connected { connection, user: credentials.user(), is_claimed, transport };
+        events.notify(self.clock.unix_ms(), event);
+    }
+
+    /// A connection ends or begins to close. Nothing happens unless it streamed.
+    pub(super) fn notify_disconnected(&self, id: ConnectionId, reason: CloseReason) {
+        let Some(events) = &self.events else { return };
+        let Some(connection) = self.connections.get(id) else { return };
+        if connection.state != State::Streaming || connection.has(Flags::VIEWER) {
+            return;
+        }
+        let reason = reason.counter().map_or(COMPLETE, |counter| counter.label_value());
+        let connection = self.connections.name_of(id, connection);
+        events.notify(self.clock.unix_ms(), Event::Disconnected { connection, reason });
+    }
+}

@@ -1,0 +1,58 @@
+//! What an application hears of connections and channels, and whether it fits together.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use throng_core::ConnectionName;
+use throng_core::events::{Event, EventSink};
+
+use crate::{Check, ensure};
+
+/// Follows the events: what begins has not begun yet, and what ends has begun.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    connected: HashSet<ConnectionName>,
+    occupied: HashSet<String>,
+    /// The first event that does not fit.
+    objection: Option<String>,
+}
+
+impl EventSink for Heard {
+    fn notify(&self, _: u64, event: Event<'_>) {
+        let mut state = self.state();
+        let fits = match event {
+            Event::Connected { connection, .. } => state.connected.insert(connection),
+            Event::Disconnected { connection, .. } => state.connected.remove(&connection),
+            Event::Occupied(name) => state.occupied.insert(name.key().to_owned()),
+            Event::Vacated(name) => state.occupied.remove(name.key()),
+        };
+        if !fits {
+            state.objection.get_or_insert_with(|| format!("{event:?} does not fit"));
+        }
+    }
+}
+
+impl Heard {
+    /// Objects unless all events fit, and `streams` connections are there.
+    pub(crate) fn check(&self, streams: u64) -> Check {
+        let state = self.state();
+        ensure!(state.objection.is_none(), "{}", state.objection.as_deref().unwrap_or_default());
+        let connected = state.connected.len() as u64;
+        ensure!(connected == streams, "{connected} connections are heard of, {streams} are there");
+        Ok(())
+    }
+
+    /// Objects unless no channel is heard to be followed.
+    pub(crate) fn check_vacated(&self) -> Check {
+        let occupied = &self.state().occupied;
+        ensure!(occupied.is_empty(), "{occupied:?} are heard to be followed, and are not");
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

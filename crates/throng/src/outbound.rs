@@ -1,0 +1,231 @@
+//! What the server asks elsewhere: key sets at URLs, and the application's callouts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_access::pattern::Pattern;
+use throng_control::{MetricSource, OtherMetric, OtherValue};
+use throng_core::name::Kind;
+use throng_outbound::{
+    Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetMetrics, Notifies,
+    SECRETS_MAX, Secret, Trust,
+};
+use throng_units::Time;
+
+use crate::access::pattern;
+use crate::settings::{CalloutTable, Settings, SettingsError};
+
+/// The deadline of a callout. Clients wait for a decision for five seconds at most.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT_MAX: Duration = Duration::from_secs(4);
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// Questions that an endpoint is asked at a time: each takes a connection.
+const IN_FLIGHT: usize = 32;
+const IN_FLIGHT_MAX: usize = 1_000;
+
+/// Questions or events that wait: each takes a few hundred bytes.
+const QUEUED: usize = 10_000;
+const QUEUED_MAX: usize = 1_000_000;
+
+/// Answers that are remembered: each takes some 100 bytes.
+const CACHED: usize = 10_000;
+const CACHED_MAX: usize = 10_000_000;
+
+/// The most `[[callouts]]` tables.
+const TABLES_MAX: usize = 16;
+
+/// The certificates that TLS trusts. Nothing is read unless a URL needs it.
+pub(crate) fn trust(settings: &Settings) -> Result<Trust, SettingsError> {
+    let callouts = settings.callouts.iter().filter_map(|table| table.url.as_deref());
+    let mut urls = callouts.chain(settings.token_key_urls.0.iter().map(String::as_str));
+    let is_needed = urls.any(|url| url.to_ascii_lowercase().starts_with("https:"));
+    let trust = match settings.ca_file.0.as_deref() {
+        Some(file) => Trust::load(Some(file)),
+        None if is_needed => Trust::load(None),
+        None => Trust::none(),
+    };
+    trust.map_err(|error| SettingsError(error.to_string()))
+}
+
+/// Checks everything that the server would use.
+pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
+    key_set_urls(settings)?;
+    callouts(settings, &trust(settings)?).map(drop)
+}
+
+/// The endpoints of `token-key-urls`.
+pub(crate) fn key_set_urls(settings: &Settings) -> Result<Vec<Endpoint>, SettingsError> {
+    let parse = |url: &String| endpoint("token-key-urls", url);
+    settings.token_key_urls.0.iter().map(parse).collect()
+}
+
+/// The callouts of `[[callouts]]`.
+pub(crate) fn callouts(settings: &Settings, trust: &Trust) -> Result<Callouts, SettingsError> {
+    if settings.callouts.len() > TABLES_MAX {
+        let message = format!("there are more than {TABLES_MAX} tables [[callouts]]");
+        return Err(SettingsError(message));
+    }
+    let tables = settings.callouts.iter().map(callout);
+    Ok(Callouts::new(tables.collect::<Result<_, _>>()?, trust))
+}
+
+fn endpoint(at: &str, url: &str) -> Result<Endpoint, SettingsError> {
+    url.parse().map_err(|error| SettingsError(format!("{at}: {error}")))
+}
+
+/// One table, checked.
+fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
+    let at = &table.at;
+    let fault = |message: &str| SettingsError(format!("{at} {message}"));
+    let url = table.url.as_deref().ok_or_else(|| {
+        fault("has no url; add one, like url = \"https://app.example.com/throng\"")
+    })?;
+    let (asks, notifies) = (asks(table)?, notifies(table)?);
+    if asks.is_empty() && notifies.is_empty() {
+        return Err(fault(
+            "is for nothing; add what the endpoint `decides` (subscribe, publish) or what it \
+             `notifies` of (connected, disconnected, occupied, vacated)",
+        ));
+    }
+    let time = table.timeout.map_or(TIMEOUT, |time| time.0);
+    if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(&time) {
+        let (least, most) = (Time(TIMEOUT_MIN), Time(TIMEOUT_MAX));
+        return Err(fault(&format!("has a timeout that is not between {least} and {most}")));
+    }
+    let count = |key: &str, value: Option<throng_units::Count>, usual, least, most| {
+        let value = value.map_or(usual, |count| count.0);
+        let is_possible = (least..=most).contains(&value);
+        let message = format!("has a {key} that is not between {least} and {most}");
+        if is_possible { Ok(value) } else { Err(fault(&message)) }
+    };
+    Ok(CalloutSettings {
+        endpoint: endpoint(at, url)?,
+        secrets: secrets(table)?,
+        asks,
+        notifies,
+        pattern: table_pattern(table)?,
+        timeout: time,
+        max_in_flight: count("max-in-flight", table.max_in_flight, IN_FLIGHT, 1, IN_FLIGHT_MAX)?,
+        max_queued: count("max-queued", table.max_queued, QUEUED, 1, QUEUED_MAX)?,
+        max_cached: count("max-cached", table.max_cached, CACHED, 0, CACHED_MAX)?,
+    })
+}
+
+fn secrets(table: &CalloutTable) -> Result<Vec<Secret>, SettingsError> {
+    let at = &table.at;
+    if !(1..=SECRETS_MAX).contains(&table.secrets.len()) {
+        return Err(SettingsError(format!(
+            "{at} needs one or two `secrets`, which sign its requests; \
+             `echo whsec_$(openssl rand -base64 32)` makes one"
+        )));
+    }
+    let parse = |secret: &crate::settings::Secret| {
+        secret.0.parse().map_err(|error| SettingsError(format!("{at}: {error}")))
+    };
+    table.secrets.iter().map(parse).collect()
+}
+
+fn asks(table: &CalloutTable) -> Result<Vec<Asks>, SettingsError> {
+    let words = Asks::ALL.map(Asks::word);
+    let parse = |word: &String| Asks::ALL.into_iter().find(|asks| asks.word() == word);
+    let parse = |word| parse(word).ok_or_else(|| unknown(table, "decides", word, &words));
+    table.decides.iter().map(parse).collect()
+}
+
+fn notifies(table: &CalloutTable) -> Result<Vec<Notifies>, SettingsError> {
+    let words = Notifies::ALL.map(Notifies::word);
+    let parse = |word: &String| Notifies::ALL.into_iter().find(|kind| kind.word() == word);
+    let parse = |word| parse(word).ok_or_else(|| unknown(table, "notifies", word, &words));
+    table.notifies.iter().map(parse).collect()
+}
+
+fn unknown(table: &CalloutTable, key: &str, word: &str, words: &[&str]) -> SettingsError {
+    let words = words.join(", ");
+    SettingsError(format!("{}: `{key}` has the unknown word {word:?}; use {words}", table.at))
+}
+
+fn table_pattern(table: &CalloutTable) -> Result<Option<Pattern>, SettingsError> {
+    match (&table.channels, &table.users) {
+        (Some(_), Some(_)) => Err(SettingsError(format!(
+            "{} has both `match` and `users`; write one table for each of them",
+            table.at
+        ))),
+        (Some(text), None) => pattern(&table.at, Kind::Channel, text).map(Some),
+        (None, Some(text)) => pattern(&table.at, Kind::User, text).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// What is counted, for `/metrics`.
+pub(crate) struct OutboundMetrics {
+    /// Of callouts; `None` if there are none.
+    pub(crate) callouts: Option<Arc<CalloutMetrics>>,
+    /// Of key sets; `None` if there are no URLs.
+    pub(crate) key_sets: Option<Arc<KeySetMetrics>>,
+}
+
+impl MetricSource for OutboundMetrics {
+    fn metrics(&self) -> Vec<OtherMetric> {
+        let callouts = self.callouts.as_deref().map(callout_metrics);
+        let key_sets = self.key_sets.as_deref().map(key_set_metrics);
+        callouts.into_iter().chain(key_sets).flatten().collect()
+    }
+}
+
+fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
+    let by_outcome = |counts: Vec<_>| OtherValue::CountersBy("outcome", counts);
+    let metric = |name, help, value| OtherMetric { name, help, value };
+    vec![
+        metric(
+            "callout_decisions_total",
+            "Decisions that the application was to make, by what came of them.",
+            by_outcome(metrics.decisions().collect()),
+        ),
+        metric(
+            "callout_decisions_waiting",
+            "Decisions that the application has yet to make.",
+            OtherValue::Gauge(metrics.decisions_waiting()),
+        ),
+        metric(
+            "callout_breakers_open",
+            "Callouts that decide nothing for now because their endpoints fail.",
+            OtherValue::Gauge(metrics.breakers_open()),
+        ),
+        metric(
+            "callout_duration_seconds",
+            "Time from asking the application for a decision to its answer.",
+            OtherValue::Histogram(metrics.durations()),
+        ),
+        metric(
+            "callout_events_total",
+            "Events for the application, by what became of them.",
+            by_outcome(metrics.events().collect()),
+        ),
+        metric(
+            "callout_events_waiting",
+            "Events that are not delivered yet.",
+            OtherValue::Gauge(metrics.events_waiting()),
+        ),
+        metric(
+            "callout_deliveries_total",
+            "Requests with events to the application, by what came of them.",
+            by_outcome(metrics.deliveries().collect()),
+        ),
+    ]
+}
+
+fn key_set_metrics(metrics: &KeySetMetrics) -> Vec<OtherMetric> {
+    let fetches = OtherMetric {
+        name: "key_set_fetches_total",
+        help: "Requests for key sets, by what came of them.",
+        value: OtherValue::CountersBy("outcome", metrics.outcomes().collect()),
+    };
+    // Before every set was fetched once, the age is not known.
+    let age = metrics.age_s().map(|age_s| OtherMetric {
+        name: "key_set_age_seconds",
+        help: "Time since the oldest of the key sets was fetched.",
+        value: OtherValue::Gauge(age_s),
+    });
+    [fetches].into_iter().chain(age).collect()
+}

@@ -1,0 +1,93 @@
+"""Key sets at URLs, served over HTTP by a server that misbehaves."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from support.server import eventually
+
+FIXTURES = Path(__file__).resolve().parents[2] / "crates/throng-access/tests/fixtures"
+KEYS = (FIXTURES / "jwks.json").read_text()
+
+
+class Issuer:
+    """Serves a key set, or whatever a test sets."""
+
+    def __init__(self):
+        self.answer = lambda handler: handler.send(200, KEYS)
+        self.requests = 0
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                issuer.requests += 1
+                issuer.answer(self)
+
+            def send(self, status, text, **headers):
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/keys.json"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def issuer():
+    running = Issuer()
+    yield running
+    running.server.shutdown()
+    running.server.server_close()
+
+
+def test_a_key_set_is_fetched_at_the_start(serve, issuer):
+    server = serve("--token-key-urls", issuer.url)
+    eventually(lambda: f"the key set {issuer.url} is new" in server.log(), "the key set")
+    # The fixture has keys for encryption and of a curve that the server lacks.
+    assert "2 keys left out" in server.log()
+    assert issuer.requests == 1
+
+
+def slow(handler):
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n{")
+    time.sleep(30)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda handler: handler.send(500, KEYS), "the status is 500, not 200"),
+        (lambda handler: handler.send(302, KEYS, Location="/other"), "the status is 302, not 200"),
+        (lambda handler: handler.send(200, "<html>"), "the key set is not a JSON object"),
+        (lambda handler: handler.send(200, json.dumps({"keys": []})), "has no key that verifies"),
+        (lambda handler: handler.send(200, " " * 300_000 + KEYS), "larger than 262144 bytes"),
+        (lambda handler: handler.wfile.write(b"hello\r\n\r\n"), "cannot use the key set"),
+        (slow, "no complete response in time"),
+    ],
+)
+def test_what_is_no_key_set_is_asked_for_again(serve, issuer, answer, expected):
+    issuer.answer = answer
+    server = serve("--token-key-urls", issuer.url)
+    eventually(lambda: expected in server.log(), "a warning")
+    assert "cannot use the key set" in server.log()
+    issuer.answer = lambda handler: handler.send(200, KEYS)
+    eventually(lambda: "is new" in server.log(), "the key set after the failure")
+
+
+def test_no_url_is_fetched_through_a_redirect_or_a_proxy(serve, issuer):
+    """The environment's proxy settings do not count."""
+    environment = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+    server = serve("--token-key-urls", issuer.url, environment=environment)
+    eventually(lambda: "is new" in server.log(), "the key set")
