@@ -27,7 +27,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::{HeaderValue, ORIGIN};
 use http::request::Parts;
-use throng_access::{AccessControl, Credentials, KeyRefusal, ServerKey};
+use throng_access::{AccessControl, CacheCounts, Credentials, KeyRefusal, ServerKey};
 use throng_core::{Listener, WantedTags};
 use throng_wire::credential::{self, Credential, Place};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -59,6 +59,12 @@ impl Authentication {
             refused: RefusedCredentials::default(),
             access,
         }
+    }
+
+    /// What happened in the cache of verified tokens, which the workers share.
+    pub(crate) fn cache_counts(&self) -> CacheCounts {
+        let tokens = self.access.tokens.as_ref();
+        tokens.map_or_else(CacheCounts::default, |tokens| tokens.authority().cache_counts())
     }
 
     /// What was refused so far.

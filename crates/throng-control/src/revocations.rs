@@ -12,7 +12,7 @@ use throng_access::{AccessControl, Revocation, RevocationLog, Revocations, Subje
 use throng_core::{Later, ScanAction, ScanTarget, Ticket, clock};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::edge::Edge;
 
@@ -77,6 +77,11 @@ impl Revoker {
         self.order(Change::Lift(subject)).await
     }
 
+    /// How many revocations hold.
+    pub(crate) fn count(&self) -> usize {
+        self.open.as_ref().map_or(0, |(_, revocations)| revocations.len())
+    }
+
     /// The revocations that hold.
     pub(crate) fn revocations(&self) -> Result<&Arc<Revocations>, ErrorResponse> {
         self.open.as_ref().map(|(_, revocations)| revocations).ok_or_else(no_file)
@@ -102,7 +107,7 @@ fn no_file() -> ErrorResponse {
 impl RevocationTask {
     /// Serves orders until the control plane is dropped.
     pub(crate) async fn run(mut self) {
-        let mut tidying = interval(TIDY_INTERVAL);
+        let mut tidying = interval_at(Instant::now() + TIDY_INTERVAL, TIDY_INTERVAL);
         tidying.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut orders = Vec::new();

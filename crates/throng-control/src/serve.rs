@@ -67,6 +67,8 @@ pub async fn serve(
     sampler.abort();
     if let Some(revocations) = revocations {
         revocations.abort();
+        // Until the task is dropped it holds the lock of its file.
+        drop(revocations.await);
     }
     public.shutdown().await;
 }

@@ -63,8 +63,16 @@ class Server:
     """One running server and the short requests that most tests need."""
 
     def __init__(
-        self, directory, *flags, environment=None, port=0, listen="127.0.0.1", descriptors=None
+        self,
+        directory,
+        *flags,
+        environment=None,
+        port=0,
+        listen="127.0.0.1",
+        descriptors=None,
+        prepare=None,
     ):
+        """`prepare` runs in the child before the server does."""
         self.flags = ["--listen", f"{listen}:{port}", *map(str, flags)]
         self.process = subprocess.Popen(
             [BINARY, "serve", *self.flags],
@@ -74,7 +82,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=limit_descriptors(descriptors),
+            preexec_fn=prepare or limit_descriptors(descriptors),
         )
         self.output = []
         self._address = threading.Event()

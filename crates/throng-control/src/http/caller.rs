@@ -10,7 +10,7 @@ use throng_core::Listener;
 pub(crate) struct Caller {
     /// The listener that accepted the connection. It decides what the client may see.
     pub(crate) listener: Listener,
-    /// The client's address, for the log; `None` unless requests are logged.
+    /// The other end of the connection, if it is still known: the client or a proxy.
     pub(crate) peer: Option<SocketAddr>,
 }
 

@@ -17,6 +17,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
     frame-ancestors 'none'";
 
+/// Other origins get no `Referer`. With `no-referrer`, forms would send `Origin: null`, which the
+/// server refuses.
+const REFERRERS: &str = "same-origin";
+
 /// A file that is compiled into the program.
 pub(super) struct File {
     pub(super) path: &'static str,
@@ -169,7 +173,7 @@ pub(super) fn into_login_page(answer: &mut Response, refusal: Option<&str>) {
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(HTML));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static(REFERRERS));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
 }
 
@@ -208,7 +212,7 @@ pub(super) fn serve(file: &'static File, request: &HeaderMap) -> Response {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(file.cache_control));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
     headers.insert(VARY, HeaderValue::from_static(vary));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static(REFERRERS));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     response
 }

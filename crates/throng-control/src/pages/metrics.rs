@@ -105,17 +105,31 @@ fn http(page: &mut Page, control: &Control) {
         let labels = format!("{{code=\"{}\"}}", code.name());
         page.sample("http_refused_total", &labels, control.refusals.count(code));
     }
+    credentials(page, control);
+    page.histogram(
+        "http_request_duration_seconds",
+        "Time from the head of a request to the control plane to its complete response.",
+        &Snapshot::of([control.metrics.durations()].into_iter()),
+    );
+}
+
+fn credentials(page: &mut Page, control: &Control) {
     let help = "Tokens and server keys that the control plane refused, by reason.";
     page.describe("http_credentials_refused_total", help, "counter");
     for (reason, count) in control.authentication.refused().by_reason() {
         let labels = format!("{{reason=\"{reason}\"}}");
         page.sample("http_credentials_refused_total", &labels, count);
     }
-    page.histogram(
-        "http_request_duration_seconds",
-        "Time from the head of a request to the control plane to its complete response.",
-        &Snapshot::of([control.metrics.durations()].into_iter()),
+    let cache = control.authentication.cache_counts();
+    page.counter("token_cache_hits_total", "Tokens that were verified before.", cache.hits);
+    page.counter("token_cache_misses_total", "Tokens that had to be verified.", cache.misses);
+    page.counter(
+        "token_cache_evictions_total",
+        "Verified tokens that gave way to newer ones.",
+        cache.evictions,
     );
+    page.gauge("token_cache_entries", "Verified tokens that are remembered.", cache.entries as u64);
+    page.gauge("revocations", "Revocations that hold.", control.revoker.count() as u64);
 }
 
 fn engine(page: &mut Page, control: &Control) {

@@ -62,8 +62,7 @@ impl Connection {
         F: Future<Output = Answer>,
     {
         let Ok(stream) = TcpStream::from_std(handoff.stream) else { return };
-        let is_logged = tracing::enabled!(tracing::Level::DEBUG);
-        let peer = if is_logged { stream.peer_addr().ok() } else { None };
+        let peer = stream.peer_addr().ok();
         let caller = Caller { listener: self.listener, peer };
         let max_head_bytes = self.control.settings.max_head_bytes;
         let boundary = RequestBoundary::new(stream, &handoff.bytes, max_head_bytes);
