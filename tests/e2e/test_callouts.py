@@ -6,12 +6,17 @@ The application here is an HTTP server that verifies each request with a library
 import base64
 import json
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socket import create_connection
 
+import jwt
 import pytest
 from standardwebhooks.webhooks import Webhook
 from websockets.exceptions import ConnectionClosed
@@ -21,6 +26,9 @@ from support import TIMEOUT_SECONDS
 from support.server import eventually, run_throng
 
 OLD, NEW = ("whsec_" + base64.b64encode(os.urandom(32)).decode() for _ in range(2))
+
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/callouts.md"
 
 
 class Application:
@@ -297,6 +305,50 @@ def test_events_beyond_the_queue_are_dropped_and_the_application_hears_of_it(
         release.set()
         eventually(lambda: len(application.requests) == 2, "the second batch")
         assert application.requests[1]["data"]["dropped"] == 4
+
+
+def test_the_receiver_of_the_guide(serve, tmp_path):
+    source = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL).group(1)
+    (tmp_path / "receiver.py").write_text(source)
+    command = [sys.executable, "-m", "flask", "--app", "receiver", "run", "--port", "0"]
+    receiver = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "THRONG_SECRET": NEW, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(receiver.stdout), daemon=True)
+    reader.start()
+    running = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
+    try:
+        eventually(lambda: running.search("".join(lines)), "the receiver")
+        url = running.search("".join(lines)).group(1)
+        table = f"url = '{url}/throng'\nsecrets = ['{NEW}']\ndecides = ['subscribe']"
+        keys = "[[token-keys]]\nsecret = '0123456789abcdef0123456789abcdef'"
+        rules = "[access]\nsubscribe = 'user'"
+        notifies = "notifies = ['connected', 'disconnected']"
+        text = f"[[callouts]]\n{table}\n{notifies}\n{keys}\n{rules}"
+        (tmp_path / "throng.toml").write_text(text)
+        server = serve()
+
+        def headers(user):
+            claims = {"sub": user, "exp": int(time.time()) + 600}
+            token = jwt.encode(claims, "0123456789abcdef0123456789abcdef", algorithm="HS256")
+            return {"Authorization": f"Bearer {token}"}
+
+        rooms = f"{server.ws}/channels/rooms%2Fa"
+        with connect(rooms, additional_headers=headers("ann")) as socket:
+            connection = socket.response.headers["Throng-Connection"]
+        refused = server.http.get("/channels/rooms%2Fa?wait=0", headers=headers("eve"))
+        assert (refused.status_code, refused.json()["message"]) == (403, "you are not a member")
+        for event in (f"connected {connection} ann None", f"disconnected {connection} None peer"):
+            eventually(lambda event=event: f"{event}\n" in lines, event)
+    finally:
+        receiver.kill()
+        receiver.wait()
 
 
 @pytest.mark.parametrize(

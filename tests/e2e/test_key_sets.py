@@ -6,7 +6,9 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.server import eventually
 
@@ -91,3 +93,35 @@ def test_no_url_is_fetched_through_a_redirect_or_a_proxy(serve, issuer):
     environment = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
     server = serve("--token-key-urls", issuer.url, environment=environment)
     eventually(lambda: "is new" in server.log(), "the key set")
+
+
+def key_set(**keys):
+    """The public halves of keys, as a key set."""
+    algorithm = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256)
+    public = {name: algorithm.to_jwk(key.public_key(), as_dict=True) for name, key in keys.items()}
+    return json.dumps({"keys": [{**jwk, "kid": name, "use": "sig"} for name, jwk in public.items()]})
+
+
+def bearer(key, key_id):
+    """The header with a token of `ann`, who may follow every channel."""
+    claims = {"sub": "ann", "exp": int(time.time()) + 600, "throng": {"subscribe": ["*"]}}
+    token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": key_id})
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_tokens_of_the_issuer_count_and_unknown_keys_cause_one_request(serve, issuer):
+    first, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer.answer = lambda handler: handler.send(200, key_set(first=first))
+    server = serve("--token-key-urls", issuer.url)
+
+    def subscribe(key, key_id):
+        headers = bearer(key, key_id)
+        return server.http.get("/channels/news?wait=0", headers=headers).status_code
+
+    # The first one may wait for the set.
+    assert subscribe(first, "first") == 204
+    assert subscribe(other, "first") == 401
+    for number in range(50):
+        assert subscribe(other, f"unknown-{number}") == 401
+    assert issuer.requests == 1
+    assert subscribe(first, "first") == 204
