@@ -1,8 +1,9 @@
 //! Files with keys, for servers that check tokens: made for one run, in a directory that is removed
 //! at its end.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,13 +52,14 @@ impl Keys {
     /// Makes all keys. `program` makes the server key.
     pub(crate) fn make(program: &Path) -> Result<Keys, String> {
         let fault = |error: io::Error| format!("the keys cannot be made: {error}");
+        let (server_key, server_key_table) = server_key(program)?;
         let directory = std::env::temp_dir().join(format!("throng-bench-{}", std::process::id()));
-        fs::create_dir_all(&directory).map_err(fault)?;
+        // For this user only: the files are secrets while the run lasts.
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(fault)?;
         let random = SystemRandom::new();
         let mut secret = [0; 24];
         let no_random = |_| "the keys cannot be made: no random numbers".to_owned();
         random.fill(&mut secret).map_err(no_random)?;
-        let (server_key, server_key_table) = server_key(program)?;
         let secret = STANDARD.encode(secret);
         let keys = Keys { directory, secret, server_key, server_key_table };
         fs::write(keys.path("secret"), &keys.secret).map_err(fault)?;
@@ -183,5 +185,6 @@ mod tests {
         drop(keys);
         assert!(!directory.exists());
         assert!(Keys::make(Path::new("/bin/false")).is_err());
+        assert!(!directory.exists());
     }
 }
