@@ -236,8 +236,8 @@ fn limits_and_addresses() {
     let mut counts = LiveCounts::default();
     time("count a connection in and out", |number| {
         let key = keys.address(address(number));
-        counts.acquire(key, 100).expect("below the limit");
-        counts.release(key);
+        counts.acquire(key, 1, 100).expect("below the limit");
+        counts.release(key, 1);
     });
     let peer = "10.0.0.1".parse().expect("an address");
     let trusted = Networks::new(vec!["10.0.0.0/8".parse().expect("a network")]);

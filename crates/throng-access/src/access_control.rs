@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use crate::authenticator::Authenticator;
+use crate::clients::Clients;
 use crate::policy::{Access, AllowAll};
 use crate::revocation::{FileStorage, RevocationLog};
 use crate::server_key::ServerKeys;
@@ -25,6 +26,8 @@ pub struct AccessControl {
     pub tagger: Tagger,
     /// The name of the cookie that may have the token; `None` if cookies do not count.
     pub token_cookie: Option<Box<str>>,
+    /// Where the addresses of clients come from, and their limits.
+    pub clients: Arc<Clients>,
 }
 
 impl AccessControl {
@@ -38,6 +41,7 @@ impl AccessControl {
             revocations: Mutex::new(None),
             tagger: Tagger::from_seed([0; 16]),
             token_cookie: None,
+            clients: Arc::default(),
         }
     }
 

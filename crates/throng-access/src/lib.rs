@@ -35,6 +35,7 @@
 //! | [`session`] | what a connection keeps of its token |
 //! | [`limit`] | rates and numbers per address, user and key |
 //! | [`address`] | the client's address behind proxies |
+//! | [`clients`] | addresses and limits of a server's clients, which both planes share |
 //!
 //! # What it costs
 //!
@@ -68,6 +69,7 @@ pub mod address;
 pub mod algorithm;
 pub mod authenticator;
 mod cache;
+pub mod clients;
 pub mod grants;
 mod json;
 pub mod keys;
@@ -86,6 +88,7 @@ pub mod verifier;
 pub use access_control::AccessControl;
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
+pub use clients::{Clients, CountedAddress};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};

@@ -2,17 +2,26 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `limiter` | the limits of all clients of a server |
+//! | `settings` | the limits, as a server's settings give them |
+//! | `refusal` | which limit a client has reached |
 //! | `key` | who is limited, as a number |
 //! | `rate` | events or bytes per second |
 //! | `live` | how many at a time |
 //!
-//! No clock and no threads: time is passed in, and the owner decides who shares a limiter. Memory
-//! is fixed, whatever comes.
+//! No clock and no threads: time is passed in. Memory is fixed by the settings and by what clients
+//! hold, whatever comes.
 
 mod key;
+mod limiter;
 mod live;
 mod rate;
+mod refusal;
+mod settings;
 
 pub use key::{LimitKey, LimitKeys};
+pub use limiter::{ClientKeys, Limiter};
 pub use live::{AtLimit, LiveCounts};
 pub use rate::{Rate, RateLimiter, TryLater};
+pub use refusal::{Quantity, Refusal, Subject};
+pub use settings::{ClientLimits, LimitSettings};

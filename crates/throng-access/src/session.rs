@@ -148,6 +148,11 @@ impl Session {
         self.tags() >> TOKEN_BITS == other.tags() >> TOKEN_BITS
     }
 
+    /// The tag of its user; `None` if its token names none.
+    pub fn user_tag(&self) -> Option<u64> {
+        Some(self.tags >> TOKEN_BITS).filter(|&tag| tag != 0)
+    }
+
     /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,
     /// with the probabilities of the tags, and for a user whose token is newer than the revocation:
     /// such a client may come back at once. `false` is always right.
@@ -202,7 +207,8 @@ impl Tagger {
         }
     }
 
-    fn user(&self, user: &str) -> u64 {
+    /// The tag of a user, as in [`Session::user_tag`].
+    pub fn user(&self, user: &str) -> u64 {
         self.tag(b"user", user.as_bytes(), USER_BITS)
     }
 
@@ -279,7 +285,9 @@ mod tests {
 
     #[test]
     fn a_session_ends_with_its_token() {
+        assert_eq!(session(Some("ann"), None).user_tag(), Some(tagger().user("ann")));
         let session = session(None, None);
+        assert_eq!(session.user_tag(), None);
         assert_eq!((session.remaining_s(40), session.remaining_s(101)), (60, 0));
         let (grants, lead) = (session.grants(), session.lead());
         let again = Session::from_parts(session.tags(), grants, session.expires_s(), lead);

@@ -22,35 +22,43 @@ pub struct LiveCounts {
 }
 
 impl LiveCounts {
-    /// Counts one more for `key`. The holder must give it to [`LiveCounts::release`].
+    /// Counts `count` more for `key`. The holder must give them to [`LiveCounts::release`].
     ///
     /// # Errors
     ///
-    /// [`AtLimit`] if it has `max` already; then nothing was counted.
-    pub fn acquire(&mut self, key: LimitKey, max: u32) -> Result<(), AtLimit> {
-        let max = u64::from(max).min(COUNT_MAX);
-        if let Some(word) = self.table.find_mut(hash(key.0), |&word| is_same(word, key.0)) {
-            if *word & COUNT_MAX >= max {
-                return Err(AtLimit);
-            }
-            *word += 1;
+    /// [`AtLimit`] if it would have more than `max`; then nothing was counted.
+    pub fn acquire(&mut self, key: LimitKey, count: u32, max: u32) -> Result<(), AtLimit> {
+        let (count, max) = (u64::from(count), u64::from(max).min(COUNT_MAX));
+        if count == 0 {
             return Ok(());
         }
-        if max == 0 {
+        if let Some(word) = self.table.find_mut(hash(key.0), |&word| is_same(word, key.0)) {
+            if (*word & COUNT_MAX) + count > max {
+                return Err(AtLimit);
+            }
+            *word += count;
+            return Ok(());
+        }
+        if count > max {
             return Err(AtLimit);
         }
-        let word = key.0 & !COUNT_MAX | 1;
+        let word = key.0 & !COUNT_MAX | count;
         self.table.insert_unique(hash(key.0), word, |&word| hash(word));
         Ok(())
     }
 
-    /// Gives up what one call of [`LiveCounts::acquire`] got.
-    pub fn release(&mut self, key: LimitKey) {
+    /// Gives up `count` of what [`LiveCounts::acquire`] got.
+    pub fn release(&mut self, key: LimitKey, count: u32) {
+        if count == 0 {
+            return;
+        }
         let found = self.table.find_entry(hash(key.0), |&word| is_same(word, key.0));
         debug_assert!(found.is_ok(), "released more often than acquired");
         let Ok(mut found) = found else { return };
-        if *found.get() & COUNT_MAX > 1 {
-            *found.get_mut() -= 1;
+        let (held, count) = (*found.get() & COUNT_MAX, u64::from(count));
+        debug_assert!(held >= count, "released more than acquired");
+        if held > count {
+            *found.get_mut() -= count;
         } else {
             found.remove();
         }
@@ -96,7 +104,7 @@ mod tests {
     #[test]
     fn a_limit_of_nothing_admits_nothing() {
         let mut counts = LiveCounts::default();
-        assert_eq!(counts.acquire(LimitKey(1 << 40), 0), Err(AtLimit));
+        assert_eq!(counts.acquire(LimitKey(1 << 40), 1, 0), Err(AtLimit));
         assert!(counts.is_empty());
     }
 
@@ -106,30 +114,34 @@ mod tests {
         let mut counts = LiveCounts::default();
         let all: Vec<_> = (0..10_000).map(|number: u32| keys.name(&number.to_string())).collect();
         for &key in &all {
-            counts.acquire(key, 1).unwrap();
+            counts.acquire(key, 1, 1).unwrap();
         }
         for &key in &all {
-            counts.release(key);
+            counts.release(key, 1);
         }
         assert!(counts.is_empty() && counts.table.capacity() <= 2048);
     }
 
     proptest! {
         #[test]
-        fn counts_as_a_map_does(steps in prop::collection::vec((any::<bool>(), 0..5_u32), 0..200)) {
+        fn counts_as_a_map_does(
+            steps in prop::collection::vec((any::<bool>(), 0..5_u32, 0..3_u32), 0..200),
+        ) {
             let keys = LimitKeys::default();
             let mut counts = LiveCounts::default();
             let mut model = BTreeMap::<u32, u32>::new();
-            for (acquires, number) in steps {
+            for (acquires, number, count) in steps {
                 let key = keys.name(&number.to_string());
                 let held = model.entry(number).or_default();
                 if acquires {
-                    let expected = if *held < 3 { Ok(()) } else { Err(AtLimit) };
-                    prop_assert_eq!(counts.acquire(key, 3), expected);
-                    *held = 3.min(*held + 1);
-                } else if *held > 0 {
-                    counts.release(key);
-                    *held -= 1;
+                    let fits = *held + count <= 3 || count == 0;
+                    let expected = if fits { Ok(()) } else { Err(AtLimit) };
+                    prop_assert_eq!(counts.acquire(key, count, 3), expected);
+                    *held += if fits { count } else { 0 };
+                } else {
+                    let count = count.min(*held);
+                    counts.release(key, count);
+                    *held -= count;
                 }
                 prop_assert_eq!(counts.count(key), *held);
             }

@@ -1,0 +1,126 @@
+//! The clients of a server as both planes see them: where their addresses come from, and their
+//! limits.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::address::AddressSource;
+use crate::limit::{Limiter, Refusal};
+
+/// What both planes share about clients. The default knows no proxies and limits nothing.
+#[derive(Debug, Default)]
+pub struct Clients {
+    /// Where their addresses come from.
+    pub source: AddressSource,
+    /// Their limits.
+    pub limiter: Limiter,
+}
+
+impl Clients {
+    /// Whether workers have to know the addresses of connections: because of a limit, or because a
+    /// proxy names them and nothing else does. Otherwise an address is looked up only where it is
+    /// shown.
+    pub fn keeps_addresses(&self) -> bool {
+        self.limiter.limits_addresses()
+            || self.source.expects_proxy_header()
+            || self.source.header().is_some()
+    }
+
+    /// Whether the control plane has to know the addresses of its clients.
+    pub fn needs_addresses(&self) -> bool {
+        self.keeps_addresses() || self.limiter.limits_bad_tokens()
+    }
+}
+
+/// A connection that counts for its address until this is dropped.
+///
+/// It may travel as a bare address: [`CountedAddress::into_address`] leaves it counted, and
+/// [`CountedAddress::arrived`] makes this again, once.
+#[derive(Debug)]
+pub struct CountedAddress {
+    /// `None` once it travels as a bare address.
+    clients: Option<Arc<Clients>>,
+    address: IpAddr,
+}
+
+impl CountedAddress {
+    /// Counts a new connection from `address`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the address has too many, or connects too often.
+    pub fn connect(
+        clients: &Arc<Clients>,
+        address: IpAddr,
+        now_ms: u64,
+    ) -> Result<CountedAddress, Refusal> {
+        clients.limiter.connect(clients.limiter.address(Some(address)), now_ms)?;
+        Ok(CountedAddress::arrived(clients, address))
+    }
+
+    /// Counts a request that a client sends on a connection which a proxy had open: no new
+    /// connection, and still one that the client holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the address has too many.
+    pub fn hold(clients: &Arc<Clients>, address: IpAddr) -> Result<CountedAddress, Refusal> {
+        clients.limiter.hold_connection(clients.limiter.address(Some(address)))?;
+        Ok(CountedAddress::arrived(clients, address))
+    }
+
+    /// Counts a connection from before, which another worker or process had.
+    pub fn resume(clients: &Arc<Clients>, address: IpAddr) -> CountedAddress {
+        clients.limiter.resume_connection(clients.limiter.address(Some(address)));
+        CountedAddress::arrived(clients, address)
+    }
+
+    /// A connection that travelled as a bare address, and is counted.
+    pub fn arrived(clients: &Arc<Clients>, address: IpAddr) -> CountedAddress {
+        CountedAddress { clients: Some(Arc::clone(clients)), address }
+    }
+
+    /// The address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The bare address of a connection that stays counted.
+    #[must_use]
+    pub fn into_address(mut self) -> IpAddr {
+        self.clients = None;
+        self.address
+    }
+}
+
+impl Drop for CountedAddress {
+    fn drop(&mut self) {
+        if let Some(clients) = &self.clients {
+            clients.limiter.disconnect(clients.limiter.address(Some(self.address)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{ClientLimits, LimitSettings, Quantity};
+
+    #[test]
+    fn an_address_counts_until_its_connection_ends() {
+        let address = ClientLimits { connections: 1, ..ClientLimits::default() };
+        let limiter = Limiter::new(LimitSettings { address, ..LimitSettings::default() });
+        let clients = Arc::new(Clients { limiter, ..Clients::default() });
+        assert!(clients.keeps_addresses() && !Clients::default().keeps_addresses());
+        let here = "192.0.2.1".parse().expect("an address");
+        let counted = CountedAddress::connect(&clients, here, 0).expect("the first one");
+        let bare = counted.into_address();
+        assert_eq!(bare, here);
+        let refusal = CountedAddress::connect(&clients, here, 0).expect_err("it still counts");
+        assert_eq!(refusal.quantity, Quantity::Connections);
+        drop(CountedAddress::arrived(&clients, bare));
+        assert_eq!(clients.limiter.holders(), 0);
+        drop(CountedAddress::resume(&clients, here));
+        assert_eq!(clients.limiter.holders(), 0);
+    }
+}

@@ -1,0 +1,508 @@
+//! The limits of all clients of a server, shared by its threads.
+//!
+//! What a client holds and how often it has come lately is kept in shards, each under a lock of its
+//! own, which is held for some tens of nanoseconds. A limit that is not set costs neither memory
+//! nor time.
+//!
+//! # Invariants
+//!
+//! * What was acquired is released with the same [`ClientKeys`], exactly once.
+//! * A refusal acquires and charges nothing: a client that waits as long as it is told to gets in,
+//!   whatever it tried meanwhile.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::key::{LimitKey, LimitKeys};
+use super::live::LiveCounts;
+use super::rate::{RateLimiter, TryLater};
+use super::refusal::{Quantity, Refusal, Subject};
+use super::settings::{ClientLimits, LimitSettings, rate};
+
+/// Threads that limit different clients meet in one of these with a probability of 1 in 64.
+const SHARDS: usize = 64;
+
+/// The clients whose rate a server remembers, for each limit of a rate: a mebibyte. With more
+/// clients that are active in the same second, those that have used least are forgotten.
+const RATES_MIN: usize = 1 << 16;
+
+/// Who a client is, as far as there are limits for it. Parts without a limit are `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientKeys {
+    address: Option<LimitKey>,
+    user: Option<LimitKey>,
+    key: Option<LimitKey>,
+}
+
+impl ClientKeys {
+    /// The parts of a client.
+    fn parts(self) -> impl Iterator<Item = (Subject, LimitKey)> {
+        let parts = [self.address, self.user, self.key];
+        Subject::ALL.into_iter().zip(parts).filter_map(|(subject, key)| Some((subject, key?)))
+    }
+
+    /// Whether nothing limits this client.
+    pub fn is_empty(&self) -> bool {
+        *self == ClientKeys::default()
+    }
+
+    /// These and others, which name other parts of the client.
+    pub fn and(self, others: ClientKeys) -> ClientKeys {
+        ClientKeys {
+            address: self.address.or(others.address),
+            user: self.user.or(others.user),
+            key: self.key.or(others.key),
+        }
+    }
+}
+
+/// The limits of a server's clients.
+#[derive(Debug, Default)]
+pub struct Limiter {
+    keys: LimitKeys,
+    settings: LimitSettings,
+    /// Empty without limits.
+    shards: Box<[Mutex<Shard>]>,
+    refused: [[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()],
+}
+
+/// The clients whose keys have the same upper bits.
+#[derive(Debug)]
+struct Shard {
+    clients: [Clients; Subject::ALL.len()],
+    bad_tokens: Option<RateLimiter>,
+}
+
+/// The clients of one kind.
+#[derive(Debug)]
+struct Clients {
+    connections: LiveCounts,
+    subscriptions: LiveCounts,
+    connects: Option<RateLimiter>,
+    publishes: Option<RateLimiter>,
+    published_bytes: Option<RateLimiter>,
+}
+
+impl Clients {
+    fn new(limits: &ClientLimits) -> Clients {
+        Clients {
+            connections: LiveCounts::default(),
+            subscriptions: LiveCounts::default(),
+            connects: rate_limiter(limits.connects_per_s),
+            publishes: rate_limiter(limits.publishes_per_s),
+            published_bytes: rate_limiter(limits.published_bytes_per_s),
+        }
+    }
+}
+
+impl Shard {
+    /// What clients of one kind hold of `quantity`.
+    fn counts_mut(&mut self, subject: Subject, quantity: Quantity) -> &mut LiveCounts {
+        let clients = &mut self.clients[subject as usize];
+        match quantity {
+            Quantity::Subscriptions => &mut clients.subscriptions,
+            _ => &mut clients.connections,
+        }
+    }
+
+    /// How often clients of one kind do this; `None` without a limit.
+    fn rate_mut(&mut self, subject: Subject, quantity: Quantity) -> Option<&mut RateLimiter> {
+        let clients = &mut self.clients[subject as usize];
+        match quantity {
+            Quantity::Connects => clients.connects.as_mut(),
+            Quantity::Publishes => clients.publishes.as_mut(),
+            Quantity::PublishedBytes => clients.published_bytes.as_mut(),
+            Quantity::BadTokens => self.bad_tokens.as_mut(),
+            Quantity::Connections | Quantity::Subscriptions => None,
+        }
+    }
+}
+
+fn rate_limiter(per_second: u32) -> Option<RateLimiter> {
+    rate(per_second).map(|rate| RateLimiter::new(rate, RATES_MIN / SHARDS))
+}
+
+impl Limiter {
+    /// Limits as the settings say.
+    pub fn new(settings: LimitSettings) -> Limiter {
+        let is_limited = settings != LimitSettings::default();
+        let shard = |_| {
+            Mutex::new(Shard {
+                clients: [
+                    Clients::new(&settings.address),
+                    Clients::new(&settings.user),
+                    Clients::new(&settings.key),
+                ],
+                bad_tokens: rate_limiter(settings.bad_tokens_per_s),
+            })
+        };
+        let shards = if is_limited { (0..SHARDS).map(shard).collect() } else { Box::default() };
+        Limiter { settings, shards, ..Limiter::default() }
+    }
+
+    /// Whether an address has limits.
+    pub fn limits_addresses(&self) -> bool {
+        !self.settings.address.is_none()
+    }
+
+    /// Whether bad tokens of an address are limited.
+    pub fn limits_bad_tokens(&self) -> bool {
+        self.settings.bad_tokens_per_s > 0
+    }
+
+    /// The limited parts of a client at an address.
+    pub fn address(&self, address: Option<IpAddr>) -> ClientKeys {
+        let limited = address.filter(|_| !self.settings.address.is_none());
+        let address = limited.map(|address| self.keys.address(address));
+        ClientKeys { address, ..ClientKeys::default() }
+    }
+
+    /// The limited parts of a client with a token of a user, by the user's tag.
+    pub fn user(&self, tag: Option<u64>) -> ClientKeys {
+        let limited = tag.filter(|_| !self.settings.user.is_none());
+        ClientKeys { user: limited.map(|tag| self.keys.user(tag)), ..ClientKeys::default() }
+    }
+
+    /// The limited parts of a client with the server key of this name.
+    pub fn server_key(&self, name: Option<&str>) -> ClientKeys {
+        let limited = name.filter(|_| !self.settings.key.is_none());
+        ClientKeys { key: limited.map(|name| self.keys.name(name)), ..ClientKeys::default() }
+    }
+
+    /// A new connection of the client, until [`Limiter::disconnect`].
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if it has too many, or connects too often.
+    pub fn connect(&self, client: ClientKeys, now_ms: u64) -> Result<(), Refusal> {
+        self.check(client, Quantity::Connects, 1, now_ms)?;
+        self.acquire(client, Quantity::Connections, 1)?;
+        self.charge(client, Quantity::Connects, 1, now_ms);
+        Ok(())
+    }
+
+    /// As [`Limiter::connect`], for what is no new connection and counts as one.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the client has too many.
+    pub fn hold_connection(&self, client: ClientKeys) -> Result<(), Refusal> {
+        self.acquire(client, Quantity::Connections, 1)
+    }
+
+    /// A connection of the client from before, which another worker or process had: it counts
+    /// whether there is room or not.
+    pub fn resume_connection(&self, client: ClientKeys) {
+        self.resume(client, Quantity::Connections, 1);
+    }
+
+    /// A connection that [`Limiter::connect`] let in has ended.
+    pub fn disconnect(&self, client: ClientKeys) {
+        self.release(client, Quantity::Connections, 1);
+    }
+
+    /// Further subscriptions of the client, until [`Limiter::unsubscribe`].
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if it would have too many.
+    pub fn subscribe(&self, client: ClientKeys, count: u32) -> Result<(), Refusal> {
+        self.acquire(client, Quantity::Subscriptions, count)
+    }
+
+    /// Subscriptions from before, which another worker or process had.
+    pub fn resume_subscriptions(&self, client: ClientKeys, count: u32) {
+        self.resume(client, Quantity::Subscriptions, count);
+    }
+
+    /// Subscriptions have ended.
+    pub fn unsubscribe(&self, client: ClientKeys, count: u32) {
+        self.release(client, Quantity::Subscriptions, count);
+    }
+
+    /// The client publishes `messages`, of `bytes` together.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if it publishes too often or too much.
+    pub fn publish(
+        &self,
+        client: ClientKeys,
+        messages: u32,
+        bytes: usize,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
+        if client.is_empty() {
+            return Ok(());
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.check(client, Quantity::Publishes, messages, now_ms)?;
+        self.check(client, Quantity::PublishedBytes, bytes, now_ms)?;
+        self.charge(client, Quantity::Publishes, messages, now_ms);
+        self.charge(client, Quantity::PublishedBytes, bytes, now_ms);
+        Ok(())
+    }
+
+    /// Whether a token of this address is worth verifying. Not so after too many with a bad
+    /// signature.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if not.
+    pub fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
+        let Some(key) = self.bad_tokens_key(address) else { return Ok(()) };
+        self.check_rate(Subject::Address, Quantity::BadTokens, key, (1, now_ms))
+    }
+
+    /// A token of this address had a bad signature.
+    pub fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
+        let Some(key) = self.bad_tokens_key(address) else { return };
+        if let Some(rate) = self.shard(key).rate_mut(Subject::Address, Quantity::BadTokens) {
+            rate.charge(key, 1, now_ms);
+        }
+    }
+
+    /// How often clients were refused for this limit.
+    pub fn refused(&self, subject: Subject, quantity: Quantity) -> u64 {
+        self.refused[subject as usize][quantity as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many clients hold connections or subscriptions that are limited. For tests: it takes
+    /// all locks, one after another.
+    pub fn holders(&self) -> usize {
+        let of_shard = |shard: &Mutex<Shard>| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let held = shard.clients.iter();
+            held.map(|clients| clients.connections.len() + clients.subscriptions.len())
+                .sum::<usize>()
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
+    /// How many connections or subscriptions the client with this one part holds. For tests.
+    pub fn held(&self, client: ClientKeys, quantity: Quantity) -> u32 {
+        let Some((subject, key)) = client.parts().next() else { return 0 };
+        self.shard(key).counts_mut(subject, quantity).count(key)
+    }
+
+    fn bad_tokens_key(&self, address: Option<IpAddr>) -> Option<LimitKey> {
+        let address = address.filter(|_| self.limits_bad_tokens())?;
+        Some(self.keys.address(address))
+    }
+
+    /// The parts of a client of which `quantity` is limited, with their limits.
+    fn limited(
+        &self,
+        client: ClientKeys,
+        quantity: Quantity,
+    ) -> impl Iterator<Item = (Subject, LimitKey, u32)> {
+        let limit = move |(subject, key)| (subject, key, self.settings.limit(subject, quantity));
+        client.parts().map(limit).filter(|&(_, _, limit)| limit > 0)
+    }
+
+    fn acquire(&self, client: ClientKeys, quantity: Quantity, count: u32) -> Result<(), Refusal> {
+        for (nth, (subject, key, max)) in self.limited(client, quantity).enumerate() {
+            let acquired = self.shard(key).counts_mut(subject, quantity).acquire(key, count, max);
+            if acquired.is_err() {
+                for (subject, key, _) in self.limited(client, quantity).take(nth) {
+                    self.shard(key).counts_mut(subject, quantity).release(key, count);
+                }
+                return Err(self.refusal(subject, quantity, None));
+            }
+        }
+        Ok(())
+    }
+
+    fn resume(&self, client: ClientKeys, quantity: Quantity, count: u32) {
+        for (subject, key, _) in self.limited(client, quantity) {
+            let mut shard = self.shard(key);
+            let resumed = shard.counts_mut(subject, quantity).acquire(key, count, u32::MAX);
+            debug_assert!(resumed.is_ok(), "more than a process can hold");
+        }
+    }
+
+    fn release(&self, client: ClientKeys, quantity: Quantity, count: u32) {
+        for (subject, key, _) in self.limited(client, quantity) {
+            self.shard(key).counts_mut(subject, quantity).release(key, count);
+        }
+    }
+
+    fn check(
+        &self,
+        client: ClientKeys,
+        quantity: Quantity,
+        units: u32,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
+        self.limited(client, quantity).try_for_each(|(subject, key, _)| {
+            self.check_rate(subject, quantity, key, (units, now_ms))
+        })
+    }
+
+    /// Checks one rate, for a number of units at a time.
+    fn check_rate(
+        &self,
+        subject: Subject,
+        quantity: Quantity,
+        key: LimitKey,
+        (units, now_ms): (u32, u64),
+    ) -> Result<(), Refusal> {
+        let mut shard = self.shard(key);
+        let Some(rate) = shard.rate_mut(subject, quantity) else { return Ok(()) };
+        rate.check(key, units, now_ms)
+            .map_err(|TryLater { after_ms }| self.refusal(subject, quantity, Some(after_ms)))
+    }
+
+    fn charge(&self, client: ClientKeys, quantity: Quantity, units: u32, now_ms: u64) {
+        for (subject, key, _) in self.limited(client, quantity) {
+            if let Some(rate) = self.shard(key).rate_mut(subject, quantity) {
+                rate.charge(key, units, now_ms);
+            }
+        }
+    }
+
+    /// Counts a refusal.
+    fn refusal(&self, subject: Subject, quantity: Quantity, after_ms: Option<u64>) -> Refusal {
+        self.refused[subject as usize][quantity as usize].fetch_add(1, Ordering::Relaxed);
+        Refusal { subject, quantity, after_ms }
+    }
+
+    /// The shard of a key. There is one, because a key is made only where there is a limit.
+    fn shard(&self, key: LimitKey) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[(key.0 >> (u64::BITS - SHARDS.ilog2())) as usize];
+        // A panic within one of these short methods leaves counts that are wrong by one at most.
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: u64 = 1_800_000_000_000;
+
+    fn limiter(address: ClientLimits, user: ClientLimits) -> Limiter {
+        Limiter::new(LimitSettings { address, user, ..LimitSettings::default() })
+    }
+
+    fn at(text: &str) -> Option<IpAddr> {
+        Some(text.parse().expect("an address"))
+    }
+
+    fn refused<T>(result: Result<T, Refusal>) -> Option<(Subject, Quantity)> {
+        result.err().map(|refusal| (refusal.subject, refusal.quantity))
+    }
+
+    #[test]
+    fn without_limits_nothing_is_kept() {
+        let limiter = Limiter::default();
+        let client = limiter
+            .address(at("192.0.2.1"))
+            .and(limiter.user(Some(7)))
+            .and(limiter.server_key(Some("app")));
+        assert!(client.is_empty() && limiter.shards.is_empty());
+        limiter.connect(client, NOW_MS).unwrap();
+        limiter.publish(client, 1000, 1 << 30, NOW_MS).unwrap();
+        limiter.charge_bad_token(at("192.0.2.1"), NOW_MS);
+        limiter.may_verify(at("192.0.2.1"), NOW_MS).unwrap();
+        limiter.disconnect(client);
+    }
+
+    #[test]
+    fn connections_are_limited_until_they_end() {
+        let two = ClientLimits { connections: 2, ..ClientLimits::default() };
+        let limiter = limiter(two, ClientLimits::default());
+        let client = limiter.address(at("2001:db8::1"));
+        let neighbour = limiter.address(at("2001:db8::ffff"));
+        let other = limiter.address(at("2001:db8:0:1::1"));
+        limiter.connect(client, NOW_MS).unwrap();
+        limiter.connect(neighbour, NOW_MS).unwrap();
+        let expected = Some((Subject::Address, Quantity::Connections));
+        assert_eq!(refused(limiter.connect(client, NOW_MS)), expected);
+        limiter.connect(other, NOW_MS).unwrap();
+        assert_eq!((limiter.held(client, Quantity::Connections), limiter.holders()), (2, 2));
+        limiter.disconnect(neighbour);
+        limiter.connect(client, NOW_MS).unwrap();
+        limiter.resume_connection(client);
+        assert_eq!(limiter.held(client, Quantity::Connections), 3, "one from before always counts");
+        (0..3).for_each(|_| limiter.disconnect(client));
+        limiter.disconnect(other);
+        assert_eq!(limiter.holders(), 0);
+        assert_eq!(limiter.refused(Subject::Address, Quantity::Connections), 1);
+    }
+
+    #[test]
+    fn a_client_that_is_refused_is_charged_nothing() {
+        let limits = ClientLimits { connections: 1, connects_per_s: 2, ..ClientLimits::default() };
+        let limiter = limiter(limits, ClientLimits::default());
+        let client = limiter.address(at("192.0.2.1"));
+        limiter.connect(client, NOW_MS).unwrap();
+        for _ in 0..5 {
+            limiter.connect(client, NOW_MS).unwrap_err();
+        }
+        limiter.disconnect(client);
+        limiter.connect(client, NOW_MS).unwrap();
+        limiter.disconnect(client);
+        let refusal = limiter.connect(client, NOW_MS).unwrap_err();
+        assert_eq!((refusal.quantity, refusal.after_ms), (Quantity::Connects, Some(500)));
+        limiter.connect(client, NOW_MS + 500).unwrap();
+    }
+
+    #[test]
+    fn what_one_part_refuses_is_given_back_to_the_others() {
+        let address = ClientLimits { subscriptions: 5, ..ClientLimits::default() };
+        let user = ClientLimits { subscriptions: 3, ..ClientLimits::default() };
+        let limiter = limiter(address, user);
+        let (here, ann) = (limiter.address(at("192.0.2.1")), limiter.user(Some(7)));
+        let both = here.and(ann);
+        limiter.subscribe(both, 2).unwrap();
+        let expected = Some((Subject::User, Quantity::Subscriptions));
+        assert_eq!(refused(limiter.subscribe(both, 2)), expected);
+        assert_eq!(limiter.held(here, Quantity::Subscriptions), 2);
+        limiter.subscribe(here, 3).unwrap();
+        let expected = Some((Subject::Address, Quantity::Subscriptions));
+        assert_eq!(refused(limiter.subscribe(both, 1)), expected);
+        limiter.unsubscribe(both, 2);
+        limiter.unsubscribe(here, 3);
+        assert_eq!(limiter.holders(), 0);
+    }
+
+    #[test]
+    fn messages_and_their_bytes_are_limited() {
+        let limits = ClientLimits {
+            publishes_per_s: 10,
+            published_bytes_per_s: 1000,
+            ..ClientLimits::default()
+        };
+        let limiter = limiter(ClientLimits::default(), limits);
+        let ann = limiter.user(Some(7));
+        limiter.publish(ann, 4, 900, NOW_MS).unwrap();
+        let expected = Some((Subject::User, Quantity::PublishedBytes));
+        assert_eq!(refused(limiter.publish(ann, 1, 200, NOW_MS)), expected);
+        limiter.publish(ann, 6, 100, NOW_MS).unwrap();
+        let expected = Some((Subject::User, Quantity::Publishes));
+        assert_eq!(refused(limiter.publish(ann, 1, 1, NOW_MS)), expected);
+        limiter.publish(limiter.user(Some(8)), 1, 1, NOW_MS).unwrap();
+        limiter.publish(ann, 1, 1, NOW_MS + 100).unwrap();
+    }
+
+    #[test]
+    fn bad_tokens_count_and_good_ones_do_not() {
+        let limiter =
+            Limiter::new(LimitSettings { bad_tokens_per_s: 10, ..LimitSettings::default() });
+        let here = at("192.0.2.1");
+        for _ in 0..100 {
+            limiter.may_verify(here, NOW_MS).unwrap();
+        }
+        for _ in 0..10 {
+            limiter.may_verify(here, NOW_MS).unwrap();
+            limiter.charge_bad_token(here, NOW_MS);
+        }
+        let refusal = limiter.may_verify(here, NOW_MS).unwrap_err();
+        assert_eq!((refusal.quantity, refusal.after_ms), (Quantity::BadTokens, Some(100)));
+        limiter.may_verify(at("192.0.2.2"), NOW_MS).unwrap();
+        limiter.may_verify(None, NOW_MS).unwrap();
+        limiter.may_verify(here, NOW_MS + 100).unwrap();
+    }
+}

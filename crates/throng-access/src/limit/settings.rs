@@ -1,0 +1,63 @@
+//! The limits of a server's clients, as its settings give them.
+
+use super::rate::Rate;
+use super::refusal::{Quantity, Subject};
+
+/// The limits of each client of one kind. 0 stands for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientLimits {
+    /// Connections at a time.
+    pub connections: u32,
+    /// New connections per second.
+    pub connects_per_s: u32,
+    /// Subscriptions at a time, over all connections.
+    pub subscriptions: u32,
+    /// Published messages per second.
+    pub publishes_per_s: u32,
+    /// Bytes of published messages per second.
+    pub published_bytes_per_s: u32,
+}
+
+impl ClientLimits {
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == ClientLimits::default()
+    }
+}
+
+/// The limits of all kinds of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LimitSettings {
+    /// Of each address; of IPv6 addresses, of each /64.
+    pub address: ClientLimits,
+    /// Of each user of a token.
+    pub user: ClientLimits,
+    /// Of each server key.
+    pub key: ClientLimits,
+    /// Tokens with a bad signature per second of an address. 0 for no limit.
+    pub bad_tokens_per_s: u32,
+}
+
+impl LimitSettings {
+    /// The limit of one quantity; 0 for none.
+    pub(super) fn limit(&self, subject: Subject, quantity: Quantity) -> u32 {
+        let limits = match subject {
+            Subject::Address => &self.address,
+            Subject::User => &self.user,
+            Subject::Key => &self.key,
+        };
+        match quantity {
+            Quantity::Connections => limits.connections,
+            Quantity::Connects => limits.connects_per_s,
+            Quantity::Subscriptions => limits.subscriptions,
+            Quantity::Publishes => limits.publishes_per_s,
+            Quantity::PublishedBytes => limits.published_bytes_per_s,
+            Quantity::BadTokens => self.bad_tokens_per_s,
+        }
+    }
+}
+
+/// The rate that a setting gives: a second's worth may come at once. `None` without a limit.
+pub(super) fn rate(per_second: u32) -> Option<Rate> {
+    (per_second > 0).then_some(Rate { per_second, burst: per_second })
+}
