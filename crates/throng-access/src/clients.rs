@@ -12,7 +12,7 @@ use crate::limit::{Limiter, Refusal};
 pub struct Clients {
     /// Where their addresses come from.
     pub source: AddressSource,
-    /// Their limits.
+    /// What each of them may have and do.
     pub limiter: Limiter,
 }
 
@@ -24,11 +24,6 @@ impl Clients {
         self.limiter.limits_addresses()
             || self.source.expects_proxy_header()
             || self.source.header().is_some()
-    }
-
-    /// Whether the control plane has to know the addresses of its clients.
-    pub fn needs_addresses(&self) -> bool {
-        self.keeps_addresses() || self.limiter.limits_bad_tokens()
     }
 }
 
@@ -80,7 +75,7 @@ impl CountedAddress {
         CountedAddress { clients: Some(Arc::clone(clients)), address }
     }
 
-    /// The address.
+    /// The address that counts.
     pub fn address(&self) -> IpAddr {
         self.address
     }

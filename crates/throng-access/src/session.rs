@@ -150,7 +150,7 @@ impl Session {
 
     /// The tag of its user; `None` if its token names none.
     pub fn user_tag(&self) -> Option<u64> {
-        Some(self.tags >> TOKEN_BITS).filter(|&tag| tag != 0)
+        Some(self.tags() >> TOKEN_BITS).filter(|&tag| tag != 0)
     }
 
     /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,

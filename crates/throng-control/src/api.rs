@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod connections;
 pub(crate) mod head;
 pub(crate) mod history;
+mod limit;
 mod log;
 pub(crate) mod login;
 pub(crate) mod options;

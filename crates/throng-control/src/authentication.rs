@@ -27,7 +27,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::{HeaderValue, ORIGIN};
 use http::request::Parts;
-use throng_access::{AccessControl, CacheCounts, Credentials, KeyRefusal, ServerKey};
+use throng_access::{AccessControl, CacheCounts, Credentials, Identity, KeyRefusal, ServerKey};
 use throng_core::{Listener, WantedTags};
 use throng_wire::credential::{self, Credential, Place};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -65,6 +65,11 @@ impl Authentication {
     pub(crate) fn cache_counts(&self) -> CacheCounts {
         let tokens = self.access.tokens.as_ref();
         tokens.map_or_else(CacheCounts::default, |tokens| tokens.authority().cache_counts())
+    }
+
+    /// The tag of the user that a token names, for the limits of users.
+    pub(crate) fn user_tag(&self, identity: &Identity) -> Option<u64> {
+        identity.user().map(|user| self.access.tagger.user(user))
     }
 
     /// What was refused so far.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use throng_access::{Access, AccessControl};
+use throng_access::{Access, AccessControl, Clients};
 use throng_core::Engine;
 
 use crate::authentication::Authentication;
@@ -29,6 +29,8 @@ pub struct Control {
     pub(crate) revoker: Revoker,
     /// The owner of the file of revocations, until the control plane is served.
     revocation_task: Mutex<Option<RevocationTask>>,
+    /// Where the addresses of clients come from, and their limits.
+    pub(crate) clients: Arc<Clients>,
     /// The workers, which take subscriptions back and whose counters are shown.
     pub(crate) edge: Arc<dyn Edge>,
     /// Limits and timeouts. They do not change while the server runs.
@@ -71,6 +73,7 @@ impl Control {
         Control {
             engine,
             policy: Arc::clone(&access.policy),
+            clients: Arc::clone(&access.clients),
             authentication: Authentication::new(access),
             revoker,
             revocation_task: Mutex::new(revocation_task),

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::TcpStream;
 
+use throng_access::CountedAddress;
 use throng_core::{Answer, Later, Listener, ScanAction, ScanTarget, Scanned, Snapshot};
 
 /// A socket that a worker has handed off to the control plane.
@@ -14,6 +15,9 @@ pub struct Handoff {
     pub stream: TcpStream,
     /// What the worker has read from it; begins with a request head.
     pub bytes: Vec<u8>,
+    /// The address of its client, which counts until this is dropped; `None` if addresses are not
+    /// kept, or if this one is not known.
+    pub client: Option<CountedAddress>,
 }
 
 /// The source of sockets.
@@ -94,13 +98,8 @@ pub struct EdgeCounter {
 pub trait Edge: Send + Sync {
     /// Hands a socket off to a worker, preferably one with free places. `bytes` have been read from
     /// the socket and begin with the head of a request that subscribes; on the admin listener, with
-    /// a permitted request for the status stream. Returns the socket if no worker accepts it.
-    fn hand_off(
-        &self,
-        listener: Listener,
-        stream: TcpStream,
-        bytes: &[u8],
-    ) -> Result<(), TcpStream>;
+    /// a permitted request for the status stream. Returns the handoff if no worker accepts it.
+    fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff>;
 
     /// Places for subscribers that are taken. Called for each handoff.
     fn subscribers(&self) -> u64;

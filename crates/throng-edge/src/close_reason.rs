@@ -35,6 +35,10 @@ pub(crate) enum CloseReason {
     Disconnected(u16),
     /// Its request head is incomplete and another connection needs the place.
     Evicted,
+    /// It does not begin with the PROXY header that its listener expects.
+    ProxyHeader,
+    /// Its client is beyond a limit.
+    Limited,
     /// More pipelined input than one request head may have.
     Pipelining,
     /// A frame that breaks RFC 6455 or is too large.
@@ -73,11 +77,13 @@ impl CloseReason {
                 Some((close_code::UNSUPPORTED_DATA, "throng.v1 has text frames only"))
             }
             CloseReason::Refused(code) => of_error(code),
+            CloseReason::Limited => of_error(ErrorCode::TooManyRequests),
             CloseReason::Complete
             | CloseReason::Peer
             | CloseReason::SocketError
             | CloseReason::Idle
             | CloseReason::Evicted
+            | CloseReason::ProxyHeader
             | CloseReason::Pipelining => None,
         }
     }
@@ -107,6 +113,8 @@ impl CloseReason {
             CloseReason::Revoked => Some(Counter::ClosedRevoked),
             CloseReason::Disconnected(_) => Some(Counter::ClosedDisconnected),
             CloseReason::Evicted => Some(Counter::ClosedEvicted),
+            CloseReason::ProxyHeader => Some(Counter::RefusedProxy),
+            CloseReason::Limited => Some(Counter::ClosedLimited),
             CloseReason::Pipelining
             | CloseReason::Violation(_)
             | CloseReason::BinaryCommand

@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `addresses` | the addresses of clients, where they are kept |
 //! | `id` | places in the table, which are reused, and tokens, which are not |
 //! | `flags` | facts about a connection, one bit each |
 //! | `outbound` | bytes that wait for a socket, beside messages |
@@ -18,6 +19,7 @@
 //! | `connections` | the table of all connections of a worker |
 
 mod acceptances;
+mod addresses;
 mod buffers;
 mod connections;
 mod flags;

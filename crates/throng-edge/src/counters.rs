@@ -97,6 +97,8 @@ counters! {
         RefusedBusy "busy",
         RefusedDraining "draining",
         RefusedCommand "command",
+        RefusedProxy "proxy_header",
+        RefusedLimit "limit",
     }
     "waits_total"
         "Requests and commands that waited for a decision, or for another answer from elsewhere."
@@ -123,6 +125,7 @@ counters! {
         ClosedExpired "expired",
         ClosedRevoked "revoked",
         ClosedDisconnected "disconnected",
+        ClosedLimited "limit",
     }
 }
 

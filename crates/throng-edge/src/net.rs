@@ -4,7 +4,7 @@
 //! write, and reset.
 
 use std::io::IoSlice;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use throng_core::{Listener, WorkerId};
 
@@ -39,16 +39,20 @@ pub struct HandoffHeader {
     pub listener: Listener,
     /// Whether its receiver keeps a place for it.
     pub has_place: bool,
+    /// Whether it has to begin with a PROXY header, which is not read yet.
+    pub awaits_proxy_header: bool,
+    /// The address of its client, which counts: the receiver ends that count once.
+    pub address: Option<IpAddr>,
 }
 
 impl HandoffHeader {
     /// From one worker to another, which keeps a place for it.
-    pub const TO_WORKER: HandoffHeader =
-        HandoffHeader { listener: Listener::Public, has_place: true };
+    pub(crate) const TO_WORKER: HandoffHeader =
+        HandoffHeader { has_place: true, ..HandoffHeader::between_planes(Listener::Public) };
 
     /// Between the planes: no place is kept.
     pub const fn between_planes(listener: Listener) -> HandoffHeader {
-        HandoffHeader { listener, has_place: false }
+        HandoffHeader { listener, has_place: false, awaits_proxy_header: false, address: None }
     }
 }
 
@@ -89,7 +93,7 @@ pub trait Net {
     /// Turns on TCP keepalive, which finds a dead peer of a socket that nothing is written to.
     fn keep_alive(&mut self, socket: &Self::Socket);
 
-    /// The peer's address, for the log; `None` if it is not known.
+    /// The peer's address; `None` if it is not known, because the peer has gone, for example.
     fn peer(&self, _: &Self::Socket) -> Option<SocketAddr> {
         None
     }
@@ -103,13 +107,19 @@ pub trait Net {
 
     /// Hands the socket off to the control plane, with the `bytes` that were read from it. Returns
     /// the socket if the control plane takes no more for now.
-    fn to_control(&mut self, socket: Self::Socket, bytes: &[u8]) -> Result<(), Self::Socket>;
+    fn to_control(
+        &mut self,
+        header: HandoffHeader,
+        socket: Self::Socket,
+        bytes: &[u8],
+    ) -> Result<(), Self::Socket>;
 
-    /// Hands the socket off to another worker with [`HandoffHeader::TO_WORKER`] and the `bytes`
-    /// that were read from it. Returns the socket if that worker takes no more for now.
+    /// Hands the socket off to another worker, with the `bytes` that were read from it. Returns the
+    /// socket if that worker takes no more for now.
     fn to_worker(
         &mut self,
         worker: WorkerId,
+        header: HandoffHeader,
         socket: Self::Socket,
         bytes: &[u8],
     ) -> Result<(), Self::Socket>;

@@ -177,7 +177,7 @@ impl Plan {
             }
         }
         Ok(Edge {
-            to_control: ControlHandoffs::new(self.to_control.1),
+            to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&access.clients)),
             to_workers: WorkerHandoffs::new(senders, metrics.clone()),
             metrics,
             send_method,

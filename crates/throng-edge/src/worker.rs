@@ -55,6 +55,7 @@
 //! | `delivery/long_poll` | answers long-polls |
 //! | `delivery/notice` | notices: what the server sends a subscriber beside messages |
 //! | `delivery/evict` | closes the connections that buffer most |
+//! | `session/limit` | whose a connection is; keeps clients to their limits |
 //! | `close` | final responses, close frames, lingering |
 //! | `send` | writes everything that is not a message; blocked sockets |
 //! | `session/hand_off` | passes connections to the control plane and to other workers |
@@ -183,6 +184,7 @@ impl<N: Net> Worker<N> {
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let Setup { generation, id, settings, engine, access, rules, events, queue, metrics } =
             setup;
+        let clients = Arc::clone(&access.clients);
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
         let mut subscriptions = SubscriptionTable::new(rules);
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
@@ -193,7 +195,7 @@ impl<N: Net> Worker<N> {
             access,
             events,
             queue,
-            connections: Connections::new(id, metrics.clone(), limits, generation),
+            connections: Connections::new(id, metrics.clone(), limits, clients, generation),
             metrics: OwnMetrics::new(id, metrics),
             subscriptions,
             clock: Clock::new(id.0.into()),

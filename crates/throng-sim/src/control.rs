@@ -1,27 +1,45 @@
 //! A fake control plane: it answers each request for a page with `ok`, and hands connections that
 //! subscribe back to the workers.
 
+use std::sync::Arc;
+
+use throng_access::{Clients, CountedAddress};
 use throng_edge::net::Transfer;
 
+use crate::net::Handoff;
 use crate::notes::Notes;
 use crate::pipe::FakeSocket;
 
 /// The connections of the control plane.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Control {
+    clients: Arc<Clients>,
     held: Vec<Held>,
 }
 
 #[derive(Debug)]
 struct Held {
+    /// The address of its client, which counts as long as the connection is open.
+    client: Option<CountedAddress>,
     socket: FakeSocket,
     bytes: Vec<u8>,
 }
 
 impl Control {
-    /// Takes a connection from a worker, with the bytes already read.
-    pub(crate) fn take(&mut self, socket: FakeSocket, bytes: Vec<u8>) {
-        self.held.push(Held { socket, bytes });
+    /// A control plane without connections.
+    pub(crate) fn new(clients: Arc<Clients>) -> Control {
+        Control { clients, held: Vec::new() }
+    }
+
+    /// Takes a connection from a worker.
+    pub(crate) fn take(&mut self, (header, socket, bytes): Handoff) {
+        let arrived = |address| CountedAddress::arrived(&self.clients, address);
+        self.held.push(Held { client: header.address.map(arrived), socket, bytes });
+    }
+
+    /// Closes all connections.
+    pub(crate) fn end(&mut self) {
+        self.held.clear();
     }
 
     /// Whether it has no connections.
@@ -29,9 +47,12 @@ impl Control {
         self.held.is_empty()
     }
 
-    /// Reads and answers requests. Returns the connections to hand back, with the bytes already
-    /// read.
-    pub(crate) fn turn(&mut self, notes: &Notes) -> Vec<(FakeSocket, Vec<u8>)> {
+    /// Reads and answers requests. Returns the connections to hand back, with their clients and the
+    /// bytes already read.
+    pub(crate) fn turn(
+        &mut self,
+        notes: &Notes,
+    ) -> Vec<(Option<CountedAddress>, FakeSocket, Vec<u8>)> {
         let mut back = Vec::new();
         for mut held in std::mem::take(&mut self.held) {
             let is_open = held.read();
@@ -45,7 +66,7 @@ impl Control {
             }
             if held.head().is_some() {
                 notes.saw("control: handed back");
-                back.push((held.socket, held.bytes));
+                back.push((held.client, held.socket, held.bytes));
             } else if is_open {
                 self.held.push(held);
             }

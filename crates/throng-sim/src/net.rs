@@ -1,25 +1,29 @@
 //! The fake sockets of one worker, and its hand-offs.
 
 use std::io::IoSlice;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use throng_core::WorkerId;
 use throng_edge::connection::Token;
-use throng_edge::net::{Net, Transfer, WriteRequest};
+use throng_edge::net::{HandoffHeader, Net, Transfer, WriteRequest};
 
 use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
 use crate::random::Random;
+
+/// A connection on its way: what is known about it, its socket, and the bytes already read.
+pub(crate) type Handoff = (HandoffHeader, FakeSocket, Vec<u8>);
 
 /// The fake network of one worker.
 #[derive(Debug)]
 pub struct FakeNet {
     notes: Rc<Notes>,
     watched: Vec<SharedPipe>,
-    /// Hand-offs to the control plane, with the bytes already read.
-    pub(crate) to_control: Vec<(FakeSocket, Vec<u8>)>,
-    /// Hand-offs to other workers, with the bytes already read.
-    pub(crate) to_workers: Vec<(WorkerId, FakeSocket, Vec<u8>)>,
+    /// Hand-offs to the control plane.
+    pub(crate) to_control: Vec<Handoff>,
+    /// Hand-offs to other workers.
+    pub(crate) to_workers: Vec<(WorkerId, Handoff)>,
     /// Whether hand-offs are refused for now.
     pub(crate) refuses: bool,
     /// The number of bytes that sockets accepted.
@@ -133,7 +137,16 @@ impl Net for FakeNet {
         socket.0.borrow_mut().finish();
     }
 
-    fn to_control(&mut self, socket: FakeSocket, bytes: &[u8]) -> Result<(), FakeSocket> {
+    fn peer(&self, socket: &FakeSocket) -> Option<SocketAddr> {
+        socket.0.borrow().peer()
+    }
+
+    fn to_control(
+        &mut self,
+        header: HandoffHeader,
+        socket: FakeSocket,
+        bytes: &[u8],
+    ) -> Result<(), FakeSocket> {
         self.watched.retain(|pipe| !Rc::ptr_eq(pipe, &socket.0));
         socket.0.borrow_mut().unwatch();
         if self.refuses {
@@ -141,13 +154,14 @@ impl Net for FakeNet {
             socket.0.borrow_mut().handoff_failed = true;
             return Err(socket);
         }
-        self.to_control.push((socket, bytes.to_vec()));
+        self.to_control.push((header, socket, bytes.to_vec()));
         Ok(())
     }
 
     fn to_worker(
         &mut self,
         worker: WorkerId,
+        header: HandoffHeader,
         socket: FakeSocket,
         bytes: &[u8],
     ) -> Result<(), FakeSocket> {
@@ -161,7 +175,7 @@ impl Net for FakeNet {
             [] => "to worker: moved",
             _ => "to worker: moved with its head",
         });
-        self.to_workers.push((worker, socket, bytes.to_vec()));
+        self.to_workers.push((worker, (header, socket, bytes.to_vec())));
         Ok(())
     }
 }

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub type SharedPipe = Rc<RefCell<Pipe>>;
 pub struct Pipe {
     /// The client's number.
     pub(crate) client: usize,
+    /// The address of the client.
+    pub(crate) address: SocketAddr,
     stamp: Arc<Stamp>,
     /// Bytes for the server.
     inbound: VecDeque<u8>,
@@ -111,6 +114,7 @@ impl Pipe {
     pub fn new(client: usize, stamp: &Arc<Stamp>, capacity: usize, low_water: usize) -> Pipe {
         Pipe {
             client,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             stamp: Arc::clone(stamp),
             inbound: VecDeque::new(),
             outbound: VecDeque::new(),
@@ -133,6 +137,12 @@ impl Pipe {
             moved_ms: stamp.now().now_ms,
             handoff_failed: false,
         }
+    }
+
+    /// The address that the server's end is connected to; `None` once the connection is reset, as
+    /// in the kernel.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        (!self.is_reset).then_some(self.address)
     }
 
     fn raise_edge(&mut self) {

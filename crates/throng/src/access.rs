@@ -26,7 +26,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use throng_access::keys::{Key, KeySet};
 use throng_access::{AccessRules, Policy, ServerKeys};
 
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{self, Settings, SettingsError};
 
 pub(crate) use control::{ConfiguredKeys, ServerAccess};
 pub(crate) use offline::OfflineVerifier;
@@ -62,6 +62,7 @@ impl AccessSettings {
             .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))?;
         let server_keys = server_keys::read(&settings.server_keys)?;
         let rules = rules::access_rules(settings)?;
+        warnings.extend(settings::address_warning(settings).map(str::to_owned));
         Ok(AccessSettings { token_keys, server_keys, rules, policy: policy(settings), warnings })
     }
 }

@@ -4,18 +4,18 @@
 //! [`Handover`] already in that table. A socket for a worker is closed here after it was sent.
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use throng_access::CountedAddress;
 use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections};
 use throng_core::{
     Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget, Scanned,
     WorkerQueue,
 };
-use throng_edge::{Counter, Edge, Metrics, Parked, WorkerHandoffs};
+use throng_edge::{Counter, Edge, Metrics, Parked, WorkerBusyError, WorkerHandoffs};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
@@ -47,7 +47,8 @@ impl throng_control::HandoffReceiver for Handover {
         // "None now" is what tells the runtime to wait for the next one.
         let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
-        Ok(Some(Handoff { stream: arrival.stream, bytes: arrival.bytes }))
+        let throng_edge::Handoff { stream, bytes, client } = arrival;
+        Ok(Some(Handoff { stream, bytes, client }))
     }
 }
 
@@ -63,13 +64,16 @@ pub(crate) struct Workers {
 }
 
 impl throng_control::Edge for Workers {
-    fn hand_off(
-        &self,
-        listener: Listener,
-        stream: TcpStream,
-        bytes: &[u8],
-    ) -> Result<(), TcpStream> {
-        self.handoffs.send(listener, &stream, bytes).map_err(|_| stream)
+    fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff> {
+        let address = handoff.client.as_ref().map(CountedAddress::address);
+        match self.handoffs.send(listener, &handoff.stream, &handoff.bytes, address) {
+            Ok(()) => {
+                // The worker has the address now, which goes on counting.
+                let _ = handoff.client.map(CountedAddress::into_address);
+                Ok(())
+            }
+            Err(WorkerBusyError) => Err(handoff),
+        }
     }
 
     fn subscribers(&self) -> u64 {

@@ -16,12 +16,14 @@
 //! | `environment`, `file` | the other two sources |
 //! | `values`, `lists` | types of values that only the server has |
 //! | `toml_value` | values as TOML |
+//! | `clients` | the settings of proxies and limits, as both planes use them |
 //! | `check` | which values are possible, alone and together |
 //! | `rules` | the settings of channels as rules for the engine and the workers |
 
 mod callout_tables;
 mod channels;
 mod check;
+mod clients;
 mod environment;
 mod file;
 mod key_tables;
@@ -39,6 +41,7 @@ use clap::Args;
 
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
+pub(crate) use clients::{address_warning, clients};
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;

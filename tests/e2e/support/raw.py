@@ -40,8 +40,11 @@ class Response:
 class Raw:
     """A TCP connection with a read buffer."""
 
-    def __init__(self, server, receive_buffer_bytes=None):
+    def __init__(self, server, receive_buffer_bytes=None, source=None):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if source:
+            # Any address of 127.0.0.0/8 is this machine's.
+            self.socket.bind((source, 0))
         if receive_buffer_bytes:
             # Before connecting, so that the window is small from the first segment on.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -188,8 +191,8 @@ def handshake_headers(**changes):
 class RawWebSocket(Raw):
     """A WebSocket that answers nothing by itself."""
 
-    def __init__(self, server, path, protocol=None, receive_buffer_bytes=None):
-        super().__init__(server, receive_buffer_bytes)
+    def __init__(self, server, path, protocol=None, receive_buffer_bytes=None, source=None):
+        super().__init__(server, receive_buffer_bytes, source)
         self.request("GET", path, handshake_headers(Sec_WebSocket_Protocol=protocol))
         self.response = self.read_response()
         assert self.response.status == 101, self.response

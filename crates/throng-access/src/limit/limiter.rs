@@ -146,6 +146,11 @@ impl Limiter {
         !self.settings.address.is_none()
     }
 
+    /// Whether a user has limits.
+    pub fn limits_users(&self) -> bool {
+        !self.settings.user.is_none()
+    }
+
     /// Whether bad tokens of an address are limited.
     pub fn limits_bad_tokens(&self) -> bool {
         self.settings.bad_tokens_per_s > 0

@@ -8,7 +8,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 pub enum Subject {
     /// An address; of IPv6, a /64.
     Address,
-    /// A user.
+    /// The user of a token.
     User,
     /// A server key.
     Key,

@@ -11,6 +11,7 @@ use throng_core::{Body, ChannelName, Publication, Published};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::limit::Publisher;
 use super::parameters::{DECISION_TIMEOUT, permit, permit_within};
 use super::publish;
 use crate::authentication::Client;
@@ -37,10 +38,15 @@ pub(crate) async fn answer(
     body: &mut Incoming,
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
+    let publisher = Publisher::of(control, head, client)?;
+    let is_counted = publisher.count_request(head, 0).map_err(ApiError::limited)?;
     permit(control, head, client, Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+    if !is_counted {
+        publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
+    }
     if bytes.trim_ascii_start().starts_with(b"[") {
         let message = "a batch has one JSON object per line and is not an array; no message was \
             published";
@@ -62,7 +68,11 @@ pub(crate) async fn answer(
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        match publish_line(control, (head, client), line, &mut wait_left).await {
+        let published = match publisher.count(1, 0) {
+            Ok(()) => publish_line(control, (head, client), line, &mut wait_left).await,
+            Err(refusal) => Err(refusal.into()),
+        };
+        match published {
             Ok(published) => publish::write_published(&mut answers, &published),
             Err(error) => {
                 control.refusals.record(error.code);

@@ -13,6 +13,7 @@ use throng_core::{
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::limit::Publisher;
 use super::parameters::{WORKERS_TIMEOUT, permit};
 use crate::authentication::Client;
 use crate::control::Control;
@@ -29,12 +30,17 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
+    let publisher = Publisher::of(control, head, client)?;
+    let is_counted = publisher.count_request(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
     permit(control, head, client, Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+    if !is_counted {
+        publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
+    }
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
     let Options { idempotency_key, excluded, .. } = options;
     let publication = Publication { channel, body, content_type, idempotency_key, excluded };

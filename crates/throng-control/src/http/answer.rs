@@ -12,6 +12,7 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
+use throng_access::limit::Refusal;
 use throng_core::clock;
 use throng_core::retry::RetrySchedule;
 use throng_wire::error::ResponseOptions;
@@ -48,6 +49,8 @@ pub(crate) struct ApiError {
     /// Whether the connection ends with the response, because the rest of the request is not worth
     /// reading.
     pub(crate) closes: bool,
+    /// The earliest moment to come back, in milliseconds from now, if that is known.
+    pub(crate) retry_ms: Option<u64>,
 }
 
 impl ApiError {
@@ -66,6 +69,11 @@ impl ApiError {
         ApiError { allow: Some(allow), ..ApiError::new(ErrorCode::MethodNotAllowed, message) }
     }
 
+    /// The client is beyond a limit.
+    pub(crate) fn limited(refusal: Refusal) -> ApiError {
+        ApiError { retry_ms: refusal.after_ms, ..refusal.into() }
+    }
+
     /// A query parameter or header is invalid.
     pub(crate) fn parameter(message: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(ErrorCode::BadParameter, message)
@@ -74,7 +82,7 @@ impl ApiError {
 
 impl<E: Into<ErrorResponse>> From<E> for ApiError {
     fn from(error: E) -> ApiError {
-        ApiError { error: error.into(), allow: None, closes: false }
+        ApiError { error: error.into(), allow: None, closes: false, retry_ms: None }
     }
 }
 
@@ -123,7 +131,7 @@ impl Refusals {
 
     /// Makes the response for `error` and counts it.
     pub(crate) fn answer(&self, error: ApiError) -> Answer {
-        let ApiError { error, allow, closes } = error;
+        let ApiError { error, allow, closes, retry_ms } = error;
         let code = error.code;
         self.record(code);
         let mut answer = json(status(code), error.body());
@@ -133,6 +141,7 @@ impl Refusals {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         if let Some(retry_after) = self.retry_after(code) {
+            let retry_after = RetryAfter::from_ms(retry_after.ms().max(retry_ms.unwrap_or(0)));
             headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.seconds()));
         }
         if let Some(challenge) = code.challenge() {

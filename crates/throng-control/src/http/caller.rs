@@ -1,9 +1,13 @@
 //! What is known about the client of a request, apart from what the request says.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
+use throng_access::address::{AddressSource, HeaderError};
 use throng_core::Listener;
+use throng_wire::ErrorCode;
+
+use super::answer::ApiError;
 
 /// The client of a connection. Each request of the connection carries it as an extension.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,11 +16,30 @@ pub(crate) struct Caller {
     pub(crate) listener: Listener,
     /// The other end of the connection, if it is still known: the client or a proxy.
     pub(crate) peer: Option<SocketAddr>,
+    /// The client's address, as far as the connection shows it; `None` if nothing needs it.
+    pub(crate) connected: Option<IpAddr>,
 }
 
 impl Caller {
     /// The client that sent this request.
     pub(crate) fn of(head: &Parts) -> Caller {
         head.extensions.get().copied().unwrap_or_default()
+    }
+
+    /// The address of the client that sent this request: that of the connection, or the one that a
+    /// trusted proxy names. `None` if it is not known, or if nothing needs it.
+    pub(crate) fn address(
+        self,
+        source: &AddressSource,
+        head: &Parts,
+    ) -> Result<Option<IpAddr>, ApiError> {
+        let (Some(header), Some(peer)) = (source.header(), self.peer) else {
+            return Ok(self.connected);
+        };
+        let values: Vec<_> = head.headers.get_all(header.name()).iter().collect();
+        let values = values.iter().map(|value| value.as_bytes());
+        let malformed =
+            |error: HeaderError| ApiError::new(ErrorCode::BadRequest, error.to_string());
+        source.of_request(peer.ip(), values).map_err(malformed)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use throng_access::limit::{Quantity, Subject};
 use throng_core::Snapshot;
 use throng_wire::ErrorCode;
 
@@ -39,6 +40,7 @@ pub(super) fn text(control: &Control) -> String {
     connections(&mut page, control, &edge);
     edge_counters(&mut page, &edge.counters);
     http(&mut page, control);
+    limits(&mut page, control);
     page.histogram(
         "publish_to_last_write_seconds",
         "Time from accepting a message to writing it to the last subscriber.",
@@ -130,6 +132,18 @@ fn credentials(page: &mut Page, control: &Control) {
     );
     page.gauge("token_cache_entries", "Verified tokens that are remembered.", cache.entries as u64);
     page.gauge("revocations", "Revocations that hold.", control.revoker.count() as u64);
+}
+
+fn limits(page: &mut Page, control: &Control) {
+    let limiter = &control.clients.limiter;
+    let help = "Connections, requests and messages refused for a limit, by client and limit.";
+    page.describe("limits_refused_total", help, "counter");
+    for subject in Subject::ALL {
+        for quantity in Quantity::of(subject) {
+            let labels = format!("{{per=\"{}\",limit=\"{}\"}}", subject.name(), quantity.name());
+            page.sample("limits_refused_total", &labels, limiter.refused(subject, quantity));
+        }
+    }
 }
 
 fn engine(page: &mut Page, control: &Control) {

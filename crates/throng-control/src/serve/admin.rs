@@ -84,7 +84,7 @@ async fn run(
     if let Ok(Ok(1..)) = first
         && let Ok(stream) = stream.into_std()
     {
-        let handoff = Handoff { stream, bytes };
+        let handoff = Handoff { stream, bytes, client: None };
         connection.run(handoff, &activity, |request| service.answer(control, request)).await;
     }
 }

@@ -142,7 +142,7 @@ impl<A: HandoffReceiver> PublicConnections<A> {
                 let connection = Connection::open(&self.control, Listener::Public);
                 self.refusals.spawn(async move { connection.refuse(handoff).await });
             }
-            Ok(Some(Handoff { stream, bytes })) => {
+            Ok(Some(Handoff { stream, bytes, client: _ })) => {
                 close::refuse_full_at_once(&self.control, stream, &bytes);
             }
             Ok(None) => self.is_open = false,

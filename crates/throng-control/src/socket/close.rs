@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use throng_access::CountedAddress;
 use throng_core::Listener;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 use super::inspect;
 use super::request_boundary::{Closed, RequestBoundary};
 use crate::control::Control;
+use crate::edge::Handoff;
 use crate::metrics::HttpCounter;
 
 /// How long a client may take nothing of its final responses before the connection is closed.
@@ -55,16 +57,18 @@ enum Next {
     HandOff(Listener),
 }
 
-/// Ends a connection after hyper's part. An error means that the client has disconnected.
+/// Ends a connection after hyper's part, with the address of its client. An error means that the
+/// client has disconnected.
 pub(super) async fn finish(
     control: &Control,
     listener: Listener,
     mut boundary: RequestBoundary,
     end: End,
+    client: Option<CountedAddress>,
 ) -> io::Result<()> {
     let error = match next(control, listener, &mut boundary, end) {
         Next::Drop => return Ok(()),
-        Next::HandOff(listener) => return hand_off(control, listener, boundary).await,
+        Next::HandOff(listener) => return hand_off(control, listener, boundary, client).await,
         Next::Close => None,
         Next::Refuse(error) => Some(error),
     };
@@ -149,15 +153,17 @@ async fn hand_off(
     control: &Control,
     listener: Listener,
     boundary: RequestBoundary,
+    client: Option<CountedAddress>,
 ) -> io::Result<()> {
     let (mut stream, unread, mut out) = boundary.into_parts();
     write_all(&mut stream, &mut out).await?;
-    match control.edge.hand_off(listener, stream.into_std()?, &unread) {
+    let handoff = Handoff { stream: stream.into_std()?, bytes: unread.to_vec(), client };
+    match control.edge.hand_off(listener, handoff) {
         Ok(()) => {
             control.metrics.count(HttpCounter::Handoffs);
             Ok(())
         }
-        Err(stream) => {
+        Err(Handoff { stream, client: _client, .. }) => {
             let stream = TcpStream::from_std(stream)?;
             let busy = ErrorCode::Busy.into();
             respond_and_close(control, listener, stream, &unread, out, Some(busy)).await

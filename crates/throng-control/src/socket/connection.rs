@@ -63,7 +63,15 @@ impl Connection {
     {
         let Ok(stream) = TcpStream::from_std(handoff.stream) else { return };
         let peer = stream.peer_addr().ok();
-        let caller = Caller { listener: self.listener, peer };
+        let source = &self.control.clients.source;
+        let connected = match (&handoff.client, peer) {
+            (Some(client), _) => Some(client.address()),
+            // A PROXY header has not named the client.
+            (None, _) if source.expects_proxy_header() => None,
+            (None, Some(peer)) => source.of_connection(peer.ip()),
+            (None, None) => None,
+        };
+        let caller = Caller { listener: self.listener, peer, connected };
         let max_head_bytes = self.control.settings.max_head_bytes;
         let boundary = RequestBoundary::new(stream, &handoff.bytes, max_head_bytes);
         drop(handoff.bytes);
@@ -77,7 +85,7 @@ impl Connection {
         let end = CONNECTION_EVICTION.scope(Arc::clone(&eviction), serving).await;
         let Some(boundary) = boundary.into_inner() else { return };
         // An error means that the client has disconnected, which ends the connection as well.
-        let _ = close::finish(&self.control, self.listener, boundary, end).await;
+        let _ = close::finish(&self.control, self.listener, boundary, end, handoff.client).await;
     }
 
     /// Responds `full` to the request of a socket, and closes it.

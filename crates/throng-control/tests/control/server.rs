@@ -148,7 +148,9 @@ impl Server {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = self.listener.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
-        self.handoffs.send(Ok(Handoff { stream: accepted, bytes: bytes.into() })).unwrap();
+        self.handoffs
+            .send(Ok(Handoff { stream: accepted, bytes: bytes.into(), client: None }))
+            .unwrap();
         Client::new(stream)
     }
 
@@ -299,16 +301,11 @@ impl FakeEdge {
 }
 
 impl Edge for FakeEdge {
-    fn hand_off(
-        &self,
-        listener: Listener,
-        stream: TcpStream,
-        bytes: &[u8],
-    ) -> Result<(), TcpStream> {
+    fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff> {
         if self.is_full.load(Ordering::SeqCst) {
-            return Err(stream);
+            return Err(handoff);
         }
-        self.give.send((listener, stream, bytes.to_vec())).unwrap();
+        self.give.send((listener, handoff.stream, handoff.bytes)).unwrap();
         Ok(())
     }
 

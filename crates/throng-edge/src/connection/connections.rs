@@ -10,12 +10,16 @@
 //! * The counts agree with the connections in the table ([`Connections::check_invariants`]), and
 //!   other threads see the counts of the last change.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use throng_access::{Clients, CountedAddress};
 use throng_core::slab::Slab;
 use throng_core::{ConnectionName, WorkerId};
 
 use super::acceptances::Acceptances;
+use super::addresses::Addresses;
 use super::buffers::BufferQuota;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
@@ -37,6 +41,8 @@ pub(crate) struct Connections<S> {
     table: Slab<Connection<S>>,
     /// What only some of them have.
     side: SideTable,
+    /// The addresses of their clients, where they are kept.
+    addresses: Addresses,
     /// The generation of the newest connection.
     newest_generation: u32,
     /// When the generations were given.
@@ -56,6 +62,7 @@ impl<S> Connections<S> {
         worker: WorkerId,
         metrics: Metrics,
         limits: Limits,
+        clients: Arc<Clients>,
         generation: u32,
     ) -> Connections<S> {
         let workers = metrics.workers().len().max(1);
@@ -66,6 +73,7 @@ impl<S> Connections<S> {
             metrics,
             table: Slab::default(),
             side: SideTable::default(),
+            addresses: Addresses::new(clients),
             newest_generation: generation,
             acceptances: Acceptances::default(),
             places,
@@ -156,12 +164,13 @@ impl<S> Connections<S> {
     }
 
     /// Adds a connection that awaits its head until the tick `due`. It is `now_ms`, in milliseconds
-    /// since 1970.
+    /// since 1970. Its address is kept if it counts.
     pub(crate) fn insert(
         &mut self,
         socket: S,
         flags: Flags,
         (due, now_ms): (u32, u64),
+        client: Option<CountedAddress>,
     ) -> ConnectionId {
         let generation = Generation::after(self.newest_generation);
         self.newest_generation = generation.number();
@@ -177,7 +186,19 @@ impl<S> Connections<S> {
             flags,
         });
         self.publish_load();
-        ConnectionId::new(index)
+        let id = ConnectionId::new(index);
+        self.addresses.put(id, client);
+        id
+    }
+
+    /// The address of the connection's client, if it is kept.
+    pub(crate) fn address(&self, id: ConnectionId) -> Option<IpAddr> {
+        self.addresses.get(id)
+    }
+
+    /// Keeps another address of the connection's client, or none. The one before counts no longer.
+    pub(crate) fn set_address(&mut self, id: ConnectionId, client: Option<CountedAddress>) {
+        self.addresses.put(id, client);
     }
 
     /// Parks a connection that subscribes: sets its state and flags, and counts it by its kind.
@@ -216,8 +237,16 @@ impl<S> Connections<S> {
         Parked::ALL.into_iter().map(|parked| self.load().counters.parked(parked)).sum()
     }
 
-    /// Removes a connection and frees its place; `None` if it is gone already.
+    /// Removes a connection, with all that counts for it; `None` if it is gone already.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection<S>> {
+        self.remove_with_address(id).map(|(connection, _)| connection)
+    }
+
+    /// As [`Connections::remove`], with the address, which still counts.
+    pub(crate) fn remove_with_address(
+        &mut self,
+        id: ConnectionId,
+    ) -> Option<(Connection<S>, Option<CountedAddress>)> {
         let mut connection = self.table.remove(id.index())?;
         self.side.free(&mut connection);
         self.quota.release(id, connection.buffered());
@@ -227,34 +256,42 @@ impl<S> Connections<S> {
             _ => self.places.give_up(connection.flags),
         }
         self.publish_load();
-        Some(connection)
+        Some((connection, self.addresses.take(id)))
     }
 
     /// Puts a connection back that was [removed](Connections::remove) and is not closing. It keeps
     /// its generation, not its id.
-    pub(crate) fn put_back(&mut self, mut connection: Connection<S>) -> ConnectionId {
+    pub(crate) fn put_back(
+        &mut self,
+        mut connection: Connection<S>,
+        client: Option<CountedAddress>,
+    ) -> ConnectionId {
         debug_assert!(connection.state != State::Closing && !connection.side.is_some());
         if let Some(io) = &mut connection.io {
             io.buffered = Default::default();
         }
         self.places.take(connection.flags);
         let id = ConnectionId::new(self.table.insert(connection));
+        self.addresses.put(id, client);
         self.update_buffered(id);
         self.publish_load();
         id
     }
 
     /// Adds a connection of another worker, whose index it keeps. What it may do ends at the tick
-    /// `expires`, if there is one. Returns it if the index is taken.
+    /// `expires`, if there is one; its address is kept if there is one. Returns it if the index is
+    /// taken.
     pub(crate) fn put_at(
         &mut self,
         id: ConnectionId,
         connection: Connection<S>,
         expires: Option<u32>,
+        client: Option<CountedAddress>,
     ) -> Result<(), Connection<S>> {
         debug_assert!(!connection.side.is_some(), "an entry of another worker's side table");
         let (state, flags, parked) = (connection.state, connection.flags, connection.parked());
         self.table.insert_at(id.index(), connection)?;
+        self.addresses.put(id, client);
         if state == State::Closing {
             self.places.resume_closing();
         } else {
@@ -314,6 +351,8 @@ impl<S> Connections<S> {
         let Some(connection) = self.table.get_mut(id.index()) else { return false };
         debug_assert!(connection.state != State::Closing);
         self.side.free(connection);
+        // What lingers is not served any more, and its client may come back at once.
+        drop(self.addresses.take(id));
         let parked = connection.parked();
         connection.state = State::Closing;
         let flags = connection.flags;
@@ -444,6 +483,7 @@ impl<S> Connections<S> {
             assert_eq!(counted, count as u64, "parked connections: {kind:?}");
         }
         let place = |(index, connection)| (ConnectionId::new(index), connection);
+        self.addresses.check_invariants(self.table.iter().map(place));
         self.side.check_invariants(self.table.iter().map(place));
     }
 }

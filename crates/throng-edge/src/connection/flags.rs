@@ -7,7 +7,7 @@ use crate::encoding::Encoding;
 pub(crate) struct Flags([u8; 3]);
 
 /// The first bit of the encoding; the facts have those below.
-const ENCODING_SHIFT: u32 = 19;
+const ENCODING_SHIFT: u32 = 20;
 /// The bits of the encoding, once shifted.
 const ENCODING_MASK: u32 = 0b111;
 
@@ -54,6 +54,8 @@ impl Flags {
     /// Another thread handed it off for its first request: it is not handed off again, and may take
     /// a place that was kept for a handoff.
     pub(crate) const HANDED_OFF: Flags = Flags::bit(18);
+    /// It has to begin with a PROXY header, which has not arrived in full.
+    pub(crate) const AWAITS_PROXY_HEADER: Flags = Flags::bit(19);
 
     const fn bit(number: u32) -> Flags {
         assert!(number < ENCODING_SHIFT);

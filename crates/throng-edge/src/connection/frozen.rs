@@ -9,6 +9,8 @@
 //! A new state or field is added here, to `docs/reference/frozen-state.md`, and to the events that
 //! the simulation must have frozen.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use throng_access::Lead;
 use throng_core::frozen::{Decoder, Encoder, RecordKind, ThawError};
 use throng_core::subscriptions::FrozenSubscription;
@@ -33,6 +35,8 @@ pub(crate) struct FrozenConnection {
     pub(crate) expires: Option<u32>,
     /// Only a parked connection has one.
     pub(crate) session: Option<FrozenSession>,
+    /// The address of its client, if that is kept.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) state: State,
     /// The facts and the encoding.
     pub(crate) flags: Flags,
@@ -96,6 +100,7 @@ const HAS_CLOSE_CODE: u8 = 1 << 1;
 const HAS_IO: u8 = 1 << 2;
 const HAS_EXPIRY: u8 = 1 << 3;
 const HAS_SESSION: u8 = 1 << 4;
+const HAS_ADDRESS: u8 = 1 << 5;
 
 // What follows the fixed part of an `Io`, one bit each.
 const HAS_HALF_READ: u8 = 1;
@@ -158,7 +163,8 @@ impl FrozenConnection {
             | bit(HAS_CLOSE_CODE, self.pending_close.flatten().is_some())
             | bit(HAS_IO, self.io.is_some())
             | bit(HAS_EXPIRY, self.expires.is_some())
-            | bit(HAS_SESSION, self.session.is_some()));
+            | bit(HAS_SESSION, self.session.is_some())
+            | bit(HAS_ADDRESS, self.address.is_some()));
         if let Some(code) = self.pending_close.flatten() {
             encoder.u16(code);
         }
@@ -167,6 +173,13 @@ impl FrozenConnection {
         }
         if let Some(session) = &self.session {
             session.encode(&mut encoder);
+        }
+        if let Some(address) = self.address {
+            let address = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            encoder.raw(&address.octets());
         }
         if let Some(io) = &self.io {
             io.encode(&mut encoder);
@@ -192,13 +205,16 @@ impl FrozenConnection {
         for _ in 0..decoder.u16()? {
             subscriptions.push(FrozenSubscription::decode(&mut decoder)?);
         }
-        let known = HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION;
+        let known =
+            HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION | HAS_ADDRESS;
         let what = facts(&mut decoder, known)?;
         let code = if what & HAS_CLOSE_CODE == 0 { None } else { Some(decoder.u16()?) };
         let pending_close = (what & HAS_PENDING_CLOSE != 0).then_some(code);
         let expires = if what & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
         let has_session = what & HAS_SESSION != 0;
         let session = if has_session { Some(FrozenSession::decode(&mut decoder)?) } else { None };
+        let address =
+            if what & HAS_ADDRESS == 0 { None } else { Some(decode_address(&mut decoder)?) };
         let io = if what & HAS_IO == 0 { None } else { Some(FrozenIo::decode(&mut decoder)?) };
         decoder.finish()?;
         let generation = generation.ok_or(ThawError::Invalid("a generation"))?;
@@ -208,6 +224,7 @@ impl FrozenConnection {
             due,
             expires,
             session,
+            address,
             state,
             flags,
             subscriptions,
@@ -241,6 +258,8 @@ impl FrozenConnection {
             && (is_parked || self.subscriptions.is_empty())
             && (self.state == State::Streaming || self.expires.is_none())
             && (is_parked || self.session.is_none())
+            && (!is_closing || self.address.is_none())
+            && (!self.flags.has(Flags::AWAITS_PROXY_HEADER) || self.state == State::Head)
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
             && (!is_parked || self.flags.has(Flags::SERVED))
             && (!self.flags.has(Flags::AWAITS_CONTROL) || may_await_control)
@@ -276,6 +295,13 @@ impl FrozenConnection {
             flags: self.flags.with(Flags::WATCHES_WRITABLE, false),
         }
     }
+}
+
+/// An address, as 16 bytes; IPv4 as in RFC 4291 section 2.5.5.2.
+fn decode_address(decoder: &mut Decoder<'_>) -> Result<IpAddr, ThawError> {
+    let octets: [u8; 16] =
+        decoder.raw(16)?.try_into().map_err(|_| ThawError::Invalid("an address"))?;
+    Ok(IpAddr::V6(Ipv6Addr::from(octets)).to_canonical())
 }
 
 impl FrozenIo {
@@ -435,6 +461,7 @@ mod tests {
             due: 1234,
             expires: None,
             session: None,
+            address: None,
             state: State::Streaming,
             flags: Flags::WEBSOCKET.with(Flags::SERVED, true),
             subscriptions: vec![subscription(3)],
@@ -472,6 +499,7 @@ mod tests {
             flags: parked().flags.with(Flags::BLOCKED, true),
             expires: Some(5000),
             session: Some(session()),
+            address: Some("2001:db8::1".parse().unwrap()),
             subscriptions: vec![subscription(3), subscription(1)],
             pending_close: Some(Some(1000)),
             io: Some(io),

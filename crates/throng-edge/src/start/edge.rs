@@ -1,11 +1,12 @@
 //! The running data plane, and the sockets that travel between it and the control plane.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use throng_access::{Clients, CountedAddress};
 use throng_core::{Listener, Notification, WorkerQueue};
 
 use super::send_method::SendMethod;
@@ -62,7 +63,10 @@ impl Edge {
 /// Receives the connections that workers hand off to the control plane. The descriptor is readable
 /// while one waits.
 #[derive(Debug)]
-pub struct ControlHandoffs(HandoffReceiver);
+pub struct ControlHandoffs {
+    receiver: HandoffReceiver,
+    clients: Arc<Clients>,
+}
 
 /// A connection for the control plane.
 #[derive(Debug)]
@@ -71,26 +75,32 @@ pub struct Handoff {
     pub stream: TcpStream,
     /// Bytes that the worker has read from it: they begin with a request head.
     pub bytes: Vec<u8>,
+    /// The address of its client, which counts until this is dropped; `None` if addresses are not
+    /// kept, or if this one is not known.
+    pub client: Option<CountedAddress>,
 }
 
 impl ControlHandoffs {
-    pub(super) fn new(receiver: HandoffReceiver) -> ControlHandoffs {
-        ControlHandoffs(receiver)
+    pub(super) fn new(receiver: HandoffReceiver, clients: Arc<Clients>) -> ControlHandoffs {
+        ControlHandoffs { receiver, clients }
     }
 
     /// Receives the next connection; `None` while none waits.
     pub fn receive(&self) -> io::Result<Option<Handoff>> {
         let mut bytes = Vec::new();
-        let Some((_, socket)) = self.0.receive(&mut bytes)? else { return Ok(None) };
+        let Some((header, socket)) = self.receiver.receive(&mut bytes)? else { return Ok(None) };
+        let arrived = |address| CountedAddress::arrived(&self.clients, address);
+        let client = header.address.map(arrived);
         let lost = || io::Error::other("no descriptor was left for a socket that was handed off");
         bytes.shrink_to_fit();
-        Ok(Some(Handoff { stream: TcpStream::from(socket.ok_or_else(lost)?), bytes }))
+        let stream = TcpStream::from(socket.ok_or_else(lost)?);
+        Ok(Some(Handoff { stream, bytes, client }))
     }
 }
 
 impl AsFd for ControlHandoffs {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.receiver.as_fd()
     }
 }
 
@@ -113,16 +123,18 @@ impl WorkerHandoffs {
 
     /// Hands a connection off to the least loaded worker; if all are full, that worker answers it
     /// with a 503. `bytes` begin with a request head. A connection of the admin listener may follow
-    /// the status samples, whatever its head says about host and origin.
+    /// the status samples, whatever its head says about host and origin. Once it has gone, its
+    /// `address`, which counts, is the worker's.
     pub fn send(
         &self,
         listener: Listener,
         stream: &TcpStream,
         bytes: &[u8],
+        address: Option<IpAddr>,
     ) -> Result<(), WorkerBusyError> {
         let worker = self.metrics.least_loaded();
         let sender = &self.senders[usize::from(worker.0)];
-        let header = HandoffHeader::between_planes(listener);
+        let header = HandoffHeader { address, ..HandoffHeader::between_planes(listener) };
         sender.send(header, stream.as_fd(), bytes).map_err(|_| WorkerBusyError)
     }
 }

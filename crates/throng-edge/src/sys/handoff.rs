@@ -1,5 +1,5 @@
-//! Hands sockets off between descriptor tables, with the bytes already read from them and the
-//! listener that accepted them.
+//! Hands sockets off between descriptor tables, with the bytes already read from them and what is
+//! known about them.
 //!
 //! One packet of a `SOCK_SEQPACKET` socket pair carries all of it: `SCM_RIGHTS` (unix(7)) makes the
 //! kernel install the descriptor in the receiver's table. Both ends exist before any worker leaves
@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -30,6 +31,15 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Bits of a packet's first byte.
 const ADMIN: u8 = 1;
 const PLACE: u8 = 1 << 1;
+const AWAITS_PROXY_HEADER: u8 = 1 << 2;
+const ADDRESS: u8 = 1 << 3;
+
+/// The bytes of an address, which follows the first byte of a packet that has one. IPv4 addresses
+/// are written as IPv6 addresses (RFC 4291 section 2.5.5.2).
+const ADDRESS_BYTES: usize = 16;
+
+/// The most bytes before those that were read from the socket.
+const LEAD_BYTES_MAX: usize = 1 + ADDRESS_BYTES;
 
 /// The sending end. May be used from any thread.
 #[derive(Debug, Clone)]
@@ -68,8 +78,8 @@ impl HandoffSender {
         control.push(SendAncillaryMessage::ScmRights(&sockets));
         // The first byte also keeps the packet from being empty: a receiver takes an empty one for
         // the end.
-        let lead = [lead(header)];
-        let slices = [IoSlice::new(&lead), IoSlice::new(bytes)];
+        let (lead, length) = lead(header);
+        let slices = [IoSlice::new(&lead[..length]), IoSlice::new(bytes)];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.0, &slices, &mut control, flags)?;
         Ok(())
@@ -88,7 +98,7 @@ impl HandoffReceiver {
         &self,
         buffer: &mut Vec<u8>,
     ) -> io::Result<Option<(HandoffHeader, Option<OwnedFd>)>> {
-        buffer.resize(BYTES_MAX + 1, 0);
+        buffer.resize(BYTES_MAX + LEAD_BYTES_MAX, 0);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -100,7 +110,8 @@ impl HandoffReceiver {
             Err(error) => return Err(error.into()),
         };
         buffer.truncate(received);
-        let header = header_of(buffer.remove(0));
+        let (header, length) = header_of(buffer);
+        buffer.drain(..length);
         let socket = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
             _ => None,
@@ -109,16 +120,38 @@ impl HandoffReceiver {
     }
 }
 
-/// Encodes the first byte of a packet.
-fn lead(header: HandoffHeader) -> u8 {
-    let is_admin = header.listener == Listener::Admin;
-    (u8::from(is_admin) * ADMIN) | (u8::from(header.has_place) * PLACE)
+/// Encodes the beginning of a packet. Returns it and its length.
+fn lead(header: HandoffHeader) -> ([u8; LEAD_BYTES_MAX], usize) {
+    let HandoffHeader { listener, has_place, awaits_proxy_header, address } = header;
+    let mut lead = [0; LEAD_BYTES_MAX];
+    lead[0] = (u8::from(listener == Listener::Admin) * ADMIN)
+        | (u8::from(has_place) * PLACE)
+        | (u8::from(awaits_proxy_header) * AWAITS_PROXY_HEADER)
+        | (u8::from(address.is_some()) * ADDRESS);
+    let Some(address) = address else { return (lead, 1) };
+    let address = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    lead[1..].copy_from_slice(&address.octets());
+    (lead, LEAD_BYTES_MAX)
 }
 
-/// Decodes the first byte of a packet.
-fn header_of(lead: u8) -> HandoffHeader {
-    let listener = if lead & ADMIN != 0 { Listener::Admin } else { Listener::Public };
-    HandoffHeader { listener, has_place: lead & PLACE != 0 }
+/// Decodes the beginning of a packet, which a thread of this process has encoded and which is not
+/// empty. Returns its length, too.
+fn header_of(packet: &[u8]) -> (HandoffHeader, usize) {
+    let facts = packet[0];
+    let listener = if facts & ADMIN != 0 { Listener::Admin } else { Listener::Public };
+    let octets = packet.get(1..).and_then(<[u8]>::first_chunk::<ADDRESS_BYTES>);
+    let octets = octets.filter(|_| facts & ADDRESS != 0);
+    let address = octets.map(|octets| IpAddr::V6(Ipv6Addr::from(*octets)).to_canonical());
+    let header = HandoffHeader {
+        listener,
+        has_place: facts & PLACE != 0,
+        awaits_proxy_header: facts & AWAITS_PROXY_HEADER != 0,
+        address,
+    };
+    (header, if address.is_some() { LEAD_BYTES_MAX } else { 1 })
 }
 
 impl AsFd for HandoffReceiver {
@@ -144,6 +177,24 @@ mod tests {
             .unwrap();
         let (header, socket) = receiver.receive(&mut Vec::new()).unwrap().unwrap();
         assert!(header == HandoffHeader::TO_WORKER && socket.is_none());
+    }
+
+    #[test]
+    fn what_is_known_about_a_socket_goes_with_it() {
+        let (sender, receiver) = pair().unwrap();
+        let (_near, far) = UnixStream::pair().unwrap();
+        for address in [None, Some("192.0.2.1"), Some("2001:db8::1"), Some("::")] {
+            let address = address.map(|text| text.parse().unwrap());
+            for awaits_proxy_header in [false, true] {
+                let header = HandoffHeader { awaits_proxy_header, address, ..PUBLIC };
+                for bytes in [&b""[..], b"GET / HTTP/1.1\r\n"] {
+                    sender.send(header, far.as_fd(), bytes).unwrap();
+                    let mut received = Vec::new();
+                    let (there, _) = receiver.receive(&mut received).unwrap().unwrap();
+                    assert_eq!((there, &received[..]), (header, bytes));
+                }
+            }
+        }
     }
 
     #[test]

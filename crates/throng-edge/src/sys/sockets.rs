@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
-use throng_core::{Listener, WorkerId};
+use throng_core::WorkerId;
 
 use super::epoll::Epoll;
 use super::handoff::HandoffSender;
@@ -136,10 +136,14 @@ impl Net for Sockets {
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
     }
 
-    fn to_control(&mut self, socket: OwnedFd, bytes: &[u8]) -> Result<(), OwnedFd> {
+    fn to_control(
+        &mut self,
+        header: HandoffHeader,
+        socket: OwnedFd,
+        bytes: &[u8],
+    ) -> Result<(), OwnedFd> {
         // The socket stays open in the control plane: epoll would go on reporting it here.
         let _ = self.epoll.remove(&socket);
-        let header = HandoffHeader::between_planes(Listener::Public);
         match self.to_control.send(header, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
@@ -149,13 +153,14 @@ impl Net for Sockets {
     fn to_worker(
         &mut self,
         worker: WorkerId,
+        header: HandoffHeader,
         socket: OwnedFd,
         bytes: &[u8],
     ) -> Result<(), OwnedFd> {
         // As above. Fails for a socket that was just accepted, which is not registered yet.
         let _ = self.epoll.remove(&socket);
         let sender = &self.to_workers[usize::from(worker.0)];
-        match sender.send(HandoffHeader::TO_WORKER, socket.as_fd(), bytes) {
+        match sender.send(header, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
         }

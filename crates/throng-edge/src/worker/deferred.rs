@@ -221,6 +221,8 @@ fn next<S>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use throng_core::WorkerId;
 
     use super::*;
@@ -230,8 +232,10 @@ mod tests {
     /// Connections without sockets.
     fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
         let metrics = Metrics::new([100].into_iter());
-        let mut connections = Connections::new(WorkerId(0), metrics, Limits::default(), 0);
-        let ids = (0..count).map(|_| connections.insert((), Flags::default(), (0, 0))).collect();
+        let mut connections =
+            Connections::new(WorkerId(0), metrics, Limits::default(), Arc::default(), 0);
+        let ids =
+            (0..count).map(|_| connections.insert((), Flags::default(), (0, 0), None)).collect();
         (connections, ids)
     }
 
@@ -267,7 +271,7 @@ mod tests {
         let mut deferred = Deferred::default();
         deferred.defer_read(ids[0], &mut connections);
         connections.remove(ids[0]);
-        let reused = connections.insert((), Flags::default(), (0, 0));
+        let reused = connections.insert((), Flags::default(), (0, 0), None);
         assert_eq!(reused, ids[0]);
         deferred.check_invariants(&connections);
         assert_eq!(deferred.next_read(&mut connections), None);

@@ -1,6 +1,7 @@
 //! Error responses, with the date and the next client's `Retry-After`.
 
 use throng_wire::error::ResponseOptions;
+use throng_wire::head::Head;
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
 use super::Worker;
@@ -34,6 +35,12 @@ impl<N: Net> Worker<N> {
     pub(super) fn allows_cookies(&self, origin: Option<&str>) -> bool {
         let lists = |origin| self.settings.origin_policy().lists_origin(origin);
         self.access.token_cookie.is_some() && origin.is_some_and(lists)
+    }
+
+    /// The origin of the request, if its pages may read an error.
+    pub(super) fn reader_of(&self, head: &Head<'_>) -> Option<String> {
+        let origin = str::from_utf8(head.header("origin")?).ok()?;
+        self.settings.origin_policy().allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
     /// The next client's `Retry-After`; `None` for a code without one.

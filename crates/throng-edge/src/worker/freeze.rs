@@ -81,6 +81,9 @@ impl<N: Net> Worker<N> {
             self.freeze_grants(id, &mut grants, &mut |record| write(record, None));
             let numbers = Numbers { partials: &partials, grants: &grants };
             let frozen = self.freeze_connection(id, connection, close, &numbers);
+            let subscriptions = frozen.subscriptions.len() as u32;
+            // The worker that reads it counts it again.
+            self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
             let Some(Connection { socket, .. }) = self.connections.remove(id) else { continue };
             write(frozen.encode(), Some(socket));
             connections += 1;
@@ -177,6 +180,7 @@ impl<N: Net> Worker<N> {
                 expires_s: session.expires_s(),
                 lead: session.lead(),
             }),
+            address: self.connections.address(id),
             state: connection.state,
             flags: connection.flags,
             subscriptions: subscriptions.filter_map(frozen).collect(),

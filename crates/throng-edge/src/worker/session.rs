@@ -7,6 +7,7 @@ mod command;
 mod frames;
 mod hand_off;
 mod identify;
+mod limit;
 mod presence;
 pub(super) mod presence_scan;
 pub(super) mod questions;

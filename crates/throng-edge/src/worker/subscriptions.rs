@@ -4,9 +4,11 @@
 //!
 //! * A connection links to its own subscriptions only: to the newest one, and each to the one
 //!   before.
+//! * A subscription counts for its client from before it begins until it ends here.
 //! * The engine knows as many followers of a channel in this worker as the table has subscriptions
 //!   of it.
 
+use throng_access::limit::ClientKeys;
 use throng_core::{
     ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, StartAt,
     SubscriptionId,
@@ -18,7 +20,8 @@ use crate::connection::ConnectionId;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Subscribes the connection to one more channel. Returns the engine's answer.
+    /// Subscribes the connection to one more channel, which counts already. Returns the engine's
+    /// answer.
     pub(super) fn follow(
         &mut self,
         id: ConnectionId,
@@ -38,12 +41,18 @@ impl<N: Net> Worker<N> {
         followed
     }
 
+    /// Whom the limits of this connection are about.
+    pub(super) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
+        self.access.clients.limiter.address(self.connections.address(id))
+    }
+
     /// Ends one subscription of the connection.
     pub(super) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let newest = connection.newest_subscription;
         connection.newest_subscription = self.subscriptions.unchain(newest, subscription);
         self.leave(subscription);
+        self.access.clients.limiter.unsubscribe(self.limited_client(id), 1);
     }
 
     /// Ends all subscriptions of the connection, if it is still there.
@@ -51,9 +60,12 @@ impl<N: Net> Worker<N> {
         // A failed write has released it, and ended its subscriptions.
         let Some(connection) = self.connections.get_mut(id) else { return };
         let mut next = connection.newest_subscription.take();
+        let mut left = 0;
         while let Some(subscription) = next {
             next = self.leave(subscription);
+            left += 1;
         }
+        self.access.clients.limiter.unsubscribe(self.limited_client(id), left);
     }
 
     /// Ends a subscription for the table and the engine. Returns the connection's next one.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_access::{Grants, Session};
+use throng_access::{CountedAddress, Grants, Session};
 use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
 use throng_core::{ChannelId, ChannelName, Epoch, LocalId, Message, clock};
@@ -210,7 +210,10 @@ impl<N: Net> Worker<N> {
         }
         let id = frozen.id;
         let (flags, token) = (connection.flags, connection.token(id));
-        let put = self.connections.put_at(id, connection, frozen.expires);
+        let clients = &self.access.clients;
+        let address = frozen.address.filter(|_| clients.keeps_addresses());
+        let client = address.map(|address| CountedAddress::resume(clients, address));
+        let put = self.connections.put_at(id, connection, frozen.expires, client);
         put.map_err(|_| ThawError::Invalid("the place of a connection is taken"))?;
         if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =
             (frozen.session, granted)
@@ -219,6 +222,9 @@ impl<N: Net> Worker<N> {
                 Session::from_parts(tags, place, expires_s, lead)
             });
         }
+        let subscriptions = frozen.subscriptions.len() as u32;
+        let limited = self.limited_client(id);
+        self.access.clients.limiter.resume_subscriptions(limited, subscriptions);
         let takes_more = !flags.has(Flags::BLOCKED) && !flags.has(Flags::DELIVERY_DEFERRED);
         let mut newest = None;
         for frozen in &frozen.subscriptions {

@@ -73,6 +73,9 @@ impl<N: Net> Worker<N> {
                 if connection.has(Flags::AWAITS_CONTROL) {
                     return self.refuse_busy(id);
                 }
+                if connection.has(Flags::AWAITS_PROXY_HEADER) {
+                    return self.release(id, CloseReason::ProxyHeader);
+                }
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
                 if has_begun && !connection.has(Flags::BLOCKED) {
                     self.count(Counter::RefusedTooSlow);

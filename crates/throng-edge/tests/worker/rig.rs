@@ -12,7 +12,7 @@ use throng_core::{
     WorkerQueue,
 };
 use throng_edge::connection::Token;
-use throng_edge::net::{Net, Transfer};
+use throng_edge::net::{HandoffHeader, Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Counter, Metrics, Settings};
 use throng_wire::websocket::{Opcode, write_masked_frame};
@@ -81,11 +81,17 @@ impl Net for Sockets {
 
     fn finish(&mut self, _: &Socket) {}
 
-    fn to_control(&mut self, _: Socket, _: &[u8]) -> Result<(), Socket> {
+    fn to_control(&mut self, _: HandoffHeader, _: Socket, _: &[u8]) -> Result<(), Socket> {
         Ok(())
     }
 
-    fn to_worker(&mut self, _: WorkerId, socket: Socket, _: &[u8]) -> Result<(), Socket> {
+    fn to_worker(
+        &mut self,
+        _: WorkerId,
+        _: HandoffHeader,
+        socket: Socket,
+        _: &[u8],
+    ) -> Result<(), Socket> {
         Err(socket)
     }
 }

@@ -149,7 +149,7 @@ impl World {
             model: Model::new(topics, epochs, !skips_offsets, max_logs_bytes),
             seats,
             rival: permit(workers),
-            control: Control::default(),
+            control: Control::new(Arc::clone(&access.clients)),
             policy,
             clients: Vec::new(),
             metrics,

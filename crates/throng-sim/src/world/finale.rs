@@ -5,7 +5,6 @@ use throng_edge::{Counter, Parked};
 
 use super::World;
 use super::seat::TICK_MS;
-use crate::control::Control;
 use crate::topics::SQUARE;
 use crate::{Check, ensure};
 
@@ -94,7 +93,7 @@ impl World {
         }
         // Dropping the workers closes their sockets; the control plane owns its own.
         self.seats.clear();
-        self.control = Control::default();
+        self.control.end();
         for number in 0..self.clients.len() {
             self.read(number, usize::MAX)?;
             let is_over = !self.clients[number].is_here();

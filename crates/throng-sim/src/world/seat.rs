@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_edge::event_loop::sleep::Sleep;
-use throng_edge::net::HandoffHeader;
 use throng_edge::worker::{Setup, Worker};
 
-use crate::net::FakeNet;
+use crate::net::{FakeNet, Handoff};
 use crate::pipe::FakeSocket;
 
 /// The length of a tick in milliseconds.
@@ -36,7 +35,7 @@ pub(super) struct Seat {
     /// Sockets connected but not yet accepted.
     pub(super) backlog: VecDeque<FakeSocket>,
     /// Hand-offs not yet received.
-    pub(super) handoffs: VecDeque<(HandoffHeader, FakeSocket, Vec<u8>)>,
+    pub(super) handoffs: VecDeque<Handoff>,
     /// The real event loop's decisions.
     pub(super) sleep: Sleep,
     /// While the thread waits for events: its timeout.

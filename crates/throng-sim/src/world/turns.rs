@@ -1,5 +1,6 @@
 //! Turns of the workers' event loops, and of the control plane.
 
+use throng_access::CountedAddress;
 use throng_core::Listener;
 use throng_edge::net::HandoffHeader;
 use throng_edge::worker::Now;
@@ -70,15 +71,11 @@ impl World {
         let net = self.seats[at].worker.net();
         let (to_control, to_workers) =
             (std::mem::take(&mut net.to_control), std::mem::take(&mut net.to_workers));
-        for (socket, bytes) in to_control {
-            self.control.take(socket, bytes);
+        for handoff in to_control {
+            self.control.take(handoff);
         }
-        for (worker, socket, bytes) in to_workers {
-            self.seats[usize::from(worker.0)].handoffs.push_back((
-                HandoffHeader::TO_WORKER,
-                socket,
-                bytes,
-            ));
+        for (worker, handoff) in to_workers {
+            self.seats[usize::from(worker.0)].handoffs.push_back(handoff);
         }
     }
 
@@ -127,14 +124,16 @@ impl World {
 
     /// The control plane's turn.
     pub(super) fn control_turn(&mut self) {
-        for (socket, bytes) in self.control.turn(&self.notes) {
+        for (client, socket, bytes) in self.control.turn(&self.notes) {
             // Like the real control plane: to the least loaded worker, which may refuse it; nowhere
             // if that worker has ended.
             let worker = usize::from(self.metrics.least_loaded().0);
             if self.seats[worker].worker.is_ended() {
                 socket.0.borrow_mut().handoff_failed = true;
             } else {
-                let header = HandoffHeader::between_planes(Listener::Public);
+                let address = client.map(CountedAddress::into_address);
+                let header =
+                    HandoffHeader { address, ..HandoffHeader::between_planes(Listener::Public) };
                 self.seats[worker].handoffs.push_back((header, socket, bytes));
             }
         }

@@ -14,7 +14,7 @@ use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::{AccessSettings, token_keys};
 use crate::outbound;
-use crate::settings::{Settings, SettingsError, TokenKeyTable};
+use crate::settings::{self, Settings, SettingsError, TokenKeyTable};
 
 /// Access control of a server, and its keys that can be read again.
 pub(crate) struct ServerAccess {
@@ -40,8 +40,9 @@ impl ServerAccess {
         trust: &Trust,
     ) -> Result<ServerAccess> {
         let policy = callouts.policy(policy(&access, settings));
+        let clients = Arc::new(settings::clients(settings));
         if !settings.has_keys() {
-            let control = Arc::new(AccessControl::open(policy));
+            let control = Arc::new(AccessControl { clients, ..AccessControl::open(policy) });
             return Ok(ServerAccess { control, token_keys: None, key_sets: None });
         }
         let revocations = Arc::new(Revocations::default());
@@ -66,6 +67,7 @@ impl ServerAccess {
             revocations: Mutex::new(log),
             tagger: Tagger::random().ok_or_else(|| anyhow!("the system has no random bytes"))?,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
+            clients,
         };
         Ok(ServerAccess { control: Arc::new(control), token_keys, key_sets })
     }

@@ -40,6 +40,7 @@ const REVOCATIONS_MAX: usize = 10_000_000;
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let problem = address(settings)
         .or_else(|| admin(settings))
+        .or_else(|| proxies(settings))
         .or_else(|| limits(settings))
         .or_else(|| times(settings))
         .or_else(|| lag(settings))
@@ -85,6 +86,24 @@ fn admin(settings: &Settings) -> Option<String> {
              administration` and add the table that it prints to throng.toml, or add \
              --admin-allow-anyone if a firewall or a private network keeps others out"
         )
+    })
+}
+
+fn proxies(settings: &Settings) -> Option<String> {
+    let header = settings.client_address_header;
+    let setting = match header.0 {
+        Some(_) if settings.proxy_protocol.0 => {
+            return Some(format!(
+                "proxy-protocol = always and client-address-header = {header} exclude each other; \
+                 the client's address comes from one of them"
+            ));
+        }
+        Some(_) => format!("client-address-header = {header}"),
+        None if settings.proxy_protocol.0 => "proxy-protocol = always".into(),
+        None => return None,
+    };
+    settings.trusted_proxies.0.is_empty().then(|| {
+        format!("{setting} needs trusted-proxies: the addresses of the proxies that are believed")
     })
 }
 
@@ -267,6 +286,9 @@ mod tests {
             "heartbeat = 0",
             "history = { messages = 0 }",
             "max-message-bytes = '1MiB'",
+            "trusted-proxies = ['127.0.0.1']",
+            "trusted-proxies = ['10.0.0.0/8', 'fd00::/8']\nproxy-protocol = 'always'",
+            "trusted-proxies = ['::1']\nclient-address-header = 'x-forwarded-for'",
             "[[channels]]\nusers = '*'\nage = 0",
             "listen = '0.0.0.0:80'\n[[token-keys]]\nsecret-file = 'a'",
             "listen = '0.0.0.0:80'\ntoken-key-urls = 'https://a.example/keys'",
@@ -343,6 +365,25 @@ mod tests {
             (
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
                 "[[channels]] number 2: max-lag-bytes (1) is less than max-message-bytes (64KiB)",
+            ),
+        ] {
+            let found = problem(text).unwrap_or_default();
+            assert!(found.starts_with(expected), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn proxies_have_to_be_listed() {
+        for (text, expected) in [
+            ("proxy-protocol = 'always'", "proxy-protocol = always needs trusted-proxies"),
+            (
+                "client-address-header = 'forwarded'",
+                "client-address-header = forwarded needs trusted-proxies",
+            ),
+            (
+                "trusted-proxies = ['::1']\nproxy-protocol = 'always'\n\
+                 client-address-header = 'forwarded'",
+                "proxy-protocol = always and client-address-header = forwarded exclude each other",
             ),
         ] {
             let found = problem(text).unwrap_or_default();

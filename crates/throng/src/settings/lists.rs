@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use throng_access::address::Network;
 use throng_units::{Form, Invalid, Value};
 
 /// Declares a list. `$read` normalizes an entry, or returns `None` to reject it.
@@ -67,6 +68,18 @@ list! {
     KeyUrls, "URL,…",
     "the URL of a key set, like https://login.example.com/keys.json (http:// on this machine only)",
     read_key_url
+}
+
+list! {
+    /// The addresses and networks of proxies.
+    Proxies, "NETWORK,…",
+    "an address or a network, like 10.0.0.0/8",
+    read_network
+}
+
+/// Accepts an address, or a network without bits behind its prefix.
+fn read_network(text: &str) -> Option<String> {
+    text.parse::<Network>().is_ok().then(|| text.to_ascii_lowercase())
 }
 
 /// Accepts `*`, or scheme, host and optional port, as browsers send it. Removes a trailing slash.

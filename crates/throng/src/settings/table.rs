@@ -7,11 +7,11 @@ use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 use super::callout_tables::CalloutTable;
 use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
-use super::lists::{ClaimValues, Hosts, KeyUrls, Origins};
+use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::toml_value;
 use super::values::{
-    AutoCount, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogLevel, OptionalAddress,
-    OptionalPath, WhoChoice,
+    AddressHeaderChoice, AutoCount, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice,
+    LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -136,6 +136,14 @@ settings! {
         "admin-allow-anyone" admin_allow_anyone: Switch = "false",
             "Without server keys, allow --admin-listen addresses that others can reach";
     }
+    in "Proxies" {
+        "trusted-proxies" trusted_proxies: Proxies = "none",
+            "Addresses or networks of proxies that are believed about clients, comma-separated";
+        "proxy-protocol" proxy_protocol: ProxyProtocolChoice = "never",
+            "Whether connections to --listen begin with a PROXY header: always or never";
+        "client-address-header" client_address_header: AddressHeaderChoice = "none",
+            "Header in which trusted proxies name the client: forwarded, x-forwarded-for or none";
+    }
     in "Connections" {
         "max-connections" max_connections: AutoCount = "auto",
             "Maximum number of open connections; auto: as many as one worker per core can hold";
@@ -202,6 +210,9 @@ settings! {
         history: HistoryOptions => History,
         lag: LagOptions => Lag,
         access: AccessOptions => Access,
+        per_address: AddressLimitOptions => AddressLimits,
+        per_user: UserLimitOptions => UserLimits,
+        per_key: KeyLimitOptions => KeyLimits,
     }
     lists {
         /// Settings for the channels that match a pattern.
@@ -259,6 +270,53 @@ settings! {
             "Maximum size of the messages that a subscriber may lag behind";
         "lag-policy" policy: LagPolicyChoice = "close",
             "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
+    }
+    tables {}
+    lists {}
+}
+
+settings! {
+    /// The limits of each address; 0 for none.
+    AddressLimitOptions => AddressLimits, keys "per_address."
+    in "Limits per address" {
+        "max-connections-per-address" max_connections: Count = "0",
+            "Maximum number of connections of one address; 0: no limit";
+        "connect-rate-per-address" connect_rate: Count = "0",
+            "Maximum number of new connections per second of one address; 0: no limit";
+        "max-subscriptions-per-address" max_subscriptions: Count = "0",
+            "Maximum number of subscriptions of one address; 0: no limit";
+        "publish-rate-per-address" publish_rate: Count = "0",
+            "Maximum number of messages published per second by one address; 0: no limit";
+        "publish-byte-rate-per-address" publish_byte_rate: Size = "0",
+            "Maximum size of the messages published per second by one address; 0: no limit";
+        "bad-token-rate-per-address" bad_token_rate: AutoCount = "auto",
+            "Bad tokens per second of one address that are verified; auto: 10 unless on loopback";
+    }
+    tables {}
+    lists {}
+}
+
+settings! {
+    /// The limits of each user; 0 for none.
+    UserLimitOptions => UserLimits, keys "per_user."
+    in "Limits per user" {
+        "publish-rate-per-user" publish_rate: Count = "0",
+            "Maximum number of messages published per second by one user; 0: no limit";
+        "publish-byte-rate-per-user" publish_byte_rate: Size = "0",
+            "Maximum size of the messages published per second by one user; 0: no limit";
+    }
+    tables {}
+    lists {}
+}
+
+settings! {
+    /// The limits of each server key; 0 for none.
+    KeyLimitOptions => KeyLimits, keys "per_key."
+    in "Limits per server key" {
+        "publish-rate-per-key" publish_rate: Count = "0",
+            "Maximum number of messages published per second by one server key; 0: no limit";
+        "publish-byte-rate-per-key" publish_byte_rate: Size = "0",
+            "Maximum size of the messages published per second by one server key; 0: no limit";
     }
     tables {}
     lists {}

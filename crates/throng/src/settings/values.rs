@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use throng_access::Who;
+use throng_access::address::ForwardedHeader;
 use throng_core::LagPolicy;
 use throng_edge::settings::IoUringSetting;
 use throng_units::{Address, Count, Form, Invalid, Value};
@@ -199,6 +200,22 @@ one_of! {
     "auto" => IoUringSetting::Auto,
     "on" => IoUringSetting::On,
     "off" => IoUringSetting::Off
+}
+
+one_of! {
+    /// Whether connections begin with a PROXY header.
+    ProxyProtocolChoice(bool), "ALWAYS", "a choice: \"always\" or \"never\"",
+    "always" => true,
+    "never" => false
+}
+
+one_of! {
+    /// The header in which proxies name the client, if they do.
+    AddressHeaderChoice(Option<ForwardedHeader>), "HEADER",
+    "a header: \"forwarded\", \"x-forwarded-for\" or \"none\"",
+    "none" => None,
+    "forwarded" => Some(ForwardedHeader::Forwarded),
+    "x-forwarded-for" => Some(ForwardedHeader::XForwardedFor)
 }
 
 one_of! {

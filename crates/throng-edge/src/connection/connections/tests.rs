@@ -3,7 +3,7 @@ use crate::encoding::Encoding;
 
 fn connections(capacity: u32) -> Connections<()> {
     let metrics = Metrics::new([capacity].into_iter());
-    Connections::new(WorkerId(0), metrics, limits(), u32::MAX - 1)
+    Connections::new(WorkerId(0), metrics, limits(), Arc::default(), u32::MAX - 1)
 }
 
 fn limits() -> Limits {
@@ -18,7 +18,7 @@ fn limits() -> Limits {
 }
 
 fn insert(connections: &mut Connections<()>) -> ConnectionId {
-    let id = connections.insert((), Flags::default(), (0, 0));
+    let id = connections.insert((), Flags::default(), (0, 0), None);
     connections.check_invariants();
     id
 }
@@ -101,7 +101,7 @@ fn a_connection_that_is_put_back_keeps_its_place_and_its_token() {
     connections.update_buffered(id);
     let removed = connections.remove(id).unwrap();
     connections.check_invariants();
-    let id = connections.put_back(removed);
+    let id = connections.put_back(removed, None);
     connections.check_invariants();
     assert_eq!(connections.find(token), Some(id));
     assert!(!connections.has_viewer_place());

@@ -126,6 +126,7 @@ impl<N: Net> Worker<N> {
     fn end_long_poll(&mut self, id: ConnectionId) {
         self.unfollow_all(id);
         self.connections.await_request(id, self.clock.deadline(self.settings.idle_timeout));
+        self.forget_client(id);
     }
 
     /// Answers the polls of the batch that can share an answer, and removes them from the batch.

@@ -133,6 +133,7 @@ mod tests {
 
     use super::*;
     use crate::connection::Token;
+    use crate::net::HandoffHeader;
 
     /// A net whose sockets take this many bytes in each write.
     struct Narrow(usize);
@@ -165,11 +166,11 @@ mod tests {
 
         fn finish(&mut self, (): &()) {}
 
-        fn to_control(&mut self, (): (), _: &[u8]) -> Result<(), ()> {
+        fn to_control(&mut self, _: HandoffHeader, (): (), _: &[u8]) -> Result<(), ()> {
             Err(())
         }
 
-        fn to_worker(&mut self, _: WorkerId, (): (), _: &[u8]) -> Result<(), ()> {
+        fn to_worker(&mut self, _: WorkerId, _: HandoffHeader, (): (), _: &[u8]) -> Result<(), ()> {
             Err(())
         }
     }

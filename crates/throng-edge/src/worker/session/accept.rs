@@ -2,9 +2,11 @@
 
 use std::io::IoSlice;
 
+use throng_access::CountedAddress;
 use throng_core::Listener;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::hand_off::Arrival;
 use crate::close_reason::CloseReason;
 use crate::connection::Flags;
 use crate::counters::Counter;
@@ -15,14 +17,15 @@ impl<N: Net> Worker<N> {
     /// A new connection from the listener.
     pub fn accepted(&mut self, socket: N::Socket) {
         self.count(Counter::Accepted);
-        let socket = match self.worker_with_room() {
-            Some(other) => match self.hand_off_to_worker(other, socket, &[]) {
+        let Some(client) = self.arrival(&socket) else { return };
+        let (socket, client) = match self.worker_with_room() {
+            Some(other) => match self.hand_off_to_worker(other, socket, client, &[]) {
                 Ok(()) => return,
-                Err(socket) => socket,
+                Err(returned) => returned,
             },
-            None => socket,
+            None => (socket, client),
         };
-        self.admit(Flags::default(), socket, &mut []);
+        self.admit(Flags::default(), socket, client, &mut []);
         self.evict_excess();
     }
 
@@ -38,14 +41,25 @@ impl<N: Net> Worker<N> {
         let is_viewer = header.listener == Listener::Admin;
         let flags = Flags::default().with(Flags::HANDED_OFF, true).with(Flags::VIEWER, is_viewer);
         self.give_back_place(header);
-        self.admit(flags, socket, bytes);
+        let client = self.handed_off_client(header);
+        self.admit(flags, socket, client, bytes);
         self.evict_excess();
     }
 
     /// The kernel has closed a connection on its way here: no descriptor was free for it.
     pub fn handoff_lost(&mut self, header: HandoffHeader) {
         self.give_back_place(header);
+        drop(self.handed_off_client(header));
         self.accept_failed();
+    }
+
+    /// What is known about the client of a connection that has come by a handoff.
+    fn handed_off_client(&self, header: HandoffHeader) -> Arrival {
+        let arrived = |address| CountedAddress::arrived(&self.access.clients, address);
+        Arrival {
+            counted: header.address.map(arrived),
+            awaits_proxy_header: header.awaits_proxy_header,
+        }
     }
 
     /// Frees the place that was kept for the handoff, if there is one.
@@ -56,12 +70,14 @@ impl<N: Net> Worker<N> {
     }
 
     /// Adds a connection, handles its `bytes`, and reads what follows.
-    fn admit(&mut self, flags: Flags, socket: N::Socket, bytes: &mut [u8]) {
+    fn admit(&mut self, flags: Flags, socket: N::Socket, client: Arrival, bytes: &mut [u8]) {
         if !self.make_room() {
             return self.refuse_without_place(&socket);
         }
         let due = self.clock.deadline(self.settings.head_timeout);
-        let id = self.connections.insert(socket, flags, (due, self.clock.unix_ms()));
+        let flags = flags.with(Flags::AWAITS_PROXY_HEADER, client.awaits_proxy_header);
+        let now_ms = self.clock.unix_ms();
+        let id = self.connections.insert(socket, flags, (due, now_ms), client.counted);
         let Some(connection) = self.connections.expect_live(id) else { return };
         let token = connection.token(id);
         if !bytes.is_empty() {

@@ -82,6 +82,10 @@ impl<N: Net> Worker<N> {
                 return self.execute(call, command, Known::Allowed(None));
             }
         };
+        if let Command::Publish { publication, .. } = &command {
+            // Before it costs more, such as a decision from elsewhere.
+            self.limit_publication(call.id, publication.body.len())?;
+        }
         let action = match &command {
             Command::Publish { .. } => Action::Publish(&name),
             Command::History { .. } => Action::ReadHistory(&name),
@@ -191,6 +195,7 @@ impl<N: Net> Worker<N> {
         };
         let known = self.fetch_for_command(call, &name, Reading::Start(start), known);
         let Some(known) = known else { return Ok(()) };
+        self.limit_subscriptions(id, 1)?;
         let followed = self.follow(id, &name, start);
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);

@@ -127,6 +127,9 @@ impl<N: Net> Worker<N> {
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
             return self.close_websocket_with(id, reason, message);
         };
+        if let Err(refusal) = self.limit_publication(id, body.bytes().len()) {
+            return self.close_limited(id, refusal);
+        }
         let action = Action::Publish(&name);
         let client = self.client(id, action);
         match self.ask_access(id, &client, iter::once(action)) {

@@ -1,16 +1,34 @@
 //! Hands connections off: to the control plane if they do not subscribe, and to other workers if
 //! this one is full.
 
-use throng_core::WorkerId;
+use std::net::IpAddr;
+
+use throng_access::CountedAddress;
+use throng_core::{Listener, WorkerId};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, SideIndex, State};
 use crate::counters::Counter;
-use crate::net::Net;
+use crate::net::{HandoffHeader, Net};
 use crate::worker::Worker;
 
 /// The number of handoffs to the control plane that one slice retries.
 const HANDOFFS_PER_SLICE: usize = 64;
+
+/// What is known about the client of a connection before its first request is read.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Arrival {
+    /// Its address, if that is known and kept.
+    pub(in crate::worker) counted: Option<CountedAddress>,
+    /// Whether the connection has to begin with a PROXY header.
+    pub(in crate::worker) awaits_proxy_header: bool,
+}
+
+impl Arrival {
+    fn address(&self) -> Option<IpAddr> {
+        self.counted.as_ref().map(CountedAddress::address)
+    }
+}
 
 impl<N: Net> Worker<N> {
     /// Hands the connection off to the control plane with the bytes that were read from it. If the
@@ -21,13 +39,15 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         bytes: &[u8],
     ) -> bool {
-        let removed = self.connections.remove(id);
+        let removed = self.connections.remove_with_address(id);
         debug_assert!(removed.is_some(), "the caller has just found it");
-        let Some(Connection { socket, generation, mut flags, due, .. }) = removed else {
-            return true;
-        };
-        let socket = match self.net.to_control(socket, bytes) {
+        let Some((connection, client)) = removed else { return true };
+        let Connection { socket, generation, mut flags, due, .. } = connection;
+        let address = client.as_ref().map(CountedAddress::address);
+        let header = HandoffHeader { address, ..HandoffHeader::between_planes(Listener::Public) };
+        let socket = match self.net.to_control(header, socket, bytes) {
             Ok(()) => {
+                leave_counted(client);
                 if flags.has(Flags::SERVED) {
                     self.shutdown.note_long_poll_end(self.clock.tick());
                 }
@@ -39,7 +59,7 @@ impl<N: Net> Worker<N> {
         let is_first_try = !flags.has(Flags::AWAITS_CONTROL);
         flags.set(Flags::AWAITS_CONTROL, true);
         let deadline = self.clock.deadline(self.settings.head_timeout);
-        let id = self.connections.put_back(Connection {
+        let connection = Connection {
             socket,
             generation,
             due: if is_first_try { deadline } else { due },
@@ -48,7 +68,8 @@ impl<N: Net> Worker<N> {
             io: Some(Box::new(Io::with_inbound(bytes))),
             state: State::Head,
             flags,
-        });
+        };
+        let id = self.connections.put_back(connection, client);
         if let Some(token) = self.connections.token(id) {
             self.deferred.defer_handoff(token);
         }
@@ -79,18 +100,27 @@ impl<N: Net> Worker<N> {
         self.metrics.other_with_room()
     }
 
-    /// Hands a connection off to another worker with the bytes that were read from it. Returns the
-    /// socket if that worker takes no more.
+    /// Hands a connection off to another worker with what is known about its `client`, and with the
+    /// bytes that were read from it. Returns both if that worker takes no more.
     pub(in crate::worker) fn hand_off_to_worker(
         &mut self,
         other: WorkerId,
         socket: N::Socket,
+        client: Arrival,
         bytes: &[u8],
-    ) -> Result<(), N::Socket> {
+    ) -> Result<(), (N::Socket, Arrival)> {
         // The place is kept before the handoff: the other worker may receive it, and free the
         // place, before this thread goes on.
         let place = self.metrics.keep_place(other);
-        self.net.to_worker(other, socket, bytes)?;
+        let header = HandoffHeader {
+            address: client.address(),
+            awaits_proxy_header: client.awaits_proxy_header,
+            ..HandoffHeader::TO_WORKER
+        };
+        if let Err(socket) = self.net.to_worker(other, header, socket, bytes) {
+            return Err((socket, client));
+        }
+        leave_counted(client.counted);
         place.travel();
         self.count(Counter::HandedOffToWorker);
         Ok(())
@@ -110,12 +140,14 @@ impl<N: Net> Worker<N> {
             return Some(id);
         }
         let Some(other) = self.worker_with_room() else { return Some(id) };
-        let Connection { socket, generation, due, io, flags, .. } = self.connections.remove(id)?;
-        let socket = match self.hand_off_to_worker(other, socket, bytes) {
+        let (connection, counted) = self.connections.remove_with_address(id)?;
+        let Connection { socket, generation, due, io, flags, .. } = connection;
+        let client = Arrival { counted, awaits_proxy_header: false };
+        let (socket, client) = match self.hand_off_to_worker(other, socket, client, bytes) {
             Ok(()) => return None,
-            Err(socket) => socket,
+            Err(returned) => returned,
         };
-        let id = self.connections.put_back(Connection {
+        let connection = Connection {
             socket,
             generation,
             due,
@@ -124,7 +156,8 @@ impl<N: Net> Worker<N> {
             io,
             state: State::Head,
             flags,
-        });
+        };
+        let id = self.connections.put_back(connection, client.counted);
         // The attempt has removed it from epoll.
         self.watch(id);
         // If epoll refuses it, `watch` has released it.
@@ -139,4 +172,9 @@ impl<N: Net> Worker<N> {
             self.release(id, CloseReason::SocketError);
         }
     }
+}
+
+/// The address of a connection that was handed off goes on counting: its receiver has it now.
+fn leave_counted(client: Option<CountedAddress>) {
+    let _ = client.map(CountedAddress::into_address);
 }

@@ -166,6 +166,9 @@ impl<N: Net> Worker<N> {
                 State::Closing => return bytes.len(),
                 // The answer before is not written yet: the next request waits.
                 State::Head if connection.has(Flags::BLOCKED) => self.keep(id, &bytes[at..]),
+                State::Head if connection.has(Flags::AWAITS_PROXY_HEADER) => {
+                    self.proxy_header(id, &bytes[at..])
+                }
                 State::Head => self.head(id, &mut bytes[at..]),
                 State::LongPolling | State::Waiting => self.keep(id, &bytes[at..]),
                 // A command that waits for its answer goes before what follows on it.
@@ -200,6 +203,11 @@ impl<N: Net> Worker<N> {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => {
                 let route = self.route(&head);
+                if let Ok(Route::Subscribe(request)) = &route
+                    && !self.find_proxied_client(id, &head, request, bytes)
+                {
+                    return bytes.len();
+                }
                 (route.map_err(|error| (error, self.reader_of(&head))), length)
             }
             Err(error) => {
@@ -248,12 +256,6 @@ impl<N: Net> Worker<N> {
             proxied::refuse(head.header_names())?;
         }
         Ok(route)
-    }
-
-    /// The origin of the request, if its pages may read an error.
-    fn reader_of(&self, head: &Head<'_>) -> Option<String> {
-        let origin = str::from_utf8(head.header("origin")?).ok()?;
-        self.settings.origin_policy().allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
     /// The client has finished sending. Unless it reads an answer, it counts as gone: a half-closed

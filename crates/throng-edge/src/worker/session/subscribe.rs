@@ -183,6 +183,9 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
     ) {
         let Channels { names, starts, until_ms } = channels;
+        if let Err(refusal) = self.limit_subscriptions(id, names.len()) {
+            return self.refuse_limited(id, refusal, head);
+        }
         self.log_subscription(id, request, head);
         self.set_up(id, request);
         self.begin_session(id, client);

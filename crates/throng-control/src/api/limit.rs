@@ -1,0 +1,60 @@
+//! Keeps clients that publish to their limits.
+
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use throng_access::limit::{ClientKeys, Refusal};
+use throng_core::{Listener, clock};
+
+use crate::authentication::Client;
+use crate::control::Control;
+use crate::http::answer::ApiError;
+use crate::http::caller::Caller;
+
+/// The limits of the client that sent one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Publisher<'a> {
+    control: &'a Control,
+    client: ClientKeys,
+}
+
+impl<'a> Publisher<'a> {
+    /// Whoever reaches the admin listener has no limits as an address: many applications share one
+    /// there.
+    pub(super) fn of(
+        control: &'a Control,
+        head: &Parts,
+        client: &Client<'_>,
+    ) -> Result<Publisher<'a>, ApiError> {
+        let clients = &control.clients;
+        let caller = Caller::of(head);
+        let address = match caller.listener {
+            Listener::Public if clients.limiter.limits_addresses() => {
+                caller.address(&clients.source, head)?
+            }
+            Listener::Public | Listener::Admin => None,
+        };
+        let limiter = &clients.limiter;
+        let shown = match client {
+            Client::Token(identity) if limiter.limits_users() => {
+                limiter.user(control.authentication.user_tag(identity))
+            }
+            Client::Key(key) => limiter.server_key(Some(key.name())),
+            Client::Token(_) | Client::Anonymous => ClientKeys::default(),
+        };
+        Ok(Publisher { control, client: limiter.address(address).and(shown) })
+    }
+
+    /// Counts `messages`, with `bytes` in all.
+    pub(super) fn count(&self, messages: u32, bytes: usize) -> Result<(), Refusal> {
+        self.control.clients.limiter.publish(self.client, messages, bytes, clock::now_ms())
+    }
+
+    /// Counts `messages`, and the body of the request by its length, before it is read. Returns
+    /// whether its length is known.
+    pub(super) fn count_request(&self, head: &Parts, messages: u32) -> Result<bool, Refusal> {
+        let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let length = length.and_then(|value| value.parse().ok());
+        self.count(messages, length.unwrap_or(0))?;
+        Ok(length.is_some())
+    }
+}

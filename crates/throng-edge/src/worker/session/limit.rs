@@ -1,0 +1,240 @@
+//! Finds out whose a connection is, and keeps clients to their limits.
+//!
+//! A client's address is known when its connection is accepted, or when the PROXY header is read,
+//! or, behind a proxy that speaks HTTP, with each request. An address beyond a limit is refused
+//! there and then: without a place in the table, where the connection itself shows it.
+
+use std::io::IoSlice;
+
+use throng_access::address::{ProxyHeader, parse_proxy_header};
+use throng_access::limit::Refusal;
+use throng_access::{CountedAddress, Session};
+use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::subscribe::{self, Request, Route};
+use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
+
+use super::hand_off::Arrival;
+use super::subscribe::continues;
+use crate::close_reason::CloseReason;
+use crate::connection::{ConnectionId, Flags};
+use crate::counters::Counter;
+use crate::net::{Net, Transfer};
+use crate::worker::Worker;
+
+impl<N: Net> Worker<N> {
+    /// What is known about the client of a new connection. `None` if it is refused, and `socket`
+    /// can be closed.
+    pub(in crate::worker) fn arrival(&mut self, socket: &N::Socket) -> Option<Arrival> {
+        let clients = &self.access.clients;
+        if !clients.keeps_addresses() {
+            return Some(Arrival::default());
+        }
+        let source = &clients.source;
+        let Some(peer) = self.net.peer(socket) else {
+            self.count(Counter::ClosedByPeer);
+            self.count(Counter::Closed);
+            return None;
+        };
+        if source.expects_proxy_header() {
+            if !source.trusts(peer.ip()) {
+                self.count(Counter::RefusedProxy);
+                self.count(Counter::Closed);
+                return None;
+            }
+            return Some(Arrival { counted: None, awaits_proxy_header: true });
+        }
+        // Without limits, the address of a connection that shows it can be looked up at any time.
+        let address = source.of_connection(peer.ip());
+        let address = address.filter(|_| clients.limiter.limits_addresses());
+        let Some(address) = address else { return Some(Arrival::default()) };
+        match CountedAddress::connect(clients, address, self.clock.unix_ms()) {
+            Ok(client) => Some(Arrival { counted: Some(client), awaits_proxy_header: false }),
+            Err(refusal) => {
+                self.refuse_unread(socket, refusal);
+                None
+            }
+        }
+    }
+
+    /// Refuses a connection that is not in the table. Its request, if it is there, is read to
+    /// answer in the form that the client understands, and because closing a socket with unread
+    /// input resets the connection.
+    fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
+        let mut input = self.buffers.take_input();
+        let read = match self.net.read(socket, &mut input) {
+            Transfer::Bytes(count) => count,
+            Transfer::Blocked | Transfer::End | Transfer::Gone => 0,
+        };
+        let mut out = Vec::new();
+        self.write_refusal(refusal, &input[..read], &mut out);
+        self.buffers.return_input(input);
+        if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
+            self.metrics.add(Counter::SentBytes, sent as u64);
+        }
+        self.count(Counter::Closed);
+    }
+
+    /// Appends the answer to the request that `bytes` begin with, if they do, from a client beyond
+    /// a limit.
+    fn write_refusal(&self, refusal: Refusal, bytes: &[u8], out: &mut Vec<u8>) {
+        self.count(Counter::RefusedLimit);
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
+        let head = match head::parse(bytes, limits) {
+            Ok(Parsed::Complete { head, .. }) => Some(head),
+            Ok(Parsed::Incomplete) | Err(_) => None,
+        };
+        let origin = head.as_ref().and_then(|head| self.reader_of(head));
+        let request = head.and_then(|head| match subscribe::route(&head) {
+            Ok(Route::Subscribe(request)) => Some(request),
+            Ok(Route::Other) | Err(_) => None,
+        });
+        let error = ErrorResponse::from(refusal);
+        let mut options = self.response_options(error.code, origin.as_deref());
+        options.retry_after = self.retry_of(refusal);
+        match request {
+            Some(request) => error.write_for_subscriber(out, &request, &options),
+            None => error.write_response(out, &options),
+        }
+    }
+
+    /// When a client beyond a limit may come back.
+    fn retry_of(&self, refusal: Refusal) -> Option<RetryAfter> {
+        let default = self.retry_after(ErrorCode::TooManyRequests)?;
+        Some(RetryAfter::from_ms(refusal.retry_ms(default.ms())))
+    }
+
+    /// Refuses the client of a connection for a limit. `bytes` begin with its request, if that has
+    /// come.
+    pub(in crate::worker) fn refuse_limited(
+        &mut self,
+        id: ConnectionId,
+        refusal: Refusal,
+        bytes: &[u8],
+    ) {
+        self.log_error(id, bytes, ErrorCode::TooManyRequests);
+        let mut out = self.buffers.take_output();
+        self.write_refusal(refusal, bytes, &mut out);
+        self.close_after(id, &out, CloseReason::Complete);
+        self.buffers.return_output(out);
+    }
+
+    /// Closes a WebSocket whose client is beyond a limit.
+    pub(in crate::worker) fn close_limited(&mut self, id: ConnectionId, refusal: Refusal) {
+        let mut message = refusal.to_string();
+        if let Some(retry_after) = self.retry_of(refusal) {
+            message += &format!("; {}", retry_after.close_reason());
+        }
+        self.close_websocket_with(id, CloseReason::Limited, &message);
+    }
+
+    /// Reads the PROXY header that the connection begins with. Returns its length; 0 if it is
+    /// incomplete; all of `bytes` if the connection is closed.
+    pub(in crate::worker) fn proxy_header(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
+        let (proxied, length) = match parse_proxy_header(bytes) {
+            Ok(ProxyHeader::Incomplete) => return 0,
+            Ok(ProxyHeader::Complete { proxied, length }) => (proxied, length),
+            Err(_) => {
+                // Without an answer, which would tell a stranger what this listener expects.
+                self.release(id, CloseReason::ProxyHeader);
+                return bytes.len();
+            }
+        };
+        let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
+        connection.flags.set(Flags::AWAITS_PROXY_HEADER, false);
+        let clients = &self.access.clients;
+        let Some(address) = clients.source.of_proxied(proxied) else { return length };
+        match CountedAddress::connect(clients, address, self.clock.unix_ms()) {
+            Ok(client) => {
+                self.connections.set_address(id, Some(client));
+                length
+            }
+            Err(refusal) => {
+                self.refuse_limited(id, refusal, &bytes[length..]);
+                bytes.len()
+            }
+        }
+    }
+
+    /// Finds the client of a request that subscribes, where a proxy names it in a header. Returns
+    /// whether the request goes on; if not, it is refused.
+    pub(in crate::worker) fn find_proxied_client(
+        &mut self,
+        id: ConnectionId,
+        head: &Head<'_>,
+        request: &Request,
+        bytes: &[u8],
+    ) -> bool {
+        let clients = &self.access.clients;
+        let Some(header) = clients.source.header() else { return true };
+        let Some(connection) = self.connections.expect_live(id) else { return false };
+        let peer = self.net.peer(&connection.socket).map(|peer| peer.ip());
+        let Some(peer) = peer.filter(|peer| clients.source.trusts(*peer)) else { return true };
+        let values: Vec<_> = head.headers(header.name()).collect();
+        let address = match clients.source.of_request(peer, values.into_iter()) {
+            Ok(address) => address,
+            Err(error) => {
+                let error = ErrorResponse::new(ErrorCode::BadRequest, error.to_string());
+                self.count(Counter::RefusedSubscribe);
+                self.refuse(id, &error, None);
+                return false;
+            }
+        };
+        self.connections.set_address(id, None);
+        let Some(address) = address else { return true };
+        // A poll that goes on is no new connection of the client.
+        let is_new = !continues(request);
+        let counted = if is_new {
+            CountedAddress::connect(&self.access.clients, address, self.clock.unix_ms())
+        } else {
+            CountedAddress::hold(&self.access.clients, address)
+        };
+        match counted {
+            Ok(client) => {
+                self.connections.set_address(id, Some(client));
+                true
+            }
+            Err(refusal) => {
+                self.refuse_limited(id, refusal, bytes);
+                false
+            }
+        }
+    }
+
+    /// The request of a long-poll is answered. The next one on the connection may be another
+    /// client's, if a proxy sends it.
+    pub(in crate::worker) fn forget_client(&mut self, id: ConnectionId) {
+        let source = &self.access.clients.source;
+        if source.header().is_none() {
+            return;
+        }
+        let Some(connection) = self.connections.get(id) else { return };
+        let peer = self.net.peer(&connection.socket);
+        if peer.is_some_and(|peer| source.trusts(peer.ip())) {
+            self.connections.set_address(id, None);
+        }
+    }
+
+    /// Counts a message that the client of the connection publishes.
+    pub(in crate::worker) fn limit_publication(
+        &self,
+        id: ConnectionId,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        let limiter = &self.access.clients.limiter;
+        let user = self.connections.session(id).and_then(Session::user_tag);
+        let client = self.limited_client(id).and(limiter.user(user));
+        let published = limiter.publish(client, 1, bytes, self.clock.unix_ms());
+        published.inspect_err(|_| self.count(Counter::RefusedLimit))
+    }
+
+    /// Counts subscriptions that the client of the connection is about to begin.
+    pub(in crate::worker) fn limit_subscriptions(
+        &self,
+        id: ConnectionId,
+        count: usize,
+    ) -> Result<(), Refusal> {
+        let client = self.limited_client(id);
+        let subscribed = self.access.clients.limiter.subscribe(client, count as u32);
+        subscribed.inspect_err(|_| self.count(Counter::RefusedLimit))
+    }
+}
