@@ -3,17 +3,13 @@
 use super::Client;
 use super::expected::{Command, Cursor, Request};
 use super::plan::Transport;
-use super::reconnect::{UNREAD_MS, reconnect_ms_of};
+use super::reconnect::{ANSWER_MS, UNREAD_MS, reconnect_ms_of};
 use super::view::{View, is_out_of_reach};
 use crate::pipe::End;
 use crate::{Check, ensure};
 
 /// The times to reconnect for clients closed for overload, in milliseconds.
 const BUSY_WINDOW_MS: std::ops::Range<u64> = 1_000..5_000;
-
-/// The time after which a server may close a connection whose client has not read a response
-/// completely, even if it reads steadily.
-const ANSWER_MS: u64 = 15 * 60_000;
 
 /// How late a heartbeat may be. Ticks of a world are at most 12 s apart, except for the one right
 /// after a leap; and during a fan-out, heartbeats wait for up to 2 s.

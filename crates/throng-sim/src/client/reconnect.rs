@@ -12,6 +12,10 @@ use crate::{Check, ensure};
 /// The time after which a server may close a connection whose client reads nothing.
 pub(super) const UNREAD_MS: u64 = 30_000;
 
+/// The time after which a server may close a connection whose client has not read a response
+/// completely, even if it reads steadily.
+pub(super) const ANSWER_MS: u64 = 15 * 60_000;
+
 /// The times to reconnect to a full server, in milliseconds.
 const FULL_WINDOW_MS: std::ops::Range<u64> = 1_000..10_000;
 
@@ -61,9 +65,10 @@ impl Client {
     /// Checks the end of a connection that was refused with a time to reconnect, or denied.
     pub(super) fn check_end_of_refused(&self, end: End, view: View<'_>) -> Check {
         // The server gives up what the socket does not take: when the worker ends, when its reserve
-        // is full, or when the client reads nothing.
+        // is full, or when the client reads nothing, or too slowly.
         let is_unread = end.stuck_ms >= UNREAD_MS;
-        let may_end = view.terms.is_tight() || view.drain.is_some() || is_unread;
+        let is_slow = end.full_ms.is_some_and(|full_ms| full_ms >= ANSWER_MS);
+        let may_end = view.terms.is_tight() || view.drain.is_some() || is_unread || is_slow;
         let is_given_up = end.is_full && may_end;
         if self.plan.transport == Transport::Sse {
             ensure!(self.has_retry || is_given_up, "refused without a retry");
