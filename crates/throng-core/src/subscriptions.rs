@@ -357,9 +357,11 @@ impl SubscriptionTable {
     pub fn position(&self, id: SubscriptionId) -> Option<MessageId> {
         let channel = &self.channels[self.local(id)?.index()];
         let cursor = self.cursor(id)?;
-        // A cursor that was pulled up is after messages that were not written. A client that
-        // resumes from offset 0 instead gets them, or learns of the gap.
-        let offset = if cursor < oldest_floor(channel.head) { 0 } else { cursor };
+        let floor = channel.buffer.as_ref().map_or(channel.head, |buffer| buffer.floor());
+        // A cursor that was pulled up is after messages that were not written, and has a gap. A
+        // client that resumes from offset 0 instead gets them, or learns of the gap.
+        let may_be_pulled_up = cursor < floor && cursor < oldest_floor(channel.head);
+        let offset = if may_be_pulled_up { 0 } else { cursor };
         Some(MessageId { epoch: self.epochs.get(channel.epoch), offset })
     }
 

@@ -7,7 +7,7 @@
 //!
 //! A subscription may start ahead of the head, while notifications of messages before its cursor
 //! are on their way. If that is [`REACH`] ahead or more, the table's `bring_into_reach` moves the
-//! head there, and the others get a gap.
+//! head to within reach of it, and those that are left behind get a gap.
 
 pub(super) const REACH_BITS: u32 = 30;
 

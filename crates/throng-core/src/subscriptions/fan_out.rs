@@ -91,12 +91,11 @@ impl SubscriptionTable {
     pub(super) fn push_back(&mut self, local: LocalId, message: &Arc<Message>) {
         let channel = &mut self.channels[local.index()];
         let known = channel.head;
-        let buffer = channel.buffer_mut();
+        // A new buffer starts at the head, and so before the head moves.
+        channel.buffer_mut();
         if message.previous > known {
             // A hole that the engine could not fill. Each cursor before it has a gap.
-            self.buffer_bytes -= buffer.bytes();
-            self.pending_bytes -= buffer.pending_bytes();
-            buffer.restart_after(message.previous);
+            self.raise_floor(local, message.previous);
         }
         // Before the head moves, from which the cursors' other halves follow.
         if known >> REACH_BITS != message.id.offset >> REACH_BITS {
@@ -119,16 +118,12 @@ impl SubscriptionTable {
     fn pull_up(&mut self, local: LocalId, message: &Message) {
         let head = message.id.offset;
         let oldest = oldest_floor(head);
-        let channel = &mut self.channels[local.index()];
-        if let Some(buffer) = &mut channel.buffer
-            && buffer.floor() < oldest
-        {
-            // Drops all of it, although the newer part could stay: such a buffer spans hours.
-            self.buffer_bytes -= buffer.bytes();
-            self.pending_bytes -= buffer.pending_bytes();
-            buffer.restart_after(head - 1);
+        let floor = self.channels[local.index()].buffer_mut().floor();
+        if floor < oldest {
+            self.raise_floor(local, oldest);
         }
-        self.pull_cursors_up(local, head, |cursor| message.previous <= cursor);
+        // A cursor below the floor has a gap, which this message does not close.
+        self.pull_cursors_up(local, head, |cursor| floor.max(message.previous) <= cursor);
     }
 
     /// Moves the cursors that 32 bits do not tell once the channel's head is `head`. `lacks_one`
@@ -153,24 +148,30 @@ impl SubscriptionTable {
     }
 
     /// Makes room for a cursor at `offset`. If that is [`REACH`] ahead of the channel's head, 32
-    /// bits would not tell it from one behind the head; so the channel goes on with the messages
-    /// after it. The notifications up to there are on their way, and are ignored when they come. A
-    /// pass offers each other subscription its gap.
+    /// bits would not tell it from one behind the head; so the head moves as near as it has to. The
+    /// notifications up to there are on their way, and are ignored when they come; those after it
+    /// are not. A pass offers each subscription that is left behind its gap.
     pub(super) fn bring_into_reach(&mut self, local: LocalId, offset: u64) {
-        let channel = &mut self.channels[local.index()];
+        let channel = &self.channels[local.index()];
         if offset.saturating_sub(channel.head) < REACH {
             return;
         }
-        let buffer = channel.buffer_mut();
-        self.buffer_bytes -= buffer.bytes();
-        self.pending_bytes -= buffer.pending_bytes();
-        buffer.restart_after(offset);
-        self.pull_cursors_up(local, offset, |_| false);
+        let head = offset - (REACH - 1);
+        self.raise_floor(local, head);
+        self.pull_cursors_up(local, head, |_| false);
         let channel = &mut self.channels[local.index()];
-        channel.head = offset;
+        channel.head = head;
         let count = channel.count;
         channel.buffer_mut().pass.visits_left = count;
         self.queue_pass(local);
+    }
+
+    /// Drops the messages of the channel's replay buffer up to `floor`.
+    fn raise_floor(&mut self, local: LocalId, floor: u64) {
+        let buffer = self.channels[local.index()].buffer_mut();
+        let (bytes, pending_bytes) = buffer.raise_floor(floor);
+        self.buffer_bytes -= bytes;
+        self.pending_bytes -= pending_bytes;
     }
 
     fn queue_pass(&mut self, local: LocalId) {

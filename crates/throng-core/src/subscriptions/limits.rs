@@ -18,9 +18,13 @@ impl SubscriptionTable {
         let head = channel.head;
         let floor = channel.buffer.as_ref().map_or(head, |buffer| buffer.floor());
         // A cursor of 32 bits does not reach further back; a subscription from there has a gap.
-        let oldest = floor.min(oldest_floor(head));
-        let from = backlog.partition_point(|message| message.id.offset <= oldest);
+        let lowest = oldest_floor(head);
         let to = backlog.partition_point(|message| message.id.offset <= floor);
+        // The floor stands between two messages if `bring_into_reach` has moved the head there.
+        // Nothing goes below it then: a buffer ends with the message at the head.
+        let joins = to > 0 && backlog[to - 1].id.offset == floor;
+        let oldest = if joins { floor.min(lowest) } else { floor };
+        let from = backlog.partition_point(|message| message.id.offset <= oldest);
         // Whether the backlog has all messages from the cursor to `oldest`.
         let is_whole = backlog.get(from).is_some_and(|message| message.previous <= cursor);
         if from < to {
@@ -31,7 +35,7 @@ impl SubscriptionTable {
             }
         }
         // Just below the oldest floor it has a gap for good.
-        cursor.max(if is_whole { oldest } else { oldest.saturating_sub(1) })
+        cursor.max(if is_whole { oldest } else { oldest.min(lowest).saturating_sub(1) })
     }
 
     /// Drops what no subscription of the channel can lack. Call it after a new subscription was

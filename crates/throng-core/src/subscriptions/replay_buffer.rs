@@ -137,12 +137,21 @@ impl ReplayBuffer {
         bytes
     }
 
-    /// Drops every message. The log goes on after `floor`.
-    pub(super) fn restart_after(&mut self, floor: u64) {
-        self.messages.clear();
+    /// Drops the messages up to `floor`, which may stand between two messages or after the last.
+    /// Returns how many bytes these are, and how many of them were pending.
+    pub(super) fn raise_floor(&mut self, floor: u64) -> (usize, usize) {
+        let before = (self.bytes, self.pending_bytes);
+        while let Some(first) = self.messages.pop_front_if(|first| first.id.offset <= floor) {
+            let bytes = first.weight_bytes();
+            self.bytes -= bytes;
+            if first.id.offset > self.offered {
+                self.pending_bytes -= bytes;
+            }
+        }
         self.floor = floor;
         self.offered = self.offered.max(floor);
-        (self.bytes, self.pending_bytes, self.is_listed) = (0, 0, false);
+        self.is_listed &= self.blocked_bytes() > 0;
+        (before.0 - self.bytes, before.1 - self.pending_bytes)
     }
 
     /// Records that the messages up to `offset` are complete. Appends to `completions` when the

@@ -192,7 +192,9 @@ fn a_subscription_that_starts_out_of_reach_of_the_head_is_exact() {
         match table.waiting(old) {
             Waiting::Messages(_) if ahead < REACH => {}
             Waiting::Gap { missed, resume_at, .. } if ahead >= REACH => {
-                assert!(missed.is_some_and(|missed| missed > 0) && resume_at.offset == head);
+                // It goes on within reach of the new one, and gets the message.
+                assert!(missed.is_some_and(|missed| missed > 0));
+                assert_eq!(resume_at.offset, head - (REACH - 1));
             }
             other => panic!("{ahead} ahead: {other:?}"),
         }
@@ -206,6 +208,45 @@ fn a_subscription_that_starts_out_of_reach_of_the_head_is_exact() {
             let Waiting::Messages(messages) = table.waiting(id) else { panic!("it is behind") };
             assert_eq!(messages.map(|message| message.id.offset).collect::<Vec<_>>(), [head + 1]);
         }
+        table.check_invariants();
+    }
+}
+
+#[test]
+fn only_subscriptions_out_of_reach_of_a_leap_have_a_gap() {
+    let has = |table: &SubscriptionTable, id, expected: &[u64]| {
+        let Waiting::Messages(messages) = table.waiting(id) else { panic!("it is within reach") };
+        assert_eq!(messages.map(|message| message.id.offset).collect::<Vec<_>>(), expected);
+    };
+    let (channel, near) = (ChannelId(0), REACH / 2);
+    let messages = [(near, 5), (near + 1, near), (REACH + 5, near + 1)]
+        .map(|(at, before)| model::message(at, before));
+    for is_known_before in [false, true] {
+        let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
+        let local = table.next_local();
+        let join = |table: &mut SubscriptionTable, connection, head| {
+            let followed = model::followed(channel, local, head);
+            table.join(ConnectionId::new(connection), &followed, false, None)
+        };
+        let far = join(&mut table, 0, 5);
+        let close = join(&mut table, 1, near);
+        if is_known_before {
+            // Both are blocked, and lack messages before the leap.
+            [far, close].into_iter().for_each(|id| table.block(id));
+        } else {
+            // A subscription begins after the leap while all notifications are on their way.
+            join(&mut table, 2, REACH + 5);
+        }
+        messages.iter().for_each(|message| table.append(local, channel, message));
+        table.check_invariants();
+        assert!(matches!(table.waiting(far), Waiting::Gap { .. }));
+        assert_eq!(table.position(far).map(|id| id.offset), Some(0));
+        has(&table, close, &[near + 1, REACH + 5]);
+        assert_eq!(table.position(close).map(|id| id.offset), Some(near));
+        // Further on, but before the next 2^30 offsets, the cursor is exact yet.
+        table.append(local, channel, &model::message(2 * REACH - 1, REACH + 5));
+        has(&table, close, &[near + 1, REACH + 5, 2 * REACH - 1]);
+        assert_eq!(table.position(close).map(|id| id.offset), Some(near));
         table.check_invariants();
     }
 }
