@@ -17,7 +17,7 @@ use throng_core::{
     Publication, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
-use throng_edge::net::{Net, Transfer};
+use throng_edge::net::{HandoffHeader, Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Metrics, Settings};
 
@@ -53,11 +53,17 @@ impl Net for Sockets {
 
     fn finish(&mut self, _: &()) {}
 
-    fn to_control(&mut self, _: (), _: &[u8]) -> Result<(), ()> {
+    fn to_control(&mut self, _: HandoffHeader, _: (), _: &[u8]) -> Result<(), ()> {
         Ok(())
     }
 
-    fn to_worker(&mut self, _: WorkerId, _: (), _: &[u8]) -> Result<(), ()> {
+    fn to_worker(
+        &mut self,
+        _: WorkerId,
+        _: HandoffHeader,
+        _: (),
+        _: &[u8],
+    ) -> Result<(), ()> {
         Ok(())
     }
 }
@@ -146,6 +152,7 @@ fn try_worker(records: &[&[u8]]) {
         engine: Arc::clone(&engine),
         access: AccessControl::allow_all(),
         rules,
+        events: None,
         queue: Arc::clone(&queues[0]),
         metrics: Metrics::new([100].into_iter()),
     };
