@@ -10,11 +10,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use throng_core::frozen::{RecordKind, ThawError};
 use throng_access::AccessControl;
+use throng_core::frozen::{RecordKind, ThawError};
 use throng_core::{
-    Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw,
-    Publication, Rules, StartAt, WorkerId, WorkerQueue,
+    Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw, Publication,
+    Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Transfer};
@@ -57,13 +57,7 @@ impl Net for Sockets {
         Ok(())
     }
 
-    fn to_worker(
-        &mut self,
-        _: WorkerId,
-        _: HandoffHeader,
-        _: (),
-        _: &[u8],
-    ) -> Result<(), ()> {
+    fn to_worker(&mut self, _: WorkerId, _: HandoffHeader, _: (), _: &[u8]) -> Result<(), ()> {
         Ok(())
     }
 }
@@ -114,7 +108,11 @@ fn try_engine(records: &[&[u8]]) {
     });
     assert_eq!(frozen, Ok(()));
     let again: Vec<&[u8]> = again.iter().map(Vec::as_slice).collect();
-    let thawed = thaw_engine(&again).expect("it was written just now");
+    let thawed = match thaw_engine(&again) {
+        // The input had a channel with the last offset there is; one more message is beyond it.
+        Err(ThawError::Invalid("the head of a channel")) => return,
+        thawed => thawed.expect("it was written just now"),
+    };
     assert_eq!(thawed.metrics().messages, engine.metrics().messages);
 }
 
