@@ -89,8 +89,8 @@ struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl TokenCache {
-    /// A cache of at least `entries_max` entries, at most by a shard's rounding more; 0 remembers
-    /// nothing.
+    /// A cache of `entries_max` entries, rounded up to a multiple of the number of shards. With 0
+    /// nothing is cached.
     pub(crate) fn new(entries_max: usize) -> TokenCache {
         let shards = (entries_max / SHARD_ENTRIES_MIN).clamp(1, SHARDS_MAX);
         let slots_max = entries_max.div_ceil(shards);

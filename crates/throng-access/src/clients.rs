@@ -17,9 +17,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Whether workers have to know the addresses of connections: because of a limit, or because a
-    /// proxy names them and nothing else does. Otherwise an address is looked up only where it is
-    /// shown.
+    /// Whether workers keep the address of each connection. They do if a limit needs it, or if only
+    /// a proxy knows it; otherwise the socket is asked when an operator lists connections.
     pub fn keeps_addresses(&self) -> bool {
         self.limiter.limits_addresses()
             || self.source.expects_proxy_header()

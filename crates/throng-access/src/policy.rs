@@ -144,8 +144,8 @@ impl Access for AllowAll {
     }
 }
 
-/// The policy that lets clients publish at the admin listener only, and leaves everything else to
-/// the policy in it. An application that shows a server key is no client.
+/// The policy that refuses publishing at the public listener, except with a server key, and asks
+/// the inner policy about everything else.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOnlyClients<A>(pub A);
 
@@ -166,8 +166,8 @@ impl<A: Access> Access for ReadOnlyClients<A> {
     }
 }
 
-/// The policy that allows everything at the admin listener, and leaves all else to the policy in
-/// it: for a server where only its address protects the admin listener.
+/// The policy that allows everything at the admin listener, and asks the inner policy elsewhere. It
+/// is for servers whose admin listener is protected by its address alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TrustAdmin<A>(pub A);
 

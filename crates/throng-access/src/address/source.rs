@@ -54,8 +54,8 @@ impl AddressSource {
         (!self.trusts(peer)).then(|| peer.to_canonical())
     }
 
-    /// The client's address by a PROXY header; `None` if the proxy does not say it, or speaks for
-    /// itself.
+    /// The client's address in a PROXY header. `None` if the header has no address, or if the proxy
+    /// connects on its own behalf (`LOCAL`).
     pub fn of_proxied(&self, proxied: Proxied) -> Option<IpAddr> {
         match proxied {
             Proxied::Client(client) => Some(client.ip().to_canonical()),
