@@ -76,6 +76,11 @@ impl<N: Net> Worker<N> {
                 if connection.has(Flags::AWAITS_PROXY_HEADER) {
                     return self.release(id, CloseReason::ProxyHeader);
                 }
+                if connection.has(Flags::READ_DEFERRED) && !connection.has(Flags::BLOCKED) {
+                    // What it has sent waits for its turn, and may be a whole request. If it is
+                    // not, a later scan finds it.
+                    return;
+                }
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
                 if has_begun && !connection.has(Flags::BLOCKED) {
                     self.count(Counter::RefusedTooSlow);

@@ -1,7 +1,7 @@
 //! Long-polls.
 
-use throng_edge::Settings;
 use throng_edge::limits::Limits;
+use throng_edge::{Counter, Settings};
 
 use crate::rig::Rig;
 
@@ -40,6 +40,24 @@ fn a_poll_resumes_where_the_one_before_ended() {
     rig.worker.work(true);
     let answer = waiting.received();
     assert!(answer.contains("Throng-Id: z-1,z-2\r\n") && answer.ends_with("\r\n\r\n3"));
+}
+
+/// The worker has answered the first of two requests when it is held up for longer than it lets a
+/// connection be idle.
+#[test]
+fn a_request_that_waits_for_its_turn_is_not_too_slow() {
+    let mut rig = Rig::new();
+    let poll = "GET /channels/a?wait=300 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let client = rig.connect(&poll.repeat(2));
+    rig.publish("a", "first", None);
+    assert!(rig.worker.work(true), "the second request has its turn in the next slice");
+    assert!(client.received().ends_with("\r\n\r\nfirst"));
+    rig.pass(2000);
+    assert_eq!(client.received(), "", "it waits for a message");
+    rig.publish("a", "second", None);
+    rig.work();
+    assert!(client.received().ends_with("\r\n\r\nsecond"));
+    assert_eq!(rig.count(Counter::RefusedTooSlow), 0);
 }
 
 /// A published message is never run as a script in the server's own origin.
