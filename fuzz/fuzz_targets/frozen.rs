@@ -14,7 +14,7 @@ use throng_access::AccessControl;
 use throng_core::frozen::{RecordKind, ThawError};
 use throng_core::{
     Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw, Publication,
-    Rules, StartAt, WorkerId, WorkerQueue,
+    PublishError, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Transfer};
@@ -93,7 +93,8 @@ fn publish(engine: &dyn Engine, name: &str) {
         idempotency_key: Some("key".into()),
         excluded: None,
     };
-    engine.publish(NOW_MS, publication).expect("the queue has capacity");
+    let published = engine.publish(NOW_MS, publication);
+    assert!(published != Err(PublishError::Busy), "the queue has capacity");
 }
 
 /// What was thawed works, and can be frozen and thawed again.
@@ -108,11 +109,7 @@ fn try_engine(records: &[&[u8]]) {
     });
     assert_eq!(frozen, Ok(()));
     let again: Vec<&[u8]> = again.iter().map(Vec::as_slice).collect();
-    let thawed = match thaw_engine(&again) {
-        // The input had a channel with the last offset there is; one more message is beyond it.
-        Err(ThawError::Invalid("the head of a channel")) => return,
-        thawed => thawed.expect("it was written just now"),
-    };
+    let thawed = thaw_engine(&again).expect("it was written just now");
     assert_eq!(thawed.metrics().messages, engine.metrics().messages);
 }
 

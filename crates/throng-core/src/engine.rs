@@ -51,12 +51,15 @@ pub enum PublishError {
     /// The queue of a worker that follows the channel is full.
     #[error("delivery lags, so the message was not accepted; try again later")]
     Busy,
+    /// The channel has given out its last offset. Only a frozen state that was made up gets there.
+    #[error("the channel has no id left for another message; restart the server")]
+    NoOffset,
 }
 
 impl From<PublishError> for ErrorResponse {
     fn from(error: PublishError) -> ErrorResponse {
         let code = match error {
-            PublishError::Busy => ErrorCode::Busy,
+            PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
         };
         ErrorResponse::new(code, error.to_string())
     }
@@ -131,7 +134,8 @@ pub struct EngineMetrics {
     pub bytes: u64,
     /// Messages accepted since the start.
     pub published: u64,
-    /// Publications refused since the start because a worker's queue was full.
+    /// Publications refused since the start because a worker's queue was full, or because no
+    /// offset was left.
     pub busy: u64,
     /// Publications with a known idempotency key since the start.
     pub duplicates: u64,

@@ -86,7 +86,8 @@ pub enum Waiting<'a> {
         /// The number of messages that it will not get; `None` if the channel's offsets skip
         /// numbers, so that they do not tell.
         missed: Option<u64>,
-        /// The newest message that is no longer here. Those after it can still be had.
+        /// The messages after this id can still be had. It is that of the newest one that is no
+        /// longer here, or, after a leap of offsets, one beyond it that no message has.
         resume_at: MessageId,
         /// What the channel's rule says to do.
         policy: LagPolicy,

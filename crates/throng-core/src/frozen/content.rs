@@ -9,7 +9,7 @@ use crate::id::{Epoch, MessageId};
 use crate::message::{Body, ConnectionName, Content};
 use crate::name::{ChannelName, Kind, NAME_BYTES_MAX};
 
-/// No log reaches this offset. Beyond it the arithmetic of offsets could overflow.
+/// The last offset that a message can have. Beyond it the arithmetic of offsets could overflow.
 pub(crate) const OFFSET_MAX: u64 = 1 << 62;
 
 const TEXT: u8 = 0;

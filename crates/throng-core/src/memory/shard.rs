@@ -158,7 +158,7 @@ impl Shard {
         let Appended { offset, subscribers, wake } =
             match self.slot_to_publish(shared, Hashed { name: &publication.channel, hash }) {
                 Some(slot) => self.append(shared, now_ms, slot, publication)?,
-                None => self.append_nowhere(shared),
+                None => self.append_nowhere(shared)?,
             };
         if let Some(key) = key {
             self.idempotency.remember(now_ms, key, offset, &shared.keys);
@@ -181,9 +181,9 @@ impl Shard {
     }
 
     /// Gives an offset to a message that is neither kept nor followed.
-    fn append_nowhere(&mut self, shared: &Shared) -> Appended {
-        self.forgotten_head = shared.next_offset(self.forgotten_head);
-        Appended { offset: self.forgotten_head, subscribers: 0, wake: Wake::new() }
+    fn append_nowhere(&mut self, shared: &Shared) -> Result<Appended, PublishError> {
+        self.forgotten_head = shared.next_offset(self.forgotten_head)?;
+        Ok(Appended { offset: self.forgotten_head, subscribers: 0, wake: Wake::new() })
     }
 
     /// Appends a message to a channel's log and notifies the workers that follow it: all of them,
@@ -203,7 +203,7 @@ impl Shard {
             return Err(PublishError::Busy);
         }
         let is_internal = publication.channel.kind() == Kind::Internal;
-        let offset = shared.next_offset(channel.head);
+        let offset = shared.next_offset(channel.head)?;
         // Each publishing thread reads the clock itself, and expiry takes the first message for the
         // oldest.
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, Seed};
-use crate::engine::{EngineMetrics, Publication};
+use crate::engine::{EngineMetrics, Publication, PublishError};
 use crate::events::EventSink;
+use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
@@ -78,9 +79,15 @@ impl Shared {
         self.max_offset_step = max_step;
     }
 
-    /// The offset of the message after the one at `offset`.
-    pub(super) fn next_offset(&self, offset: u64) -> u64 {
-        offset + 1 + offset.wrapping_mul(7) % self.max_offset_step
+    /// The offset of the message after the one at `offset`. Refuses the message if there is none:
+    /// a log that goes further could be frozen, but not be thawed.
+    pub(super) fn next_offset(&self, offset: u64) -> Result<u64, PublishError> {
+        let next = offset + 1 + offset.wrapping_mul(7) % self.max_offset_step;
+        if next > OFFSET_MAX {
+            self.busy.fetch_add(1, Ordering::Relaxed);
+            return Err(PublishError::NoOffset);
+        }
+        Ok(next)
     }
 
     pub(super) fn are_offsets_consecutive(&self) -> bool {

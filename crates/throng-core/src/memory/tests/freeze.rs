@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ConnectionName;
 use crate::engine::IDEMPOTENCY_MS;
-use crate::frozen::VERSION;
+use crate::frozen::{OFFSET_MAX, VERSION};
 
 /// An engine with every kind of record.
 fn fixture() -> Fixture {
@@ -86,6 +86,32 @@ fn offsets_of_forgotten_channels_are_not_repeated_after_a_thaw() {
     fixture.freeze_and_thaw();
     assert_eq!(fixture.engine.metrics().channels, 0);
     assert!(fixture.publish(3 * DAY_MS, &name, "c").id.offset > followed.head.offset);
+}
+
+#[test]
+fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
+    for retention in [retention(3), retention(0)] {
+        let mut fixture = Fixture::new(retention, 1, usize::MAX);
+        let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
+        fixture.follow(0, &known, 0, StartAt::Live);
+        let mut records = fixture.freeze();
+        // The head of the channel ends 16 bytes before the record: the number of its followers, the
+        // follower, and the number of its messages come after it.
+        let head = records[1].len() - 16 - 8;
+        records[1][head..head + 8].copy_from_slice(&(OFFSET_MAX - 1).to_le_bytes());
+        let forgotten = records[2].len() - 8;
+        records[2][forgotten..].copy_from_slice(&OFFSET_MAX.to_le_bytes());
+        fixture.engine = fixture.thaw(&records).expect("no offset is beyond the last");
+        assert_eq!(fixture.publish(1, &known, "last").id.offset, OFFSET_MAX);
+        for name in [&known, &new] {
+            let refused = fixture.engine.publish(2, publication(name, "one more"));
+            assert_eq!(refused, Err(PublishError::NoOffset));
+        }
+        assert_eq!((fixture.engine.metrics().published, fixture.engine.metrics().busy), (1, 2));
+        fixture.notifications(0);
+        fixture.freeze_and_thaw();
+        assert_eq!(fixture.engine.publish(3, publication(&known, "a")), Err(PublishError::NoOffset));
+    }
 }
 
 #[test]

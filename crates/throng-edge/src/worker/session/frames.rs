@@ -190,9 +190,15 @@ impl<N: Net> Worker<N> {
         };
         match self.engine.publish(self.clock.unix_ms(), publication) {
             Ok(_) => self.count(Counter::MessagesPublished),
-            Err(PublishError::Busy) => {
+            Err(error) => {
                 self.count(Counter::RefusedBusy);
-                self.close_overloaded(id, "delivery lags, so the message was not accepted");
+                self.close_overloaded(
+                    id,
+                    match error {
+                        PublishError::Busy => "delivery lags, so the message was not accepted",
+                        PublishError::NoOffset => "the channel has no id left for another message",
+                    },
+                );
             }
         }
     }
