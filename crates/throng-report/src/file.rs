@@ -156,21 +156,14 @@ mod tests {
         series: Vec<f64>,
     }
 
-    fn scratch(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("report-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        folder
-    }
-
     #[test]
     fn a_report_is_read_as_it_was_written() {
         let report = Sample { version: 1, series: vec![0.5] };
-        let folder = scratch("round-trip");
-        let path = folder.join("run.json");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run.json");
         write(&path, &to_json(&report)).expect("written");
         assert_eq!(FORMAT.read::<Sample>(&path).expect("read"), report);
-        assert_eq!(fs::read_dir(&folder).expect("listed").count(), 1);
-        fs::remove_dir_all(folder).expect("removed");
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1);
     }
 
     #[test]
@@ -212,13 +205,12 @@ mod tests {
 
     #[test]
     fn a_link_stays_a_link() {
-        let folder = scratch("link");
-        let (file, link) = (folder.join("file"), folder.join("link"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old").expect("written");
         std::os::unix::fs::symlink(&file, &link).expect("linked");
         write(&link, "new").expect("written");
         assert_eq!(fs::read_to_string(&file).expect("read"), "new");
         assert!(link.is_symlink());
-        fs::remove_dir_all(folder).expect("removed");
     }
 }

@@ -120,28 +120,10 @@ fn beside(path: &Path, extension: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A folder that is removed when the test ends.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            std::fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn a_file_keeps_what_is_appended() {
-        let folder = Folder::new("append");
-        let path = folder.0.join("revocations");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revocations");
         let mut storage = FileStorage::open(&path).unwrap();
         assert_eq!(storage.read().unwrap(), b"");
         storage.append(b"one").unwrap();
@@ -155,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_replaced_file_goes_on() {
-        let folder = Folder::new("replace");
-        let path = folder.0.join("revocations");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revocations");
         std::fs::write(beside(&path, "new"), "left over by a crash").unwrap();
         let mut storage = FileStorage::open(&path).unwrap();
         storage.append(b"old").unwrap();
@@ -169,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_file_has_one_owner() {
-        let folder = Folder::new("lock");
-        let path = folder.0.join("revocations");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revocations");
         let mut first = FileStorage::open(&path).unwrap();
         first.replace(b"x").unwrap();
         let second = FileStorage::open(&path);
@@ -181,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_folder_that_does_not_exist_is_an_error() {
-        let folder = Folder::new("missing");
-        let storage = FileStorage::open(&folder.0.join("nowhere").join("revocations"));
+        let folder = tempfile::tempdir().unwrap();
+        let storage = FileStorage::open(&folder.path().join("nowhere").join("revocations"));
         assert_eq!(storage.unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -1,9 +1,9 @@
 //! What operators do: revoke tokens, list and close connections.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use throng_access::revocation::FileStorage;
 use throng_access::{Policy, RevocationLog, Revocations};
 use throng_control::Settings;
@@ -16,28 +16,10 @@ use crate::client::{Answer, post, request};
 use crate::credentials::{Keys, keys, keys_with, log_in, token};
 use crate::server::{Scan, Server};
 
-/// A folder for the file of revocations, which is removed with this.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A server that keeps at most `most` revocations in a file of the folder, and its operator.
-fn revoking(folder: &Folder, most: usize) -> (Server, String) {
+fn revoking(folder: &TempDir, most: usize) -> (Server, String) {
     let revocations = Arc::new(Revocations::default());
-    let storage = FileStorage::open(&folder.0.join("revocations")).unwrap();
+    let storage = FileStorage::open(&folder.path().join("revocations")).unwrap();
     let now_s = clock::machine_ms() / 1000;
     let set = Arc::clone(&revocations);
     let log = RevocationLog::open(storage, set, &Policy::default(), most, now_s).unwrap();
@@ -56,7 +38,7 @@ fn reader(id: &str) -> String {
 
 #[test]
 fn a_revoked_token_is_refused_at_once_and_after_a_restart() {
-    let folder = Folder::new("revoked-token");
+    let folder = tempfile::tempdir().unwrap();
     let (server, operator) = revoking(&folder, 10);
     let [one, other] = ["t/1", "t2"].map(reader);
     assert_eq!(read(&server, &one).status, 200);
@@ -86,7 +68,7 @@ fn a_revoked_token_is_refused_at_once_and_after_a_restart() {
 
 #[test]
 fn what_a_user_was_issued_before_a_moment_is_refused() {
-    let folder = Folder::new("revoked-user");
+    let folder = tempfile::tempdir().unwrap();
     let (server, operator) = revoking(&folder, 10);
     let now_s = clock::machine_ms() / 1000;
     let issued = |at_s| token(json!({ "iat": at_s, "throng": { "history": ["a"] } }));
@@ -113,7 +95,7 @@ fn what_a_user_was_issued_before_a_moment_is_refused() {
 
 #[test]
 fn revocations_are_listed_in_pages_and_limited() {
-    let folder = Folder::new("pages");
+    let folder = tempfile::tempdir().unwrap();
     let (server, operator) = revoking(&folder, 5);
     for user in ["a", "b", "c", "d", "e"] {
         let target = format!("/revocations/users/{user}");

@@ -110,7 +110,10 @@ fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
         assert_eq!((fixture.engine.metrics().published, fixture.engine.metrics().busy), (1, 2));
         fixture.notifications(0);
         fixture.freeze_and_thaw();
-        assert_eq!(fixture.engine.publish(3, publication(&known, "a")), Err(PublishError::NoOffset));
+        assert_eq!(
+            fixture.engine.publish(3, publication(&known, "a")),
+            Err(PublishError::NoOffset)
+        );
     }
 }
 

@@ -8,23 +8,17 @@ use crate::template::TemplateValues;
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// A file of its own that is removed at the end.
-struct File(std::path::PathBuf);
+struct File(tempfile::TempPath);
 
 impl File {
-    fn new(name: &str, text: &str) -> File {
-        let path = std::env::temp_dir().join(format!("throng-flood-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).expect("written");
-        File(path)
+    fn new(text: &str) -> File {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("written");
+        File(file.into_temp_path())
     }
 
     fn loaded(&self) -> Option<SecretFile> {
         Some(self.0.to_str()?.parse().expect("a file"))
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -75,14 +69,14 @@ fn a_token_is_shown_in_its_place_and_by_publishers() {
 
 #[test]
 fn a_server_key_is_for_publishers_only() {
-    let file = File::new("key", "throng_key_secret\n");
+    let file = File::new("throng_key_secret\n");
     let mut options = options("http://h:1", TokenOptions::default());
     options.publish.token_file = file.loaded();
     let target = plan(options.clone()).target;
     assert!(target.headers.is_empty());
     let PublishBy::Http { headers, .. } = target.publish.expect("publishes").by else { panic!() };
     assert_eq!(rendered(&headers[0].1, 0), "Bearer throng_key_secret");
-    let empty = File::new("empty-key", "\n");
+    let empty = File::new("\n");
     options.publish.token_file = empty.loaded();
     assert!(refusal(options).starts_with("publish.token-file: the first line"));
 }
@@ -90,9 +84,9 @@ fn a_server_key_is_for_publishers_only() {
 /// Everything that a report or the terminal shows of a plan.
 #[test]
 fn no_token_or_secret_is_shown() {
-    let secret = File::new("secret", SECRET);
+    let secret = File::new(SECRET);
     let signed = TokenOptions { secret_file: secret.loaded(), ..TokenOptions::default() };
-    let key = File::new("shown-key", "throng_key_secret");
+    let key = File::new("throng_key_secret");
     for place in [TokenPlace::Header, TokenPlace::Query, TokenPlace::Subprotocol] {
         for tokens in [literal("ey.secret.token"), signed.clone()] {
             let mut options = options("http://h:1", TokenOptions { place: Some(place), ..tokens });
@@ -110,7 +104,7 @@ fn no_token_or_secret_is_shown() {
 
 #[test]
 fn a_shown_plan_signs_the_same_tokens() {
-    let secret = File::new("again", SECRET);
+    let secret = File::new(SECRET);
     let tokens = TokenOptions { secret_file: secret.loaded(), ..TokenOptions::default() };
     let first = plan(options("http://h:1", tokens));
     let (again, _) =
@@ -124,7 +118,7 @@ fn a_shown_plan_signs_the_same_tokens() {
 
 #[test]
 fn errors_name_their_option() {
-    let secret = File::new("errors", SECRET);
+    let secret = File::new(SECRET);
     let signed = || TokenOptions { secret_file: secret.loaded(), ..TokenOptions::default() };
     let text = |text: &str| Some(text.to_owned());
     for (tokens, expected) in [
