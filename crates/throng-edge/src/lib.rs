@@ -48,4 +48,5 @@ pub use start::{
     ControlHandoffs, Edge, Handoff, Plan, SendMethod, StartError, WorkerBusyError, WorkerHandoffs,
     listen_admin,
 };
+pub use sys::names::resolve_names_without_plugins;
 pub use sys::process::release_unused_memory;

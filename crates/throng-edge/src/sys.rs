@@ -3,7 +3,7 @@
 //!
 //! | module | reason for `unsafe` |
 //! |---|---|
-//! | `process` | one function of the C library |
+//! | `names`, `process` | one function of the C library |
 //! | `io_uring`, `linux_aio` | the kernel is given addresses |
 //! | `options` | socket options that no library sets |
 //! | `batch`, `epoll`, `handoff`, `listener`, `sockets` | none |
@@ -12,6 +12,8 @@
 pub(crate) mod io_uring;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod linux_aio;
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod names;
 #[allow(unsafe_code, reason = "see the module's doc")]
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]

@@ -95,10 +95,18 @@ pub(crate) enum Command {
     Tail(TailArguments),
     /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),
+    /// Ask a server whether it is healthy, for the health checks of containers
+    Health(crate::health::Arguments),
     /// Load-test a push server, this one or another
     Flood(Box<throng_flood::cli::Arguments>),
     /// Rerun well-known push server benchmarks, and compare with the published results
     Bench(throng_benchmarks::cli::Arguments),
+    /// Print the completions for a shell
+    Completions(crate::documents::CompletionsArguments),
+    /// Print the man page, or write one for each command
+    Man(crate::documents::ManArguments),
+    /// Print the licences of everything in this program
+    Licenses,
     /// Print version, build and machine, for bug reports
     Version,
 }

@@ -15,6 +15,8 @@
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
+//! | [`health`] | `throng health`: whether a server is healthy |
+//! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`] | the two client commands |
 //! | [`key`] | `throng key`: makes a key for an application |
@@ -30,6 +32,8 @@ mod cli;
 mod client;
 mod dev;
 mod doctor;
+mod documents;
+mod health;
 mod key;
 mod outbound;
 mod planes;
@@ -55,6 +59,10 @@ use terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME, EXIT_USAGE};
 fn main() -> ExitCode {
     // The first statement: until it has run, SIGHUP ends the process.
     let early_hangups = EarlyHangups::catch_for(std::env::args_os().nth(1).as_deref());
+    // The static binary of releases must not load the plugins of the machine's own glibc.
+    if cfg!(target_feature = "crt-static") {
+        throng_edge::resolve_names_without_plugins();
+    }
     let (words, is_bound) = cli::words(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
@@ -93,8 +101,12 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
+        Command::Health(arguments) => health::health(arguments)?,
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),
+        Command::Completions(arguments) => documents::completions::<Arguments>(&arguments)?,
+        Command::Man(arguments) => documents::man::<Arguments>(&arguments)?,
+        Command::Licenses => documents::licenses()?,
         Command::Version => terminal::print(&version::text())?,
     }
     Ok(ExitCode::SUCCESS)
