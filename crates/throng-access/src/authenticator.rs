@@ -5,14 +5,20 @@
 //! The owner, in the control plane, fetches them: it sleeps until [`Authenticator::due_ms`] or
 //! until it is woken, begins what [`Authenticator::begin`] names, and reports with
 //! [`Authenticator::fetched`].
+//!
+//! A token that is forged counts against the address that it comes from, whenever that turns out.
+//! From an address with too many of them, only tokens that were verified lately are accepted.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::later::{Answer, Later, Ticket};
 
+use crate::clients::Clients;
 use crate::keys::{Key, KeySources, Refresh, RefreshSettings, SetError, SourceId, Unknown};
+use crate::limit;
 use crate::token::{Identity, TokenError};
 use crate::verifier::{Authority, Verifier};
 
@@ -35,6 +41,9 @@ pub enum Refusal {
     /// [`WAITING_MAX`] tokens wait for a key set. The status is 503.
     #[error("too many tokens wait for the keys that verify them")]
     TooManyWaiting,
+    /// The address that it comes from has sent too many forged tokens. The status is 429.
+    #[error(transparent)]
+    Limited(#[from] limit::Refusal),
 }
 
 /// What a token says, or why it is refused.
@@ -61,6 +70,8 @@ pub struct Fetched {
 /// Verifies tokens for all threads, and knows the key sets at URLs.
 pub struct Authenticator {
     authority: Arc<Authority>,
+    /// Has the limit of forged tokens.
+    clients: Arc<Clients>,
     state: Mutex<State>,
     /// Every URL was read once.
     has_all_sets: AtomicBool,
@@ -87,21 +98,26 @@ struct Url {
 #[derive(Debug)]
 struct Waiting {
     token: Box<str>,
+    /// Where it comes from, if that is known and forged tokens are limited.
+    address: Option<IpAddr>,
     ticket: Ticket<Verdict>,
 }
 
 impl Authenticator {
-    /// An authenticator whose keys come from `sources`, which publish to the authority. `wake` may
-    /// be called by any thread, and must not wait.
+    /// An authenticator whose keys come from `sources`, which publish to the authority. Forged
+    /// tokens count against the limits of `clients`. `wake` may be called by any thread, and must
+    /// not wait.
     pub fn new(
         authority: Arc<Authority>,
         sources: KeySources,
+        clients: Arc<Clients>,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Authenticator {
         let verifier = authority.verifier();
         let state = State { sources, urls: Vec::new(), waiting: Vec::new(), verifier };
         Authenticator {
             authority,
+            clients,
             state: Mutex::new(state),
             has_all_sets: AtomicBool::new(true),
             wake: Box::new(wake),
@@ -127,18 +143,53 @@ impl Authenticator {
         &self.authority
     }
 
-    /// What a token says, by the verifier of the calling thread.
+    /// What a token says, by the verifier of the calling thread. `address` finds out where it comes
+    /// from; it is called once at most, if the token was not verified lately and forged tokens are
+    /// limited.
     pub fn verify(
         &self,
         verifier: &mut Verifier,
         token: &str,
+        address: impl FnOnce() -> Option<IpAddr>,
         now: Now,
         later: Later<'_, Verdict>,
     ) -> Answer<Verdict> {
-        match verifier.verify(token, now.unix_s) {
-            Err(error) if self.is_curable(error) => self.ask_for_newer_keys(token, now, later),
-            verdict => verdict.map_err(Refusal::Token).into(),
+        let mut from = None;
+        let admit = || {
+            from = self.limited_address(address);
+            self.admit(from, now)
+        };
+        match verifier.verify_if(token, now.unix_s, admit) {
+            Err(Refusal::Token(error)) if self.is_curable(error) => {
+                self.ask_for_newer_keys(token, from, now, later)
+            }
+            verdict => self.judge(verdict, from, now).into(),
         }
+    }
+
+    /// Whether tokens from this address are verified at all: not so after too many forged ones.
+    /// For a caller to whom even the attempt is costly; [`Authenticator::verify`] asks by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Limited`] if not.
+    pub fn admit(&self, address: Option<IpAddr>, now: Now) -> Result<(), Refusal> {
+        Ok(self.clients.limiter.may_verify(address, now.steady_ms)?)
+    }
+
+    /// The address from which forged tokens count; `None` without a limit of them.
+    fn limited_address(&self, address: impl FnOnce() -> Option<IpAddr>) -> Option<IpAddr> {
+        if self.clients.limiter.limits_bad_tokens() { address() } else { None }
+    }
+
+    /// The final verdict on a token. A forged one counts against its address.
+    fn judge(&self, verdict: Verdict, from: Option<IpAddr>, now: Now) -> Verdict {
+        if let Err(Refusal::Token(error)) = &verdict
+            && error.is_forged()
+        {
+            self.clients.limiter.charge_bad_token(from, now.steady_ms);
+        }
+        verdict
     }
 
     /// Whether a newer key set may have the key of a token that was refused. Until each URL was
@@ -155,6 +206,7 @@ impl Authenticator {
     fn ask_for_newer_keys(
         &self,
         token: &str,
+        from: Option<IpAddr>,
         now: Now,
         later: Later<'_, Verdict>,
     ) -> Answer<Verdict> {
@@ -162,17 +214,17 @@ impl Authenticator {
         // A newer set may have come since. None can come now: it is published under this lock.
         let error = match state.verifier.verify(token, now.unix_s) {
             Err(error) if self.is_curable(error) => error,
-            verdict => return verdict.map_err(Refusal::Token).into(),
+            verdict => return self.judge(verdict.map_err(Refusal::Token), from, now).into(),
         };
         match state.ask_urls(now) {
-            Unknown::Refuse => Err(Refusal::Token(error)).into(),
+            Unknown::Refuse => self.judge(Err(Refusal::Token(error)), from, now).into(),
             Unknown::Unavailable { retry_ms } => Err(Refusal::KeysUnavailable { retry_ms }).into(),
             Unknown::Wait if state.waiting.len() >= WAITING_MAX => {
                 Err(Refusal::TooManyWaiting).into()
             }
             Unknown::Wait => {
                 let (ticket, answer) = later.ticket();
-                state.waiting.push(Waiting { token: token.into(), ticket });
+                state.waiting.push(Waiting { token: token.into(), address: from, ticket });
                 drop(state);
                 (self.wake)();
                 answer
@@ -227,8 +279,8 @@ impl Authenticator {
         self.has_all_sets.store(state.urls.iter().all(is_good), Ordering::Relaxed);
         let answers = state.answers(now, |error| self.is_curable(error));
         drop(state);
-        for (ticket, verdict) in answers {
-            ticket.answer(verdict);
+        for (Waiting { address, ticket, .. }, verdict) in answers {
+            ticket.answer(self.judge(verdict, address, now));
         }
         replaced
     }
@@ -281,7 +333,7 @@ impl State {
         &mut self,
         now: Now,
         is_curable: impl Fn(TokenError) -> bool,
-    ) -> Vec<(Ticket<Verdict>, Verdict)> {
+    ) -> Vec<(Waiting, Verdict)> {
         let mut answers = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
             let verdict = self.verifier.verify(&waiting.token, now.unix_s);
@@ -295,7 +347,7 @@ impl State {
                 Unknown::Refuse => verdict.map_err(Refusal::Token),
                 Unknown::Unavailable { retry_ms } => Err(Refusal::KeysUnavailable { retry_ms }),
             };
-            answers.push((waiting.ticket, verdict));
+            answers.push((waiting, verdict));
         }
         answers
     }

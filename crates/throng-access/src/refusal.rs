@@ -65,6 +65,7 @@ impl From<Refusal> for ErrorResponse {
             Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting => {
                 ErrorResponse::new(ErrorCode::Busy, refusal.to_string())
             }
+            Refusal::Limited(refusal) => refusal.into(),
         }
     }
 }

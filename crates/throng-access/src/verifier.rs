@@ -78,9 +78,25 @@ impl Verifier {
     /// ([`Refresh::unknown_key`](crate::keys::Refresh::unknown_key)), and verify again once they
     /// have answered.
     pub fn verify(&mut self, token: &str, now_s: u64) -> Result<Arc<Identity>, TokenError> {
+        self.verify_if(token, now_s, || Ok(()))
+    }
+
+    /// As [`Verifier::verify`]; but a token that was not verified lately is verified only if
+    /// `admit` allows it.
+    ///
+    /// # Errors
+    ///
+    /// That of `admit`, or [`TokenError`].
+    pub fn verify_if<E: From<TokenError>>(
+        &mut self,
+        token: &str,
+        now_s: u64,
+        admit: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Arc<Identity>, E> {
         // A longer one cannot be in the cache, and is not worth a hash.
         if token.len() > token::TOKEN_BYTES_MAX {
-            return Err(TokenError::TooLong);
+            admit()?;
+            return Err(TokenError::TooLong.into());
         }
         let Authority { policy, revocations, cache, pool, .. } = &*self.authority;
         let (keys, generation) = self.keys.get();
@@ -92,9 +108,10 @@ impl Verifier {
         if let Some(known) = cache.find(&hash, now_s, versions, is_trusted) {
             return Ok(known);
         }
+        admit()?;
         let identity = Arc::new(token::verify(token, keys, policy, pool, now_s)?);
         if revocations.is_revoked(&identity) {
-            return Err(TokenError::Revoked);
+            return Err(TokenError::Revoked.into());
         }
         cache.insert(hash, &identity, versions);
         Ok(identity)
@@ -171,6 +188,21 @@ mod tests {
         assert_eq!(world.authority.cache_counts().entries, 0);
         let long = "x".repeat(100 << 10);
         assert_eq!(world.verifier.verify(&long, NOW_S), Err(TokenError::TooLong));
+    }
+
+    #[test]
+    fn a_known_token_needs_no_admission() {
+        let mut world = world();
+        let [known, other] =
+            ["known", "other"].map(|id| token("a", &format!(r#", "jti": "{id}""#)));
+        assert!(world.verifier.verify(&known, NOW_S).is_ok());
+        let mut verify = |token: &str| {
+            let admit = || Err(TokenError::Critical);
+            world.verifier.verify_if(token, NOW_S, admit).map(drop)
+        };
+        assert_eq!(verify(&known), Ok(()));
+        assert_eq!(verify(&other), Err(TokenError::Critical), "the one of `admit`");
+        assert_eq!(verify(&"x".repeat(100 << 10)), Err(TokenError::Critical));
     }
 
     #[test]

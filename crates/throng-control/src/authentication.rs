@@ -82,7 +82,7 @@ impl Authentication {
         &self,
         settings: &Settings,
         head: &Parts,
-    ) -> Result<Client<'_>, ErrorResponse> {
+    ) -> Result<Client<'_>, ApiError> {
         let find = |cookie: Option<&str>| {
             credential::of_request(|name| values(&head.headers, name), cookie)
         };
@@ -96,7 +96,7 @@ impl Authentication {
         settings: &Settings,
         head: &Parts,
         find: impl FnOnce(Option<&str>) -> Result<Option<Credential<'a>>, ErrorResponse>,
-    ) -> Result<Client<'_>, ErrorResponse> {
+    ) -> Result<Client<'_>, ApiError> {
         if !self.access.has_keys() {
             return Ok(Client::Anonymous);
         }
@@ -109,14 +109,29 @@ impl Authentication {
         let has_origin = head.headers.contains_key(ORIGIN);
         match self.access.server_key(&credential, has_origin) {
             Some(Ok(key)) => Ok(Client::Key(key)),
-            Some(Err(refusal)) => Err(self.refuse_key(refusal)),
-            None => match self.verification.verify(credential.text()).await {
-                Ok(identity) => Ok(Client::Token(identity)),
-                Err(refusal) => {
-                    self.refused.count(refusal.label());
-                    Err(refusal.into())
+            Some(Err(refusal)) => Err(self.refuse_key(refusal).into()),
+            None => {
+                let address = self.limited_address(head)?;
+                match self.verification.verify(credential.text(), address).await {
+                    Ok(identity) => Ok(Client::Token(identity)),
+                    Err(refusal) => {
+                        self.refused.count(refusal.label());
+                        Err(refusal.into())
+                    }
                 }
-            },
+            }
+        }
+    }
+
+    /// The address against which a forged token counts. Whoever reaches the admin listener has no
+    /// limits as an address.
+    fn limited_address(&self, head: &Parts) -> Result<Option<IpAddr>, ApiError> {
+        let (caller, clients) = (Caller::of(head), &self.access.clients);
+        match caller.listener {
+            Listener::Public if clients.limiter.limits_bad_tokens() => {
+                caller.address(&clients.source, head)
+            }
+            Listener::Public | Listener::Admin => Ok(None),
         }
     }
 

@@ -10,8 +10,8 @@ use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_core::clock;
+use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
-use throng_wire::{ErrorCode, ErrorResponse};
 use tower_service::Service as _;
 
 use crate::authentication::{Client, Operation};
@@ -180,6 +180,6 @@ async fn operate(
     }
 }
 
-async fn client<'a>(control: &'a Control, head: &Parts) -> Result<Client<'a>, ErrorResponse> {
+async fn client<'a>(control: &'a Control, head: &Parts) -> Result<Client<'a>, ApiError> {
     control.authentication.client(&control.settings, head).await
 }

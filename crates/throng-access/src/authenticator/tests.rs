@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use super::*;
 use crate::algorithm::Algorithm;
 use crate::keys::{KeySet, Published, REFETCH_MS_MIN};
+use crate::limit::{LimitSettings, Limiter, Quantity, Subject};
 use crate::revocation::Revocations;
 use crate::token::{Policy, Signer};
 
@@ -37,6 +38,10 @@ fn token(key_id: &str) -> String {
 
 /// An authenticator with one URL, which has not been fetched yet.
 fn world() -> World {
+    world_with(Arc::default())
+}
+
+fn world_with(clients: Arc<Clients>) -> World {
     let keys = Published::new(KeySet::default());
     let sources = KeySources::new(Arc::clone(&keys));
     let revocations = Arc::new(Revocations::default());
@@ -46,7 +51,7 @@ fn world() -> World {
     let wake = move || {
         counter.fetch_add(1, Ordering::Relaxed);
     };
-    let authenticator = Authenticator::new(authority, sources, wake);
+    let authenticator = Authenticator::new(authority, sources, clients, wake);
     let url = authenticator.add_url(RefreshSettings::default(), now(0));
     World { authenticator, url, wakes }
 }
@@ -54,6 +59,16 @@ fn world() -> World {
 impl World {
     /// Verifies, and sends the answer whenever it comes.
     fn verify(&self, token: &str, now: Now) -> Receiver<Option<Verdict>> {
+        self.verify_from(None, token, now)
+    }
+
+    fn verify_from(
+        &self,
+        address: Option<&str>,
+        token: &str,
+        now: Now,
+    ) -> Receiver<Option<Verdict>> {
+        let address = address.map(|address| address.parse().unwrap());
         let (sender, receiver) = channel();
         let mut issue = || {
             let sender = sender.clone();
@@ -61,7 +76,8 @@ impl World {
         };
         let mut verifier = self.authenticator.verifier();
         let later = Later::new(&mut issue);
-        if let Answer::Now(verdict) = self.authenticator.verify(&mut verifier, token, now, later) {
+        let answer = self.authenticator.verify(&mut verifier, token, || address, now, later);
+        if let Answer::Now(verdict) = answer {
             sender.send(Some(verdict)).unwrap();
         }
         receiver
@@ -168,10 +184,13 @@ fn a_server_without_urls_refuses_at_once() {
     let keys = Published::new(KeySet::default());
     let sources = KeySources::new(Arc::clone(&keys));
     let authority = Authority::new(keys, Policy::default(), Arc::default(), 100);
-    let authenticator = Authenticator::new(authority, sources, || panic!("nothing to fetch"));
+    let authenticator =
+        Authenticator::new(authority, sources, Arc::default(), || panic!("nothing to fetch"));
     let mut issue = || panic!("nothing to wait for");
     let mut verifier = authenticator.verifier();
-    let verdict = authenticator.verify(&mut verifier, &token("a"), now(0), Later::new(&mut issue));
+    let later = Later::new(&mut issue);
+    let address = || panic!("nothing is limited");
+    let verdict = authenticator.verify(&mut verifier, &token("a"), address, now(0), later);
     assert_eq!(verdict.now(), Some(Err(Refusal::Token(TokenError::UnknownKey))));
     assert_eq!(authenticator.due_ms(), None);
 }
@@ -185,11 +204,74 @@ fn files_that_are_read_again_replace_their_keys() {
     sources.replace(files, keys("a")).unwrap();
     let revocations = Arc::new(Revocations::default());
     let authority = Authority::new(published, Policy::default(), revocations, 100);
-    let authenticator = Authenticator::new(authority, sources, || {});
+    let authenticator = Authenticator::new(authority, sources, Arc::default(), || {});
     let mut verifier = authenticator.verifier();
     assert!(verifier.verify(&token("a"), UNIX_S).is_ok());
     assert_eq!(authenticator.replace(files, keys("b")), Ok(true));
     assert_eq!(authenticator.replace(files, keys("b")), Ok(false));
     assert!(verifier.verify(&token("a"), UNIX_S).is_err(), "also from the cache");
     assert!(verifier.verify(&token("b"), UNIX_S).is_ok());
+}
+
+/// With a limit of three forged tokens per second, whatever they lack.
+fn limited_world() -> World {
+    let limits = LimitSettings { bad_tokens_per_s: 3, ..LimitSettings::default() };
+    world_with(Arc::new(Clients { limiter: Limiter::new(limits), ..Clients::default() }))
+}
+
+/// The milliseconds after which the address may send tokens again.
+fn limited_ms(result: Result<(), Refusal>) -> u64 {
+    match result {
+        Err(Refusal::Limited(refusal)) => refusal.after_ms.expect("a moment to come back"),
+        result => panic!("not limited: {result:?}"),
+    }
+}
+
+#[test]
+fn forged_tokens_count_against_their_address() {
+    let world = limited_world();
+    world.fetch(Some(&["a"]), now(0));
+    let [here, elsewhere] = [Some("192.0.2.1"), Some("192.0.2.2")];
+    let known = token("a");
+    assert_eq!(answer(&world.verify_from(here, &known, now(1))), Ok(()));
+    let forged = format!("{}x", token("a"));
+    for token in [&forged, "no token", &"x".repeat(100 << 10)] {
+        assert!(matches!(answer(&world.verify_from(here, token, now(1))), Err(Refusal::Token(_))));
+    }
+    for token in [&forged, &token("x"), "no token"] {
+        assert_eq!(limited_ms(answer(&world.verify_from(here, token, now(1)))), 334);
+    }
+    assert_eq!(answer(&world.verify_from(here, &known, now(1))), Ok(()), "it was verified before");
+    assert_eq!(answer(&world.verify_from(elsewhere, &token("x"), now(1))), UNKNOWN);
+    assert_eq!(answer(&world.verify(&token("x"), now(1))), UNKNOWN, "its address is not known");
+    assert_eq!(answer(&world.verify_from(here, &token("x"), now(335))), UNKNOWN);
+    let limiter = &world.authenticator.clients.limiter;
+    assert_eq!(limiter.refused(Subject::Address, Quantity::BadTokens), 3);
+}
+
+#[test]
+fn tokens_that_expired_or_wait_for_a_url_that_is_down_are_not_forged() {
+    let world = limited_world();
+    let here = Some("192.0.2.1");
+    let waiting: Vec<_> = (0..5).map(|_| world.verify_from(here, &token("a"), now(0))).collect();
+    world.fetch(None, now(1));
+    assert!(
+        waiting.iter().all(|late| matches!(answer(late), Err(Refusal::KeysUnavailable { .. })))
+    );
+    world.fetch(Some(&["a"]), now(2000));
+    let expired = Now { unix_s: UNIX_S + 3600, ..now(2001) };
+    for _ in 0..5 {
+        let late = world.verify_from(here, &token("a"), expired);
+        assert_eq!(answer(&late), Err(Refusal::Token(TokenError::Expired)));
+    }
+}
+
+#[test]
+fn a_token_whose_key_nobody_has_counts_when_that_turns_out() {
+    let world = limited_world();
+    let here = Some("192.0.2.1");
+    let waiting: Vec<_> = (0..5).map(|_| world.verify_from(here, &token("x"), now(0))).collect();
+    world.fetch(Some(&["a"]), now(10));
+    assert!(waiting.iter().all(|late| answer(late) == UNKNOWN));
+    assert_eq!(limited_ms(answer(&world.verify_from(here, &token("a"), now(10)))), 1000);
 }

@@ -6,6 +6,7 @@
 //! than a few at a time: else forged tokens would take all cores from the workers.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::http::answer::ApiError;
 use crate::late_answer::{Asked, ask};
 
 /// How long a request waits until its token is verified, before it is refused with `busy`. The key
@@ -26,7 +28,8 @@ const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(5);
 const SLOW_MAX: usize = 2;
 
 /// The reasons for which no verdict on a token was reached.
-pub(super) const UNVERIFIED: [&str; 3] = ["no_token_keys", "keys_unavailable", "unanswered"];
+pub(super) const UNVERIFIED: [&str; 4] =
+    ["no_token_keys", "keys_unavailable", "unanswered", "limited"];
 
 /// Why a request has no valid token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,21 +50,23 @@ impl Unverified {
             Unverified::Refused(Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting) => {
                 "keys_unavailable"
             }
+            Unverified::Refused(Refusal::Limited(_)) => "limited",
             Unverified::NoTokenKeys => "no_token_keys",
             Unverified::Unanswered => "unanswered",
         }
     }
 }
 
-impl From<Unverified> for ErrorResponse {
-    fn from(refusal: Unverified) -> ErrorResponse {
+impl From<Unverified> for ApiError {
+    fn from(refusal: Unverified) -> ApiError {
         match refusal {
+            Unverified::Refused(Refusal::Limited(refusal)) => ApiError::limited(refusal),
             Unverified::Refused(refusal) => refusal.into(),
             Unverified::NoTokenKeys => {
                 let message = "this server has no keys for tokens; it accepts server keys only";
-                ErrorResponse::new(ErrorCode::InvalidToken, message)
+                ApiError::new(ErrorCode::InvalidToken, message)
             }
-            Unverified::Unanswered => ErrorResponse::unanswered(),
+            Unverified::Unanswered => ErrorResponse::unanswered().into(),
         }
     }
 }
@@ -80,13 +85,19 @@ impl Verification {
         Verification { tokens, idle: Mutex::default(), slow }
     }
 
-    /// What a token says.
-    pub(super) async fn verify(&self, token: &str) -> Result<Arc<Identity>, Unverified> {
+    /// What a token says that comes from `address`, as far as that is known.
+    pub(super) async fn verify(
+        &self,
+        token: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Identity>, Unverified> {
         let Some(tokens) = &self.tokens else { return Err(Unverified::NoTokenKeys) };
-        let verdict = match self.verify_here(tokens, token) {
+        let verdict = match self.verify_here(tokens, token, address) {
             Some(asked) => asked.within(VERIFICATION_TIMEOUT).await,
             None => {
-                let verifying = self.verify_elsewhere(Arc::clone(tokens), token.into());
+                // Before it waits for a thread.
+                tokens.admit(address, now()).map_err(Unverified::Refused)?;
+                let verifying = self.verify_elsewhere(Arc::clone(tokens), token.into(), address);
                 timeout(VERIFICATION_TIMEOUT, verifying).await.ok().flatten()
             }
         };
@@ -94,11 +105,16 @@ impl Verification {
     }
 
     /// Verifies a token on this thread; `None` if that takes long.
-    fn verify_here(&self, tokens: &Authenticator, token: &str) -> Option<Asked<Verdict>> {
+    fn verify_here(
+        &self,
+        tokens: &Authenticator,
+        token: &str,
+        address: Option<IpAddr>,
+    ) -> Option<Asked<Verdict>> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verifier = idle().pop().unwrap_or_else(|| tokens.verifier());
         let takes_long = verifier.takes_long(token);
-        let asked = (!takes_long).then(|| verify(tokens, &mut verifier, token));
+        let asked = (!takes_long).then(|| verify(tokens, &mut verifier, token, address));
         idle().push(verifier);
         asked
     }
@@ -108,21 +124,31 @@ impl Verification {
         &self,
         tokens: Arc<Authenticator>,
         token: Box<str>,
+        address: Option<IpAddr>,
     ) -> Option<Verdict> {
         let permit = Arc::clone(&self.slow).acquire_owned().await.ok()?;
         let verifying = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            verify(&tokens, &mut tokens.verifier(), &token)
+            verify(&tokens, &mut tokens.verifier(), &token, address)
         });
         verifying.await.ok()?.within(VERIFICATION_TIMEOUT).await
     }
 }
 
-fn verify(tokens: &Authenticator, verifier: &mut Verifier, token: &str) -> Asked<Verdict> {
-    let now = Now { steady_ms: clock::now_ms(), unix_s: now_s() };
-    let Ok(asked) =
-        ask(|later: Later<'_, _>| Ok::<_, Infallible>(tokens.verify(verifier, token, now, later)));
+fn verify(
+    tokens: &Authenticator,
+    verifier: &mut Verifier,
+    token: &str,
+    address: Option<IpAddr>,
+) -> Asked<Verdict> {
+    let Ok(asked) = ask(|later: Later<'_, _>| {
+        Ok::<_, Infallible>(tokens.verify(verifier, token, || address, now(), later))
+    });
     asked
+}
+
+fn now() -> Now {
+    Now { steady_ms: clock::now_ms(), unix_s: now_s() }
 }
 
 /// The time by which tokens and logins are judged, in seconds since 1970.

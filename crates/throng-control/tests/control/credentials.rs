@@ -62,7 +62,7 @@ pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
         key("operator", &operator, Scope::Administration),
     ]);
     let access = AccessControl {
-        tokens: Some(Arc::new(Authenticator::new(authority, sources, || {}))),
+        tokens: Some(Arc::new(Authenticator::new(authority, sources, Arc::default(), || {}))),
         server_keys: server_keys.unwrap(),
         tagger: Tagger::from_seed([1; 16]),
         token_cookie: Some("session".into()),

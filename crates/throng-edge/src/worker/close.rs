@@ -5,6 +5,8 @@
 //! the sending side is shut down, input is discarded, and the socket is closed when the peer has
 //! closed its side too, or after [`LINGER_TICKS`] (RFC 9112 section 9.6).
 
+use std::io::IoSlice;
+
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -15,7 +17,7 @@ use super::send::LAST_READ_TICKS;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
-use crate::net::Net;
+use crate::net::{Net, Transfer};
 
 /// The time, in ticks, in which the peer of a closing connection has to finish sending.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
@@ -159,6 +161,27 @@ impl<N: Net> Worker<N> {
         self.half_close(id);
         if !lingers {
             self.release(id, CloseReason::Complete);
+        }
+    }
+
+    /// As [`Worker::close_after`], without lingering if the socket takes all of `bytes` at once:
+    /// for an answer that must cost little. The caller has read all that the peer has sent so far,
+    /// so that the answer is lost only if more comes meanwhile.
+    pub(super) fn close_at_once_after(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        if connection.has(Flags::BLOCKED) {
+            return self.close_after(id, bytes, CloseReason::Complete);
+        }
+        let written = match self.net.write(&connection.socket, &[IoSlice::new(bytes)]) {
+            Transfer::Bytes(written) => written,
+            Transfer::Blocked => 0,
+            Transfer::End | Transfer::Gone => return self.release(id, CloseReason::Peer),
+        };
+        self.metrics.add(Counter::SentBytes, written as u64);
+        self.budget.charge(written);
+        match bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            Some(rest) => self.close_after(id, rest, CloseReason::Complete),
+            None => self.release(id, CloseReason::Complete),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ struct Pipe {
     to_worker: Vec<u8>,
     to_client: Vec<u8>,
     is_gone: bool,
+    peer: Option<SocketAddr>,
 }
 
 /// A worker's end of a connection.
@@ -79,6 +81,10 @@ impl Net for Sockets {
 
     fn keep_alive(&mut self, _: &Socket) {}
 
+    fn peer(&self, socket: &Socket) -> Option<SocketAddr> {
+        socket.0.borrow().peer
+    }
+
     fn finish(&mut self, _: &Socket) {}
 
     fn to_control(&mut self, _: HandoffHeader, _: Socket, _: &[u8]) -> Result<(), Socket> {
@@ -108,6 +114,11 @@ impl Client {
     /// The bytes that have come since the last call.
     pub(crate) fn received_bytes(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.borrow_mut().to_client)
+    }
+
+    /// Whether the worker has closed the connection.
+    pub(crate) fn is_closed(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
     }
 }
 
@@ -175,7 +186,13 @@ impl Rig {
 
     /// A connection that has sent these bytes, which the worker has read.
     pub(crate) fn connect(&mut self, bytes: &str) -> Client {
-        let pipe = Rc::new(RefCell::new(Pipe::default()));
+        self.connect_from(None, bytes)
+    }
+
+    /// As [`Rig::connect`], from an address.
+    pub(crate) fn connect_from(&mut self, address: Option<IpAddr>, bytes: &str) -> Client {
+        let peer = address.map(|address| SocketAddr::new(address, 9));
+        let pipe = Rc::new(RefCell::new(Pipe { peer, ..Pipe::default() }));
         pipe.borrow_mut().to_worker.extend_from_slice(bytes.as_bytes());
         self.worker.accepted(Socket(Rc::clone(&pipe)));
         Client(pipe)

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use throng_access::algorithm::Algorithm;
 use throng_access::authenticator::{Fetched, Now};
 use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings};
+use throng_access::limit::{LimitSettings, Limiter};
 use throng_access::revocation::Revocations;
 use throng_access::token::Signer;
 use throng_access::{
-    AccessControl, AccessRules, Authenticator, Authority, ChannelAccess, Policy, ServerKeys,
+    AccessControl, AccessRules, Authenticator, Authority, ChannelAccess, Clients, Policy,
+    ServerKeys,
 };
 use throng_edge::{Counter, Settings};
 
@@ -42,6 +44,14 @@ pub(crate) fn control(policy: AccessRules) -> AccessControl {
 
 /// Access control with one key, `a`, and its revocations.
 pub(crate) fn control_and_revocations(policy: AccessRules) -> (AccessControl, Arc<Revocations>) {
+    limited_control(policy, LimitSettings::default())
+}
+
+/// The same with limits of clients.
+pub(crate) fn limited_control(
+    policy: AccessRules,
+    limits: LimitSettings,
+) -> (AccessControl, Arc<Revocations>) {
     let keys = Published::new(KeySet::new(vec![key("a")]).expect("one key"));
     let revocations = Arc::new(Revocations::default());
     let authority =
@@ -49,8 +59,10 @@ pub(crate) fn control_and_revocations(policy: AccessRules) -> (AccessControl, Ar
     let mut sources = KeySources::new(keys);
     let source = sources.add();
     sources.replace(source, vec![key("a")]).expect("one key");
-    let tokens = Some(Arc::new(Authenticator::new(authority, sources, || {})));
-    (AccessControl { tokens, ..AccessControl::open(Arc::new(policy)) }, revocations)
+    let clients = Arc::new(Clients { limiter: Limiter::new(limits), ..Clients::default() });
+    let authenticator = Authenticator::new(authority, sources, Arc::clone(&clients), || {});
+    let tokens = Some(Arc::new(authenticator));
+    (AccessControl { tokens, clients, ..AccessControl::open(Arc::new(policy)) }, revocations)
 }
 
 pub(crate) fn rig() -> Rig {

@@ -56,7 +56,8 @@ async fn world(lifetime_ms: u64, answer: impl Fn() -> Reply + Send + 'static) ->
     let authority = Authority::new(published, Policy::default(), Arc::default(), 100);
     let mut task = KeySetTask::new(Trust::none().unwrap());
     task.timeout = Duration::from_millis(50);
-    let authenticator = Arc::new(Authenticator::new(authority, sources, task.waker()));
+    let authenticator =
+        Arc::new(Authenticator::new(authority, sources, Arc::default(), task.waker()));
     let settings = RefreshSettings { lifetime_ms, ..RefreshSettings::default() };
     task.add(&authenticator, server.url("/keys").parse().unwrap(), settings);
     let metrics = task.metrics();
@@ -73,8 +74,8 @@ impl World {
         };
         let mut verifier = self.authenticator.verifier();
         let later = Later::new(&mut issue);
-        if let Answer::Now(verdict) = self.authenticator.verify(&mut verifier, token, now(), later)
-        {
+        let answer = self.authenticator.verify(&mut verifier, token, || None, now(), later);
+        if let Answer::Now(verdict) = answer {
             sender.send(Some(verdict)).unwrap();
         }
         receiver

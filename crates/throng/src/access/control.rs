@@ -9,7 +9,7 @@ use throng_access::keys::{KeySet, KeySources, Published, RefreshSettings, Source
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
 use throng_access::revocation::{FileStorage, RevocationLog, Revocations};
 use throng_access::session::Tagger;
-use throng_access::{AccessControl, Authority};
+use throng_access::{AccessControl, Authority, Clients};
 use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::{AccessSettings, token_keys};
@@ -53,7 +53,7 @@ impl ServerAccess {
         let (mut token_keys, mut key_sets) = (None, None);
         if settings.has_token_keys() {
             let mut task = KeySetTask::new(trust.clone());
-            let keys = ConfiguredKeys::new(&access, revocations, settings, &task)?;
+            let keys = ConfiguredKeys::new(&access, revocations, settings, &clients, &task)?;
             for url in outbound::key_set_urls(settings)? {
                 task.add(&keys.authenticator, url, RefreshSettings::default());
             }
@@ -119,6 +119,7 @@ impl ConfiguredKeys {
         access: &AccessSettings,
         revocations: Arc<Revocations>,
         settings: &Settings,
+        clients: &Arc<Clients>,
         key_sets: &KeySetTask,
     ) -> Result<ConfiguredKeys> {
         let published = Published::new(KeySet::default());
@@ -128,7 +129,8 @@ impl ConfiguredKeys {
         let policy = access.policy.clone();
         let authority =
             Authority::new(published, policy, revocations, settings.max_cached_tokens.0);
-        let authenticator = Arc::new(Authenticator::new(authority, sources, key_sets.waker()));
+        let (clients, wake) = (Arc::clone(clients), key_sets.waker());
+        let authenticator = Arc::new(Authenticator::new(authority, sources, clients, wake));
         Ok(ConfiguredKeys { authenticator, source, tables: settings.token_keys.clone() })
     }
 

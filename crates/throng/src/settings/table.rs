@@ -290,7 +290,7 @@ settings! {
         "publish-byte-rate-per-address" publish_byte_rate: Size = "0",
             "Maximum size of the messages published per second by one address; 0: no limit";
         "bad-token-rate-per-address" bad_token_rate: AutoCount = "auto",
-            "Without effect in this version: bad tokens of an address are not limited";
+            "Forged tokens per second of one address that are verified; auto: 10, but for loopback";
     }
     tables {}
     lists {}

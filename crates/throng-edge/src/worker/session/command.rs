@@ -127,6 +127,10 @@ impl<N: Net> Worker<N> {
             Command::Auth { token } => match self.refresh(call.id, &token, call.reference) {
                 Ok(()) => Ok(()),
                 Err(Unidentified::Refused(error)) => Err(error),
+                Err(Unidentified::Limited(refusal)) => {
+                    self.count(Counter::RefusedLimit);
+                    Err(refusal.into())
+                }
                 // It has waited for keys before.
                 Err(Unidentified::Later(_)) if matches!(known, Known::Keys) => {
                     Err(ErrorResponse::unanswered())
@@ -195,7 +199,7 @@ impl<N: Net> Worker<N> {
         };
         let known = self.fetch_for_command(call, &name, Reading::Start(start), known);
         let Some(known) = known else { return Ok(()) };
-        self.limit_subscriptions(id, 1)?;
+        self.limit_subscriptions(id, 1).inspect_err(|_| self.count(Counter::RefusedLimit))?;
         let followed = self.follow(id, &name, start);
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);

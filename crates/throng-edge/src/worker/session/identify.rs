@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_access::authenticator::Now;
 use throng_access::server_key::PREFIX;
-use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, TokenError};
+use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, limit};
 use throng_core::{Answer, ChannelName, LateAnswer, Later};
 use throng_wire::credential::{CookieRequest, Credential, Place, check_cookie, of_subscription};
 use throng_wire::head::{self, Head, Limits, Parsed};
@@ -28,6 +28,8 @@ const GOLDEN: u32 = 0x9e37_79b9;
 pub(in crate::worker) enum Unidentified {
     /// The request or command is refused.
     Refused(ErrorResponse),
+    /// A limit of the client's address is reached.
+    Limited(limit::Refusal),
     /// The key that verifies its token is being fetched.
     Later(Wait),
 }
@@ -119,12 +121,19 @@ impl<N: Net> Worker<N> {
         let mut issue = || {
             ticket(engine, worker, question, |verdict: Result<Arc<Identity>, Refusal>| {
                 // It is verified again, which costs little: it is in the cache now.
-                LateAnswer::Keys(verdict.map(drop).map_err(|refusal| refused(&refusal)))
+                LateAnswer::Keys(verdict.map(drop).map_err(ErrorResponse::from))
             })
         };
-        match tokens.verify(verifier, token, now, Later::new(&mut issue)) {
+        let address = || {
+            self.connections.address(id).or_else(|| {
+                let peer = self.net.peer(&self.connections.get(id)?.socket)?;
+                self.access.clients.source.of_connection(peer.ip())
+            })
+        };
+        match tokens.verify(verifier, token, address, now, Later::new(&mut issue)) {
             Answer::Now(Ok(identity)) => Ok(identity),
-            Answer::Now(Err(refusal)) => Err(refused(&refusal).into()),
+            Answer::Now(Err(Refusal::Limited(refusal))) => Err(Unidentified::Limited(refusal)),
+            Answer::Now(Err(refusal)) => Err(ErrorResponse::from(refusal).into()),
             Answer::Later(_) => Err(Unidentified::Later(Wait::new(question, Stage::Keys))),
         }
     }
@@ -199,15 +208,4 @@ impl<N: Net> Worker<N> {
         let spread_s = (u64::from(window_s * 2 / 3) * spread) >> 32;
         Lead::from_s(window_s - spread_s as u32)
     }
-}
-
-/// The error for a client whose token is refused.
-fn refused(refusal: &Refusal) -> ErrorResponse {
-    let code = match refusal {
-        Refusal::Token(TokenError::Expired) => ErrorCode::TokenExpired,
-        Refusal::Token(TokenError::Revoked) => ErrorCode::TokenRevoked,
-        Refusal::Token(_) => ErrorCode::InvalidToken,
-        Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting => ErrorCode::Busy,
-    };
-    ErrorResponse::new(code, refusal.to_string())
 }

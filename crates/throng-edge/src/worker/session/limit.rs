@@ -66,6 +66,7 @@ impl<N: Net> Worker<N> {
             Transfer::Blocked | Transfer::End | Transfer::Gone => 0,
         };
         let mut out = Vec::new();
+        self.count(Counter::RefusedLimit);
         self.write_refusal(refusal, &input[..read], &mut out);
         self.buffers.return_input(input);
         if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
@@ -77,7 +78,6 @@ impl<N: Net> Worker<N> {
     /// Appends the answer to the request that `bytes` begin with, if they do, from a client beyond
     /// a limit.
     fn write_refusal(&self, refusal: Refusal, bytes: &[u8], out: &mut Vec<u8>) {
-        self.count(Counter::RefusedLimit);
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let head = match head::parse(bytes, limits) {
             Ok(Parsed::Complete { head, .. }) => Some(head),
@@ -88,11 +88,23 @@ impl<N: Net> Worker<N> {
             Ok(Route::Subscribe(request)) => Some(request),
             Ok(Route::Other) | Err(_) => None,
         });
+        self.write_answer(refusal, request.as_deref(), origin.as_deref(), out);
+    }
+
+    /// Appends the answer to a request that subscribes, or to one that is not known. Pages of
+    /// `origin` may read it.
+    fn write_answer(
+        &self,
+        refusal: Refusal,
+        request: Option<&Request>,
+        origin: Option<&str>,
+        out: &mut Vec<u8>,
+    ) {
         let error = ErrorResponse::from(refusal);
-        let mut options = self.response_options(error.code, origin.as_deref());
+        let mut options = self.response_options(error.code, origin);
         options.retry_after = self.retry_of(refusal);
         match request {
-            Some(request) => error.write_for_subscriber(out, &request, &options),
+            Some(request) => error.write_for_subscriber(out, request, &options),
             None => error.write_response(out, &options),
         }
     }
@@ -111,10 +123,34 @@ impl<N: Net> Worker<N> {
         refusal: Refusal,
         bytes: &[u8],
     ) {
+        self.count(Counter::RefusedLimit);
         self.log_error(id, bytes, ErrorCode::TooManyRequests);
         let mut out = self.buffers.take_output();
         self.write_refusal(refusal, bytes, &mut out);
         self.close_after(id, &out, CloseReason::Complete);
+        self.buffers.return_output(out);
+    }
+
+    /// Refuses a request that subscribes, whose origin is allowed, for a limit that clients go on
+    /// trying: it closes without lingering, if it can. `bytes` begin with the request, of
+    /// `length` bytes.
+    pub(in crate::worker) fn refuse_limited_subscriber(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        refusal: Refusal,
+        bytes: &[u8],
+        length: usize,
+    ) {
+        self.count(Counter::RefusedLimit);
+        self.log_error(id, bytes, ErrorCode::TooManyRequests);
+        let mut out = self.buffers.take_output();
+        self.write_answer(refusal, Some(request), request.origin.as_deref(), &mut out);
+        if bytes.len() == length {
+            self.close_at_once_after(id, &out);
+        } else {
+            self.close_after(id, &out, CloseReason::Complete);
+        }
         self.buffers.return_output(out);
     }
 
@@ -233,8 +269,6 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         count: usize,
     ) -> Result<(), Refusal> {
-        let client = self.limited_client(id);
-        let subscribed = self.access.clients.limiter.subscribe(client, count as u32);
-        subscribed.inspect_err(|_| self.count(Counter::RefusedLimit))
+        self.access.clients.limiter.subscribe(self.limited_client(id), count as u32)
     }
 }

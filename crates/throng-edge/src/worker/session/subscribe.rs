@@ -73,6 +73,9 @@ impl<N: Net> Worker<N> {
         match self.identify(id, request, head) {
             Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
             Err(Unidentified::Refused(error)) => self.refuse_subscriber(id, request, head, &error),
+            Err(Unidentified::Limited(refusal)) => {
+                self.refuse_limited_subscriber(id, request, refusal, bytes, length);
+            }
             Err(Unidentified::Later(wait)) => self.wait(id, wait, Asked::Head(head.into())),
         }
         true
@@ -121,6 +124,9 @@ impl<N: Net> Worker<N> {
             Ok(client) => client,
             Err(Unidentified::Refused(error)) => {
                 return self.refuse_subscriber(id, request, head, &error);
+            }
+            Err(Unidentified::Limited(refusal)) => {
+                return self.refuse_limited(id, refusal, head);
             }
             // It has waited for keys before.
             Err(Unidentified::Later(_)) => {
