@@ -10,6 +10,7 @@ use throng_core::Engine;
 use crate::authentication::Authentication;
 use crate::drain::Drain;
 use crate::edge::Edge;
+use crate::health::{Ailment, Health};
 use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
 use crate::memory_quota::MemoryQuota;
@@ -39,6 +40,8 @@ pub struct Control {
     pub(crate) metrics: HttpMetrics,
     /// What other parts of the server count, for `/metrics`.
     pub(crate) other_metrics: Option<Arc<dyn MetricSource>>,
+    /// What the binary reports about the server's health.
+    pub(crate) health: Arc<Health>,
     /// Shutdown: refuses publications, and knows those in progress.
     pub(crate) drain: Drain,
     /// Counts error responses, and says when a refused client may come back.
@@ -80,6 +83,7 @@ impl Control {
             edge,
             metrics: HttpMetrics::default(),
             other_metrics: None,
+            health: Arc::default(),
             drain: Drain::default(),
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
@@ -103,8 +107,33 @@ impl Control {
         self
     }
 
+    /// Where the binary reports what the probes show.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
     /// Whether the server is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.has_begun()
+    }
+
+    /// Whether the server is shutting down, or is about to.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.health.is_leaving() || self.is_draining()
+    }
+
+    /// What does not work as it should, though the server is ready.
+    pub(crate) fn ailments(&self) -> Vec<Ailment> {
+        let mut ailments = Vec::new();
+        if self.edge.subscribers() >= self.settings.max_connections as u64 {
+            let message = "the server is full: it refuses subscribers";
+            ailments.push(Ailment::new("full", message));
+        }
+        if self.edge.is_busy() {
+            let message = "the queue of a worker is full: messages to its channels are refused";
+            ailments.push(Ailment::new("busy", message));
+        }
+        ailments.extend(self.other_metrics.iter().flat_map(|source| source.ailments()));
+        ailments
     }
 }

@@ -104,6 +104,9 @@ pub trait Edge: Send + Sync {
     /// Places for subscribers that are taken. Called for each handoff.
     fn subscribers(&self) -> u64;
 
+    /// Whether the queue of a worker is full, so that messages are refused.
+    fn is_busy(&self) -> bool;
+
     /// Makes all workers pass their connections, and answers when the last one has. There is no
     /// answer if a worker ends before that.
     fn scan(

@@ -22,12 +22,13 @@
 //! | `late_answer` | waits for answers that may come later |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
+//! | `health` | what the binary reports for the probes |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
 //! | `memory_quota` | memory that many requests share |
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
 //!
-//! The last five do not use each other.
+//! The last five do not use each other, except that `metrics` names ailments of `health`.
 //!
 //! # Invariants
 //!
@@ -42,6 +43,7 @@ mod authentication;
 mod control;
 mod drain;
 mod edge;
+mod health;
 mod http;
 mod late_answer;
 mod memory_quota;
@@ -56,6 +58,7 @@ mod status;
 
 pub use control::Control;
 pub use edge::{Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections};
+pub use health::{Ailment, Health};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use serve::serve;
 pub use settings::{Limits, Settings};

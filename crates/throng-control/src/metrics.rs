@@ -4,10 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_core::{Histogram, Snapshot};
 
+use crate::health::Ailment;
+
 /// A part of the server that counts, apart from the two planes.
 pub trait MetricSource: Send + Sync {
     /// What it counts now. Called for each request of `/metrics`.
     fn metrics(&self) -> Vec<OtherMetric>;
+
+    /// What of it does not work as it should. Called for each probe.
+    fn ailments(&self) -> Vec<Ailment> {
+        Vec::new()
+    }
 }
 
 /// A metric of another part.

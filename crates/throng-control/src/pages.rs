@@ -1,6 +1,7 @@
 //! Everything that is not the API: static pages, the JavaScript client, health, metrics.
 
 mod files;
+mod health;
 mod metrics;
 
 use std::sync::Arc;
@@ -11,9 +12,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
-};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use http_body_util::Either;
@@ -38,8 +37,8 @@ pub(crate) fn router(control: Arc<Control>, others: Router<Arc<Control>>) -> Rou
     let mut router = Router::new()
         .route("/", get(root))
         .route("/status", get(status_page))
-        .route("/health", get(health))
         .route("/metrics", get(metrics_page))
+        .merge(health::routes())
         .merge(others);
     for file in &files::FILES {
         let answer = async |headers: HeaderMap| files::serve(file, &headers);
@@ -134,18 +133,6 @@ pub(crate) fn refused_login(control: &Control, error: ApiError) -> Answer {
 
 fn check(control: &Control, head: &Parts, operation: Operation) -> Result<(), ApiError> {
     control.authentication.check_operator(&control.settings, head, operation)
-}
-
-async fn health(State(control): State<Arc<Control>>) -> Response {
-    if !control.is_draining() {
-        return plain(StatusCode::OK, "ok\n");
-    }
-    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
-    if let Some(retry_after) = control.refusals.retry_after(ErrorCode::Draining) {
-        let seconds = HeaderValue::from(retry_after.seconds());
-        response.headers_mut().insert(RETRY_AFTER, seconds);
-    }
-    response
 }
 
 async fn metrics_page(State(control): State<Arc<Control>>, request: Request) -> Response {

@@ -1,7 +1,7 @@
 //! The workers' metrics, which any thread may read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use throng_core::{Snapshot, WorkerId};
 
@@ -18,6 +18,8 @@ pub struct WorkerMetrics {
     reserved: AtomicU32,
     /// The number of subscribers that it has room for.
     pub capacity: u32,
+    /// Ticks of its event loop, several a second: they stand still only if the loop does.
+    pub ticks: AtomicU64,
     /// Whether it has ended, and takes no more connections.
     pub is_ended: AtomicBool,
     /// What the worker counts.

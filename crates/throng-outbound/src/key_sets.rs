@@ -155,7 +155,7 @@ impl KeySetTask {
                 }
             }
             Err(error) => {
-                self.metrics.failed(&error);
+                self.metrics.failed(at, &error);
                 tracing::warn!("cannot use the key set {endpoint}: {error}");
             }
         }

@@ -23,6 +23,7 @@
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those two |
 //! | [`terminal`] | output, errors, notes, exit codes |
+//! | [`watch`] | whether the event loops turn, for probes and systemd |
 //! | [`version`] | `throng version`: facts for bug reports |
 
 mod access;
@@ -45,6 +46,7 @@ mod tail;
 mod terminal;
 mod token;
 mod version;
+mod watch;
 
 use std::process::ExitCode;
 

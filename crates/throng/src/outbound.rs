@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::pattern::Pattern;
-use throng_control::{MetricSource, OtherMetric, OtherValue};
+use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::name::Kind;
 use throng_outbound::{
     Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetMetrics, Notifies,
@@ -170,6 +170,21 @@ impl MetricSource for OutboundMetrics {
         let callouts = self.callouts.as_deref().map(callout_metrics);
         let key_sets = self.key_sets.as_deref().map(key_set_metrics);
         callouts.into_iter().chain(key_sets).flatten().collect()
+    }
+
+    fn ailments(&self) -> Vec<Ailment> {
+        let has_open_breaker =
+            self.callouts.as_deref().is_some_and(|callouts| callouts.breakers_open() > 0);
+        let is_failing = self.key_sets.as_deref().is_some_and(KeySetMetrics::is_failing);
+        let callouts = has_open_breaker.then(|| {
+            let message = "an endpoint of a callout fails again and again: it is not asked for now";
+            Ailment::new("callouts", message)
+        });
+        let key_sets = is_failing.then(|| {
+            let message = "a key set cannot be fetched: tokens with newer keys are refused";
+            Ailment::new("key_sets", message)
+        });
+        callouts.into_iter().chain(key_sets).collect()
     }
 }
 

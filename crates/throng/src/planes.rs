@@ -81,6 +81,10 @@ impl throng_control::Edge for Workers {
         workers.map(|worker| u64::from(worker.taken.load(Ordering::Relaxed))).sum()
     }
 
+    fn is_busy(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.has_room())
+    }
+
     fn scan(
         &self,
         target: ScanTarget,

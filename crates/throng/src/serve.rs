@@ -12,7 +12,8 @@
 //!
 //! # Order of shutdown
 //!
-//! 1. The workers stop accepting connections and subscriptions.
+//! 1. The server is not ready any more, and after `drain-delay` the workers stop accepting
+//!    connections and subscriptions.
 //! 2. The control plane rejects new publications, and finishes those in progress.
 //! 3. The workers deliver all messages, tell their clients to reconnect, and end. Until they have
 //!    ended, the control plane answers the connections that they hand off.
@@ -20,6 +21,7 @@
 use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -42,6 +44,7 @@ use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
+use crate::watch::{self, Turns};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -115,13 +118,21 @@ pub(crate) fn serve(
     let workers = Workers { handoffs, queues, metrics };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings)
         .with_metrics(Arc::new(outbound_metrics));
-    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, signals))?;
+    let leaving = Leaving { signals, delay: settings.drain_delay.0 };
+    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
 
     let metrics = edge.metrics.clone();
     edge.join();
     runtime.block_on(callouts.finish(EVENTS_GRACE));
     log_outcome(&metrics);
     Ok(())
+}
+
+/// When the server shuts down.
+struct Leaving {
+    signals: Signals,
+    /// The time from the signal to the drain, in which the server is not ready and serves.
+    delay: Duration,
 }
 
 /// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
@@ -131,16 +142,22 @@ async fn control_plane(
     engine: Arc<dyn Engine>,
     edge: Edge,
     admin: Option<TcpListener>,
-    mut signals: Signals,
+    leaving: Leaving,
 ) -> Result<Edge> {
     let edge = Arc::new(edge);
     let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
-    let ticks = spawn_ticks(engine);
+    let turns = Turns::default();
+    let ticks = spawn_ticks(engine, Arc::clone(&turns));
+    let health = Arc::clone(control.health());
+    watch::start(edge.metrics.clone(), turns, Arc::clone(&health))
+        .context("cannot start the thread that watches the event loops")?;
     notify("READY=1");
     let accepting = Arc::clone(&edge);
+    let Leaving { mut signals, delay } = leaving;
     let drain = async move {
         let name = signals.next().await;
-        accepting.stop_accepting();
+        // First, so that balancers know before anything is refused.
+        health.leave();
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; a second signal ends the server at once");
         tokio::spawn(async move {
@@ -148,6 +165,8 @@ async fn control_plane(
             tracing::warn!("{name} again: ending at once");
             std::process::exit(1);
         });
+        tokio::time::sleep(delay).await;
+        accepting.stop_accepting();
         tokio::time::sleep(ACCEPT_GRACE).await;
     };
     let draining = Arc::clone(&edge);
@@ -181,7 +200,8 @@ fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError
     settings.admin_listen.0.map(listen).transpose()
 }
 
-fn spawn_ticks(engine: Arc<dyn Engine>) -> JoinHandle<()> {
+/// Lets the engine expire messages, and counts the turns of the runtime.
+fn spawn_ticks(engine: Arc<dyn Engine>, turns: Turns) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -190,6 +210,8 @@ fn spawn_ticks(engine: Arc<dyn Engine>) -> JoinHandle<()> {
             ticks.tick().await;
             clock::follow(clock::machine_ms);
             engine.tick(clock::now_ms());
+            // Behind the engine: a lock that is never released stops them, too.
+            turns.fetch_add(1, Ordering::Relaxed);
             let bytes = engine.log_bytes();
             most_bytes = bytes.max(most_bytes);
             if most_bytes - bytes >= RELEASE_BYTES.max(most_bytes / 2) {

@@ -21,9 +21,9 @@ use crate::settings::Settings;
 /// Response headers that pages may read.
 const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";
 
-/// The only path that answers under any host name, because probes use names of their own. It
-/// reveals nothing but that the server runs.
-const HEALTH: &str = "/health";
+/// The only paths that answer under any host name, because probes use names of their own. They
+/// reveal nothing but how the server is.
+const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
 
 /// Whether pages of this origin may use the server under this host name.
 pub(crate) fn is_allowed(
@@ -109,7 +109,7 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     if origins.next().is_some() {
         return Err(ApiError::new(ErrorCode::BadRequest, "the header `Origin` is given twice"));
     }
-    if origin.is_none() && head.uri.path() == HEALTH {
+    if origin.is_none() && PROBES.contains(&head.uri.path()) {
         return Ok(None);
     }
     let refuses_proxies = match Caller::of(head).listener {

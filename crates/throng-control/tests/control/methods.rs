@@ -184,6 +184,7 @@ fn options_lists_the_methods() {
         ("/", "GET, HEAD, OPTIONS"),
         ("/chat", "GET, HEAD, OPTIONS"),
         ("/health", "GET, HEAD, OPTIONS"),
+        ("/health/ready", "GET, HEAD, OPTIONS"),
     ] {
         let answer = server.ask(request("OPTIONS", target, &[]));
         assert_eq!((answer.status, answer.field("allow")), (204, Some(methods)), "{target}");

@@ -144,7 +144,9 @@ fn a_page_whose_name_resolves_to_loopback_reads_nothing() {
     assert_eq!(server.connect(head).answer_to_head().status, 403);
     assert_eq!(server.refused("host_refused"), 3 * paths.len() as u64 + 1);
     // Probes use names of their own, and learn only that the server runs.
-    assert_eq!(server.ask(get_from("10-0-0-7.pod.cluster.local", "/health")).status, 200);
+    for path in ["/health", "/health/live", "/health/ready"] {
+        assert_eq!(server.ask(get_from("10-0-0-7.pod.cluster.local", path)).status, 200);
+    }
     for host in ["localhost:8080", "localhost.", "127.0.0.1", "[::1]:8080", "192.168.0.7:1"] {
         assert_eq!(server.texts_at(host, "a"), ["secret"], "{host}");
     }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use serde_json::json;
+
 use crate::client::{get, post, request};
 use crate::server::Server;
 
@@ -46,6 +48,45 @@ fn health_is_ok() {
     let answer = Server::new().ask(get("/health?from=proxy"));
     assert_eq!((answer.status, answer.text()), (200, "ok\n"));
     assert_eq!(answer.field("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn a_server_that_stands_still_is_neither_alive_nor_ready() {
+    let server = Server::new();
+    server.health.set_stuck(vec!["worker-3".into()]);
+    for path in ["/health/live", "/health/ready"] {
+        let answer = server.ask(get(path));
+        assert_eq!((answer.status, answer.field("content-type")), (503, Some("application/json")));
+        let reason = json!({"reason": "stuck", "message": "worker-3 stands still"});
+        assert_eq!(answer.json(), json!({"status": "stuck", "reasons": [reason]}), "{path}");
+    }
+    assert_eq!(server.ask(get("/health")).text(), "stuck\n");
+    server.health.set_stuck(Vec::new());
+    assert_eq!(server.ask(get("/health/live")).json(), json!({"status": "live", "reasons": []}));
+}
+
+#[test]
+fn a_degraded_server_is_ready_and_says_why() {
+    let server = Server::new();
+    assert_eq!(server.ask(get("/health/ready")).json()["status"], "ready");
+    server.edge.connections.store(10_000, Ordering::SeqCst);
+    let answer = server.ask(get("/health/ready"));
+    assert_eq!((answer.status, answer.json()["status"].as_str()), (200, Some("degraded")));
+    assert_eq!(answer.json()["reasons"][0]["reason"], "full");
+    assert_eq!(server.ask(get("/health/live")).json()["reasons"], json!([]));
+    assert_eq!(server.ask(get("/health")).text(), "ok\n");
+}
+
+#[test]
+fn a_server_that_is_about_to_leave_serves_and_is_not_ready() {
+    let server = Server::new();
+    server.health.leave();
+    let answer = server.ask(get("/health/ready"));
+    assert_eq!((answer.status, answer.json()["status"].as_str()), (503, Some("draining")));
+    assert!(answer.field("retry-after").is_some());
+    assert_eq!(server.ask(get("/health")).status, 503);
+    assert_eq!(server.ask(get("/health/live")).status, 200);
+    assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use throng_access::{Access, AccessControl, AllowAll};
-use throng_control::{Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Settings, serve};
+use throng_control::{
+    Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Health, Settings, serve,
+};
 use throng_core::{
     Answer as LaterAnswer, ChannelName, Engine as _, Epoch, Follow, Later, Listener, LocalId,
     MemoryEngine, Notification, Rules, ScanAction, ScanTarget, Scanned, StartAt, Ticket, WorkerId,
@@ -28,6 +30,7 @@ pub(crate) const EPOCH: &str = "z";
 pub(crate) struct Server {
     pub engine: Arc<MemoryEngine>,
     pub edge: Arc<FakeEdge>,
+    pub health: Arc<Health>,
     runtime: Runtime,
     serving: JoinHandle<()>,
     listener: TcpListener,
@@ -128,10 +131,12 @@ impl Server {
         let receiver = TestReceiver(receiver);
         let admin = None;
         let control = Arc::new(control);
+        let health = Arc::clone(control.health());
         let serving = runtime.spawn(serve(control, receiver, admin, drain_begins, drain_workers));
         Server {
             engine,
             edge,
+            health,
             runtime,
             serving,
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -322,6 +327,10 @@ impl Edge for FakeEdge {
 
     fn subscribers(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_full.load(Ordering::SeqCst)
     }
 
     fn has_ended(&self) -> bool {

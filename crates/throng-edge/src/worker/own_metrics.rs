@@ -71,6 +71,12 @@ impl OwnMetrics {
         drop(self.own().kept_place());
     }
 
+    /// Shows other threads that the event loop turns. Only the worker calls this.
+    pub(super) fn count_tick(&self) {
+        let ticks = &self.own().ticks;
+        ticks.store(ticks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     /// Tells the other workers that this one takes no more connections.
     pub(super) fn set_ended(&self) {
         self.own().is_ended.store(true, Ordering::Release);

@@ -21,6 +21,7 @@ const VISITS_PER_TICK_MIN: u32 = 1024;
 impl<N: Net> Worker<N> {
     /// Does the work of a tick. Call it once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
+        self.metrics.count_tick();
         // The load that other threads see is never older than a tick.
         self.connections.publish_load();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());

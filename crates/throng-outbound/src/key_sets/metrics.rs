@@ -1,6 +1,6 @@
 //! What the fetching of key sets counts.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throng_core::clock;
 
@@ -17,14 +17,21 @@ const FETCHED: &str = "fetched";
 #[derive(Debug)]
 pub struct KeySetMetrics {
     outcomes: Outcomes<{ OUTCOMES.len() }>,
-    /// When each set was fetched last, by the steady clock; its URL's first good fetch is to come
-    /// where it is `None`.
-    fetched_ms: Mutex<Vec<Option<u64>>>,
+    sets: Mutex<Vec<Fetches>>,
+}
+
+/// What came of the fetches of one set.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fetches {
+    /// When it was fetched last, by the steady clock; `None` if the first good fetch is to come.
+    fetched_ms: Option<u64>,
+    /// Whether the last fetch failed.
+    is_failing: bool,
 }
 
 impl Default for KeySetMetrics {
     fn default() -> KeySetMetrics {
-        KeySetMetrics { outcomes: Outcomes::new(&OUTCOMES), fetched_ms: Mutex::default() }
+        KeySetMetrics { outcomes: Outcomes::new(&OUTCOMES), sets: Mutex::default() }
     }
 }
 
@@ -37,21 +44,30 @@ impl KeySetMetrics {
     /// The time since the oldest of the sets was fetched, in seconds; `None` if one never was. A
     /// growing age says that a URL is down.
     pub fn age_s(&self) -> Option<u64> {
-        let fetched = self.fetched_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest_ms = fetched.iter().copied().min().flatten()?;
+        let oldest_ms = self.sets().iter().map(|set| set.fetched_ms).min().flatten()?;
         Some(clock::now_ms().saturating_sub(oldest_ms) / 1000)
     }
 
     pub(super) fn add_set(&self) {
-        self.fetched_ms.lock().unwrap_or_else(PoisonError::into_inner).push(None);
+        self.sets().push(Fetches::default());
     }
 
-    pub(super) fn failed(&self, error: &FetchError) {
+    /// Whether the last fetch of any set failed.
+    pub fn is_failing(&self) -> bool {
+        self.sets().iter().any(|set| set.is_failing)
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Vec<Fetches>> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn failed(&self, at: usize, error: &FetchError) {
         self.outcomes.count(error.label());
+        self.sets()[at].is_failing = true;
     }
 
     pub(super) fn fetched(&self, at: usize, now_ms: u64) {
         self.outcomes.count(FETCHED);
-        self.fetched_ms.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(now_ms);
+        self.sets()[at] = Fetches { fetched_ms: Some(now_ms), is_failing: false };
     }
 }

@@ -142,6 +142,7 @@ fn times(settings: &Settings) -> Option<String> {
         ("ping-interval", settings.ping_interval),
         ("head-timeout", settings.head_timeout),
         ("idle-timeout", settings.idle_timeout),
+        ("drain-delay", settings.drain_delay),
         ("drain-window", settings.drain_window),
         ("drain-timeout", settings.drain_timeout),
         ("history.age", settings.history.age),

@@ -161,6 +161,8 @@ settings! {
             "Time for a request head to arrive completely";
         "idle-timeout" idle_timeout: Time = "75s",
             "Time after which a kept-alive connection without a request is closed";
+        "drain-delay" drain_delay: Time = "0s",
+            "On shutdown, time in which /health/ready fails and everything is still served";
         "drain-window" drain_window: Time = "10s",
             "On shutdown, clients are told to reconnect at times spread over this window";
         "drain-timeout" drain_timeout: Time = "10s",

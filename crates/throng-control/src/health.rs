@@ -1,0 +1,60 @@
+//! The state of health that the probes show: is the server alive, is it ready, and what ails it?
+//!
+//! * *Alive*: all event loops turn. Only a restart helps a server that is not alive.
+//! * *Ready*: new clients may be sent here. A server that shuts down is the first to know, so this
+//!   ends before anything is refused.
+//! * *Degraded*: something works worse than it should. The server stays ready, because sending its
+//!   clients elsewhere would help nobody, and says why.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// The state of health. The binary reports to it; the probes read it.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// Whether the server is about to shut down, or shuts down.
+    is_leaving: AtomicBool,
+    /// The names of the event loops that stand still.
+    stuck: Mutex<Vec<String>>,
+}
+
+/// One reason why the server is degraded or not ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ailment {
+    /// A word for programs.
+    pub reason: &'static str,
+    /// A sentence for people. Strangers may read it: it names no address and no number.
+    pub message: String,
+}
+
+impl Ailment {
+    /// A reason with its sentence.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Ailment {
+        Ailment { reason, message: message.into() }
+    }
+}
+
+impl Health {
+    /// The server is about to shut down: it is not ready from now on.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets the names of the event loops that stand still now.
+    pub fn set_stuck(&self, loops: Vec<String>) {
+        *self.stuck.lock().unwrap_or_else(PoisonError::into_inner) = loops;
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// One reason for each event loop that stands still.
+    pub(crate) fn stuck(&self) -> Vec<Ailment> {
+        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        let ailment = |name: &String| Ailment::new("stuck", format!("{name} stands still"));
+        stuck.iter().map(ailment).collect()
+    }
+}

@@ -1,0 +1,131 @@
+"""The probes, and the watchdog of systemd: what they say of a server that is full, leaves, stands still
+or has lost a back end."""
+
+import ctypes
+import os
+import signal
+import socket
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from support import TIMEOUT_SECONDS
+from support.raw import Raw
+from support.server import Server, eventually
+
+LIVE, READY = "/health/live", "/health/ready"
+# Of ptrace(2).
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
+WALL = 0x40000000  # __WALL of wait(2): the thread is no child of this process
+
+
+def probe(client, path, **headers):
+    """The status, and the answer's word and reasons."""
+    response = client.get(path, headers=headers)
+    answer = response.json()
+    assert set(answer) == {"status", "reasons"} and response.headers["Cache-Control"] == "no-store"
+    for reason in answer["reasons"]:
+        assert set(reason) == {"reason", "message"}, reason
+    return response.status_code, answer["status"], [reason["reason"] for reason in answer["reasons"]]
+
+
+def test_everyone_may_probe_both_listeners(serve):
+    server = serve("--admin-listen", "127.0.0.1:0")
+    with server.admin() as admin:
+        for client in (server.http, admin):
+            for name in ("10-0-0-7.pod.cluster.local", client.base_url.netloc.decode()):
+                assert probe(client, LIVE, Host=name) == (200, "live", [])
+                assert probe(client, READY, Host=name) == (200, "ready", [])
+
+
+def test_a_full_server_is_degraded_and_answers(serve, channel):
+    server = serve("--max-connections", 4, "--workers", 1)
+    with ExitStack() as stack:
+        for _ in range(4):
+            connection = stack.enter_context(Raw(server))
+            connection.request("GET", f"/channels/{channel}", {"Accept": "text/event-stream"})
+            assert connection.read_head().status == 200
+        assert probe(server.http, READY) == (200, "degraded", ["full"])
+        assert probe(server.http, LIVE) == (200, "live", [])
+    eventually(lambda: probe(server.http, READY) == (200, "ready", []), "the places")
+
+
+def test_a_key_set_that_cannot_be_fetched_degrades(serve):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/keys"
+    server = serve("--token-key-urls", url)
+    degraded = (200, "degraded", ["key_sets"])
+    eventually(lambda: probe(server.http, READY) == degraded, "a failed fetch")
+    assert probe(server.http, LIVE) == (200, "live", [])
+
+
+def test_readiness_goes_first_and_a_second_signal_ends_the_wait(tmp_path, channel):
+    server = Server(tmp_path, "--drain-delay", "1h")
+    server.signal(signal.SIGTERM)
+    eventually(lambda: probe(server.http, READY) == (503, "draining", ["draining"]), "the signal")
+    assert server.http.get("/health").text == "draining\n"
+    assert probe(server.http, LIVE) == (200, "live", [])
+    assert server.publish(channel, "still served")["subscribers"] == 0
+    with Raw(server) as connection:
+        connection.request("GET", f"/channels/{channel}", {"Accept": "text/event-stream"})
+        assert connection.read_head().status == 200
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 1
+    assert "ending at once" in server.log()
+
+
+@contextmanager
+def notifications(directory):
+    """The socket of a service manager, and the variables that name it."""
+    path = str(directory / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        manager.settimeout(TIMEOUT_SECONDS)
+        yield manager, {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1000000"}
+
+
+@contextmanager
+def standing_still(process, name):
+    """Stops one thread of the process for the block, and no other."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    tasks = f"/proc/{process.pid}/task"
+    (thread,) = [
+        int(task) for task in os.listdir(tasks) if open(f"{tasks}/{task}/comm").read().strip() == name
+    ]
+    if libc.ptrace(PTRACE_SEIZE, thread, None, None) != 0:
+        pytest.skip(f"this machine does not allow ptrace: {os.strerror(ctypes.get_errno())}")
+    try:
+        assert libc.ptrace(PTRACE_INTERRUPT, thread, None, None) == 0
+        os.waitpid(thread, WALL)
+        yield
+    finally:
+        libc.ptrace(PTRACE_DETACH, thread, None, None)
+
+
+def test_the_watchdog_is_fed_only_while_all_loops_turn(tmp_path):
+    with notifications(tmp_path) as (manager, environment):
+        admin_listen = ["--admin-listen", "127.0.0.1:0"]
+        server = Server(tmp_path, "--workers", 2, *admin_listen, environment=environment)
+        assert manager.recv(100) == b"READY=1"
+        assert manager.recv(100) == b"WATCHDOG=1"
+        # Requests at the admin listener pass no worker.
+        with server.admin() as admin, standing_still(server.process, "worker-1"):
+            eventually(lambda: probe(admin, LIVE) == (503, "stuck", ["stuck"]), "a standstill")
+            assert "worker-1" in admin.get(READY).json()["reasons"][0]["message"]
+            manager.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while manager.recv(100):
+                    pass
+            manager.settimeout(1.5)
+            with pytest.raises(TimeoutError):
+                manager.recv(100)
+        manager.settimeout(TIMEOUT_SECONDS)
+        assert manager.recv(100) == b"WATCHDOG=1"
+        assert "the event loop worker-1 has stood still" in server.log()
+        eventually(lambda: probe(server.http, LIVE) == (200, "live", []), "the loop to go on")
+        server.http.close()
+        server.signal()
+        eventually(lambda: manager.recv(100) == b"STOPPING=1", "the end")
+        assert server.wait() == 0, server.log()
