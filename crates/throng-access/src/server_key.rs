@@ -24,7 +24,7 @@ pub use secret::{KEY_BYTES, KeyHash, generate};
 
 use std::sync::Arc;
 
-use throng_core::name::Kind;
+use throng_core::name::{ChannelName, Kind};
 
 use crate::grants::Grants;
 use crate::pattern::Pattern;
@@ -37,6 +37,8 @@ pub struct ServerKey {
     scopes: Vec<Scope>,
     /// The scopes that are about channels, with the key's patterns.
     grants: Arc<Grants>,
+    /// What the key is restricted to.
+    patterns: Vec<Pattern>,
 }
 
 impl ServerKey {
@@ -52,7 +54,7 @@ impl ServerKey {
         let patterns = patterns.unwrap_or_else(|| vec![any(Kind::Channel), any(Kind::User)]);
         let permissions: Vec<_> = scopes.iter().filter_map(|scope| scope.permission()).collect();
         let grants = Arc::new(Grants::of_key(&permissions, &patterns));
-        ServerKey { name: name.into(), hash, scopes, grants }
+        ServerKey { name: name.into(), hash, scopes, grants, patterns }
     }
 
     /// The name for logs and metrics.
@@ -69,6 +71,11 @@ impl ServerKey {
     /// What it allows on channels, in the same form as for a token.
     pub fn grants(&self) -> &Arc<Grants> {
         &self.grants
+    }
+
+    /// Whether it is for this channel or user: the scope [`Scope::Listing`] shows these only.
+    pub fn covers(&self, name: &ChannelName) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(name, None))
     }
 
     #[cfg(test)]
@@ -134,7 +141,6 @@ impl ServerKeys {
 mod tests {
     use super::*;
     use crate::permission::Permission;
-    use throng_core::name::ChannelName;
 
     #[test]
     fn a_new_key_is_found_by_its_hash() {
@@ -168,11 +174,13 @@ mod tests {
         let may = |key: &ServerKey, name| key.grants().allow(Permission::Publish, name, None);
         let key = ServerKey::new("app", hash, scopes.clone(), None);
         assert!(may(&key, &room) && may(&key, &other) && may(&key, &inbox));
+        assert!(key.covers(&room) && key.covers(&inbox) && !key.covers(&ChannelName::status()));
         assert!(!key.grants().allow(Permission::History, &room, None));
         let pattern = Pattern::new(Kind::Channel, "rooms/*").unwrap();
         let key = ServerKey::new("app", hash, scopes, Some(vec![pattern]));
         assert!(may(&key, &room) && !may(&key, &other) && !may(&key, &inbox));
         assert!(!may(&key, &ChannelName::status()));
+        assert!(key.covers(&room) && !key.covers(&other) && !key.covers(&inbox));
         assert!(key.has(Scope::Listing) && !key.has(Scope::Administration));
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod connections;
 pub(crate) mod head;
 pub(crate) mod history;
 mod limit;
+pub(crate) mod listing;
 mod log;
 pub(crate) mod login;
 pub(crate) mod options;

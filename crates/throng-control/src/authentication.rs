@@ -13,7 +13,7 @@
 //!
 //! * On a server without keys nothing that a request shows is looked at, because a proxy in front
 //!   may have a use of its own for it.
-//! * A login counts for the status only, so that no page can publish or revoke by it.
+//! * A login counts for status and metrics only, so that no page can publish or revoke by it.
 //! * No response and no line of the log contains a credential or a part of one.
 
 mod client;
@@ -169,48 +169,51 @@ impl Authentication {
     }
 
     /// Fails unless the sender of a request may do this. Call it after the check of the origin.
+    /// Returns the server key by which it may, if it needs one.
     pub(crate) fn check_operator(
         &self,
         settings: &Settings,
         head: &Parts,
         operation: Operation,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Option<&ServerKey>, ApiError> {
         let listener = Caller::of(head).listener;
         if listener == Listener::Public && settings.has_admin_listener {
             return Err(ErrorResponse::not_local().into());
         }
         if !self.demands_key(listener) {
-            return match operation {
+            match operation {
                 Operation::Metrics => origin::check_metrics(settings, head),
-                Operation::Status | Operation::Administration => {
+                Operation::Status | Operation::Administration | Operation::Listing => {
                     origin::check_status(settings, head)
                 }
-            };
+            }?;
+            return Ok(None);
         }
-        let accepts_login = operation != Operation::Administration;
-        self.operator(|name| values(&head.headers, name), accepts_login)?;
-        Ok(())
+        let key = self.operator(|name| values(&head.headers, name), operation)?;
+        Ok(Some(key))
     }
 
     /// The server key by which a request with these headers comes from an operator.
     pub(crate) fn operator<'a, V: Iterator<Item = &'a [u8]>>(
         &self,
         headers: impl Fn(&'static str) -> V,
-        accepts_login: bool,
+        operation: Operation,
     ) -> Result<&ServerKey, ErrorResponse> {
+        let scope = operation.scope();
         if let Some(credential) = credential::of_request(&headers, None)? {
             let has_origin = headers("origin").next().is_some();
             let key = self.access.server_key(&credential, has_origin).ok_or_else(|| {
                 ErrorResponse::new(ErrorCode::Forbidden, "only server keys may do this")
             })?;
-            return require_scope(key.map_err(|refusal| self.refuse_key(refusal))?);
+            return require_scope(key.map_err(|refusal| self.refuse_key(refusal))?, scope);
         }
-        let login = if accepts_login { self.desk.find(&self.access, headers)? } else { None };
+        let login =
+            if operation.accepts_login() { self.desk.find(&self.access, headers)? } else { None };
         let key = login.ok_or_else(|| {
-            let message = "this needs a server key with the scope `administration`";
+            let message = format!("this needs a server key with the scope `{}`", scope.word());
             ErrorResponse::new(ErrorCode::Unauthorized, message)
         })?;
-        require_scope(key)
+        require_scope(key, scope)
     }
 
     /// The header `Set-Cookie` for an operator who has shown `key` on the login page, as

@@ -13,6 +13,7 @@ use crate::edge::Edge;
 use crate::health::{Ailment, Health};
 use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
+use crate::http::cursor::Cursors;
 use crate::memory_quota::MemoryQuota;
 use crate::metrics::{HttpMetrics, MetricSource};
 use crate::revocations::{self, RevocationTask, Revoker};
@@ -48,6 +49,8 @@ pub struct Control {
     pub(crate) refusals: Refusals,
     /// Reads request bodies within the limits and quotas of the settings.
     pub(crate) bodies: BodyReader,
+    /// Where the pages of lists begin.
+    pub(crate) cursors: Cursors,
     /// Memory of responses to readers (history, presence, status) that are not written yet.
     pub(crate) read_answers: Arc<MemoryQuota>,
     /// Memory of responses to batches that are not written yet. It is separate, so that slow
@@ -87,6 +90,7 @@ impl Control {
             drain: Drain::default(),
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
+            cursors: Cursors::random(),
             read_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             publish_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             started: Instant::now(),

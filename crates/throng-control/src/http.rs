@@ -8,6 +8,7 @@
 //! | `origin` | origin and host checks, CORS response headers |
 //! | `names` | the resources of the API, and the paths that name them |
 //! | `query` | query parameters |
+//! | `cursor` | where the next page of a list begins, as text |
 //! | `large_answer` | responses whose memory is limited until clients have read them |
 //! | `answer` | responses and error responses |
 //! | `caller` | which listener and client a request comes from |
@@ -15,6 +16,7 @@
 pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod caller;
+pub(crate) mod cursor;
 pub(crate) mod large_answer;
 pub(crate) mod names;
 pub(crate) mod origin;

@@ -70,6 +70,8 @@ counters! {
         "Control connections handed off to a worker because they subscribe.",
     Evicted "http_connections_evicted_total"
         "Idle control connections closed to make room for new ones.",
+    ListsCut "http_lists_cut_total"
+        "Pages of lists of channels and users that ended before their limit, because of the work.",
     Aborted "http_responses_aborted_total"
         "Connections closed in the middle of a response because unread responses exceeded their \
         quota.",

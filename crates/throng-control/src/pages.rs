@@ -132,7 +132,7 @@ pub(crate) fn refused_login(control: &Control, error: ApiError) -> Answer {
 }
 
 fn check(control: &Control, head: &Parts, operation: Operation) -> Result<(), ApiError> {
-    control.authentication.check_operator(&control.settings, head, operation)
+    control.authentication.check_operator(&control.settings, head, operation).map(drop)
 }
 
 async fn metrics_page(State(control): State<Arc<Control>>, request: Request) -> Response {

@@ -140,6 +140,7 @@ async fn answer_api(
             Ok(api::login::log_in(control, head, body).await)
         }
         Resource::Logout if head.method == Method::POST => Ok(api::login::log_out()),
+        Resource::List(kind) if is_read => api::listing::answer(control, head, kind).await,
         _ => operate(control, head, resource).await,
     }
 }

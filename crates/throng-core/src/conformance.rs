@@ -10,8 +10,9 @@ use std::sync::Arc;
 use crate::engine::{Engine, Follow, Followed, History, Publication, PublishError, Published};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
+use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
 use crate::message::{Body, ConnectionName, Message};
-use crate::name::ChannelName;
+use crate::name::{ChannelName, Kind};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{Retention, Rule, Rules};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
@@ -40,6 +41,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
         Subject::a_message_carries_what_was_published,
         Subject::channels_and_users_of_one_name_are_apart,
         Subject::followers_are_counted_by_worker,
+        Subject::a_list_names_each_channel_once,
         Subject::a_full_queue_refuses_publications_to_its_channels_only,
         Subject::presence_asks_each_worker,
         Subject::a_follows_query_goes_to_the_connections_worker,
@@ -259,6 +261,45 @@ impl Subject {
         let mut channels = followed.map(|followed| followed.channel);
         self.engine.names(&mut channels, &mut |name| names.push(name.kind()));
         assert_eq!(names.len(), 2);
+    }
+
+    fn a_list_names_each_channel_once(&self) {
+        let rooms: Vec<_> =
+            (0..3 * STEP_CHANNELS_MAX).map(|n| ChannelName::channel(&n.to_string())).collect();
+        for room in &rooms {
+            self.follow(room, 0, StartAt::Live);
+        }
+        let ids = self.publish_some();
+        self.follow(&name(), 1, StartAt::Live);
+        self.publish(&ChannelName::user("ann"), "x");
+        let (users, channels) = (self.list(Kind::User), self.list(Kind::Channel));
+        let [ann] = &users[..] else { panic!("one user, not {users:?}") };
+        assert_eq!((&ann.name, ann.subscribers, ann.messages), (&ChannelName::user("ann"), 0, 1));
+        let mut names: Vec<_> = channels.iter().map(|listed| listed.name.key()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((channels.len(), names.len()), (rooms.len() + 1, rooms.len() + 1));
+        let news = channels.iter().find(|listed| listed.name == name()).expect("it is listed");
+        assert_eq!((news.subscribers, news.messages), (1, RETAINED));
+        assert_eq!(Some(&news.head), ids.last());
+        assert!(self.list(Kind::Internal).is_empty());
+    }
+
+    /// All steps of a list together.
+    fn list(&self, kind: Kind) -> Vec<ListedChannel> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let step = self.engine.list(NOW_MS, kind, after);
+            assert!(step.channels.len() <= STEP_CHANNELS_MAX);
+            let mut places = step.channels.iter().map(|listed| listed.place);
+            assert!(places.clone().is_sorted() && places.clone().all(|at| Some(at) > after));
+            assert!(step.next.is_none() || places.next_back() <= step.next);
+            all.extend(step.channels);
+            if step.next.is_none() {
+                return all;
+            }
+            after = step.next;
+        }
     }
 
     fn followers_are_counted_by_worker(&self) {

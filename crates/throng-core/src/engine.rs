@@ -7,8 +7,9 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::id::{ChannelId, LocalId, MessageId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
+use crate::listing::{ListPlace, ListStep};
 use crate::message::{Body, ConnectionName, Message};
-use crate::name::ChannelName;
+use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::RuleId;
@@ -201,6 +202,10 @@ pub trait Engine: Send + Sync {
     /// Calls `each` with the names of these channels, in any order and without forgotten ones.
     /// Sorts `channels`, so that each lock is taken once and not for every channel.
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName));
+
+    /// A step through all channels or users that have messages or subscribers: those at the next
+    /// places after `after`, or at the first ones.
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep;
 
     /// Hands notifications to a worker, outside any channel's order.
     fn post(&self, worker: WorkerId, notification: Notification);

@@ -27,6 +27,7 @@
 //! | [`events`] | what happens to connections and channels, for the application |
 //! | `connection_scan` | finds, lists and closes the connections of a user, a token or a channel |
 //! | `listener` | the listeners of a server |
+//! | `listing` | lists of all channels or users |
 //! | [`later`] | answers that may come later |
 //! | `histogram` | histograms of durations |
 //! | [`frozen`] | state as bytes, for another process to go on with |
@@ -58,6 +59,7 @@ mod history_page;
 pub mod id;
 pub mod later;
 mod listener;
+mod listing;
 mod log;
 mod memory;
 pub mod message;
@@ -82,6 +84,7 @@ pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};
 pub use listener::Listener;
+pub use listing::{ListPlace, ListStep, ListedChannel};
 pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};

@@ -43,12 +43,14 @@ use crate::engine::{
 };
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, WorkerId};
-use crate::name::ChannelName;
+use crate::listing::{ListPlace, ListStep};
+use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use freeze::MemoryThaw;
+use shard::list::StepBudget;
 use shard::{Hashed, SHARD_BITS, Shard};
 use shared::Shared;
 
@@ -217,6 +219,21 @@ impl Engine for MemoryEngine {
             };
             names.iter().for_each(&mut *each);
         }
+    }
+
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        let (first, mut slot) = shard::list::after(after);
+        let (mut budget, mut step) = (StepBudget::default(), ListStep::default());
+        for at in first..SHARDS {
+            let mut shard = self.lock(at);
+            let is_cut = shard.list(&self.shared, now_ms, (kind, slot), &mut budget, &mut step);
+            self.note_oldest(at, &shard);
+            if is_cut {
+                break;
+            }
+            slot = 0;
+        }
+        step
     }
 
     fn presence_cache(&self) -> &Arc<PresenceCache> {

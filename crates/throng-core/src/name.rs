@@ -59,16 +59,21 @@ impl ChannelName {
 
     /// Whether it names a channel, a user or an internal log.
     pub fn kind(&self) -> Kind {
-        match self.0.chars().next() {
-            Some(USER_MARK) => Kind::User,
-            Some(INTERNAL_MARK) => Kind::Internal,
-            _ => Kind::Channel,
-        }
+        kind_of_key(&self.0)
     }
 
     /// The name as clients know it.
     pub fn name(&self) -> &str {
         &self.0[1..]
+    }
+}
+
+/// The kind of the name that has this [key](ChannelName::key).
+pub(crate) fn kind_of_key(key: &str) -> Kind {
+    match key.chars().next() {
+        Some(USER_MARK) => Kind::User,
+        Some(INTERNAL_MARK) => Kind::Internal,
+        _ => Kind::Channel,
     }
 }
 

@@ -11,8 +11,9 @@ use throng_core::engine::EngineMetrics;
 use throng_core::frozen::ThawError;
 use throng_core::{
     Answer, Audience, ChannelId, ChannelName, Engine, Fetched, Follow, Followed, History,
-    HistoryQuery, Later, MemoryEngine, MemoryThaw, MessageId, Notification, PresenceCache,
-    Publication, PublishError, Published, Reading, Rules, StartAt, WorkerId, WorkerQueue,
+    HistoryQuery, Kind, Later, ListPlace, ListStep, MemoryEngine, MemoryThaw, MessageId,
+    Notification, PresenceCache, Publication, PublishError, Published, Reading, Rules, StartAt,
+    WorkerId, WorkerQueue,
 };
 
 use crate::fetches::Fetches;
@@ -291,6 +292,10 @@ impl Engine for Recorder {
             client: self.stamp.touched(),
         }));
         history
+    }
+
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        self.engine().list(now_ms, kind, after)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use throng_core::engine::EngineMetrics;
 use throng_core::{
     Audience, ChannelId, ChannelName, Content, Engine, Epoch, Follow, Followed, History,
-    HistoryQuery, InFlight, Message, MessageId, Notification, PresenceCache, Publication,
-    PublishError, Published, StartAt, WorkerId, WorkerQueue,
+    HistoryQuery, InFlight, Kind, ListPlace, ListStep, Message, MessageId, Notification,
+    PresenceCache, Publication, PublishError, Published, StartAt, WorkerId, WorkerQueue,
 };
 
 use crate::random::Random;
@@ -249,6 +249,14 @@ impl Engine for StreamIds {
         history.head = self.outer(channel, history.head.offset);
         self.translate_all(&mut history.messages);
         history
+    }
+
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        let mut step = self.engine.list(now_ms, kind, after);
+        for listed in &mut step.channels {
+            listed.head = self.outer(&listed.name, listed.head.offset);
+        }
+        step
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

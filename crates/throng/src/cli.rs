@@ -61,6 +61,16 @@ Examples:
   throng tail news --count 1 | jq .data
   throng tail news --since k3v9x2-17";
 
+const LIST_EXAMPLES: &str = "\
+On a terminal, prints a table; into a pipe, one JSON object per line. THRONG_KEY may have a server
+key with the scope `listing`, which a server with keys demands. A server with --admin-listen answers
+there.
+
+Examples:
+  throng channels
+  throng channels 'rooms/*'
+  throng users | jq -r 'select(.subscribers > 0) .user'";
+
 /// A push server: delivers messages over WebSocket, SSE, long polling or an HTTP stream
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, long_version = crate::version::BUILD)]
@@ -93,6 +103,10 @@ pub(crate) enum Command {
         throng tail [OPTIONS] <CHANNEL>...\n       \
         throng tail [OPTIONS] --user <USER> [CHANNEL]...")]
     Tail(TailArguments),
+    /// List the channels that have messages or subscribers
+    Channels(ListArguments),
+    /// List the users who have messages or connections
+    Users(ListArguments),
     /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),
     /// Ask a server whether it is healthy, for the health checks of containers
@@ -231,6 +245,23 @@ pub(crate) struct TailArguments {
     /// Exit after N messages
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) count: Option<Count>,
+
+    /// The server to send requests to.
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Arguments of `throng channels` and `throng users`.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub(crate) struct ListArguments {
+    /// Only names that match this pattern, in which `*` stands for any text
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Option<String>,
+
+    /// Exit after N names
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<Count>,
 
     /// The server to send requests to.
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The HTTP client of `publish` and `tail`: the server's URL, requests and error messages.
+//! The HTTP client of the client commands: the server's URL, requests and error messages.
 
 use std::fmt;
 use std::str::FromStr;

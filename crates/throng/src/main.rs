@@ -18,10 +18,10 @@
 //! | [`health`] | `throng health`: whether a server is healthy |
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
 //! | [`service`] | systemd notifications and signals |
-//! | [`publish`], [`tail`] | the two client commands |
+//! | [`publish`], [`tail`], [`list`] | the client commands |
 //! | [`key`] | `throng key`: makes a key for an application |
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
-//! | [`client`] | HTTP client and errors of those two |
+//! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
 //! | [`watch`] | whether the event loops turn, for probes and systemd |
 //! | [`version`] | `throng version`: facts for bug reports |
@@ -36,6 +36,7 @@ mod doctor;
 mod documents;
 mod health;
 mod key;
+mod list;
 mod outbound;
 mod planes;
 mod publish;
@@ -56,6 +57,8 @@ use cli::{Arguments, Command, ServeArguments};
 use dev::DevKeys;
 use service::EarlyHangups;
 use settings::{Settings, SettingsError, Sources};
+use throng_core::Kind;
+
 use terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME, EXIT_USAGE};
 
 fn main() -> ExitCode {
@@ -100,6 +103,8 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Check(arguments) => return check::check(*arguments),
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
+        Command::Channels(arguments) => list::list(Kind::Channel, &arguments)?,
+        Command::Users(arguments) => list::list(Kind::User, &arguments)?,
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),

@@ -13,7 +13,7 @@ pub enum Scope {
     Presence,
     /// To follow channels.
     Subscribe,
-    /// To list channels.
+    /// To list channels and users.
     Listing,
     /// To read status and metrics, and to disconnect users and revoke tokens.
     Administration,

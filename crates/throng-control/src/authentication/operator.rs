@@ -1,7 +1,7 @@
-//! Who may see the status and the metrics, disconnect clients and revoke tokens.
+//! Who may see the status and the metrics, list channels, disconnect clients and revoke tokens.
 //!
-//! On a server with keys that is who shows a server key with the scope `administration`. A browser
-//! shows it once, on the login page, and has a cookie from then on.
+//! On a server with keys that is who shows a server key with the scope for it. A browser shows a
+//! key once, on the login page, and has a cookie from then on.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -33,6 +33,25 @@ pub(crate) enum Operation {
     Metrics,
     /// To see and disconnect clients, and to revoke tokens. A login does not count for it.
     Administration,
+    /// To list channels and users. A login does not count for it.
+    Listing,
+}
+
+impl Operation {
+    /// The scope of the server keys that may do it.
+    pub(super) fn scope(self) -> Scope {
+        match self {
+            Operation::Status | Operation::Metrics | Operation::Administration => {
+                Scope::Administration
+            }
+            Operation::Listing => Scope::Listing,
+        }
+    }
+
+    /// Whether a login counts for it.
+    pub(super) fn accepts_login(self) -> bool {
+        matches!(self, Operation::Status | Operation::Metrics)
+    }
 }
 
 /// Logs operators in.
@@ -76,7 +95,7 @@ impl LoginDesk {
             ErrorResponse::new(ErrorCode::InvalidToken, error.to_string())
         });
         drop(failed);
-        let key = require_scope(found?)?;
+        let key = require_scope(found?, Scope::Administration)?;
         let no_random = || ErrorResponse::new(ErrorCode::Busy, "the system has no random bytes");
         let login = self.logins.as_ref().ok_or_else(no_random)?.issue(key, now_s());
         let secure = if is_secure { "; Secure" } else { "" };
@@ -104,11 +123,11 @@ pub(crate) fn logged_out() -> String {
     format!("{COOKIE}=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict")
 }
 
-/// The key, if it has the scope of operators.
-pub(super) fn require_scope(key: &ServerKey) -> Result<&ServerKey, ErrorResponse> {
-    if key.has(Scope::Administration) {
+/// The key, if it has this scope.
+pub(super) fn require_scope(key: &ServerKey, scope: Scope) -> Result<&ServerKey, ErrorResponse> {
+    if key.has(scope) {
         return Ok(key);
     }
-    let message = "this server key does not have the scope `administration`";
+    let message = format!("this server key does not have the scope `{}`", scope.word());
     Err(ErrorResponse::new(ErrorCode::Forbidden, message))
 }

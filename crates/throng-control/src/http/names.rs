@@ -39,6 +39,8 @@ pub(crate) enum Resource<'a> {
     StatusStream,
     /// `/publish`: a batch of messages.
     Publish,
+    /// `/channels` and `/users`: a list of all that exist.
+    List(Kind),
     /// `/connections/{name}`: one connection.
     Connection(&'a str),
     /// `/revocations`: all revocations.
@@ -86,6 +88,8 @@ impl<'a> Resource<'a> {
             "/subscribe" => Some(Resource::Subscribe),
             "/status/stream" => Some(Resource::StatusStream),
             "/publish" => Some(Resource::Publish),
+            "/channels" => Some(Resource::List(Kind::Channel)),
+            "/users" => Some(Resource::List(Kind::User)),
             "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
             "/status/logout" => Some(Resource::Logout),
@@ -102,6 +106,7 @@ impl<'a> Resource<'a> {
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
             Resource::Publish | Resource::Login | Resource::Logout => "OPTIONS, POST",
             Resource::Log(_, _, Part::History | Part::Presence)
+            | Resource::List(_)
             | Resource::Subscribe
             | Resource::StatusStream
             | Resource::Revocations => "GET, HEAD, OPTIONS",
@@ -143,13 +148,14 @@ mod tests {
         assert_eq!(Resource::of("/channels/a/connections"), log("a", Part::Connections));
         assert_eq!(Resource::of("/connections/a1"), Some(Resource::Connection("a1")));
         assert_eq!(Resource::of("/revocations"), Some(Resource::Revocations));
+        assert_eq!(Resource::of("/channels"), Some(Resource::List(Kind::Channel)));
+        assert_eq!(Resource::of("/users"), Some(Resource::List(Kind::User)));
         let revocation = |kind, name| Some(Resource::Revocation(kind, name));
         assert_eq!(Resource::of("/revocations/tokens/t"), revocation(Revocable::Tokens, "t"));
         assert_eq!(Resource::of("/revocations/users/a%2Fb"), revocation(Revocable::User, "a%2Fb"));
         for path in [
             "/",
             "*",
-            "/channels",
             "/channels/a/",
             "/channels/a/b",
             "/channels/a/connections/",

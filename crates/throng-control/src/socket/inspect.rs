@@ -15,6 +15,7 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::ApiError;
 use crate::http::origin;
@@ -100,7 +101,7 @@ pub(super) fn check_viewer(
     let check = || {
         origin::check_viewer(&control.settings, listener, &request)?;
         if demands_key {
-            control.authentication.operator(|name| head.headers(name), true)?;
+            control.authentication.operator(|name| head.headers(name), Operation::Status)?;
         }
         Ok(())
     };

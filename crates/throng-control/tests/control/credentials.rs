@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use throng_access::algorithm::Algorithm;
 use throng_access::keys::{Key, KeySet, KeySources, Published};
+use throng_access::pattern::Pattern;
 use throng_access::server_key::{KeyHash, ServerKeys, generate};
 use throng_access::session::Tagger;
 use throng_access::token::Signer;
@@ -13,7 +14,7 @@ use throng_access::{
     ServerKey,
 };
 use throng_control::Settings;
-use throng_core::{Listener, clock};
+use throng_core::{Kind, Listener, clock};
 
 use crate::client::{Answer, get, post, request};
 use crate::server::Server;
@@ -25,6 +26,8 @@ pub(crate) struct Keys {
     pub(crate) access: AccessControl,
     pub(crate) publisher: String,
     pub(crate) operator: String,
+    /// It lists channels and users called `room*`.
+    pub(crate) lister: String,
 }
 
 fn bearer(credential: &str) -> String {
@@ -54,12 +57,15 @@ pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
     let es384 = Key::from_pem(None, None, pem).unwrap();
     sources.replace(source, vec![Arc::new(hs256), Arc::new(es384)]).unwrap();
     let authority = Authority::new(published, Policy::default(), revocations, 100);
-    let [publisher, operator] = [generate(), generate()].map(Result::unwrap);
+    let [publisher, operator, lister] = [generate(), generate(), generate()].map(Result::unwrap);
     let key =
         |name, key: &str, scope| ServerKey::new(name, KeyHash::of(key).unwrap(), vec![scope], None);
+    let rooms = [Kind::Channel, Kind::User].map(|kind| Pattern::new(kind, "room*").unwrap());
+    let listing = vec![Scope::Listing];
     let server_keys = ServerKeys::new(vec![
         key("publisher", &publisher, Scope::Publish),
         key("operator", &operator, Scope::Administration),
+        ServerKey::new("lister", KeyHash::of(&lister).unwrap(), listing, Some(rooms.into())),
     ]);
     let access = AccessControl {
         tokens: Some(Arc::new(Authenticator::new(authority, sources, Arc::default(), || {}))),
@@ -68,11 +74,12 @@ pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
         token_cookie: Some("session".into()),
         ..AccessControl::open(Arc::new(AccessRules::default()) as Arc<dyn Access>)
     };
-    Keys { access, publisher: bearer(&publisher), operator: bearer(&operator) }
+    let [publisher, operator, lister] = [publisher, operator, lister].map(|key| bearer(&key));
+    Keys { access, publisher, operator, lister }
 }
 
 fn server() -> (Server, String, String) {
-    let Keys { access, publisher, operator } = keys();
+    let Keys { access, publisher, operator, .. } = keys();
     (Server::controlled(Settings::for_tests(), access), publisher, operator)
 }
 

@@ -12,6 +12,7 @@ mod handoff;
 mod history;
 mod keep_alive;
 mod limits;
+mod listing;
 mod methods;
 mod operators;
 mod origins;

@@ -135,7 +135,7 @@ fn a_server_without_a_file_revokes_nothing() {
 
 #[test]
 fn only_operators_operate() {
-    let Keys { access, publisher, operator } = keys();
+    let Keys { access, publisher, operator, .. } = keys();
     let server = Server::controlled(Settings::for_tests(), access);
     let login = log_in(&server, "http://127.0.0.1", &operator);
     let login = login.field("set-cookie").unwrap().split(';').next().unwrap();

@@ -1,6 +1,7 @@
 //! A part of the channels, behind one lock.
 
 pub(super) mod frozen;
+pub(super) mod list;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

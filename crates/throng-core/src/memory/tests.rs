@@ -5,6 +5,7 @@ mod conformance;
 mod events;
 mod freeze;
 mod guarantees;
+mod listing;
 mod model;
 mod presence;
 mod threads;

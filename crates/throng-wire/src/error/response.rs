@@ -52,8 +52,9 @@ impl ErrorResponse {
 
     /// Only clients on the same machine may see this; see [`is_local`](crate::is_local).
     pub fn not_local() -> Self {
-        let message = "status and metrics are served by the admin listener (--admin-listen); \
-            without one, by a server that listens on loopback, under a loopback address";
+        let message = "status, metrics and lists are served by the admin listener \
+            (--admin-listen); without one, by a server that listens on loopback, under a loopback \
+            address";
         Self::new(ErrorCode::Forbidden, message)
     }
 

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use throng_core::{
-    Answer, Audience, ChannelId, EngineMetrics, Epoch, Fetched, Follow, Followed, MemoryEngine,
-    Notification, PresenceCache, Publication, PublishError, Published, Rules, Ticket, WorkerId,
+    Answer, Audience, ChannelId, EngineMetrics, Epoch, Fetched, Follow, Followed, Kind, ListPlace,
+    ListStep, MemoryEngine, Notification, PresenceCache, Publication, PublishError, Published,
+    Rules, Ticket, WorkerId,
 };
 use tokio::runtime::Builder;
 
@@ -80,6 +81,10 @@ impl Engine for Elsewhere {
     }
 
     fn names(&self, _: &mut [ChannelId], _: &mut dyn FnMut(&ChannelName)) {
+        unimplemented!()
+    }
+
+    fn list(&self, _: u64, _: Kind, _: Option<ListPlace>) -> ListStep {
         unimplemented!()
     }
 

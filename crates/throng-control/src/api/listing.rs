@@ -1,0 +1,139 @@
+//! `GET /channels` and `GET /users`: the channels and users that exist, in pages.
+//!
+//! The engine is read in short steps, between which others get its locks and this thread. A page
+//! ends early when its request has worked for long enough: on a server with millions of channels, a
+//! pattern may match few of them.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use http::request::Parts;
+use serde_json::{Value, json};
+use throng_access::ServerKey;
+use throng_core::glob::glob;
+use throng_core::{Kind, ListPlace, ListStep, ListedChannel, clock};
+
+use super::parameters::limit;
+use crate::authentication::Operation;
+use crate::control::Control;
+use crate::http::answer::{self, Answer, ApiError};
+use crate::http::{large_answer, query};
+use crate::metrics::HttpCounter;
+
+/// How long one request may work, without the time in which others do. Then its page ends, and the
+/// client goes on with the next one.
+const WORK_MAX: Duration = Duration::from_millis(10);
+
+/// The longest pattern: that of a setting or a token.
+const PATTERN_BYTES_MAX: usize = 255;
+
+/// Which channels a list names.
+struct Wanted<'a> {
+    kind: Kind,
+    pattern: Option<Cow<'a, str>>,
+    key: Option<&'a ServerKey>,
+}
+
+impl Wanted<'_> {
+    fn has(&self, listed: &ListedChannel) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| glob(pattern, listed.name.name()))
+            && self.key.is_none_or(|key| key.covers(&listed.name))
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Default)]
+struct Page {
+    channels: Vec<ListedChannel>,
+    /// Where the next page begins; `None` if there is none.
+    next: Option<ListPlace>,
+}
+
+/// `GET /channels` or `GET /users`.
+pub(crate) async fn answer(
+    control: &Control,
+    head: &Parts,
+    kind: Kind,
+) -> Result<Answer, ApiError> {
+    let (authentication, settings) = (&control.authentication, &control.settings);
+    let key = authentication.check_operator(settings, head, Operation::Listing)?;
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["limit", "pattern", "after"])?;
+    let limit = limit(query)?;
+    let pattern = query::find(query, "pattern")?;
+    if pattern.as_ref().is_some_and(|text| !(1..=PATTERN_BYTES_MAX).contains(&text.len())) {
+        let message = "`pattern` has 1 to 255 bytes, in which `*` stands for any text";
+        return Err(ApiError::parameter(message));
+    }
+    let after = query::find(query, "after")?;
+    let after = after.map(|text| control.cursors.place(&text)).transpose()?;
+    let page = read(control, &Wanted { kind, pattern, key }, after, limit).await;
+    let entries: Vec<_> = page.channels.iter().map(|listed| entry(kind, listed)).collect();
+    let plural = format!("{}s", kind.noun());
+    let mut body = json!({ plural: entries, "more": page.next.is_some() });
+    if let Some(next) = page.next {
+        body["after"] = control.cursors.text(next).into();
+    }
+    let body = body.to_string().into_bytes();
+    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
+    Ok(large_answer::answer(answer::JSON, body, reservation))
+}
+
+/// Reads a page of at most `limit` channels, and at least one step of the engine.
+async fn read(
+    control: &Control,
+    wanted: &Wanted<'_>,
+    mut after: Option<ListPlace>,
+    limit: usize,
+) -> Page {
+    let mut page = Page::default();
+    let mut worked = Duration::ZERO;
+    loop {
+        let begun = Instant::now();
+        let step = control.engine.list(clock::now_ms(), wanted.kind, after);
+        let is_late = || worked + begun.elapsed() >= WORK_MAX;
+        page.next = take(step, wanted, limit, is_late, &mut page.channels);
+        worked += begun.elapsed();
+        if page.next.is_none() || page.channels.len() == limit {
+            return page;
+        }
+        if worked >= WORK_MAX {
+            control.metrics.count(HttpCounter::ListsCut);
+            return page;
+        }
+        after = page.next;
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Adds the wanted channels of a step to `page`, until it has `limit` of them or `is_late`. Returns
+/// the place after which to go on; `None` at the end of the list.
+fn take(
+    step: ListStep,
+    wanted: &Wanted<'_>,
+    limit: usize,
+    is_late: impl Fn() -> bool,
+    page: &mut Vec<ListedChannel>,
+) -> Option<ListPlace> {
+    let mut rest = step.channels.into_iter().peekable();
+    while let Some(listed) = rest.next() {
+        let place = listed.place;
+        if wanted.has(&listed) {
+            page.push(listed);
+        }
+        let is_end = rest.peek().is_none() && step.next.is_none();
+        if !is_end && (page.len() == limit || is_late()) {
+            return Some(place);
+        }
+    }
+    step.next
+}
+
+fn entry(kind: Kind, listed: &ListedChannel) -> Value {
+    json!({
+        kind.noun(): listed.name.name(),
+        "subscribers": listed.subscribers,
+        "id": listed.head.to_string(),
+        "messages": listed.messages,
+    })
+}
