@@ -10,7 +10,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from support.server import eventually
+from support.server import eventually, run_throng
 
 FIXTURES = Path(__file__).resolve().parents[2] / "crates/throng-access/tests/fixtures"
 KEYS = (FIXTURES / "jwks.json").read_text()
@@ -107,6 +107,36 @@ def bearer(key, key_id):
     claims = {"sub": "ann", "exp": int(time.time()) + 600, "throng": {"subscribe": ["*"]}}
     token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": key_id})
     return {"Authorization": f"Bearer {token}"}
+
+
+def test_the_commands_fetch_the_set_and_say_so(tmp_path, issuer):
+    key, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer.answer = lambda handler: handler.send(200, key_set(first=key))
+    (tmp_path / "throng.toml").write_text(f"token-key-urls = ['{issuer.url}?secret=x']\n")
+    commands = [["token", "check"], ["check", "--channel", "news"]]
+
+    def run(signer):
+        for command in commands:
+            token = bearer(signer, "first")["Authorization"].removeprefix("Bearer ")
+            yield run_throng(*command, directory=tmp_path, environment={"THRONG_TOKEN": token})
+
+    fetched = f"note: the key set {issuer.url} was fetched: 1 key\n"
+    for done in run(key):
+        assert (done.returncode, done.stderr) == (0, fetched)
+        assert "user ann" in done.stdout
+    for done in run(other):
+        assert done.returncode == 1 and done.stderr.startswith(fetched)
+        assert "the server refuses this token: the signature" in done.stderr
+    for answer, reason in [
+        (lambda handler: handler.send(302, "", Location="/other"), "the status is 302, not 200"),
+        (lambda handler: handler.send(200, " " * 300_000 + KEYS), "larger than 262144 bytes"),
+    ]:
+        issuer.answer = answer
+        for done in run(key):
+            note, refusal = done.stderr.splitlines()
+            assert f"{issuer.url} cannot be used now: " in note and reason in note
+            assert "could not be fetched now" in refusal and done.returncode == 1
+    assert issuer.requests == 8
 
 
 def test_tokens_of_the_issuer_count_and_unknown_keys_cause_one_request(serve, issuer):

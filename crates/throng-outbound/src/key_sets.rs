@@ -16,7 +16,7 @@ use http::{Method, StatusCode};
 use throng_access::Authenticator;
 use throng_access::authenticator::{Fetched, Now};
 use throng_access::keys::{
-    JWKS_BYTES_MAX, Jwks, JwksError, JwksSource, RefreshSettings, SetError, SourceId,
+    JWKS_BYTES_MAX, Jwks, JwksError, JwksSource, Key, RefreshSettings, SetError, SourceId,
 };
 use throng_core::clock;
 use tokio::sync::Notify;
@@ -70,6 +70,26 @@ impl FetchError {
             FetchError::Jwks(_) | FetchError::Set(_) => "bad_set",
         }
     }
+}
+
+/// Why a key set could not be fetched: one sentence.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct KeySetError(FetchError);
+
+/// Fetches the key set at a URL once, as a running server does. Returns its keys, and how many
+/// others it has.
+///
+/// # Errors
+///
+/// [`KeySetError`] if there is no usable key set in time.
+pub async fn fetch_key_set(
+    endpoint: Endpoint,
+    trust: Trust,
+) -> Result<(Vec<Arc<Key>>, usize), KeySetError> {
+    let origin = Origin::new(endpoint, trust, 0);
+    let (fetched, left_out) = fetch(&origin, FETCH_TIMEOUT).await.map_err(KeySetError)?;
+    Ok((fetched.keys, left_out))
 }
 
 impl KeySetTask {

@@ -33,4 +33,4 @@ pub use callouts::{
 };
 pub use client::{Trust, TrustError};
 pub use endpoint::{Endpoint, EndpointError};
-pub use key_sets::{KeySetMetrics, KeySetTask};
+pub use key_sets::{KeySetError, KeySetMetrics, KeySetTask, fetch_key_set};

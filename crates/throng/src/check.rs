@@ -24,8 +24,8 @@ Accepts the flags of `throng serve`, reads the same variables and file, and prin
 settings as a file for --config, without secrets. Exits with 78 if a setting is wrong.
 
 With --channel or --inbox, says instead what a client may do there, and why: a client with --token
-or THRONG_TOKEN, an application with THRONG_KEY, or else a client with neither. Exits with 1 if the
-server refuses the token or key.
+or THRONG_TOKEN, an application with THRONG_KEY, or else a client with neither. For a token, fetches
+the key sets of token-key-urls. Exits with 1 if the server refuses the token or key.
 
 Examples:
   throng check
@@ -125,6 +125,7 @@ fn client<'a>(
     if let Some(token) = token {
         let now_s = now_s();
         let verifier = OfflineVerifier::new(access, settings, now_s)?;
+        verifier.notes.iter().for_each(|note| terminal::print_note(note));
         return match verifier.verify(token.trim(), now_s) {
             Ok(identity) => Ok(Client::WithToken(identity)),
             Err(reason) => bail!("the server refuses this token: {reason}"),

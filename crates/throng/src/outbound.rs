@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_access::keys::Key;
 use throng_access::pattern::Pattern;
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::name::Kind;
 use throng_outbound::{
-    Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetMetrics, Notifies,
-    SECRETS_MAX, Secret, Trust,
+    Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetError, KeySetMetrics,
+    Notifies, SECRETS_MAX, Secret, Trust, fetch_key_set,
 };
 use throng_units::Time;
 
@@ -58,6 +59,24 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
 pub(crate) fn key_set_urls(settings: &Settings) -> Result<Vec<Endpoint>, SettingsError> {
     let parse = |url: &String| endpoint("token-key-urls", url);
     settings.token_key_urls.0.iter().map(parse).collect()
+}
+
+/// What came of fetching the key set at a URL: its keys, and how many others it has.
+pub(crate) type FetchedSet = (Endpoint, Result<(Vec<Arc<Key>>, usize), KeySetError>);
+
+/// Fetches the key sets of `token-key-urls` once, all at the same time.
+///
+/// # Errors
+///
+/// A URL or a certificate of the settings cannot be used.
+pub(crate) fn fetch_key_sets(settings: &Settings) -> anyhow::Result<Vec<FetchedSet>> {
+    let (urls, trust) = (key_set_urls(settings)?, trust(settings)?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let fetches: Vec<_> = urls
+        .into_iter()
+        .map(|url| (url.clone(), runtime.spawn(fetch_key_set(url, trust.clone()))))
+        .collect();
+    fetches.into_iter().map(|(url, fetch)| Ok((url, runtime.block_on(fetch)?))).collect()
 }
 
 /// The callouts of `[[callouts]]`.

@@ -17,8 +17,9 @@ use crate::terminal::{self, EXIT_RUNTIME};
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Reads the settings of the server: throng.toml and the THRONG_* variables. Exits with 1 if the server
-refuses the token. What a token may do on a channel: throng check --token TOKEN --channel CHANNEL
+Reads the settings of the server: throng.toml and the THRONG_* variables. Fetches the key sets of
+token-key-urls and says what came of it. Exits with 1 if the server refuses the token. What a token
+may do on a channel: throng check --token TOKEN --channel CHANNEL
 
 Examples:
   throng token check --config /etc/throng.toml < token
@@ -43,7 +44,9 @@ pub(super) fn check(arguments: &Arguments) -> Result<ExitCode> {
     let access = AccessSettings::load(&settings)?;
     let token = arguments.token.read()?;
     let now_s = now_s();
-    match OfflineVerifier::new(&access, &settings, now_s)?.verify(&token, now_s) {
+    let verifier = OfflineVerifier::new(&access, &settings, now_s)?;
+    verifier.notes.iter().for_each(|note| terminal::print_note(note));
+    match verifier.verify(&token, now_s) {
         Ok(identity) => {
             terminal::print(&describe(&identity, now_s))?;
             Ok(ExitCode::SUCCESS)
