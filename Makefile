@@ -50,9 +50,10 @@ clients: setup ## the JavaScript client's tests
 fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 	@scripts/fuzz
 
-bench: ## compare Throng with a raw send() loop on this kernel
+bench: ## compare Throng with a raw send() loop, and tokens with none (ARGS: the former only)
 	@cargo build --release --locked -p throng -p throng-baseline
 	@target/release/throng-baseline $(ARGS)
+	@test -n '$(ARGS)' || target/release/throng bench access --apply
 
 bench-peers: ## compare Throng with other push servers; writes docs/benchmarks/peers.md
 	@bench/peers/run --to docs $(ARGS)

@@ -45,6 +45,8 @@ pub(crate) struct Scope {
     pub(crate) broadcasts: bool,
     /// Network of the clients.
     pub(crate) network: Network,
+    /// How many times all clients connect, each time to a new server.
+    pub(crate) rounds: u32,
 }
 
 /// Size of a run.
@@ -159,6 +161,7 @@ impl Scope {
             is_big: false,
             broadcasts: false,
             network: Network::Sockets,
+            rounds: 1,
         }
     }
 
@@ -181,6 +184,11 @@ impl Scope {
     /// Uses this network.
     pub(crate) const fn over(self, network: Network) -> Scope {
         Scope { network, ..self }
+    }
+
+    /// Connects all clients this many times, each time to a new server.
+    pub(crate) const fn in_rounds(self, rounds: u32) -> Scope {
+        Scope { rounds, ..self }
     }
 
     /// Ends of each connection in the kernel of this machine.
@@ -214,7 +222,8 @@ impl Definition {
         /// Starting, stopping, and waiting for outstanding messages.
         const OVERHEAD_S: f64 = 5.0;
         let time = if self.scope.has_time { size.time.as_secs_f64() } else { 20.0 };
-        OVERHEAD_S + time + 2.0 * size.connections as f64 / CONNECTS_PER_S
+        let round = OVERHEAD_S + 2.0 * size.connections as f64 / CONNECTS_PER_S;
+        time + f64::from(self.scope.rounds) * round
     }
 }
 

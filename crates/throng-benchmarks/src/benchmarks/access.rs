@@ -106,7 +106,7 @@ static DEFINITION: Definition = Definition {
         Measurement::DELIVERED,
         Measurement::EXPECTED,
     ],
-    scope: Scope::of(100_000).held_s(10).big().broadcasting(),
+    scope: Scope::of(100_000).held_s(10).big().broadcasting().in_rounds(connections::ROUNDS),
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Abort> {

@@ -21,6 +21,9 @@ const HS256_CACHED: usize = 1_000;
 
 const CHANNEL: &str = "/channels/everyone";
 
+/// How many times all clients connect.
+pub(super) const ROUNDS: u32 = CASES.len() as u32;
+
 /// One kind of server and clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
